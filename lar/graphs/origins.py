@@ -19,7 +19,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from lar.dumps.dump import DumpedOperator, DumpIndex
-from lar.graphs.graph import walk, with_computed
+from lar.graphs.graph import BODY_INPUT, walk, with_computed
 
 # What engines put behind the name of an operator that they change, and behind all of them.
 SUFFIXES = re.compile(r"(_nchwc|_token_\d+|_nchwc_token_\d+)$")
@@ -85,7 +85,8 @@ class ModelGraph:
         inputs = {tensor.name for tensor in index.tensors if tensor.operator in fed}
         self.data = (inputs & sources) - self.places.keys()
         for each in operators:
-            if each.type.lower() not in OF_SHAPES and not self.data.isdisjoint(each.inputs):
+            is_computed = each.type.lower() not in OF_SHAPES and self.data & {*each.inputs}
+            if is_computed or each.type == BODY_INPUT:  # a loop goes on with other values
                 self.data.update(filter(None, each.outputs))
 
     def region(self, end: str, begin: Collection[str]) -> tuple[list[ModelOperator], set[str]]:

@@ -260,3 +260,16 @@ def test_a_chain_of_four_times_as_many_operators_takes_about_four_times_as_long(
         return min(times)
 
     assert seconds(1000) < 8 * seconds(250)
+
+
+def test_a_loop_that_begins_with_a_constant_goes_on_with_data() -> None:
+    state = ModelOperator("BodyInput", "loop/body/v", ("start",), ("loop/body/v",))
+    product = ModelOperator("Mul", "", ("loop/body/v", "data"), ("loop/body/y",))
+    index = index_of(
+        DATA,
+        Made("start", "start[1]", "Initializer", ()),
+        Made("loop/body/v", "loop/body/v[2]", "BodyInput", ("start",)),
+        Made("loop/body/y", "Mul[3]", "Mul", ("loop/body/v", "data")),
+        constants=("start",),
+    )
+    assert names_in(name_origins(index, (state, product), MOVES)) == {}

@@ -202,7 +202,7 @@ class Message:
     def encode(self) -> bytes:
         """Return the message as bytes."""
         schema = SCHEMA[self.kind]
-        changed = [name for name in self.__dict__ if name in schema]
+        changed = {schema[name].number: name for name in self.__dict__ if name in schema}
         data: memoryview = self._data
         if not changed:
             return bytes(data)
@@ -210,11 +210,12 @@ class Message:
         pieces = {
             number: b"".join(data[field.begin : field.end] for field in fields)
             for number, fields in self._fields.items()
+            if number not in changed
         }
-        for name in changed:
+        for number, name in changed.items():
             value, kind = self.__dict__[name], schema[name]
             values = value if kind.is_repeated else [value]
-            pieces[kind.number] = b"".join(encode_field(kind, each) for each in values)
+            pieces[number] = b"".join(encode_field(kind, each) for each in values)
         return b"".join(pieces[number] for number in sorted(pieces))
 
 

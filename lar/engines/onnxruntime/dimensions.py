@@ -54,11 +54,12 @@ def dimensions_of(site: Site) -> tuple[Dimension, ...]:
             set_to(table.GRAPH_OPTIMIZATION_LEVEL, "disable", "no-optimisation", for_full=True),
         ),
         "threads": (
-            # The engine's own number is that of the cores, but for it the engine also binds the
-            # threads.
-            *([set_to(table.CPU_DEFAULT, True, "1 thread")] * on_cpu),
-            *(thread_choices(site.cores, ((table.MULTITHREAD, ""),)) if on_cpu else ()),
-        ),
+            # With its own number, which is that of the cores, the engine also binds the threads.
+            set_to(table.CPU_DEFAULT, True, "1 thread"),
+            *thread_choices(site.cores, ((table.MULTITHREAD, ""),)),
+        )
+        if on_cpu
+        else (),
         "spinning": (turn_on(table.NO_SPINNING),) if on_cpu else (),
         "arena": (turn_on(table.NO_ARENA),) if on_cpu else (),
         "model": (
@@ -103,7 +104,7 @@ def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
     yield from read_clues(CLUES, profile)
     facts = profile.facts
     now = facts.threads or len(site.cores)
-    if site.device != "cpu" or now == 1 or table.THREAD.is_given(facts.options):
+    if site.device != "cpu" or now <= 1 or table.THREAD.is_given(facts.options):
         return
     # One thread for short operators, and fewer where threads wait for each other.
     short = 1 - share_of(profile, lambda operator: True, LEAST_DIVIDED_NS)

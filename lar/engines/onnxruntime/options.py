@@ -89,10 +89,7 @@ def bind_threads(driver: SessionDriver, core_ids: str) -> None:
 
 
 def set_optimization_level(driver: SessionDriver, level: str) -> None:
-    name = "ORT_DISABLE_ALL" if level == "disable" else f"ORT_ENABLE_{level.upper()}"
-    driver.options.graph_optimization_level = getattr(
-        driver.onnxruntime.GraphOptimizationLevel, name
-    )
+    driver.options.graph_optimization_level = saving.level_named(driver.onnxruntime, level)
 
 
 def leave_out_optimizers(driver: SessionDriver, names: str) -> None:

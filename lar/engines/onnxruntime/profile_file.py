@@ -276,7 +276,8 @@ class ThreadUses:
             return
         found = SCHEDULING.decode(raw)
         caller, before = found.main_thread, self._done
-        self._done = before | {name: it.num_run for name, it in found.sub_threads.items()}
+        # A thread that has not begun yet has another name, which is gone later.
+        self._done = {name: it.num_run for name, it in found.sub_threads.items()}
         if timed:
             more = ((count, count - before.get(name, 0)) for name, count in self._done.items())
             use = ThreadUse(

@@ -60,9 +60,10 @@ def save_optimized(
     such files themselves, ONNX Runtime would otherwise save references. `prepacked` adds the
     weights as operators rearrange them when they load.
     """
-    entries = driver.options.add_session_config_entry
-    entries(WEIGHTS, weights)
-    entries(PREPACKED, "01"[prepacked])
+    set_entry = driver.options.add_session_config_entry
+    set_entry(WEIGHTS, weights)
+    if prepacked:  # the engine warns of each entry that is set again
+        set_entry(PREPACKED, "1")
     paths = {"optimized_model_filepath": str(path), "enable_profiling": False}
     try:
         with options_changed(driver, level, **paths):
@@ -72,8 +73,9 @@ def save_optimized(
             raise full from error
         raise
     finally:
-        entries(WEIGHTS, "")
-        entries(PREPACKED, "0")
+        set_entry(WEIGHTS, "")
+        if prepacked:
+            set_entry(PREPACKED, "0")
     model = Message("Model", path.read_bytes())
     drop_lost_inputs(model, session)
     drop_repeated_constants(model, path.parent)

@@ -343,6 +343,14 @@ def test_times_are_summed_and_shares_counted_since_the_event_before() -> None:
     assert uses.busy_threads() == ("11", "12")
 
 
+def test_a_thread_that_has_begun_late_is_one_with_the_unnamed_one_before() -> None:
+    uses = ThreadUses()
+    uses.add(0, stats(1, 1, {"thread::id of a non-executing thread": 0}), timed=False)
+    uses.add(0, stats(1, 1, {"11": 3}), timed=True)
+    assert uses.by_operator[0].tasks == (3,)
+    assert uses.busy_threads() == ("11",)
+
+
 def test_a_session_without_threads_of_its_own_reports_nothing() -> None:
     uses = ThreadUses()
     uses.add(0, b'""', timed=True)

@@ -48,11 +48,14 @@ def drop_out(call: Call) -> tuple[Array, ...]:
 @implements("Softmax", "LogSoftmax", "Hardmax")
 def softmax(call: Call) -> Any:
     """Return what sums to one along an axis; before opset 13 along that axis and all behind it."""
-    if call.opset >= 13:
-        return compute_as_onnx(call)
-    (x,), axis = call.inputs, call.get("axis", 1)
-    rows = x.reshape(math.prod(x.shape[:axis]), -1)
-    found = compute_as_onnx(Call(call.type, [rows], {"axis": 1}))
+    (x,) = call.inputs
+    values, axis = x, call.get("axis", -1)
+    if call.opset < 13:
+        values, axis = x.reshape(math.prod(x.shape[: call.get("axis", 1)]), -1), 1
+    if call.type == "LogSoftmax":  # not by shares of the sum, which may be rounded to 0
+        below = values - values.max(axis=axis, keepdims=True)
+        return np.reshape(below - np.log(np.exp(below).sum(axis=axis, keepdims=True)), x.shape)
+    found = compute_as_onnx(Call(call.type, [values], {"axis": axis}))
     return np.reshape(found[0], x.shape)
 
 
