@@ -83,8 +83,6 @@ def parser_of(command: str) -> Parser:
     parser.missing = getattr(module, "MISSING", "")
     parser.epilog = getattr(module, "EPILOG", None)
     parser.set_defaults(parser=parser)
-    if hasattr(module, "add_arguments"):
-        module.add_arguments(parser)
     add_rows(parser, getattr(module, "ARGUMENTS", ()))
     if actions := getattr(module, "ACTIONS", {}):
         parsers = parser.add_subparsers(metavar="|".join(actions), required=True)

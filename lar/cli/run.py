@@ -8,17 +8,16 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lar.cli.run_help import MODEL, add_run_help
-from lar.options.arguments import add_arguments as add_options
+from lar.cli.arguments import argument, headings_of
+from lar.cli.run_help import HELP, MODEL
+from lar.options.table import OPTIONS
 
 if TYPE_CHECKING:
     from lar.running.worker_process import WorkerProcess
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_run_help(parser)
-    parser.add_argument("model", metavar="MODEL", help=MODEL)
-    add_options(parser, {})  # which engines honour a flag is slow to collect: see `name_engines`
+# Which engines honour a flag is slow to collect: see `name_engines`.
+ARGUMENTS = (HELP, argument("model MODEL", MODEL), *headings_of(OPTIONS))
 
 
 def main(arguments: argparse.Namespace) -> int:

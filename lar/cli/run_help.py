@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from lar.cli.arguments import argument
 from lar.cli.commands import COMMANDS
 from lar.cli.parser import Parser, format_entries, parser_of, terminal_width
 from lar.engines import ENGINES, support_of_options
@@ -37,17 +38,10 @@ class RunHelp(argparse.Action):
         raise AssertionError("argparse leaves")
 
 
-def add_run_help(parser: argparse.ArgumentParser) -> None:
-    """Add `--help` to the parser of `lar run`."""
-    parser.add_argument(
-        "-h",
-        "--help",
-        action=RunHelp,
-        nargs="?",
-        const="",
-        metavar="GROUP",
-        help="print the options that most people use, those of GROUP, or all",
-    )
+# fmt: off
+HELP = argument("-h --help GROUP", "print the options that most people use, those of GROUP, or all",
+                action=RunHelp, nargs="?", const="")
+# fmt: on
 
 
 def format_run_help(asked: str = "") -> str:

@@ -117,7 +117,7 @@ class ExecutionColumns(Columns[Execution]):
 
     def sort_by_start(self) -> None:
         """Put them in the order in which they began."""
-        starts = self._columns[3]
+        _, _, _, starts, *_ = self._columns  # as in `values_of`
         if not all(map(le, starts, islice(starts, 1, None))):
             self._reorder(sorted(range(len(starts)), key=starts.__getitem__))
 

@@ -578,8 +578,8 @@ def read_request(data: bytes | str) -> tuple[RunSpec, RunContext]:
     request = json.loads(data)
     if "spec" not in request:
         request = {"spec": request}
-    spec: RunSpec = part_of(request["spec"], RunSpec)
-    return spec, part_of(request.get("context", {}), RunContext)
+    spec, context = (part_of(request.get(key, {}), dict) for key in ("spec", "context"))
+    return RunSpec(**spec), RunContext(**context)
 
 
 def part_of(value: Any, kind: type[Any] | None) -> Any:

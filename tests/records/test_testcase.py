@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import pytest
+
 from lar.records.run import RunContext, RunSpec, read_request, record_to_json, request_to_json
 from lar.records.testcase import (
     Case,
@@ -60,3 +62,9 @@ def test_a_worker_reads_the_testcases_of_a_spec() -> None:
     assert read_request(request_to_json(spec, context)) == (spec, context)
     assert read_request(record_to_json(spec)) == (spec, RunContext())
     assert spec.sample_count == 1 + 2 * 10
+
+
+@pytest.mark.parametrize("text", ["[]", "5", "null", '"x"', '{"spec": null}', '{"spec": []}', "{}"])
+def test_what_is_not_a_request_is_refused(text: str) -> None:
+    with pytest.raises(TypeError):
+        read_request(text)
