@@ -62,7 +62,8 @@ def save_optimized(
     """
     entries = driver.options.add_session_config_entry
     entries(WEIGHTS, weights)
-    entries(PREPACKED, "01"[prepacked])
+    if prepacked:
+        entries(PREPACKED, "1")
     paths = {"optimized_model_filepath": str(path), "enable_profiling": False}
     try:
         with options_changed(driver, level, **paths):
@@ -73,7 +74,8 @@ def save_optimized(
         raise
     finally:
         entries(WEIGHTS, "")
-        entries(PREPACKED, "0")
+        if prepacked:
+            entries(PREPACKED, "0")  # ONNX Runtime warns of a value that is set again
     model = Message("Model", path.read_bytes())
     drop_lost_inputs(model, session)
     drop_repeated_constants(model, path.parent)
