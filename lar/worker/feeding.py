@@ -8,10 +8,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lar.datasets.classes import classes_of
 from lar.engines import engine_named
@@ -30,6 +29,9 @@ from lar.records.dataset import Item
 from lar.records.events import Classified, Emit, Judged
 from lar.records.run import RunSpec, TensorInfo, format_shape
 from lar.records.testcase import Case, Expected, Verdict, describe_failure
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray  # slow to import, for each run
 
 Look = Callable[[Mapping[str, Any]], None]
 

@@ -93,8 +93,6 @@ def import_modules(task: str, engine: str, driver: str) -> None:
     if driver:
         engine_named(engine).driver_class(driver)
     if task == "run":
-        import lar.inputs.batching
-        import lar.inputs.feed
         import lar.worker.execution  # noqa: F401
 
 
@@ -117,8 +115,7 @@ def main(argv: list[str]) -> None:
     def emit(event: events.Event) -> None:
         os.write(event_file, events.line_of(event))
 
-    answer: events.Event | None = None
-    status = 0
+    last, status = b"", 0
     try:
         import_modules(task, engine, driver)
         gc.freeze()  # what was imported stays: collections need not look at it again
@@ -136,13 +133,13 @@ def main(argv: list[str]) -> None:
                 for name in context.ranges:
                     stack.enter_context(nvtx_range(name))
             answer = do_task(task, spec, context, tables, turns, emit)
+        last = b"" if answer is None else events.line_of(answer)
     except KeyboardInterrupt:
         status = 130
     except BaseException as error:
-        answer, status = events.Failed(failure_of(error)), 1
+        last, status = events.line_of(events.Failed(failure_of(error))), 1
     flush_output()
-    if answer is not None:
-        emit(answer)  # the parent may end this process as soon as it knows the result
+    os.write(event_file, last)  # the parent may end this process as soon as it knows the result
     # Engines' destructors take time and some of them crash; there is nothing left to save.
     os._exit(status)
 

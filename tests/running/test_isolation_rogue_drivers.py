@@ -168,3 +168,10 @@ def test_the_worker_has_none_of_the_files_that_its_parent_has_open(
         )
     assert result.failure is not None
     assert result.failure.message == "the engine failed: []"
+
+
+def test_an_engine_that_notes_what_is_no_text_fails_its_run(run_rogue: RunRogue) -> None:
+    result = run_rogue("self.notes.append(object())")
+    assert result.status == "failed"
+    assert result.failure is not None
+    assert result.failure.message.startswith("the engine failed: ")

@@ -86,6 +86,16 @@ def test_a_run_writes_the_dump_into_its_place(run_lar: RunLar, tmp_path: Path) -
     assert run_lar("dump.onnx", "--iter", "1", cwd=tmp_path).returncode == 0
 
 
+def test_an_entry_is_left_alone_where_no_weights_are_rearranged(
+    load_driver: MakeDriver, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """ONNX Runtime would warn each time that it is set again, in the log of each profile."""
+    driver = load_driver(DIGITS)
+    for name in ("one", "other"):
+        saving.save_optimized(driver, tmp_path / name, "weights")
+    assert saving.PREPACKED not in capfd.readouterr().err
+
+
 def test_a_model_too_large_for_one_file_is_an_error(
     make_driver: MakeDriver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
