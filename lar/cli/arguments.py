@@ -6,10 +6,10 @@ import argparse
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lar.options.arguments import add_option
-from lar.options.option import Option
+if TYPE_CHECKING:
+    from lar.options.option import Option
 
 Row = Callable[[argparse._ActionsContainer], object]
 """Adds an argument to a parser, or to a heading of it; or a heading with its arguments."""
@@ -40,6 +40,8 @@ def argument(
 
 def option(it: Option[Any], text: str = "", parse: Callable[[str], Any] | None = None) -> Row:
     """Return the row of an option of `lar run`; see `add_option`."""
+    from lar.options.arguments import add_option  # `lar --help` does without
+
     return partial(add_option, option=it, text=text, parse=parse)
 
 
