@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +38,7 @@ from lar.running.variants import (
     Variant,
     axis_of,
     find_baseline,
+    list_models,
     make_variants,
     parse_vary,
 )
@@ -92,12 +92,12 @@ def bench(
         UsageError: a model, an option or a value cannot be used.
         EngineMissing: the engines of all variants are not installed.
     """
-    specs = [models] if isinstance(models, (str, os.PathLike)) else [*models]
+    specs = list_models(models)
     check_keys(options, bench.__kwdefaults__)
     with work_folder() as folder:
         given = GivenInputs(inputs, Path(folder))
         given.add_to(options)
-        variants = make_variants([os.fspath(each) for each in specs], axes_of(vary), options)
+        variants = make_variants(specs, axes_of(vary), options)
         result = run_bench(
             variants,
             find_baseline(variants, baseline),

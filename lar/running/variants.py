@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from lar.engines import engine_named
@@ -62,6 +63,18 @@ class Variant:
         if self.failure is not None:
             raise self.failure.to_error()
         return self
+
+
+def list_models(models: str | Path | Sequence[str | Path]) -> list[str]:
+    """Return the models that a program gives, one or several.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = [models] if isinstance(models, (str, os.PathLike)) else [*models]
+    if not found:
+        raise UsageError("no model is given", "give a model file, or several")
+    return [os.fspath(each) for each in found]
 
 
 def parse_vary(text: str) -> Axis:

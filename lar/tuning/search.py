@@ -34,7 +34,7 @@ from lar.records.tuning import (
 from lar.running.api import with_names
 from lar.running.bench import check_keys
 from lar.running.rounds import inputs_like
-from lar.running.variants import Variant
+from lar.running.variants import Variant, list_models
 from lar.tuning.candidates import Combinations
 from lar.tuning.decisions import Ended, Step, Survey, next_step
 from lar.tuning.evidence import Evidence, RoundKind, Trial
@@ -111,7 +111,7 @@ def tune(
     from lar.running.api import GivenInputs
 
     check_keys(options, tune.__kwdefaults__)
-    given = [models] if isinstance(models, (str, os.PathLike)) else [*models]
+    given = list_models(models)
     stack = contextlib.ExitStack()
     try:
         folder = Path(stack.enter_context(work_folder()))
@@ -126,7 +126,7 @@ def tune(
             allowed=tuple(allow),
             tolerance=tolerance,
         )
-        request = make_request([os.fspath(each) for each in given], options, asked, engines)
+        request = make_request(given, options, asked, engines)
         place = os.fspath(session) if session is not None else str(folder / "session")
         found = search_with(request, place, folder, given=fed)
     except BaseException:
