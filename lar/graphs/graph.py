@@ -209,8 +209,8 @@ def with_computed(constants: set[str], operators: Sequence[DumpedOperator]) -> s
     while count != len(found):
         count = len(found)
         for each in operators:
-            is_fed_anew = each.type == BODY_INPUT  # a loop goes on with other values
-            if each.inputs and not is_fed_anew and found.issuperset(each.inputs):
+            # What a body is fed with is no constant: a loop goes on with other values.
+            if each.inputs and each.type != BODY_INPUT and found.issuperset(each.inputs):
                 found.update(each.outputs)
     return found
 
