@@ -9,13 +9,17 @@ import subprocess
 import sys
 import zlib
 from base64 import b64encode
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lar.engines.onnx_file.external_data import tensors_outside
+from lar.engines.onnx_file.fields import Message
 from lar.engines.onnxruntime import cache as cache_module
 from lar.engines.onnxruntime.cache import CACHE_FORMAT, CACHES, read_cache, remove_build
 from lar.errors import UsageError
@@ -108,6 +112,25 @@ def test_weights_are_kept_as_operators_take_them_where_they_can_be(
     cache = read_cache(place)
     assert not cache.prepacked
     assert b"prepacked_0" not in cache.model
+
+
+def test_weights_as_operators_take_them_stand_where_vectors_can_read_them(
+    run_lar: RunLar, place: Path, tmp_path: Path
+) -> None:
+    """The engine puts them behind weights of any size, and crashed."""
+    weights = {"w": np.ones((3, 1000), np.float32), "v": np.ones((1000, 3), np.float32)}
+    text = "(float[2,3] x) => (float[2,3] y) { m = MatMul(x, w) y = MatMul(m, v) }"
+    model = str(save_model(tmp_path / "odd.onnx", text, weights))
+    for words in (["--fast-run"], []):
+        done = run_lar(model, *words, "--fast-run-algo-policy", str(place), "--iter", "1")
+        assert done.returncode == 0, done.stderr
+    found = Message("Model", read_cache(place).model)
+    entries = [each for tensor in tensors_outside(found) for each in tensor.external_data]
+    places = [int(each.value) for each in entries if each.key == "offset"]
+    parts = [it.value.decode().split("|")[1:] for it in entries if "prepacked" in it.key]
+    places += [int(part.split(";")[0]) for part in chain.from_iterable(parts)]
+    assert len(places) == 4
+    assert all(each % 64 == 0 for each in places)
 
 
 def test_a_copy_has_its_second_file_and_replaces_another_with_its_own(
