@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from lar.cli.screen import screen_of_output
 from lar.errors import LarError, error_of_write, error_with_code
-from lar.reports.report import Report
-from lar.reports.text import PAPER
 
 if TYPE_CHECKING:
     from lar.files.path_conflicts import Place
     from lar.files.report_file import OutputFile
+    from lar.reports.report import Report
+
+    Content = Report | str | bytes
 
 SUFFIXES = {"markdown": "md"}
-
-Content = Report | str | bytes
 
 
 class ReportFiles:
@@ -47,9 +46,9 @@ class ReportFiles:
 
         def content_as(form: str, *, to_stdout: bool) -> str | bytes:
             content = made(form) if callable(made) else made
-            if isinstance(content, Report):
-                return render(content, form, to_stdout=to_stdout)
-            return content
+            if isinstance(content, (str, bytes)):
+                return content
+            return render(content, form, to_stdout=to_stdout)
 
         if prints and self.console is sys.stdout:
             print(content_as("text", to_stdout=True), end="", flush=True)
@@ -62,6 +61,8 @@ class ReportFiles:
 
 def render(report: Report, form: str, *, to_stdout: bool) -> str:
     """Return a report in the form that is asked for."""
+    from lar.reports.text import PAPER  # a run without a report does without
+
     if form == "text":
         return report.text_for(screen_of_output() if to_stdout else PAPER)
     # Not before: most commands need one of them.

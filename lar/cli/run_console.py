@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from lar.cli.output_stream import Outlet
 from lar.cli.progress_line import ProgressLine
-from lar.cli.report_files import Content, ReportFiles, kept_for_later, open_reports, raise_all
+from lar.cli.report_files import ReportFiles, kept_for_later, open_reports, raise_all
 from lar.engines import engine_named
 from lar.errors import EXIT_CODES, LarError, printable
 from lar.measurement.listener import Listener
@@ -37,6 +37,7 @@ from lar.running.isolation import LAST_SECONDS
 from lar.running.tasks import failure_of, info_of
 
 if TYPE_CHECKING:
+    from lar.cli.report_files import Content
     from lar.results.store import Store
 
 
