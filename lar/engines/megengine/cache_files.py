@@ -63,7 +63,7 @@ def format_others(operator: Operator, chosen: Algorithm) -> str:
 
 
 def of_next_best(cell: CellOf) -> CellOf:
-    """Return what has the cell of the next best algorithm, an empty one where there is none."""
+    """Return a cell for the next best algorithm; it is empty if an operator has only one."""
     return lambda operator, _: cell(operator, it) if (it := operator.next_best) else ""
 
 
