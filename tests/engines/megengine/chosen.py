@@ -15,6 +15,7 @@ class Chosen:
     """An algorithm that the engine says it has chosen."""
 
     operator: str
+    input_shape: str
     name: str
     workspace_mib: float
     attribute: int
@@ -22,10 +23,12 @@ class Chosen:
 
 def chosen_in(log: str) -> list[Chosen]:
     """Return the choices in the engine's log."""
-    pattern = r"\] (\w+): tensor layouts.*algo=(\S+) workspace=([\d.]+)MiB attribute=(\d+)"
+    pattern = (
+        r"\] (\w+): tensor layouts\({(\S*) .*algo=(\S+) workspace=([\d.]+)MiB attribute=(\d+)"
+    )
     return [
-        Chosen(name, algorithm, float(workspace), int(attribute))
-        for name, algorithm, workspace, attribute in re.findall(pattern, log)
+        Chosen(name, re.sub(r"\(\d+\)", "", layout), algorithm, float(workspace), int(attribute))
+        for name, layout, algorithm, workspace, attribute in re.findall(pattern, log)
     ]
 
 
