@@ -20,7 +20,6 @@ from lar.errors import DumpError, first_line
 from lar.files.input_file import open_input
 
 SUFFIX = ".npy"
-ONE_ARRAY = "array"  # the name of an array that has none
 HINT = "save arrays of numbers, with numpy.save or numpy.savez"
 
 

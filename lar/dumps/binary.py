@@ -62,28 +62,12 @@ class ElementType(NamedTuple):
 # Names that NumPy has too, in small letters, and lar's own name of text.
 PLAIN = re.compile(r"Float(16|32|64)|U?[Ii]nt(8|16|32|64)|Bool|Complex(64|128)|String")
 
-# By the code of the first: megdnn's DTypeEnum; from 200000 on they are lar's own, for what
-# MegEngine lacks.
-TYPES = {
-    0: "Float32:<f4 Uint8:u1 Int8:i1 Int16:<i2 Int32:<i4 IntB1:i1 IntB2:i1 IntB4:i1 Byte:u1"
-    " Float16:<f2 UintB4:i1 BFloat16:<f4 Bool:? Uint16:<u2 Complex64:<c8",
-    100000: "Quantized8Asymm:u1 QuantizedS32:<i4 QuantizedS8:i1 Quantized4Asymm:u1 QuantizedS4:i1"
-    " QuantizedS16:<i2 QuantizedS1:i1",
-    200000: "Int64:<i8 Uint32:<u4 Uint64:<u8 Float64:<f8 Complex128:<c16",
-}
-# The bits of an element, what one more of them adds, the least value.
-NARROW = {
-    "BFloat16": (16,),
-    "IntB1": (1, 2, -1),
-    "IntB2": (2, 2, -3),
-    **dict.fromkeys(("IntB4", "UintB4"), (4, 2, -15)),
-    **dict.fromkeys(("Quantized4Asymm", "QuantizedS4"), (4, 1, 0)),
-}
+# The fields of ElementType. Codes are those of megdnn's DTypeEnum; from 200000 on they are lar's
+# own, for what MegEngine lacks.
+_, *ROWS = Path(__file__).with_name("elements.txt").read_text().splitlines()
 ELEMENT_TYPES = tuple(
-    ElementType(code, name, storage, *NARROW.get(name, ()))
-    for first, listed in TYPES.items()
-    for code, each in enumerate(listed.split(), first)
-    for name, storage in [each.split(":")]
+    ElementType(int(code), name, storage, *map(int, rest))
+    for code, name, storage, *rest in map(str.split, ROWS)
 )
 # Text, of which a file holds the bytes: the tensor's name alone says that they are no numbers.
 TEXT = ElementType(1, "String", "u1")
@@ -123,11 +107,6 @@ class TensorHeader:
         others = DECLARED.get(self.element.name)
         named = self.meaning.variable.dtype if others and self.meaning else ""
         return BY_NAME[named] if others and named in others else self.element
-
-    @property
-    def dtype(self) -> str:
-        """The dtype of the values, as `DumpedTensor` has it."""
-        return self.declared.dtype
 
 
 @check_keywords

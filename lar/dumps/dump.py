@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from lar.records.quantization import Quantization
+from lar.records.record import Record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,8 +21,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 DUMP_FORMAT = "lar.dump/1"
 
 
-@dataclass(frozen=True, kw_only=True)
-class DumpedTensor:
+class DumpedTensor(Record):
     """One tensor of a dump.
 
     `key` is unique in the dump: the name of its file. `name` is what the engine calls the
@@ -49,8 +49,7 @@ class DumpedTensor:
     origin: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DumpedOperator:
+class DumpedOperator(Record):
     """One operator: `inputs` and `outputs` are keys of tensors, in the operator's order.
 
     An input whose tensor is not in the dump has a key all the same. `constant` marks weights and
@@ -69,8 +68,7 @@ class DumpedOperator:
     origin: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class DumpIndex:
+class DumpIndex(Record):
     """What a dump holds, in the order of execution, and where it comes from.
 
     `complete` is false for a dump whose run did not end well; `iteration` counts the iteration
@@ -156,10 +154,6 @@ class Dump:
     def _tensors(self) -> dict[str, DumpedTensor]:
         return {tensor.key: tensor for tensor in self.index.tensors}
 
-    @cached_property
-    def _operators(self) -> dict[str, DumpedOperator]:
-        return {operator.key: operator for operator in self.index.operators}
-
     def of_array(self, key: str, array: Array) -> Dump:
         """Return this dump with an array in the place of one of its tensors."""
         read = self.reader
@@ -183,14 +177,6 @@ class Dump:
             KeyError: the dump has none of that key.
         """
         return self._tensors[key]
-
-    def operator(self, key: str) -> DumpedOperator:
-        """Return the entry of an operator.
-
-        Raises:
-            KeyError: the dump has none of that key.
-        """
-        return self._operators[key]
 
     def read(self, key: str) -> Array:
         """Read the values of a tensor, in the axes in which they are stored.

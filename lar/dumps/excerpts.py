@@ -36,7 +36,6 @@ HEAD = re.compile(
 )
 VALUES = 5
 STATISTICS = ("min", "max", "mean", "l2", "sd")
-LINE_ENDS = str.maketrans({"\n": "\\n", "\r": "\\r"})  # names of ONNX models may hold some
 
 # The digits that the text has of a statistic, and of a value.
 STATISTIC_DIGITS, VALUE_DIGITS = 3, 4
@@ -133,7 +132,7 @@ def format_block(
         f"var{variable.id} produced: name={variable.name} layout={layout} "
         f"owner_opr={variable.operator}{{{variable.operator_type}}} opr{variable.operator_id}"
     )
-    yield head.translate(LINE_ENDS)
+    yield head.replace("\n", r"\n").replace("\r", r"\r")  # in names of ONNX models
     yield " deps:"
     for index, (each, values) in enumerate(inputs):
         yield f"  [i{index}]var{each.id}: {values} s"

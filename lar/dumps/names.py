@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
 from operator import mul
 from typing import NamedTuple
+
+from lar.records.record import Record
 
 HEAD = re.compile(
     r"\{id:(?P<id>\d{1,19}), (?P<kind>layout|shape):\{(?P<axes>[\d(),-]*)"
@@ -34,8 +36,7 @@ NEXT_INPUT = re.compile(r" \d{1,9}=(?=\{id:\d)")
 MOST_ATTEMPTS = 100  # to find where a part ends, when names hold what separates the parts
 
 
-@dataclass(frozen=True, kw_only=True)
-class Variable:
+class Variable(Record):
     """A variable of the engine's graph.
 
     `shape` is that of the array; one that is not `stored` has a shape only, if that. `format` is

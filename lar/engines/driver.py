@@ -231,9 +231,11 @@ class Driver(abc.ABC):
         if stage in self._fired:
             return
         self._fired.add(stage)
+        shared = set()
         for key, row in self.rows.items():
             hook = getattr(row, stage)
-            if hook is not None and key in self.spec.settings:
+            if hook is not None and key in self.spec.settings and hook not in shared:
+                shared.add(hook)
                 hook(self, self.spec.settings[key])
 
     @abc.abstractmethod

@@ -516,6 +516,6 @@ class Engine(abc.ABC):
 
     def describe_dump(self, folder: Path) -> DumpFacts:
         """Return the facts about a dump in a folder, besides the names of its tensors."""
-        from lar.dumps.layers import describe_dump
+        from lar.dumps.facts import read_facts
 
-        return describe_dump(folder)
+        return read_facts(folder)._replace(iteration=0)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from lar.options.option import Option
-from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, DUMP_FILTER, TEXT_DUMPS
+from lar.options.table import BIN_OUT_DUMP, DUMP_FILTER, OPERATOR_DUMPS
 
 D = TypeVar("D")  # the class of the drivers that honour an option, or the union of several
 T = TypeVar("T")  # the type of the option's value
@@ -28,7 +28,8 @@ class OptionRow(Generic[D, T]):
     """A row of the table: the drivers that honour the option, how, and by which hooks.
 
     A hook takes the driver and the option's value. Hooks fire in the order of the table, each at
-    its stage: before and after the model is loaded, before the first run, and after the last. A row
+    its stage: before and after the model is loaded, before the first run, and after the last. One
+    that several rows share fires once, for the first of their options that is given. A row
     has no hooks if the engine does it anyway, or if the hook of another option looks at it.
     """
 
@@ -67,8 +68,7 @@ def cores_of(runner: int, runners: int, core_ids: str) -> list[int]:
 def dump_rows(
     drivers: Drivers[D],
     how: str,
-    dump_text: Hook[D, Any],
-    dump_tensors: Hook[D, Any],
+    dump_layers: Hook[D, Any],
     dump_outputs: Hook[D, Any],
     *,
     outputs: str = "the outputs, written after each iteration",
@@ -77,8 +77,7 @@ def dump_rows(
     """Return the rows of dumps of an engine that dumps a fed model; `how` says which tensors,
     `outputs` which of the outputs. `hooks` are further ones of dumps of operators."""
     return (
-        *(OptionRow(it, drivers, how, before_run=dump_text, **hooks) for it in TEXT_DUMPS),
-        OptionRow(BIN_IO_DUMP, drivers, how, before_run=dump_tensors, **hooks),
+        *(OptionRow(it, drivers, how, before_run=dump_layers, **hooks) for it in OPERATOR_DUMPS),
         OptionRow(BIN_OUT_DUMP, drivers, outputs, before_run=dump_outputs),
         OptionRow(DUMP_FILTER, drivers, "what it leaves out is removed when the run has ended"),
     )

@@ -75,9 +75,9 @@ def open_side(side: GivenSide, letter: str) -> Side:
         return side
     if isinstance(side, (str, os.PathLike)):
         return side_of(os.fspath(side))
-    from lar.dumps.arrays import ONE_ARRAY, dump_of_arrays  # few sides are arrays
+    from lar.dumps.arrays import dump_of_arrays  # few sides are arrays
 
-    arrays = side if isinstance(side, Mapping) else {ONE_ARRAY: side}
+    arrays = side if isinstance(side, Mapping) else {"array": side}
     return dump_of_arrays(arrays, f"arrays of {letter}")
 
 

@@ -40,7 +40,8 @@ def test_a_folder_without_an_index_is_understood_from_its_names(folder: Path) ->
     dump = lar.open_dump(folder)
     assert [tensor.name for tensor in dump] == ["data", "relu"]
     assert (len(dump), "000003" in dump, "000002" in dump) == (2, True, False)
-    assert dump.operator(dump.tensor("000003").operator).inputs == ("000001",)
+    (computed,) = (it for it in dump.index.operators if it.key == dump.tensor("000003").operator)
+    assert computed.inputs == ("000001",)
     assert dump.read("000003").tolist() == [[0, 0, 0], [1, 2, 3]]
     alone = lar.open_dump(str(folder / "000003"))
     assert [(tensor.name, alone.read(tensor.key).shape) for tensor in alone] == [("relu", (2, 3))]

@@ -256,6 +256,19 @@ def test_a_dump_has_the_names_of_the_model_and_changes_nothing(engine: str, tmp_
     assert not any("Convert" in name or "Shape" in name for name in shapes)
 
 
+@pytest.mark.parametrize("engine", [*each_engine(), "onnxruntime", "reference"])
+def test_layers_are_written_to_all_places_at_once(engine: str, tmp_path: Path) -> None:
+    together = {"bin_io_dump": tmp_path / "layers", "io_dump": tmp_path / "layers.txt"}
+    run(engine, DIGITS, **together)
+    for option, place in together.items():
+        alone = tmp_path / "alone" / place.name
+        alone.parent.mkdir(exist_ok=True)
+        run(engine, DIGITS, **{option: alone})
+        found, wanted = lar.open_dump(place), lar.open_dump(alone)
+        assert found.index.tensors == wanted.index.tensors
+        assert len(found) > 3
+
+
 @each
 def test_text_outputs_and_a_part_are_written(engine: str, tmp_path: Path) -> None:
     text, folder, part = tmp_path / "layers.txt", tmp_path / "outputs", tmp_path / "part"

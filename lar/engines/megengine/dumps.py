@@ -115,7 +115,7 @@ def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:
     """
     # Not before: the formats of dumps cost time, and lite writes its operators' tensors itself.
     from lar.dumps.names import Variable
-    from lar.dumps.outputs import write_outputs
+    from lar.dumps.recording import write_outputs
 
     if driver.name == "graph":
         found = driver.loaded.output_vars_list

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lar.dumps.layers import Layer, dump_layers
-from lar.dumps.outputs import write_outputs
+from lar.dumps.recording import Layer, dump_layers, number_outputs, write_outputs
 
 if TYPE_CHECKING:
     from lar.engines.mnn.session import InterpreterDriver
@@ -43,4 +42,4 @@ def dump_net(driver: InterpreterDriver, _: object) -> None:
 
 def dump_outputs(driver: InterpreterDriver, _: object) -> None:
     """Have the outputs of each iteration written."""
-    write_outputs(driver, driver.net.outputs)
+    write_outputs(driver, number_outputs(driver.net.outputs))

@@ -123,5 +123,5 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         "callbacks around each operator, which add some microseconds to it",
         before_run=profile.start_profiling,
     ),
-    *dump_rows(INTERPRETER, DUMPED, dumps.dump_net, dumps.dump_net, dumps.dump_outputs),
+    *dump_rows(INTERPRETER, DUMPED, dumps.dump_net, dumps.dump_outputs),
 )

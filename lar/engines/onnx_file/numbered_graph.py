@@ -11,8 +11,8 @@ import numpy as np
 
 from lar.dumps.binary import BY_DTYPE
 from lar.dumps.facts import DumpFacts, OperatorFact
-from lar.dumps.layers import Dumped
 from lar.dumps.names import Numbering
+from lar.dumps.recording import Dumped
 from lar.dumps.values import Part, Unheld
 from lar.engines.onnx_file.bodies import Body, Operator, operators_in, parameters_of
 from lar.engines.onnx_file.fields import Message

@@ -10,13 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from functools import cached_property
-from itertools import chain
-from pathlib import Path
 from typing import Any
 
-from lar.dumps.facts import write_facts
-from lar.dumps.layers import Dumped, text_writer, write_dumped
-from lar.dumps.outputs import write_outputs
+from lar.dumps.recording import Dumped, LayerPlaces, number_outputs, write_outputs
 from lar.dumps.values import parts_of
 from lar.engines.onnx_file.bodies import parameters_of
 from lar.engines.onnx_file.fields import Message, type_name
@@ -25,7 +21,7 @@ from lar.engines.onnxruntime.blocked_layout import DOMAIN
 from lar.engines.onnxruntime.graph import Graph
 from lar.engines.onnxruntime.saving import save_to_work_folder
 from lar.engines.onnxruntime.session import SessionDriver
-from lar.options.table import BIN_IO_DUMP, FAST_RUN_ALGO_POLICY
+from lar.options.table import FAST_RUN_ALGO_POLICY
 
 
 def save_source(driver: SessionDriver, _: object) -> None:
@@ -40,30 +36,21 @@ def save_source(driver: SessionDriver, _: object) -> None:
 
 
 def dump_tensors(driver: SessionDriver, _: object) -> None:
-    """Write all tensors of a fed driver into a folder, and beside it what is known of operators."""
+    """Write all tensors of a fed driver, and what is known of operators."""
     if driver.runner:
         return
-    folder = Path(driver.context.written[BIN_IO_DUMP.key])
-    folder.mkdir()
-    graph = FedGraph(driver)
-    write_facts(folder, graph.facts())
-    for dumped in chain(graph.filters(), graph.tensors()):
-        write_dumped(folder, dumped)
-    write_facts(folder, graph.facts())
-
-
-def dump_text(driver: SessionDriver, _: object) -> None:
-    """Write all tensors of a fed driver as text."""
-    if driver.runner:
-        return
-    write, graph = text_writer(driver.context.written), FedGraph(driver)
+    places, graph = LayerPlaces(driver), FedGraph(driver)
+    places.write_facts(graph.facts())
+    for weight in graph.filters():
+        places.write_constant(weight)
     for dumped in graph.tensors():
-        write(dumped)
+        places.write(dumped)
+    places.write_facts(graph.facts())
 
 
 def dump_outputs(driver: SessionDriver, _: object) -> None:
     """Have the outputs of each iteration written."""
-    write_outputs(driver, [node.name for node in driver.session.get_outputs()])
+    write_outputs(driver, number_outputs(it.name for it in driver.session.get_outputs()))
 
 
 class FedGraph(Graph):

@@ -247,7 +247,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     # Last: what is dumped is saved with all that the others have set.
     *dump_rows(
-        *(SESSION, DUMPED, dumps.dump_text, dumps.dump_tensors, dumps.dump_outputs),
+        *(SESSION, DUMPED, dumps.dump_tensors, dumps.dump_outputs),
         before_load=dumps.save_source,
     ),
 )

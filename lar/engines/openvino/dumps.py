@@ -14,8 +14,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lar.dumps.facts import DumpFacts
-from lar.dumps.layers import Layer, dump_layers
-from lar.dumps.outputs import write_outputs
+from lar.dumps.recording import Layer, dump_layers, number_outputs, write_outputs
 from lar.engines.formats import is_onnx
 from lar.engines.onnx_file.quantization import read_quantizations
 from lar.engines.openvino.graph import ExecutedGraph, Region, cut_model
@@ -65,7 +64,7 @@ def layer_of(region: Region, arrays: dict[Any, Array]) -> Layer:
 
 def dump_outputs(driver: CompiledDriver, _: object) -> None:
     """Have the outputs of each iteration written."""
-    write_outputs(driver, [*driver.outputs()])
+    write_outputs(driver, number_outputs(driver.outputs()))
 
 
 class TakenTensors:

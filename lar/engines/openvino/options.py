@@ -52,7 +52,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         "PERF_COUNT: the mean time of each node; FLOPs and bytes from the model",
         before_run=profile.start_profiling,
     ),
-    *dump_rows(COMPILED, DUMPED, dumps.dump_graph, dumps.dump_graph, dumps.dump_outputs),
+    *dump_rows(COMPILED, DUMPED, dumps.dump_graph, dumps.dump_outputs),
 )
 
 RULES: tuple[Rule, ...] = (

@@ -7,29 +7,23 @@ outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
-from lar.dumps.facts import write_facts
-from lar.dumps.layers import Dumped, text_writer, write_dumped
-from lar.dumps.names import Variable
-from lar.dumps.outputs import write_outputs
+from lar.dumps.recording import LayerPlaces, number_outputs, write_outputs
 from lar.engines.onnx_file.control_flow import NoTruth, parts_of_value
 from lar.engines.onnx_file.fields import Node, held_in, type_name
 from lar.engines.onnx_file.numbered_graph import NumberedGraph
 from lar.engines.onnx_file.tensors import dtype_of
 from lar.engines.reference.driver import EvaluatorDriver
-from lar.options.table import BIN_IO_DUMP
 
 
 class ModelDump(NumberedGraph):
     """What is written of a driver's model in a run."""
 
-    def __init__(self, driver: EvaluatorDriver, write: Callable[[Dumped], None]) -> None:
+    def __init__(self, driver: EvaluatorDriver) -> None:
         super().__init__(driver.model.graph, driver.fed)
-        self.driver, self.write = driver, write
+        self.driver, self.places = driver, LayerPlaces(driver)
         self.weights = driver.evaluator.weights
         self.factors = {name: it for name, it in self.weights.items() if name in self.wanted}
 
@@ -38,7 +32,9 @@ class ModelDump(NumberedGraph):
         for tensor in held_in(self.driver.model.graph):
             name, kind = tensor.name, type_name(tensor.data_type)
             if self.holds_weight(name, kind):
-                self.write_value(name, self.weights[name].astype(dtype_of(kind)))
+                value = self.weights[name].astype(dtype_of(kind))
+                for each in self.dump_parts(name, [*parts_of_value(name, value)]):
+                    self.places.write_constant(each)
 
     def write_inputs(self) -> None:
         """Write what the model is fed with, and outputs that no operator gives."""
@@ -56,27 +52,18 @@ class ModelDump(NumberedGraph):
     def write_value(self, name: str, value: Any) -> None:
         """Write the tensors of a value, or keep why there are none."""
         for each in self.dump_parts(name, [*parts_of_value(name, value)]):
-            self.write(each)
+            self.places.write(each)
 
 
 def dump_tensors(driver: EvaluatorDriver, _: object) -> None:
-    """Have all tensors of the first run written into a folder, and beside it what is known of
-    operators and of the real numbers that integers stand for."""
-    folder = Path(driver.context.written[BIN_IO_DUMP.key])
-    folder.mkdir()
-    dump = ModelDump(driver, partial(write_dumped, folder))
-    write_facts(folder, dump.facts())
+    """Have all tensors of the first run written, and what is known of operators and of the real
+    numbers that integers stand for."""
+    dump = ModelDump(driver)
+    dump.places.write_facts(dump.facts())
     dump.write_weights()
     dump.write_inputs()
     driver.visits.append(dump.visit)
-    driver.finish = lambda: write_facts(folder, dump.facts())
-
-
-def dump_text(driver: EvaluatorDriver, _: object) -> None:
-    """Have all tensors of the first run written as text."""
-    dump = ModelDump(driver, text_writer(driver.context.written))
-    dump.write_inputs()
-    driver.visits.append(dump.visit)
+    driver.finish = lambda: dump.places.write_facts(dump.facts())
 
 
 def finish(driver: EvaluatorDriver, _: object) -> None:
@@ -88,8 +75,7 @@ def finish(driver: EvaluatorDriver, _: object) -> None:
 
 def dump_outputs(driver: EvaluatorDriver, _: object) -> None:
     """Have the outputs of each iteration written, those that can be computed."""
-    names = driver.evaluator.outputs
-    variables = {name: Variable(id=at, name=name) for at, name in enumerate(names)}
+    variables = number_outputs(driver.evaluator.outputs)
 
     def leave_out() -> None:
         for name, value in driver.results.items():

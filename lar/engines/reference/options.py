@@ -26,7 +26,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         table.VERBOSE, "each operator of the first run", before_run=driver.print_operators
     ),
     *dump_rows(
-        *(EVALUATOR, DUMPED, dumps.dump_text, dumps.dump_tensors, dumps.dump_outputs),
+        *(EVALUATOR, DUMPED, dumps.dump_tensors, dumps.dump_outputs),
         outputs="the outputs of each iteration",
         after_run=dumps.finish,
     ),

@@ -23,9 +23,7 @@ class Chosen:
 
 def chosen_in(log: str) -> list[Chosen]:
     """Return the choices in the engine's log."""
-    pattern = (
-        r"\] (\w+): tensor layouts\({(\S*) .*algo=(\S+) workspace=([\d.]+)MiB attribute=(\d+)"
-    )
+    pattern = r"\] (\w+): tensor layouts\({(\S*) .*algo=(\S+) workspace=([\d.]+)MiB attribute=(\d+)"
     return [
         Chosen(name, re.sub(r"\(\d+\)", "", layout), algorithm, float(workspace), int(attribute))
         for name, layout, algorithm, workspace, attribute in re.findall(pattern, log)

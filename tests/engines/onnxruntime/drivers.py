@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from lar.dumps.dump import Dump, DumpedOperator
 from lar.engines import engine_named
 from lar.engines.onnxruntime.session import SessionDriver
 from lar.records.run import RunContext, RunSpec
@@ -25,6 +26,11 @@ LEVELS = ("disable", "basic", "extended", "all")
 Outputs = dict[str, np.ndarray[Any, Any]]
 MakeDriver = Callable[..., SessionDriver]
 Run = Callable[[Any], Outputs]
+
+
+def operator_of(dump: Dump, key: str) -> DumpedOperator:
+    """Return the entry of an operator."""
+    return next(each for each in dump.index.operators if each.key == key)
 
 
 def make_driver(model: Path, context: RunContext | None = None, **settings: Any) -> SessionDriver:

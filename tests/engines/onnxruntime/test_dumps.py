@@ -17,13 +17,13 @@ import pytest
 
 import lar
 from lar.dumps.dump import Dump
+from lar.dumps.facts import read_facts
 from lar.dumps.graph import index_of
 from lar.dumps.index import read_headers
-from lar.dumps.layers import describe_dump
 from lar.dumps.layouts import block_of, to_plain
 from lar.dumps.values import Part
 from lar.engines.onnxruntime.blocked_layout import block_size, split_blocks
-from lar.engines.onnxruntime.dumps import FedGraph, dump_tensors, dump_text, save_source
+from lar.engines.onnxruntime.dumps import FedGraph, dump_tensors, save_source
 from lar.engines.onnxruntime.graph import LEAST_NODES
 from lar.errors import UsageError
 from tests.engines.onnxruntime.drivers import (
@@ -34,6 +34,7 @@ from tests.engines.onnxruntime.drivers import (
     REPOSITORY,
     MakeDriver,
     Outputs,
+    operator_of,
     run,
     save_model,
 )
@@ -44,10 +45,9 @@ if TYPE_CHECKING:
 SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
 
 
-def written_to(driver: Any, place: Path) -> Any:
+def written_to(driver: Any, place: Path, option: str = "bin_io_dump") -> Any:
     """Give a driver a place for a dump, as the parent of a run does."""
-    written = {"bin_io_dump": str(place), "io_dump": str(place)}
-    driver.context = replace(driver.context, written=written)
+    driver.context = replace(driver.context, written={option: str(place)})
     save_source(driver, True)
     return driver
 
@@ -55,7 +55,7 @@ def written_to(driver: Any, place: Path) -> Any:
 def dumped(driver: Any, folder: Path) -> Dump:
     """Dump a fed driver's tensors and open them."""
     dump_tensors(written_to(driver, folder), True)
-    index = index_of(read_headers(folder), describe_dump(folder))
+    index = index_of(read_headers(folder), read_facts(folder))
     return Dump(str(folder), index, lar.open_dump(folder).reader)
 
 
@@ -116,7 +116,7 @@ def test_tensors_are_those_of_a_session_that_gives_them_all(
     for name in names:
         tensor, array = found[name], expected[name].numpy()
         assert dump.read(tensor.key).tobytes() == array.tobytes()
-        assert dump.operator(tensor.operator).type == graph.makers[name].node.operator
+        assert operator_of(dump, tensor.operator).type == graph.makers[name].node.operator
         assert bool(tensor.layout) == (name in graph.blocked)
 
 
@@ -214,7 +214,7 @@ def test_tensors_of_every_kind_are_dumped(
     assert found["shape/of:x"].dtype == "int64"
     # A list of tensors is none, and has no file.
     assert "list" not in found
-    top = dump.operator(found["places"].operator)
+    top = operator_of(dump, found["places"].operator)
     assert top.outputs == (found["values"].key, found["places"].key)
     assert (found["values"].slot, found["places"].slot) == (0, 1)
     assert sorted(path.name for path in (tmp_path / "dump").iterdir()) == sorted(
@@ -252,7 +252,7 @@ def test_two_equal_text_dumps_are_identical(load_driver: MakeDriver, tmp_path: P
     for name in ("one.txt", "two.txt"):
         driver = load_driver(DIGITS)
         run(driver)
-        dump_text(written_to(driver, tmp_path / name), "io_dump")
+        dump_tensors(written_to(driver, tmp_path / name, "io_dump"), "io_dump")
         texts.append((tmp_path / name).read_text())
     assert texts[0] == texts[1]
     *_, last = re.findall(r"^var\d+ produced:.*?(?=^var|\Z)", texts[0], re.MULTILINE | re.DOTALL)
@@ -269,12 +269,11 @@ def test_only_the_first_of_several_runners_dumps(load_driver: MakeDriver, tmp_pa
     driver = written_to(load_driver(DIGITS), tmp_path / "dump")
     driver.runner = 1
     dump_tensors(driver, True)
-    dump_text(driver, "io_dump")
     assert not (tmp_path / "dump").exists()
 
 
 def test_a_dump_without_facts_is_one_all_the_same(tmp_path: Path) -> None:
-    assert describe_dump(tmp_path / "missing").operators == ()
+    assert read_facts(tmp_path / "missing").operators == ()
     with pytest.raises(UsageError):
         lar.open_dump(tmp_path / "missing")
 

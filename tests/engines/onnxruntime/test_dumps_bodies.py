@@ -16,7 +16,7 @@ import lar
 from lar.dumps.layouts import to_plain
 from lar.engines.onnxruntime.isolation import SessionIsolation
 from lar.errors import LarError
-from tests.engines.onnxruntime.drivers import MakeDriver, save_model
+from tests.engines.onnxruntime.drivers import MakeDriver, operator_of, save_model
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,10 +106,10 @@ def test_what_a_loop_computes_is_stacked(run_lar: RunLar, tmp_path: Path, opset:
         },
     )
     by_name = {tensor.name: tensor for tensor in dump}
-    add = dump.operator(by_name["Loop_0/body/sum"].operator)
+    add = operator_of(dump, by_name["Loop_0/body/sum"].operator)
     assert add.name.startswith("Loop_0/body/add[")
     assert add.inputs == (by_name["Loop_0/body/w"].key, by_name["x"].key)
-    assert by_name["Loop_0/body/sum"].key in dump.operator(by_name["y"].operator).inputs
+    assert by_name["Loop_0/body/sum"].key in operator_of(dump, by_name["y"].operator).inputs
     assert (dump.index.outputs, dump.index.left_out) == (("y", "all w"), {})
 
 
@@ -354,7 +354,7 @@ def test_sequences_maps_and_texts_are_dumped_by_their_parts(
     assert by_name["label"].dtype == "string"
     texts = [bytes(row).rstrip(b"\0").decode() for row in tensors["label"]]
     assert texts == [names[place] for place in fed[1:].argmax(axis=1)]
-    taken = dump.operator(by_name["rows"].operator).inputs
+    taken = operator_of(dump, by_name["rows"].operator).inputs
     assert taken[:2] == (by_name["s[0]"].key, by_name["s[1]"].key)
     assert by_name["short"].dtype == "BFloat16"
     np.testing.assert_allclose(tensors["short"], fed, rtol=2**-8)

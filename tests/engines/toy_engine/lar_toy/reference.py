@@ -13,8 +13,7 @@ import onnx
 from onnx import helper, numpy_helper, version_converter
 from onnx.reference import ReferenceEvaluator
 
-from lar.dumps.layers import Layer, dump_layers
-from lar.dumps.outputs import write_outputs
+from lar.dumps.recording import Layer, dump_layers, number_outputs, write_outputs
 from lar.engines.driver import Driver
 from lar.engines.option_rows import Drivers, OptionRow
 from lar.errors import UsageError
@@ -172,7 +171,7 @@ def dump_tensors(driver: ReferenceDriver, value: object) -> None:
 
 
 def dump_outputs(driver: ReferenceDriver, value: object) -> None:
-    write_outputs(driver, driver.evaluator.output_names)
+    write_outputs(driver, number_outputs(driver.evaluator.output_names))
 
 
 REFERENCE: Drivers[ReferenceDriver] = Drivers(("reference",))
