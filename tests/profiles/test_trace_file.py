@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -162,6 +163,20 @@ def test_the_file_is_a_chrome_trace() -> None:
     inner = [event for event in events if event.get("cat") == "op_inner"]
     assert [event["name"] for event in inner] == ["dispatch"] * 2
     assert [event["args"]["parent"] for event in inner] == [run["args"]["id"] for run in runs]
+
+
+def test_a_profile_that_lar_0_1_wrote_is_read() -> None:
+    """The numbers are those of its text: durations in microseconds, the cost in seconds."""
+    content = (Path(__file__).parents[1] / "data" / "profile_v1.json").read_bytes()
+    found, written = decode_any(content, "profile_v1.json"), json.loads(content)
+    assert [it.name for it in found.operators] == [it["name"] for it in written["ops"]]
+    assert [step.warmup for step in found.steps] == [True, False, False, False]
+    assert found.facts.cost
+    assert found.facts.cost.unprofiled_seconds == 1.178700040327385e-05
+    events = [it for it in written["traceEvents"] if it.get("cat") == "cpu_op"]
+    times = sorted(each.end_ns - each.start_ns for each in found.executions)
+    assert times == sorted(round(each["dur"] * 1000) for each in events)
+    assert len(times) == 4 * len(found.operators)
 
 
 def test_an_engines_keys_stand_beside_lars() -> None:
