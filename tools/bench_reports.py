@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -36,6 +37,7 @@ from processes import (
 
 import lar
 from lar.engines.advice import suggestions_of
+from lar.measurement.differences import compare_pairs
 from lar.measurement.kept_peaks import find_peak
 from lar.measurement.machine_noise import usable_cpus
 from lar.profiles.breakdown import OTHER, WAITING, breakdown_of
@@ -253,6 +255,36 @@ def measure_accounts(settings: Settings) -> Outcome:
     return Outcome(
         f"{held} of {settings.repetitions}, at most {max(off):.1%} off",
         held == settings.repetitions,
+    )
+
+
+@FIGURES.row(
+    "plain",
+    "the plain time that a report begins with, to `lar run` without `--profile`, in turns",
+    "no difference shown",
+    8,
+)
+def measure_plain(settings: Settings) -> Outcome:
+    """Take turns between runs with and without `--profile`, of four models; judge as `lar bench`
+    does."""
+    verdicts = []
+    for model in SMALL:
+        turns = []
+        for _ in repeat(settings):
+            words = (model, "--iter", "100", "--json", "-")
+            plain = statistics.median(run_json(*words)["samples"]["end_to_end"])
+            headline = profile_of(*words[:3])
+            cost = lar.read_profile(headline).facts.cost
+            assert cost
+            turns.append([math.log(cost.unprofiled_seconds / plain)])
+        found = compare_pairs(turns, comparisons=len(SMALL), once=True)
+        assert found
+        assert found.interval
+        low, high = found.interval.low, found.interval.high
+        verdicts.append((f"{found.ratio:.3f} ({low:.3f} to {high:.3f})", found.is_shown))
+    held = sum(not is_shown for _, is_shown in verdicts)
+    return Outcome(
+        f"{held} of {len(SMALL)}: {', '.join(text for text, _ in verdicts)}", held == len(SMALL)
     )
 
 
