@@ -30,6 +30,13 @@ KERNELS = """[...document.querySelectorAll("td .name")].map((it) =>
   [...it.children].filter((part) => part.className !== "gap").map((part) => part.textContent)
     .join("..."))"""
 
+# The pieces of names that are cut themselves: a hundredth of a pixel is enough.
+CUT = """[...document.querySelectorAll("td .name > span:not(.gap)")].filter((it) => {
+  const text = document.createRange();
+  text.selectNodeContents(it);
+  return text.getBoundingClientRect().width > it.getBoundingClientRect().width + 0.01;
+}).map((it) => it.textContent)"""
+
 
 def profile() -> Profile:
     """All that a page may show: long names, a warm-up of nine tenths, a plan of memory."""
@@ -124,6 +131,12 @@ def test_names_that_begin_and_end_alike_do_not_read_alike(page: Page) -> None:
     assert any("CONV1" in name for name in kernels)
     whole = page.value('[...document.querySelectorAll("td .name")].map((it) => it.title)')
     assert set(ALIKE) <= set(whole)  # on hover
+
+
+@pytest.mark.parametrize("width", [1000, 1400, 2000])
+def test_names_are_cut_where_their_gaps_are_alone(page: Page, width: int) -> None:
+    page.resize(width)
+    assert page.value(CUT) == []
 
 
 def test_the_columns_without_room_stand_in_the_details_of_a_row(page: Page) -> None:

@@ -15,10 +15,11 @@ function compareValues(a, b, direction) {
 }
 
 function columnsOf(table) {
-  return table.columns.map(([name, unit, digits, rank]) => ({
-    name, unit, digits, rank, title: unit ? `${name}, ${unit}` : name,
-    isNumber: digits !== null,
-  }));
+  return table.columns.map(([key, unit, digits, rank]) => {
+    const name = key.replaceAll("_", " ");
+    return { name, unit, digits, rank, title: unit ? `${name}, ${unit}` : name,
+             isNumber: digits !== null };
+  });
 }
 
 function formatCell(column, value) {
@@ -63,7 +64,7 @@ function textWidth(text, weight = 400) {
 function leastWidth(name, pieces) {
   const shown = pieces.get(name) || [[0, name.length]];
   const text = shown.map(([from, to]) => name.slice(from, to)).join("");
-  return textWidth(text) + 25 * (shown.length - 1) + 4;
+  return textWidth(text) + 25 * (shown.length - 1) + 4 * shown.length;
 }
 
 // The columns that there is room for, by their rank, with the width of each.
@@ -73,11 +74,11 @@ function fitColumns(columns, rows, pieces, room, all) {
   const headings = columns.map((column) => padding + Math.ceil(
     Math.max(...[...column.name.split(" "), column.unit].map((word) => textWidth(word, 600)))));
   const widths = columns.map((column, index) => {
-    const longest = rows.reduce((most, row) => {
-      const text = formatCell(column, row[index]);
-      return text.length > most.length ? text : most;
-    }, "");
-    const content = Math.max(16, textWidth(longest) + (index ? 3 : 20));
+    const texts = new Set(rows.map((row) => formatCell(column, row[index])));
+    const most = Math.max(0, ...[...texts].map((text) => text.length));
+    // Fewer letters may be wider.
+    const longest = [...texts].filter((text) => text.length >= 0.7 * most);
+    const content = Math.max(16, ...longest.map((text) => textWidth(text) + (index ? 3 : 20)));
     return Math.max(headings[index], padding + Math.ceil(content));
   });
   const least = columns.map((column, index) => column.isNumber ? widths[index]
