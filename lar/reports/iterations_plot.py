@@ -12,8 +12,8 @@ from lar.reports.model import Plot
 # So many iterations of a lane are drawn, evenly chosen.
 MOST_POINTS = 3000
 ABOUT = (
-    "All timed iterations: their distribution, the line is the median; and each when it was made. "
-    "Pale, or a cross: disturbed, a thread stood ready without a CPU."
+    "All timed iterations: above, how many took how long, with a line at the median; below, each of "
+    "them at its time. Pale, or a cross: disturbed, as a thread was ready and had no CPU."
 )
 
 
@@ -51,5 +51,5 @@ def points_of(began: float, samples: Samples) -> Iterator[Point]:
     times = samples.end_to_end
     disturbed = set(disturbed_of(times, samples.queue_delay))
     for index, seconds in enumerate(times):
-        yield round(began, 4), float(f"{1e3 * seconds:.5g}"), int(index in disturbed)
+        yield round(began, 6), float(f"{1e3 * seconds:.5g}"), int(index in disturbed)
         began += seconds
