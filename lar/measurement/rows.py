@@ -17,7 +17,7 @@ import math
 import mmap
 import os
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -125,13 +125,15 @@ class SampleRows:
         # In this order: the iterations of a reading stand before it, while others still come.
         readings = self._readings[: READING_COLUMNS * self._header[READINGS]]
         rows = self._rows[: ROW_COLUMNS * self.count]
-        end_to_end, host, device, began, queueing = columns_of(rows, ROW_COLUMNS)
-        read = columns_of(readings, READING_COLUMNS)
+        # Numbers are made where they are kept: a column of a long run takes tens of megabytes.
+        _, host, device, began, queueing = columns_of(rows, ROW_COLUMNS)
+        end_to_end = tuple(rows[::ROW_COLUMNS])
+        read = map(list, columns_of(readings, READING_COLUMNS))
         ends, delay, busiest, active, cpu, steal, throttled, frequency, probe, before = read
         if any(before):
             delay = reach_back(delay, before, ends, end_to_end)
         return Samples(
-            end_to_end=tuple(end_to_end),
+            end_to_end=end_to_end,
             host=tuple(host),
             device=optional(device),
             queue_delay=share_out(delay, ends, end_to_end) or (None,) * len(end_to_end),
@@ -147,9 +149,9 @@ class SampleRows:
         )
 
 
-def columns_of(values: memoryview[float], columns: int) -> list[list[float]]:
-    """Return the columns of rows."""
-    return [list(values[column::columns]) for column in range(columns)]
+def columns_of(values: memoryview[float], columns: int) -> list[memoryview[float]]:
+    """Return the columns of rows, where they stand."""
+    return [values[column::columns] for column in range(columns)]
 
 
 def reach_back(
@@ -191,6 +193,8 @@ def share_out(
     def shares_of(seconds: float, index: int, times: Sequence[float]) -> Iterator[float]:
         whole = (active[index] if active else 0.0) or sum(times)
         share = seconds / whole if whole else 0.0
+        if not share:  # one number for all of them: a number takes 24 bytes
+            return repeat(0.0, len(times))
         if not active:
             return (min(share, 1.0) * each for each in times)
         return (min(round(share * each * 1e9) / 1e9, seconds) for each in times)
@@ -279,7 +283,7 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
     return Samples(**columns, runner=tuple(chain.from_iterable(numbers)))
 
 
-def optional(values: Sequence[float]) -> tuple[float | None, ...]:
+def optional(values: Iterable[float]) -> tuple[float | None, ...]:
     """Return the values with None for NaN."""
     # NaN alone is not equal to itself; isnan is slow on millions of values.
     return tuple([value if value == value else None for value in values])

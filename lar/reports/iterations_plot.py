@@ -12,8 +12,8 @@ from lar.reports.model import Plot
 # So many iterations of a lane are drawn, evenly chosen.
 MOST_POINTS = 3000
 ABOUT = (
-    "All timed iterations: above, how many took how long, with a line at the median; below, each of "
-    "them at its time. Pale, or a cross: disturbed, as a thread was ready and had no CPU."
+    "All timed iterations: above, how many took how long, with a line at the median; below, each "
+    "at its time. Pale, or a cross: disturbed, as a thread was ready and had no CPU."
 )
 
 
