@@ -42,10 +42,10 @@ EPILOG = describe_choices()
 # fmt: off
 ARGUMENTS = (
     argument("profile PROFILE", "a file that --profile wrote; - for stdin"),
-    argument("other OTHER", "another, B, which is compared with the first, A "
+    argument("other OTHER", "a second profile, B, to compare with the first, A "
              f"[{STYLES_OF_TWO}]", nargs="?"),
-    argument("more MORE", "more runs of the same two commands, by turns: what differs from "
-             f"pair to pair is the noise [{STYLES_OF_PAIRS}]", nargs="*"),
+    argument("more MORE", "more profiles of the same two commands, in turns; they show how "
+             f"much runs differ [{STYLES_OF_PAIRS}]", nargs="*"),
     argument("--style", "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
              + " (default operators; diff with two profiles)", parse_style,
              choices=tuple(STYLES)),
