@@ -51,12 +51,12 @@ ARGUMENTS = (
              choices=tuple(STYLES)),
     add_report_options,
     heading("where to",
-        *(argument(f"--{kind} FILE", f"write it as {kind.upper()}; - for stdout")
+        *(argument(f"--{kind} FILE", f"write the report as {kind.upper()}; - for stdout")
           for kind in FORMS),
-        argument("--export", "instead of a report, a trace for another program ("
+        argument("--export", "write a trace for another program instead of a report ("
                  + "; ".join(f"{name}: {what}" for name, (_, what) in EXPORTS.items()) + ")",
                  choices=tuple(EXPORTS)),
-        argument("-o --output FILE", "where --export writes"),
+        argument("-o --output FILE", "the file that --export writes"),
     ),
 )
 # fmt: on
