@@ -30,8 +30,8 @@ SECONDS = 20.0
 ARGUMENTS = (
     argument("model MODEL", MODEL),
     heading("what to try",
-        argument("--budget S", "measure the settings for at most S seconds, or 2m, after the "
-                 f"profile (default {SECONDS:g})", parse_duration, default=SECONDS),
+        argument("--budget S", "after the profile, measure the settings for at most S seconds, "
+                 f"or 2m (default {SECONDS:g})", parse_duration, default=SECONDS),
         option(ITER, f"profile N iterations (default {ITERATIONS})"),
         option(PROFILE, "keep the profile, with what was tried, for `lar report FILE`"),
     ),

@@ -42,13 +42,14 @@ SHOWN = {
 ARGUMENTS = (
     argument("models MODEL", MODEL, nargs="+"),
     heading("comparison",
-        argument("--vary FLAG=V1,V2", "compare the values of a flag; a switch alone is off and on; "
-                 "given again, all combinations", action="append", default=[]),
+        argument("--vary FLAG=V1,V2", "compare the values of a flag; a switch without values is "
+                 "off and on; several --vary compare all combinations", action="append",
+                 default=[]),
         argument("--baseline NAME", "compare with the variant of that name or number (default the "
                  "first)"),
         argument("--budget S", "measure for at most S seconds, or 2m (default 120)",
                  parse_duration, default=120.0),
-        argument("--margin SHARE", "stop when a change as large as this would have been shown "
+        argument("--margin SHARE", "stop when lar would have shown a change as large as this "
                  "(default 1%)", parse_share, default=0.01),
         *gates.ARGUMENTS,
     ),
@@ -57,7 +58,7 @@ ARGUMENTS = (
         *(argument(f"--{key} FILE", text, parse_path) for key, text in SHOWN.items()),
         option(SAVE, "keep the result of each process in a store that `lar history` reads"),
         option(TAG, "keep the results with this tag"),
-        option(STORE, "keep them in this store instead of the user's own"),
+        option(STORE, "keep the results in this store instead of the user's own"),
     ),
     heading("other machines",
         option(SCHEDULER, "measure on one worker of this Dask scheduler (`lar help farm`)"),

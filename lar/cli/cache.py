@@ -25,30 +25,31 @@ CACHE_FORMAT = "lar.cache/1"
 
 # fmt: off
 ACTIONS = {
-    "show": ("the algorithm chosen for each operator, and the next best", (
-        argument("files FILE", "a fast-run cache file; several of one model show how far their "
-                 "searches agree", nargs="+"),
-        argument("--operator TEXT", "only the one of this number, or those with this in name or "
-                 "shapes", default=""),
-        argument("--all", "every algorithm that was kept"),
+    "show": ("print the algorithm chosen for each operator, and the next best", (
+        argument("files FILE", "a fast-run cache file; for several of one model lar prints how far "
+                 "their searches agree", nargs="+"),
+        argument("--operator TEXT", "print only the operator of this number, or those with TEXT in "
+                 "name or shapes", default=""),
+        argument("--all", "print every algorithm in the file"),
         argument("--json FILE", "write it as JSON; - is standard output"),
     )),
-    "diff": ("operators of one file only, and other choices; 0: the same", (
+    "diff": ("print the operators that one file lacks, and those with another choice", (
         argument("first A", "a fast-run cache file"),
         argument("second B", "another one"),
     )),
     "merge": ("add the operators of all files to OUT", (
         argument("files FILE", "fast-run cache files", nargs="+"),
-        argument("--prefer", "for an operator that several files know: the fastest algorithm by "
-                 "the median of its times (the default), by the shortest of them, or the entry of "
+        argument("--prefer", "for an operator in several files, keep the algorithm with the best "
+                 "median (the default), the one with the shortest time (fastest), or the entry of "
                  "the first or last file", choices=get_args(Preference), default="median"),
         argument("-o --output OUT", "the file to add to", required=True),
     )),
     "pick": ("choose the algorithm of one operator by hand", (
         argument("file FILE", "the fast-run cache file to edit"),
-        argument("operator OP", "its number in `show`, or a piece of its name or shapes"),
-        argument("algorithm ALGORITHM", "its name, or a piece of it"),
-        argument("-o --output OUT", "add it to OUT and leave FILE as it is"),
+        argument("operator OP", "the operator's number in `show`, or a piece of its name or "
+                 "shapes"),
+        argument("algorithm ALGORITHM", "the algorithm's name, or a piece of it"),
+        argument("-o --output OUT", "write the choice to OUT and leave FILE as it is"),
     )),
 }
 # fmt: on

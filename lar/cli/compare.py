@@ -100,41 +100,41 @@ ARGUMENTS = (
     heading("tolerance",
         argument("--rtol R", "an element may differ by R times the expected one (default 1e-4 for "
                  "float32)", parse_tolerance),
-        argument("--atol D", "an element may differ by D besides --rtol (default R times the "
-                 "tensor's root mean square)", parse_tolerance),
+        argument("--atol D", "an element may also differ by D, added to --rtol (default R times "
+                 "the tensor's root mean square)", parse_tolerance),
         argument("-e --max-err E", "instead of --rtol and --atol: |a-e| / max(|a|, |e|, 1) may "
-                 "be E", parse_tolerance),
+                 "be up to E", parse_tolerance),
         argument("--raw", "compare the integers of quantised tensors, not the real numbers that "
                  "they stand for"),
         argument("--only", "what decides: the models' outputs (the default), or every tensor that "
                  "both sides have", choices=("outputs", "common"), default="outputs"),
     ),
     heading("matching",
-        argument("--model [A=]FILE", "the model that a dump or arrays are of, for its names and "
-                 "its graph; for both sides, or for A alone", action="append", default=[]),
+        argument("--model [A=]FILE", "take names and graph of a dump or of arrays from this "
+                 "model; for both sides, or with A= for A alone", action="append", default=[]),
     ),
     heading("culprits",
-        argument("--isolate", "run every operator of A alone, on B's values of its inputs: what it "
-                 "is off by itself; finds a fault behind another too"),
-        argument("--truth MODEL", "compute in float64 what the model should give too, and how far "
-                 "A and B are from it: the .onnx of a side, or the one beside its model, or MODEL",
+        argument("--isolate", "run every operator of A alone, on B's values of its inputs, and "
+                 "print the error of each; this also finds a second fault behind the first"),
+        argument("--truth MODEL", "compute what the model should give, in float64, and print "
+                 "how far A and B are from it; uses the .onnx of a side, the one beside its model, "
+                 "or MODEL",
                  nargs="?", const=True, default=False),
     ),
     heading("report",
         argument("--all", "print every tensor, not only the 20 worst that differ"),
-        argument("--report FILE", "write what was found to FILE.html, FILE.json, FILE.csv or "
-                 "FILE.md; - for stdout, in the form of --format; may be given again",
+        argument("--report FILE", "write a report to FILE.html, FILE.json, FILE.csv or FILE.md; "
+                 "- for stdout, in the form of --format; may be given again",
                  action="append", default=[]),
-        argument("--format", "the form of a report whose name has none (default markdown for -)",
+        argument("--format", "the form of a report whose name does not say it (default markdown)",
                  choices=FORMATS),
     ),
     heading("other machines",
         option(SCHEDULER, "have workers of this Dask scheduler run the models (`lar help farm`)"),
-        option(ON, 'take a worker that has this label; for one side: "m.onnx --on x86"'),
+        option(ON, 'use a worker that has this label; for one side: "m.onnx --on x86"'),
     ),
     heading("input of models, on all sides",
-        argument("--case N", "the testcase to compare, of files and folders with several (default "
-                 "0)", int),
+        argument("--case N", "which testcase of a file or folder to compare (default 0)", int),
         # Texts: the runs parse them, as they do those in the sides.
         *(option(each, parse=str) for each in INPUT_OPTIONS),
     ),

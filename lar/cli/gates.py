@@ -50,10 +50,10 @@ def parse_percent(text: str) -> float:
 
 # fmt: off
 ARGUMENTS = (
-    argument("--fail-if-slower PERCENT", "exit with 1 if a side is shown to be slower, and by more "
-             "than PERCENT (default 0); with 4 if one failed", parse_percent, nargs="?", const=0.0),
-    argument("--fail-if-unjudged", "exit with 5 if nothing can be said of a side, or not of a "
-             "change by PERCENT"),
+    argument("--fail-if-slower PERCENT", "exit with 1 if a side is shown to be slower by more than "
+             "PERCENT (default 0), with 4 if a side failed", parse_percent, nargs="?", const=0.0),
+    argument("--fail-if-unjudged", "exit with 5 if lar can say nothing about a side, or nothing "
+             "about a change by PERCENT"),
 )
 # fmt: on
 

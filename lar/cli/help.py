@@ -25,7 +25,18 @@ PART = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
+# A link from one page of the manual to another; a terminal has the command that prints it.
+LINK = re.compile(r"\[[^]]+\]\(([a-z-]+)\.md\)")
+
 DOCS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "docs")
+
+# The pages of the manual, in the order in which people meet them.
+PAGES = (
+    *("running", "inputs", "models", "support", "measuring", "statistics"),
+    *("comparing", "dumps", "testcases", "profiles", "reports"),
+    *("fastest-settings", "tuning", "variants", "side-by-side", "stored-results"),
+    *("farm", "python", "formats", "exit-codes", "trust", "benchmarks"),
+)
 
 PURPOSE = "how fast a model runs, whether its numbers are right, which settings make it fastest"
 
@@ -87,11 +98,9 @@ def topics() -> dict[str, str]:
     """Return the topics of the manual, each with its description in the first line of its page: `#
     NAME: what it is about`."""
     found = {}
-    for name in sorted(os.listdir(DOCS)):
-        if name.endswith(".md"):
-            with open(os.path.join(DOCS, name), encoding="utf-8") as file:
-                title = file.readline()
-            found[name.removesuffix(".md")] = title.partition(": ")[2].strip()
+    for name in PAGES:
+        with open(os.path.join(DOCS, f"{name}.md"), encoding="utf-8") as file:
+            found[name] = file.readline().partition(": ")[2].strip()
     return found
 
 
@@ -110,7 +119,7 @@ def page_of(topic: str) -> str:
             f"did you mean `lar help {near}`?" if near else "`lar help` lists the topics",
         )
     with open(os.path.join(DOCS, f"{found[0]}.md"), encoding="utf-8") as file:
-        return file.read()
+        return LINK.sub(r"`lar help \1`", file.read())
 
 
 def fit_page(page: str, screen: Screen) -> str:

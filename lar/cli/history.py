@@ -39,21 +39,22 @@ def parse_age(text: str) -> str:
 
 
 # fmt: off
-IN_STORE = option(STORE, "the file of the store, instead of the user's own")
+IN_STORE = option(STORE, "use this store instead of the user's own")
 # What a log does not say.
 COMPLETION = (
-    argument("--model MODEL", "the model that a log is of: its SHA-256 is what counts"),
-    argument("--machine NAME", "the machine that a log is from"),
+    argument("--model MODEL", "the model of a log; its SHA-256 identifies it"),
+    argument("--machine NAME", "the machine of a log"),
 )
 # What chooses results.
 SELECTION = heading("which results",
     option(TAG, "those with this tag"),
-    argument("--model MODEL", "a file's name, or the first of its SHA-256", default=""),
+    argument("--model MODEL", "those of this model: a file's name, or the beginning of its SHA-256",
+             default=""),
     argument("--engine NAME", "those of this engine", default=""),
     argument("--machine TEXT", "those of machines with TEXT in their name", default=""),
     argument("--options TEXT", "those with TEXT in their options", default=""),
-    argument("--since DATE", "stored on 2025-06-01 or later", parse_date),
-    argument("--before DATE", "stored before that day", parse_date),
+    argument("--since DATE", "those stored on this day or later, as 2025-06-01", parse_date),
+    argument("--before DATE", "those stored before this day", parse_date),
 )
 ACTIONS = {
     "list": ("list the stored results, newest last", (
@@ -65,11 +66,11 @@ ACTIONS = {
     )),
     "show": ("print stored results side by side, or one as JSON", (
         IN_STORE,
-        argument("ids ID", "its number in the list", int, nargs="+"),
-        argument("--json OUT", "write the one whole result as JSON"),
+        argument("ids ID", "a result's number in `lar history list`", int, nargs="+"),
+        argument("--json OUT", "write one whole result as JSON"),
         *TABLE,
     )),
-    "plot": ("print how the medians of each kind of run went", (
+    "plot": ("print how the medians of each kind of run have changed", (
         IN_STORE,
         SELECTION,
         argument("--html OUT", "write a page with curves"),
@@ -78,13 +79,13 @@ ACTIONS = {
         IN_STORE,
         argument("files FILE", "results of the new runs (default: the newest stored ones)",
                  nargs="*"),
-        argument("--baseline TAG", "the tag of the runs to compare with; it has to be given, "
-                 "before --run", parse_tag),
-        option(TAG, "the tag of the new runs in the store; with --run they are stored so"),
+        argument("--baseline TAG", "the tag of the runs to compare with; required, and before "
+                 "--run", parse_tag),
+        option(TAG, "the tag of the new runs in the store; --run stores them with it"),
         argument("--runs N", "how often --run runs the model (default 5)", parse_positive,
                  default=5),
-        argument("--run MODEL [flags]", "run this model now, with the flags after it; the last of "
-                 "the flags", dest="run_words", nargs=argparse.REMAINDER),
+        argument("--run MODEL [flags]", "run this model now with these flags; put --run last",
+                 dest="run_words", nargs=argparse.REMAINDER),
         *COMPLETION,
         FORMAT,
         *gates.ARGUMENTS,
@@ -100,18 +101,18 @@ ACTIONS = {
         SELECTION,
         argument("-o --output OUT", "the other store; made if it is missing", required=True),
     )),
-    "import": ("store what other stores have, with its tags", (
+    "import": ("copy the results of other stores, with their tags", (
         IN_STORE,
         argument("files STORE", "a store", nargs="+"),
     )),
     "prune": ("remove results; without --yes print which", (
         IN_STORE,
-        argument("ids ID", "those of these numbers", int, nargs="*"),
+        argument("ids ID", "the results of these numbers", int, nargs="*"),
         SELECTION,
         argument("--older-than AGE", "those older than 12h, 90d, 8w or 2y", parse_age),
-        argument("--keep N", "all but the newest N of each kind: of a model, its options, engine "
-                 "and machine", parse_count),
-        argument("--yes", "remove them"),
+        argument("--keep N", "all but the newest N of each kind: same model, options, engine and "
+                 "machine", parse_count),
+        argument("--yes", "remove the results instead of printing them"),
     )),
 }
 # fmt: on

@@ -16,7 +16,7 @@ OPTIONS = (INPUT, SHAPE, BATCH_SIZE, ALLOW_EXTERNAL_DATA)
 
 ARGUMENTS = (
     argument("model MODEL", MODEL),
-    argument("--engine NAME", "the engine that reads it"),
+    argument("--engine NAME", "read the model with this engine"),
     *(option(each) for each in OPTIONS),
     argument("--json FILE", "write it as JSON; - is standard output"),
 )

@@ -42,21 +42,21 @@ EPILOG = describe_choices()
 # fmt: off
 ARGUMENTS = (
     argument("profile PROFILE", "a file that --profile wrote; - for stdin"),
-    argument("other OTHER", "another, B, which is compared with the first, A "
+    argument("other OTHER", "a second profile, B, to compare with the first, A "
              f"[{STYLES_OF_TWO}]", nargs="?"),
-    argument("more MORE", "more runs of the same two commands, by turns: what differs from "
-             f"pair to pair is the noise [{STYLES_OF_PAIRS}]", nargs="*"),
+    argument("more MORE", "more profiles of the same two commands, in turns; they show how "
+             f"much runs differ [{STYLES_OF_PAIRS}]", nargs="*"),
     argument("--style", "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
              + " (default operators; diff with two profiles)", parse_style,
              choices=tuple(STYLES)),
     add_report_options,
     heading("where to",
-        *(argument(f"--{kind} FILE", f"write it as {kind.upper()}; - for stdout")
+        *(argument(f"--{kind} FILE", f"write the report as {kind.upper()}; - for stdout")
           for kind in FORMS),
-        argument("--export", "instead of a report, a trace for another program ("
+        argument("--export", "write a trace for another program instead of a report ("
                  + "; ".join(f"{name}: {what}" for name, (_, what) in EXPORTS.items()) + ")",
                  choices=tuple(EXPORTS)),
-        argument("-o --output FILE", "where --export writes"),
+        argument("-o --output FILE", "the file that --export writes"),
     ),
 )
 # fmt: on

@@ -30,9 +30,9 @@ FORMAT = argument("--format", "the form of the table (default text)", choices=FO
 TABLE = (
     argument("--by FACTS", "a row for all results that agree in these, with commas between: "
              f"{', '.join(NAMES)}, or the flag of an option", default=""),
-    argument("--baseline ROW", "the row that ratios are against: its file or name, or a fact "
-             "(`none`: without options) for the row that differs in nothing else (default the "
-             "first of each model)", default=""),
+    argument("--baseline ROW", "compare with this row: its file or name, or a fact (`none`: "
+             "no options) for the row that differs only in it (default: the first row of each "
+             "model)", default=""),
     FORMAT,
 )
 ARGUMENTS = (
@@ -41,7 +41,7 @@ ARGUMENTS = (
              "history", nargs="+"),
     *TABLE,
     *gates.ARGUMENTS,
-    argument("-o --output OUT", "write it there", default="-"),
+    argument("-o --output OUT", "write the table to this file", default="-"),
 )
 # fmt: on
 

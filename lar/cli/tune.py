@@ -15,8 +15,8 @@ from lar.records.choices import Allowed, Objective
 
 RULES = (needs(ON, any_of=SCHEDULER).because("a label is that of a scheduler's workers"),)
 
-SEVERAL = "; of several models a folder, with a file for each"
-MODELS = "a model, with its twin in another format if there is one; several, or a folder of them"
+SEVERAL = "; for several models a folder with a file for each"
+MODELS = "a model, its twins in other formats, several models, or a folder of them"
 
 # What has gone, and what does the same.
 GONE = {
@@ -46,32 +46,33 @@ ARGUMENTS = (
     heading("search",
         argument("--budget S", "search for at most S seconds, or 2m, for each model (default 120)",
                  parse_duration, default=120.0),
-        argument("--space quick|full|FILE", "what is tried: what often helps (the default), all, "
-                 "or what a file says", default="quick"),
-        argument("--list-space", "print what would be tried, and measure nothing"),
-        argument("--engines A,B", "try these engines alone", split_names, action="extend",
+        argument("--space quick|full|FILE", "try what often helps (quick, the default), all that "
+                 "can matter, or what a file lists", default="quick"),
+        argument("--list-space", "print what a search would try, and measure nothing"),
+        argument("--engines A,B", "try only these engines", split_names, action="extend",
                  default=[]),
-        argument("--objective", "what is to be small (throughput: large): latency is the median "
-                 "(default latency)", choices=get_args(Objective), default="latency"),
+        argument("--objective", "the goal: smallest latency (the median; the default), memory or "
+                 "p99, or largest throughput", choices=get_args(Objective), default="latency"),
         argument("--allow A,B", "try what needs your permission too: "
                  f"{', '.join(get_args(Allowed))}", parse_allowed, action="extend", default=[]),
-        argument("--tolerance E", "take outputs for right whose |a - e| / max(|a|, |e|, 1) is at "
-                 "most E", parse_error),
-        argument("--margin SHARE", "end when nothing that is left can win by as much (default 1%)",
+        argument("--tolerance E", "accept outputs whose |a - e| / max(|a|, |e|, 1) is at most "
+                 "E", parse_error),
+        argument("--margin SHARE", "end when no remaining candidate can win by this much (default "
+                 "1%)",
                  parse_share, default=0.01),
-        argument("--session FILE", "keep what is measured in this store, and go on with what it "
-                 "holds; `lar results FILE` shows it", parse_path),
+        argument("--session FILE", "keep all measured processes in this store, and go on with "
+                 "those it holds; `lar results FILE` shows them", parse_path),
     ),
     heading("report",
         argument("-o --output FILE", "write the best settings, for `lar MODEL --settings FILE`"
                  + SEVERAL, parse_path),
-        *(argument(f"--{key} FILE", f"write what was found as {key}; - is standard output",
+        *(argument(f"--{key} FILE", f"write the ranking as {key}; - is standard output",
                    parse_path) for key in FORMS),
         option(PACKED_MODEL_DUMP, "write the model with the best settings and their cache into one "
-               "file, as far as the engine has one; what it cannot hold is printed" + SEVERAL),
-        option(SAVE, "keep the winner's results, and the plain run's, for `lar history`"),
+               "file of the engine; lar prints what the file cannot hold" + SEVERAL),
+        option(SAVE, "keep the results of the winner and of the plain run for `lar history`"),
         option(TAG, "keep the results with this tag"),
-        option(STORE, "keep them in this store instead of the user's own"),
+        option(STORE, "keep the results in this store instead of the user's own"),
     ),
     heading("other machines",
         option(SCHEDULER, "measure on workers of this Dask scheduler (`lar help farm`)"),

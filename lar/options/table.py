@@ -30,8 +30,8 @@ IN_RUN = Group("run", "run", "run")
 ITER = Option(
     "iter",
     COUNT,
-    "time N iterations (default 10; of each item of a data set 1); 0 loads the model and, with "
-    "--fast-run, searches algorithms",
+    "time N iterations (default 10, for a data set 1 for each item); 0 loads the model, and with "
+    "--fast-run searches algorithms",
 )
 WARMUP_ITER = Option("warmup_iter", COUNT, "run N iterations before the timed ones (default 1)")
 ENGINE = Option(
@@ -42,7 +42,7 @@ TIMEOUT = Option("timeout", SECONDS, "end the whole run after S seconds")
 STALL_TIMEOUT = Option(
     "stall_timeout",
     Value(values.parse_stall, "S"),
-    "end a run that neither computes nor answers for S seconds (default 30); 0: never",
+    "end a run whose engine neither computes nor answers for S seconds (default 30; 0: never)",
     default=30.0,
 )
 COPY_TO_HOST = Switch(
@@ -64,7 +64,7 @@ ENGINE_OPTION = Option(
 PYTHON = Option(
     "python",
     Value(values.parse_path, "PATH"),
-    "run the model with this Python, or that of a virtual environment, in place of lar's own",
+    "run the model with this Python or virtual environment instead of lar's own",
 )
 ENGINE_FIX = Option(
     "engine_fix",
@@ -75,10 +75,10 @@ ENGINE_FIX = Option(
 SETTINGS = Option(
     "settings",
     READ_FILE,
-    "run with the settings in this file, which `lar tune` has written; a flag typed beside it "
-    "takes the place of the file's, or is refused where it contradicts another of them",
+    "run with the settings in this file of `lar tune`; a flag that you type replaces the file's, "
+    "and is refused if it contradicts another of them",
 )
-FORCE = Switch("force", "use --settings that were made for another model, machine or engine too")
+FORCE = Switch("force", "use --settings even if they are for another model, machine or engine")
 
 # End and pace of measuring
 
@@ -88,8 +88,8 @@ DURATION = Option("duration", SECONDS, "measure for S seconds")
 TARGET_CI = Option(
     "target_ci",
     Value(values.parse_share, "SHARE"),
-    "warm up until times settle, and measure until the 95 % interval of the median is within this "
-    "share of it, as 1% or 0.01",
+    "warm up until times settle, then measure until half of the median's 95 % interval is at most "
+    "this share of the median: 1% or 0.01",
 )
 MIN_TIME = Option(
     "min_time", SECONDS, "with --target-ci, measure for at least S seconds (default 0.5)"
@@ -113,14 +113,14 @@ IDLE_MS = Option(
 RATE = Option(
     "rate",
     Value(values.parse_rate, "R"),
-    "have R requests a second arrive, whether or not the model is free, and report how long they "
+    "let R requests a second arrive, whether or not the model is free, and report how long they "
     "wait",
 )
 ARRIVALS = Option(
     "arrivals",
     Word("poisson", "fixed"),
-    "with --rate, the times between requests: those of a Poisson process (the default; drawn with "
-    "--seed), or all the same",
+    "with --rate, the times between requests: random (a Poisson process drawn with --seed; the "
+    "default) or all the same",
     default="poisson",
 )
 
@@ -131,7 +131,7 @@ IN_INPUT = Group("input", "inputs", "input")
 INPUT = Option(
     "input",
     Value(str, "ITEMS"),
-    "feed NAME:FILE, NAME:[1.5,2] or generated NAME:{1,3,224,224}; several with ; between",
+    "feed NAME:FILE, NAME:[1.5,2] or generated NAME:{1,3,224,224}; put ; between several",
     repeatable=True,
 )
 INPUT_LAYOUT = Option("input_layout", Word("nchw", "nhwc"), "layout of the model's image input")
@@ -154,8 +154,8 @@ BATCH_SIZE = Option(
 SHAPE = Option(
     "shape",
     Value(values.parse_axes, "AXIS=N"),
-    "give axes of the inputs sizes, by their names as `lar info` prints them, or by place: "
-    "batch=4,n=64 or x[0]=4",
+    "set sizes of axes of the inputs, by name or by place: batch=4,n=64 or x[0]=4; `lar info` "
+    "prints the names",
 )
 FILL = Option(
     "fill",
@@ -273,25 +273,25 @@ FAST_RUN_ALGO_POLICY = Option(
 FAST_RUN_SHARED_BATCH_SIZE = Option(
     "fast_run_shared_batch_size",
     Value(values.parse_positive, "N"),
-    "measure algorithms with a batch of N, whatever the model's is",
+    "measure algorithms with a batch of N instead of the model's",
 )
 BINARY_EQUAL_BETWEEN_BATCH = Switch(
     "binary_equal_between_batch",
-    "take only algorithms whose result for an item does not depend on the batch",
+    "use only algorithms whose result for an item does not depend on the batch",
 )
-REPRODUCIBLE = Switch("reproducible", "take only algorithms that give the same bits each time")
+REPRODUCIBLE = Switch("reproducible", "use only algorithms that give the same bits each time")
 WORKSPACE_LIMIT = Option(
     "workspace_limit",
     Value(values.parse_bytes, "BYTES"),
-    "take only algorithms that need at most this much workspace",
+    "use only algorithms that need at most this much workspace",
 )
 WEIGHT_PREPROCESS = Switch(
     "weight_preprocess",
-    "transform weights when the model is loaded, where an algorithm can (winograd does)",
+    "transform weights while the model loads, for the algorithms that can (such as winograd)",
 )
 WINOGRAD_TRANSFORM = Switch(
     "winograd_transform",
-    "prefer winograd algorithms where the search has found some, with --weight-preprocess",
+    "use winograd for each convolution for which the search found it, with --weight-preprocess",
 )
 
 # Optimisation and execution of the graph
@@ -312,18 +312,18 @@ ENABLE_FUSE_PREPROCESS = Switch(
 )
 ENABLE_IOC16 = Switch("enable_ioc16", "keep and compute tensors as float16")
 ENABLE_JIT = Switch("enable_jit", "compile chains of elementwise operators")
-TENSORRT = Switch("tensorrt", "run on TensorRT what it can run")
+TENSORRT = Switch("tensorrt", "run on TensorRT all that it can run")
 TENSORRT_CACHE = Option(
     "tensorrt_cache",
     READ_FILE,
     "keep the engines that TensorRT builds in this file",
     purpose="cache",
 )
-CONST_SHAPE = Switch("const_shape", "take the shapes of the inputs as constant")
+CONST_SHAPE = Switch("const_shape", "treat the shapes of the inputs as constant")
 FAKE_FIRST = Switch(
-    "fake_first", "have the first execution allocate and dispatch without computing"
+    "fake_first", "only allocate and dispatch in the first execution, without computing"
 )
-NO_SANITY_CHECK = Switch("no_sanity_check", "leave out the engine's check of the first execution")
+NO_SANITY_CHECK = Switch("no_sanity_check", "skip the engine's check of the first execution")
 RECORD_COMP_SEQ = Switch(
     "record_comp_seq", "record the first execution and replay it in the others"
 )
@@ -340,7 +340,7 @@ GRAPH_OPTIMIZATION_LEVEL = Option(
 DISABLE_OPTIMIZER = Option(
     "disable_optimizer",
     NAME,
-    "leave out a graph optimiser of the engine, or several: A,B",
+    "turn off a graph optimiser of the engine, or several: A,B",
     repeatable=True,
     joined_by=",",
 )
@@ -354,7 +354,7 @@ PRECISION = Option(
 
 IN_MODEL = Group("model", "model files and operators")
 
-MODEL_DUMP = Option("model_dump", NEW_FILE, "write the model as it is after the options set")
+MODEL_DUMP = Option("model_dump", NEW_FILE, "write the model as the options have changed it")
 PACKED_MODEL_DUMP = Option(
     "packed_model_dump", NEW_FILE, "write the model in the engine's packed format"
 )
@@ -365,7 +365,7 @@ PACK_CACHE = Option("pack_cache", READ_FILE, "put this fast-run cache file into 
 ALLOW_EXTERNAL_DATA = Option(
     "allow_external_data",
     Value(values.parse_path, "DIR"),
-    "let the model keep weights in files in DIR too, outside its own folder",
+    "let the model read weights from DIR, outside its own folder",
     repeatable=True,
 )
 C_OPR_LIB = Option("c_opr_lib", READ_FILE, "load a library of operators written in C")
@@ -377,22 +377,22 @@ IN_DUMP = Group("dump", "dumps of tensors", "dump")
 BIN_OUT_DUMP = Option(
     "bin_out_dump",
     NEW_FOLDER,
-    "write the outputs of each run, a file a tensor, into this new folder",
+    "write the outputs of each run into this new folder, one file for each tensor",
 )
 BIN_IO_DUMP = Option(
     "bin_io_dump",
     NEW_FOLDER,
-    "write what each operator computes, a file a tensor, into this new folder",
+    "write what each operator computes into this new folder, one file for each tensor",
 )
 IO_DUMP = Option("io_dump", NEW_FILE, "write what each operator computes, as text")
 IO_DUMP_STDOUT = Switch(
     "io_dump_stdout",
-    "print what each operator computes, as text, to standard output when the run has ended",
+    "print what each operator computes as text to standard output, at the end of the run",
     writes="stdout",
 )
 IO_DUMP_STDERR = Switch(
     "io_dump_stderr",
-    "print what each operator computes, as text, to standard error when the run has ended",
+    "print what each operator computes as text to standard error, at the end of the run",
     writes="stderr",
 )
 DUMP_FILTER = Option(
@@ -414,19 +414,19 @@ PROFILE = Option(
 PROFILE_HOST = Option(
     "profile_host",
     NEW_FILE,
-    "write a profile as --profile does, with the time that the host dispatches each operator",
+    "write a profile like --profile, with the host's dispatch time of each operator",
 )
 PROFILE_RAW = Option("profile_raw", NEW_FILE, "write the engine's own profile")
 PROFILE_MEMORY = Switch(
-    "profile_memory", "record in the profile the memory that operators take and give back"
+    "profile_memory", "add to the profile the memory that operators take and give back"
 )
 PROFILE_SYSCALLS = Switch(
-    "profile_syscalls", "record in the profile the calls of the operating system (needs strace)"
+    "profile_syscalls", "add to the profile the calls of the operating system (needs strace)"
 )
 RANGE_BY = Option(
     "range_by",
     Value(values.parse_range, "REGEX=NAME"),
-    "name a range in the profile for the operators whose name matches; may be given again",
+    "give the matching operators a range of this name in the profile; may be given again",
     repeatable=True,
 )
 
@@ -442,7 +442,7 @@ RANGE = Option(
 CHECK_VAR_VALUE = Option(
     "check_var_value",
     Value(values.parse_check_interval, "I[:J]"),
-    "fail if a variable differs from the first run; look at each in I runs, from number J on",
+    "fail if a variable differs from the first run; checks every I-th run, from run J on",
 )
 CHECK_DISPATCH = Switch("check_dispatch", "fail if an operator gives the CPU no kernel to run")
 DISABLE_ASSERT_THROW = Switch(
@@ -456,12 +456,12 @@ IN_REPORT = Group("report", "reports of a run", "report")
 MODEL_INFO = Switch("model_info", "print what the model holds before it runs")
 JSON = Option("json", NEW_FILE, "write the whole result as JSON; - is standard output")
 CSV = Option(
-    "csv", NEW_FILE, "write the whole result as CSV, a row an iteration; - is standard output"
+    "csv", NEW_FILE, "write the result as CSV, one row for each iteration; - is standard output"
 )
 HTML = Option("html", NEW_FILE, "write the result as a page; - is standard output")
 SAVE = Switch("save", "keep the result in a store that `lar history` reads")
 TAG = Option("tag", Value(values.parse_tag, "TAG"), "keep the result with this tag")
-STORE = Option("store", NEW_FILE, "keep it in this store instead of the user's own")
+STORE = Option("store", NEW_FILE, "keep the result in this store instead of the user's own")
 VERBOSE = Switch("verbose", "show what the engine itself prints", purpose="setting")
 GET_STATIC_MEM_INFO = Option(
     "get_static_mem_info",
@@ -477,9 +477,9 @@ IN_FARM = Group("farm", "other machines", "farm")
 SCHEDULER = Option(
     "scheduler",
     Value(str, "dask://HOST:PORT"),
-    "have a worker of this Dask scheduler make the run (`lar help farm`)",
+    "run on a worker of this Dask scheduler (`lar help farm`)",
 )
-ON = Option("on", Value(str, "LABEL"), "with --scheduler, take a worker that has this label")
+ON = Option("on", Value(str, "LABEL"), "with --scheduler, use a worker that has this label")
 
 # Finding faults
 

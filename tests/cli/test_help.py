@@ -79,7 +79,7 @@ def test_the_words_of_a_page_stay(
     monkeypatch.setenv("COLUMNS", "70")
     fitted = printed(capsys, "help", "dumps")
     assert "\n- A folder that is not empty is refused;" in fitted
-    assert "\n  32 bits where they fit.\n" in fitted
+    assert "\n  32 bits if they fit.\n" in fitted
     last = whole[whole.index("\n- A folder") :]
     assert fitted.split()[-len(last.split()) :] == last.split()
     monkeypatch.setenv("COLUMNS", "200")

@@ -110,7 +110,7 @@ GONE_STYLES = {"html": "--html FILE writes the page of any style"}
 STYLES: Mapping[str, Style] = {
     "operators": Style(
         build_operators,
-        "the time, what is slowest and why, what to try; then a line an operator",
+        "the time, what is slowest and why, what to try, and a line for each operator",
         options=frozenset({"sort", "top", "group_by", "filter", "time_unit", "columns"}),
         sorts=(
             *("time", "median", "p90", "mean", "min", "max", "calls", "total", "flops", "bytes"),
@@ -169,7 +169,7 @@ STYLES: Mapping[str, Style] = {
     ),
     "nsys": Style(
         build_nsys,
-        "statistics as of nsys",
+        "the tables of Nsight Systems",
         options=frozenset({"top", "sort", "filter", "view", "columns"}),
         sorts=("total", "count", "average", "minimum", "maximum", "median", "p90", "name"),
         columns=("median", "p90"),
@@ -188,7 +188,7 @@ STYLES: Mapping[str, Style] = {
     ),
     "ncu": Style(
         build_ncu,
-        "roofline of operators, with ncu's metrics by --metrics",
+        "operators against the peak of this machine; --metrics prints those of Nsight Compute",
         options=frozenset({"sort", "top", "group_by", "filter", "view", "time_unit", "metrics"}),
         sorts=(
             *("time", "calls", "disturbed", "median", "p90", "mean", "min", "max", "total"),
@@ -199,8 +199,8 @@ STYLES: Mapping[str, Style] = {
     ),
     "tensorboard": Style(
         build_tensorboard,
-        "what TensorBoard's profiler plugin answers, in its JSON, with lar[tensorboard] installed "
-        "(of two profiles the diff)",
+        "the JSON of TensorBoard's profiler plugin, which lar[tensorboard] installs (the diff of "
+        "two profiles)",
         options=frozenset({"group_by", "view"}),
         groups=("type", "input_shape"),
         views=("overview", "operator", "kernel", "trace", "memory", "module", "diff"),
@@ -214,7 +214,7 @@ STYLES: Mapping[str, Style] = {
     ),
     "diff": Style(
         build_diff,
-        "two profiles side by side; with more pairs of them, what differs",
+        "two profiles side by side; with three pairs or more, what differs",
         options=frozenset({"top", "sort", "group_by", "filter", "time_unit"}),
         sorts=("change", "percent", "a", "b", "calls", "name"),
         groups=("name", "type", "module"),
