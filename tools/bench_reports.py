@@ -13,7 +13,6 @@ import math
 import statistics
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import report_differences
@@ -43,7 +42,7 @@ from lar.measurement.machine_noise import usable_cpus
 from lar.profiles.breakdown import OTHER, WAITING, breakdown_of
 from lar.profiles.costs import fit_to_plain
 from lar.records.tuning import TuneResult
-from lar.reports.styles import EXPORTS, STYLES
+from lar.reports.styles import STYLES
 from lar.running.advice import MOST_TRIED, plan_plain, race
 
 DIGITS = tuple(str(MODELS / f"digits_cnn.{suffix}") for suffix in ("mge", "onnx"))
@@ -189,24 +188,6 @@ def measure_kept(settings: Settings) -> Outcome:
         f"{max(sizes):.1f} MB; its report {max(reports):.0f} MB",
         together < 150 and max(sizes) < 10,
     )
-
-
-def add_cost(name: str, command: Callable[[str], list[str]]) -> None:
-    """Append what a report of 5,000 iterations takes."""
-
-    @FIGURES.row(f"kept-{name}", f"`{name}` of 5,000 iterations of a small model, .mge and .onnx")
-    def measure(settings: Settings) -> Outcome:
-        costs = [cost_of(*command(keep_profile(model)[0])) for model in DIGITS]
-        return Outcome(
-            "; ".join(f"{it.together / MB:.0f} MB, {it.cpu_seconds:.1f} s" for it in costs)
-        )
-
-
-for style in OWN_STYLES:
-    add_cost(style, functools.partial(style_words, style=style))
-for name in EXPORTS:
-    for suffix in ("json", "json.gz"):
-        add_cost(f"{name}.{suffix}", functools.partial(export_words, name, suffix))
 
 
 # What they say

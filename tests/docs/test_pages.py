@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from lar.cli.help import PAGES as TOPICS
+from lar.engines import ENGINES, support_of_options
+from lar.options.option import flag_of
 from tests.conftest import RunLar
 from tests.docs.pages import REPOSITORY, carry_out, make_workplace
 
@@ -46,3 +48,15 @@ def test_help_lists_every_page_once() -> None:
 def test_links_between_pages_lead_to_pages() -> None:
     links = {link for page in PAGES for link in re.findall(r"\]\(([^)]+)\)", page.read_text())}
     assert links <= {page.name for page in PAGES}
+
+
+def test_each_flag_has_a_row_for_the_engines_that_honour_it() -> None:
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for key in support_of_options():
+        rows = [engine.rows.get(key) for engine in ENGINES]
+        cells = tuple(", ".join(row.drivers) if row else "no" for row in rows)
+        groups.setdefault(cells, []).append(f"`{flag_of(key)}`")
+    wanted = [(", ".join(flags), *cells) for cells, flags in groups.items()]
+    page = (REPOSITORY / "lar" / "docs" / "support.md").read_text()
+    shown = [tuple(line.strip("| ").split(" | ")) for line in page.splitlines()]
+    assert sorted(row for row in shown if row[0][:3] == "`--" and len(row) > 2) == sorted(wanted)
