@@ -5,6 +5,8 @@ Each option that says how a model is run, and that can vary, stands here or in `
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from lar.engines import choices
 from lar.engines.choices import set_to
 from lar.engines.engine import Site
@@ -21,7 +23,7 @@ LOW_MEMORY = set_to(ENGINE_OPTION, ("memory=low",), "low memory", allow="reduced
 HIGH_POWER = set_to(ENGINE_OPTION, ("power=high",), "high power", for_full=True)
 
 
-def dimensions_of(site: Site) -> tuple[Dimension, ...]:
+def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
     """Return what may be tried at a site."""
     return (
         choices.threads_dimension(site.cores),

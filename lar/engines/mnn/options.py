@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, dump_rows
 from lar.errors import UsageError, nearest
 from lar.options import table
+from lar.options.rules import Rule
 
 if TYPE_CHECKING:
     from lar.engines.mnn import dumps, profile
@@ -125,3 +126,5 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     *dump_rows(INTERPRETER, DUMPED, dumps.dump_net, dumps.dump_outputs),
 )
+
+RULES: tuple[Rule, ...] = ()

@@ -20,6 +20,7 @@ from lar.engines.onnx_file.fields import (
     held_in,
     open_model,
 )
+from lar.graphs.origins import ModelOperator
 
 LOOPS = frozenset({"Loop", "Scan"})
 CONTROL_FLOW = LOOPS | {"If"}
@@ -103,6 +104,18 @@ def open_operators(path: Path) -> tuple[Message, list[Operator]]:
     graph = open_model(path).graph
     name_by_paths(graph)
     return graph, [*operators_in(Body("", graph))]
+
+
+def read_operators(path: Path) -> tuple[ModelOperator, ...]:
+    """Return the operators of a model file, and one for each input, as `Engine.read_operators`."""
+    graph, operators = open_operators(path)
+    held = {each.name for each in graph.initializer}
+    fed = (each.name for each in graph.input if each.name not in held)
+    nodes = (each.node for each in operators)
+    return (
+        *(ModelOperator("Input", name, (), (name,)) for name in fed),
+        *(ModelOperator(it.operator, it.name, it.inputs, it.outputs) for it in nodes),
+    )
 
 
 def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator[Operator]:

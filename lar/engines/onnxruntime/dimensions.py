@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.choices import copies_dimension, set_to, thread_choices, turn_on
@@ -42,7 +43,7 @@ OTHERS = ("openvino", "dnnl", "migraphx", "rocm", "qnn", "vitisai", "cann")
 NVIDIA_DRIVER = "/dev/nvidiactl"
 
 
-def dimensions_of(site: Site) -> tuple[Dimension, ...]:
+def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
     """Return what can matter at a site, in the order in which candidates name it."""
     on_cpu = site.device == "cpu"
     found: dict[str, tuple[Choice, ...]] = {

@@ -36,7 +36,7 @@ def config_of(settings: Mapping[str, Any], copies: int) -> dict[str, str]:
     return {**{name: str(it) for name, it in found.items() if it}, **own}
 
 
-def check_property(key: str) -> None:
+def check_property(key: str, _: str) -> None:
     """Refuse a property that OpenVINO does not have.
 
     Raises:

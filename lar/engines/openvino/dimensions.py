@@ -6,6 +6,7 @@ Each option that says how a model is run, and that can vary, stands here or in `
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from lar.engines import choices
@@ -39,7 +40,7 @@ COMPILED_MODEL = Choice(
 )
 
 
-def dimensions_of(site: Site) -> tuple[Dimension, ...]:
+def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
     """Return what can matter at a site, in the order in which candidates name it."""
     return (
         choices.precision_dimension(site, COARSER),
