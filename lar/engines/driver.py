@@ -67,6 +67,22 @@ class EngineTrace:
     raw_file: str = ""
 
 
+class LateOutputs(Mapping[str, Any]):
+    """Outputs by name, each fetched when it is asked for."""
+
+    def __init__(self, names: Sequence[str], fetch: Callable[[str], Any]) -> None:
+        self._names, self._fetch = names, fetch
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fetch(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 class EngineProfiler(Protocol):
     """Takes an engine's own profile; a driver has one in a profiled run."""
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
+from lar.engines.driver import LateOutputs
 from lar.engines.megengine.driver import MegEngineDriver, info_of
 from lar.engines.megengine.lean_import import LITE_LIBRARY, import_package
 from lar.engines.megengine.messages import resized_inputs
@@ -197,7 +198,8 @@ class LiteDriver(MegEngineDriver):
         self.call("LITE_set_runtime_thread_affinity", self.network._network, self._bind)
 
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        return LiteOutputs(self.network)
+        names = self.network.get_all_output_name() or ()
+        return LateOutputs(names, lambda name: self.network.get_io_tensor(name).to_numpy())
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function of lite's C interface that its Python lacks, or spells wrong.
@@ -218,20 +220,3 @@ def load_from_path(driver: LiteDriver) -> None:
     network = driver.network
     with driver.recorder.call("LITE_load_model_from_path"):
         network._api.LITE_load_model_from_path(network._network, driver.model_file.encode())
-
-
-class LiteOutputs(Mapping[str, Any]):
-    """The outputs of a network, each copied to the host when it is asked for."""
-
-    def __init__(self, network: Any) -> None:
-        self._network = network
-        self._names = network.get_all_output_name() or ()
-
-    def __getitem__(self, name: str) -> Any:
-        return self._network.get_io_tensor(name).to_numpy()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)

@@ -17,6 +17,7 @@ import numpy as np
 
 from lar.engines.driver import Driver
 from lar.engines.formats import is_onnx
+from lar.engines.meanings import phases_of
 from lar.engines.onnx_file.contents import read_ends
 from lar.engines.openvino.config import config_of
 from lar.engines.openvino.messages import MEANINGS
@@ -253,7 +254,7 @@ class CompiledDriver(Driver):
         return dict(zip(map(tensor_name, self.compiled.outputs), arrays, strict=True))
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        return MEANINGS.explain(str(error), self.spec.model, loading=loading)
+        return MEANINGS.explain(str(error), self.spec.model, phases=phases_of(loading=loading))
 
 
 def is_optional(info: TensorInfo) -> bool:
