@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:
     add_lazy_modules(globals())
 
-INTERPRETER: Drivers[InterpreterDriver] = Drivers(("interpreter",))
+INTERPRETER: Drivers[InterpreterDriver] = Drivers(("interpreter",), __file__)
 
 # MNN's numbers of modes; those of precision by the type that they compute in where they can.
 PRECISIONS = {"float32": 1, "float16": 2, "bfloat16": 3}
@@ -33,8 +33,6 @@ HINTS = (
     *("cpu_sme2_instructions", "cpu_enable_kleidiai", "cpu_sme2_neon_division_ratio"),
     "cpu_sme_cores",
 )
-
-DUMPED = "every tensor of the converted model, before the warm-up, in a session of its own"
 
 
 def show_messages(driver: InterpreterDriver, _: bool) -> None:
@@ -94,37 +92,21 @@ def dump_model(driver: InterpreterDriver, _: str) -> None:
 
 # The driver counts the threads.
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    INTERPRETER.row(table.CPU, "the CPU backend, the only one"),
-    INTERPRETER.row(table.VERBOSE, "what MNN and its converter print", before_load=show_messages),
-    INTERPRETER.row(table.CPU_DEFAULT, "numThread is 1"),
-    INTERPRETER.row(
-        table.MULTITHREAD,
-        "numThread, the calling thread being one of them; 4 by default, or one for each core",
+    INTERPRETER.row(table.CPU),
+    INTERPRETER.row(table.VERBOSE, before_load=show_messages),
+    *map(
+        INTERPRETER.row,
+        (
+            *(table.CPU_DEFAULT, table.MULTITHREAD, table.MULTITHREAD_DEFAULT, table.THREAD),
+            *(table.ALLOW_EXTERNAL_DATA, table.DISABLE_ASSERT_THROW, table.PROFILE_SYSCALLS),
+            table.RANGE_BY,
+        ),
     ),
-    INTERPRETER.row(table.MULTITHREAD_DEFAULT, "as --multithread N here"),
-    INTERPRETER.row(table.THREAD, "an interpreter for each, on one thread without --multithread"),
-    INTERPRETER.row(table.ALLOW_EXTERNAL_DATA, "checked before the model is converted"),
-    INTERPRETER.row(table.DISABLE_ASSERT_THROW, "an output that is not the expected one warns"),
-    INTERPRETER.row(table.PROFILE_SYSCALLS, "strace of the process that runs the model"),
-    INTERPRETER.row(table.RANGE_BY, "by the names of the operators"),
-    INTERPRETER.row(
-        table.PRECISION,
-        "precision, which is high, low or low_bf16; refused where MNN would compute in float32",
-        before_load=set_precision,
-        after_load=check_precision,
-    ),
-    INTERPRETER.row(
-        table.ENGINE_OPTION,
-        "memory or power, which are normal, high or low; a hint, as winograd_memory_level=0",
-        before_load=set_properties,
-    ),
-    INTERPRETER.row(table.MODEL_DUMP, "the converted model, an .mnn file", after_load=dump_model),
-    INTERPRETER.row(
-        table.PROFILE,
-        "callbacks around each operator, which add some microseconds to it",
-        before_run=profile.start_profiling,
-    ),
-    *dump_rows(INTERPRETER, DUMPED, dumps.dump_net, dumps.dump_outputs),
+    INTERPRETER.row(table.PRECISION, before_load=set_precision, after_load=check_precision),
+    INTERPRETER.row(table.ENGINE_OPTION, before_load=set_properties),
+    INTERPRETER.row(table.MODEL_DUMP, after_load=dump_model),
+    INTERPRETER.row(table.PROFILE, before_run=profile.start_profiling),
+    *dump_rows(INTERPRETER, dumps.dump_net, dumps.dump_outputs),
 )
 
 RULES: tuple[Rule, ...] = ()
