@@ -8,12 +8,9 @@ from typing import Any
 from lar.engines.engine import Site
 from lar.options.option import Option, Switch
 from lar.options.table import (
-    ALLOW_EXTERNAL_DATA,
-    CPU,
     CPU_DEFAULT,
     MULTI_THREAD_CORE_IDS,
     MULTITHREAD,
-    MULTITHREAD_DEFAULT,
     PRECISION,
     THREAD,
 )
@@ -21,14 +18,6 @@ from lar.records.choices import Choice, Dimension, OptionValue
 
 # Numbers of threads that the space `full` tries, besides all cores and half of them.
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-
-
-# What no search tries with an engine whose default is the CPU, and why.
-ON_CPU_NOT_TRIED: Mapping[Option[Any], str] = {
-    CPU: "it is the default",
-    MULTITHREAD_DEFAULT: "it is the same as --multithread here",
-    ALLOW_EXTERNAL_DATA: "it changes nothing of a run",
-}
 
 
 def threads_dimension(cores: Sequence[int]) -> Dimension:

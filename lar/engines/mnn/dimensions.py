@@ -1,6 +1,7 @@
 """What a search for the fastest settings tries with MNN: a table of choices by dimension.
 
-Each option that says how a model is run, and that can vary, stands here or in `NOT_TRIED`.
+Each option that says how a model is run, and that can vary, stands here or, with the reason, in
+`not_tried.json`.
 """
 
 from __future__ import annotations
@@ -12,9 +13,6 @@ from lar.engines.choices import set_to
 from lar.engines.engine import Site
 from lar.options.table import ENGINE_OPTION
 from lar.records.choices import Dimension
-
-# What no search tries, and why.
-NOT_TRIED = choices.ON_CPU_NOT_TRIED
 
 # On other processors MNN takes float32 for it.
 COARSER = {"float16": {"asimdhp"}}

@@ -1,14 +1,15 @@
 """What a search for the fastest settings tries with ONNX Runtime: a table of choices by dimension.
 
-Each option that says how a model is run, and that can vary, stands here or in `NOT_TRIED`.
+Each option that says how a model is run, and that can vary, stands here or, with the reason, in
+`not_tried.json`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lar.engines.choices import copies_dimension, set_to, thread_choices, turn_on
 from lar.engines.engine import Site
@@ -17,25 +18,10 @@ from lar.engines.onnxruntime.options import BLOCKED_LAYOUT
 from lar.engines.onnxruntime.providers import library_of
 from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options import table
-from lar.options.option import Option
 from lar.records.choices import Allowed, Choice, Dimension
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile, ProfiledOperator
-
-# What no search tries, and why.
-NOT_TRIED: Mapping[Option[Any], str] = {
-    table.CPU: "it is the default",
-    table.MULTITHREAD_DEFAULT: "it is the same as --multithread here",
-    table.ENABLE_NCHW88: "it is the default",
-    table.WEIGHT_PREPROCESS: "it is the default",
-    table.REPRODUCIBLE: "it can only slow down",
-    table.DISABLE_MEM_OPT: "it takes more memory and no less time",
-    table.TENSORRT_CACHE: "it shortens the load alone",
-    table.ALLOW_EXTERNAL_DATA: "it changes nothing of a run",
-    table.ENGINE_OPTION: "no entry makes many models faster; a file of --space names those to try",
-    table.C_OPR_LIB: "a model needs its library or does not",
-}
 
 # The providers that another package than `onnxruntime` brings.
 ON_NVIDIA = ("cuda", "tensorrt")

@@ -1,27 +1,17 @@
 """What a search for the fastest settings tries with OpenVINO: a table of choices by dimension.
 
-Each option that says how a model is run, and that can vary, stands here or in `NOT_TRIED`.
+Each option that says how a model is run, and that can vary, stands here or, with the reason, in
+`not_tried.json`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from lar.engines import choices
 from lar.engines.engine import Site
 from lar.options import table
-from lar.options.option import Option
 from lar.records.choices import Choice, Dimension
-
-# What no search tries, and why.
-NOT_TRIED: Mapping[Option[Any], str] = {
-    **choices.ON_CPU_NOT_TRIED,
-    table.PROVIDER: "which devices there are is known in a worker alone",
-    table.STREAMS: "each copy of --thread has a stream",
-    table.ENGINE_OPTION: "the same as other options, or no property helps many models",
-}
 
 # What of float32 a CPU may be asked to compute in, and the instruction sets that this needs.
 COARSER = {
