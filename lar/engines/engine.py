@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
-from lar.errors import LarError, UsageError
+from lar.errors import LarError, UsageError, nearest
 from lar.options.table import ENGINE_OPTION
 
 if TYPE_CHECKING:
@@ -71,6 +71,17 @@ def late(face: Method, place: str) -> Method:
 def late_value(place: str) -> Any:
     """Return a property that has a constant of the engine's package, imported when it is read."""
     return property(late(lambda self: None, place))
+
+
+def unknown_property(
+    engine: str, key: str, known: Iterable[str], otherwise: str = "", what: str = "property"
+) -> UsageError:
+    """Return the error of a property that `--engine-option` names and the engine does not have;
+    `otherwise` is the hint where no known one is near."""
+    by_lower = {each.lower(): each for each in known}
+    near = by_lower.get(nearest(key.lower(), by_lower))
+    hint = f"did you mean {near}?" if near else otherwise
+    return UsageError(f"{engine} has no {what} {key!r}", hint, flag=ENGINE_OPTION.flag)
 
 
 class DriverEntry(NamedTuple):
@@ -417,7 +428,7 @@ class Engine(abc.ABC):
         Raises:
             UsageError: there is no such property, or it does not take the value.
         """
-        raise UsageError(f"{self.title} has no property {key!r}", flag=ENGINE_OPTION.flag)
+        raise unknown_property(self.title, key, ())
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Refuse a model file that must not be loaded with these settings.

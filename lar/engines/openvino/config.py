@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lar.errors import UsageError, nearest
+from lar.engines.engine import unknown_property
 from lar.options import table
 from lar.options.values import pairs_in
 
@@ -44,9 +44,4 @@ def check_property(key: str, _: str) -> None:
     """
     known = Path(__file__).with_name("properties.txt").read_text().split()
     if key not in known and not key.startswith(OF_DEVICES):
-        near = nearest(key.upper(), known)
-        raise UsageError(
-            f"OpenVINO has no property {key!r}",
-            f"did you mean {near}?" if near else "names are as ENABLE_CPU_PINNING",
-            flag=table.ENGINE_OPTION.flag,
-        )
+        raise unknown_property("OpenVINO", key, known, "names are as ENABLE_CPU_PINNING")

@@ -17,10 +17,9 @@ import numpy as np
 
 from lar.engines.driver import Driver
 from lar.engines.formats import is_onnx
-from lar.engines.meanings import phases_of
+from lar.engines.meanings import Meanings, phases_of
 from lar.engines.onnx_file.contents import read_ends
 from lar.engines.openvino.config import config_of
-from lar.engines.openvino.messages import MEANINGS
 from lar.engines.openvino.tensors import (
     FED,
     NARROW,
@@ -34,6 +33,8 @@ from lar.errors import EngineMissing, LarError, UsageError
 from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
+
+MEANINGS = Meanings(__file__)
 
 CONVERTER = "openvino.tools.ovc"
 
