@@ -8,15 +8,11 @@ in it, are copied as ever, once for all copies.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from lar.engines.megengine.lite import LiteDriver
 from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed
 from lar.errors import UsageError
-
-if TYPE_CHECKING:
-    from lar.engines.megengine.lite import LiteDriver
 
 
 def share_weights(driver: LiteDriver, _: bool) -> None:
