@@ -104,39 +104,32 @@ def disable_memory_reuse(graph: Any) -> None:
     graph.options.seq_opt.enable_mem_reuse_alloc = False
 
 
-# What is called on a graph that is loaded, and how the table of options describes it.
-GRAPH_CALLS: Mapping[Option[Any], tuple[Callable[[Any], None], str]] = {
-    table.WEIGHT_PREPROCESS: (preprocess_weights, "enable_weight_preprocess()"),
-    table.WINOGRAD_TRANSFORM: (
-        preprocess_weights,
-        "enable_weight_preprocess(); algorithms as a cache has them",
-    ),
-    table.NO_SANITY_CHECK: (skip_sanity_check, "GraphOptions.var_sanity_check_first_run"),
-    table.DISABLE_MEM_OPT: (disable_memory_reuse, "seq_opt"),
+# What is called on a graph that is loaded.
+GRAPH_CALLS: Mapping[Option[Any], Callable[[Any], None]] = {
+    table.WEIGHT_PREPROCESS: preprocess_weights,
+    table.WINOGRAD_TRANSFORM: preprocess_weights,
+    table.NO_SANITY_CHECK: skip_sanity_check,
+    table.DISABLE_MEM_OPT: disable_memory_reuse,
 }
 
 
 def row_of_fields(option: Option[Any]) -> OptionRow[Any, Any]:
     """Return the row of an option that sets fields of lite's options, arguments of the graph's
     optimize_for_inference, or what is called on a graph."""
-    fields, arguments = LITE_FIELDS.get(option, {}), GRAPH_ARGUMENTS.get(option, ())
-    call, on_graph = GRAPH_CALLS.get(option, (None, ""))
-    if option in GRAPH_ARGUMENTS:
-        on_graph = f"optimize_for_inference({', '.join(arguments)})"
+    call, arguments = GRAPH_CALLS.get(option), GRAPH_ARGUMENTS.get(option, ())
 
     def set_option(driver: LiteDriver | GraphDriver, _: object) -> None:
         if driver.name == "lite":
-            driver.lite_options.update(fields)
+            driver.lite_options.update(LITE_FIELDS[option])
         elif call is not None:
             driver.graph_setup.append(call)
         else:
             given = driver.inference_options or {}
             driver.inference_options = {**given, **dict.fromkeys(arguments, True)}
 
-    on_lite = f"LiteOptions.{', '.join(fields)}" if fields else ""
-    ways = [*filter(None, (on_lite, on_graph))]
-    drivers: Drivers[Any] = BOTH if len(ways) > 1 else LITE if fields else GRAPH
-    return drivers.row(option, "; ".join(ways), before_load=set_option)
+    on_graph: Drivers[Any] = BOTH if option in LITE_FIELDS else GRAPH
+    is_of_graph = option in GRAPH_ARGUMENTS or call is not None
+    return (on_graph if is_of_graph else LITE).row(option, before_load=set_option)
 
 
 def keep_operators(driver: LiteDriver, _: int) -> None:

@@ -42,14 +42,6 @@ CONVERTED = ["float64", "float16", "bool", "int8", "int16", "int64", "uint16", "
 PRECISIONS = {"float32": 1, "float16": 2, "bfloat16": 3}
 # What `Interpreter.getSessionInfo` is asked for.
 MEMORY, RESIZE_STATUS = 0, 3
-# Why a run fails, by the number that it returns.
-FAILURES = {
-    1: "out of memory",
-    2: "an operator is not supported",
-    3: "a shape cannot be computed",
-    4: "an operator has no implementation",
-    5: "an operator has an invalid value",
-}
 # The engine's own number of threads; more than the cores would wait for one another.
 DEFAULT_THREADS = 4
 
@@ -318,8 +310,8 @@ class InterpreterDriver(Driver):
         return array.astype(dtype) if dtype in CONVERTED else array
 
     def failure(self) -> Exception:
-        problem = f"MNN failed: {FAILURES.get(self.session.run(), 'it says not why')}"
-        return LarError(problem, "--verbose shows what it says")
+        status = f"status {self.session.run()}"
+        return MEANINGS.explain(status, "", phases=("run",)) or super().failure()
 
 
 def infos_of(session: Session, net: Net) -> tuple[TensorInfo, ...]:
