@@ -9,6 +9,8 @@ from lar.engines.engine import Site
 from lar.options.option import Option, Switch
 from lar.options.table import (
     CPU_DEFAULT,
+    FAST_RUN,
+    FAST_RUN_ALGO_POLICY,
     MULTI_THREAD_CORE_IDS,
     MULTITHREAD,
     PRECISION,
@@ -20,10 +22,23 @@ from lar.records.choices import Choice, Dimension, OptionValue
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
-def threads_dimension(cores: Sequence[int]) -> Dimension:
-    """Return one thread and more, for an engine that does not bind them to cores."""
-    more = thread_choices(cores, ((MULTITHREAD, ""),), binds=False)
+def threads_dimension(cores: Sequence[int], *, binds: bool = False) -> Dimension:
+    """Return one thread and more, all bound to their cores too by an engine that `binds` them."""
+    more = thread_choices(cores, ((MULTITHREAD, ""),), binds=binds)
     return Dimension(name="threads", choices=(set_to(CPU_DEFAULT, True, "1 thread"), *more))
+
+
+def prepared_model(name: str, *depends: str) -> Dimension:
+    """Return a cache of the model as the engine has it ready, which depends on other dimensions:
+    the same comes of it, sooner and with less memory."""
+    model = Choice(
+        name=name,
+        search={FAST_RUN.key: True},
+        cache=FAST_RUN_ALGO_POLICY.key,
+        cache_depends=depends,
+        objectives=("memory",),
+    )
+    return Dimension(name="model", choices=(model,))
 
 
 def precision_dimension(site: Site, needs: Mapping[str, Set[str]]) -> Dimension:

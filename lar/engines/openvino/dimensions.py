@@ -11,7 +11,7 @@ from pathlib import Path
 from lar.engines import choices
 from lar.engines.engine import Site
 from lar.options import table
-from lar.records.choices import Choice, Dimension
+from lar.records.choices import Dimension
 
 # What of float32 a CPU may be asked to compute in, and the instruction sets that this needs.
 COARSER = {
@@ -20,14 +20,6 @@ COARSER = {
 }
 
 THROUGHPUT = choices.set_to(table.HINT, "throughput", "throughput-hint", for_full=True)
-COMPILED_MODEL = Choice(
-    name="compiled-model",
-    search={table.FAST_RUN.key: True},
-    cache=table.FAST_RUN_ALGO_POLICY.key,
-    cache_depends=("precision", "threads", "hint", "copies"),
-    # The same model comes of it, sooner and with less memory.
-    objectives=("memory",),
-)
 
 
 def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
@@ -37,6 +29,6 @@ def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
         Dimension(name="shapes", choices=(choices.turn_on(table.CONST_SHAPE),)),
         choices.threads_dimension(site.cores),
         Dimension(name="hint", choices=(THROUGHPUT,)),
-        Dimension(name="model", choices=(COMPILED_MODEL,)),
+        choices.prepared_model("compiled-model", "precision", "threads", "hint", "copies"),
         choices.copies_dimension(site.cores),
     )
