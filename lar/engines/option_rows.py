@@ -38,6 +38,10 @@ class Drivers(Generic[D], tuple[str, ...]):
         """Return the row of an option that they honour, with its hooks by stage."""
         return OptionRow(option, self, how, **hooks)
 
+    def rows(self, *options: Option[Any]) -> tuple[OptionRow[D, Any], ...]:
+        """Return the rows of options without hooks."""
+        return tuple(OptionRow(option, self, "") for option in options)
+
 
 @functools.cache
 def words_beside(module: str) -> Mapping[str, str]:
@@ -103,7 +107,7 @@ def dump_rows(
     """Return the rows of dumps of an engine that dumps a fed model; `hooks` are further ones of
     dumps of operators."""
     return (
-        *(drivers.row(it, before_run=dump_layers, **hooks) for it in OPERATOR_DUMPS),
+        *(drivers.row(it, "", before_run=dump_layers, **hooks) for it in OPERATOR_DUMPS),
         drivers.row(BIN_OUT_DUMP, before_run=dump_outputs),
         drivers.row(DUMP_FILTER),
     )

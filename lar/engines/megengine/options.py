@@ -207,7 +207,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         BOTH.row(option, before_load=profile.begin_profile, after_load=profile.take_profile)
         for option in (table.PROFILE, table.PROFILE_HOST, table.PROFILE_RAW)
     ),
-    *map(BOTH.row, (table.PROFILE_MEMORY, table.PROFILE_SYSCALLS, table.RANGE_BY)),
+    *BOTH.rows(table.PROFILE_MEMORY, table.PROFILE_SYSCALLS, table.RANGE_BY),
     LITE.row(table.SHARE_PARAM_MEM, before_load=lite.share_weights),
     GRAPH.row(table.MODEL_DUMP, after_run=model_dump.dump_model),
     LITE.row(table.PACKED_MODEL_DUMP, after_run=packing.dump_packed),

@@ -61,14 +61,11 @@ def dump_model(driver: InterpreterDriver, _: str) -> None:
 
 # The driver counts the threads.
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    *map(
-        INTERPRETER.row,
-        (
-            *(table.CPU, table.VERBOSE, table.CPU_DEFAULT, table.MULTITHREAD),
-            *(table.MULTITHREAD_DEFAULT, table.THREAD),
-            *(table.ALLOW_EXTERNAL_DATA, table.DISABLE_ASSERT_THROW, table.PROFILE_SYSCALLS),
-            *(table.RANGE_BY, table.PRECISION),
-        ),
+    *INTERPRETER.rows(
+        *(table.CPU, table.VERBOSE, table.CPU_DEFAULT, table.MULTITHREAD),
+        *(table.MULTITHREAD_DEFAULT, table.THREAD),
+        *(table.ALLOW_EXTERNAL_DATA, table.DISABLE_ASSERT_THROW, table.PROFILE_SYSCALLS),
+        *(table.RANGE_BY, table.PRECISION),
     ),
     INTERPRETER.row(table.ENGINE_OPTION, before_load=set_properties),
     INTERPRETER.row(table.MODEL_DUMP, after_load=dump_model),

@@ -144,12 +144,9 @@ SET = (
 )
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    *map(
-        SESSION.row,
-        (
-            *(table.CPU, table.FAST_RUN, table.DISABLE_ASSERT_THROW, table.PROFILE_MEMORY),
-            *(table.PROFILE_SYSCALLS, table.RANGE_BY),
-        ),
+    *SESSION.rows(
+        *(table.CPU, table.FAST_RUN, table.DISABLE_ASSERT_THROW, table.PROFILE_MEMORY),
+        *(table.PROFILE_SYSCALLS, table.RANGE_BY),
     ),
     SESSION.row(table.CUDA, before_load=session.choose_provider),
     SESSION.row(

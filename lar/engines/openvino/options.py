@@ -18,15 +18,12 @@ else:
 COMPILED: Drivers[CompiledDriver] = Drivers(("compiled",), __file__)
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    *map(
-        COMPILED.row,
-        (
-            *(table.CPU, table.PROVIDER, table.CPU_DEFAULT, table.MULTITHREAD),
-            *(table.MULTITHREAD_DEFAULT, table.THREAD, table.HINT, table.STREAMS),
-            *(table.PRECISION, table.CONST_SHAPE, table.FAST_RUN, table.ENGINE_OPTION),
-            *(table.VERBOSE, table.DISABLE_ASSERT_THROW, table.ALLOW_EXTERNAL_DATA),
-            *(table.PROFILE_SYSCALLS, table.RANGE_BY),
-        ),
+    *COMPILED.rows(
+        *(table.CPU, table.PROVIDER, table.CPU_DEFAULT, table.MULTITHREAD),
+        *(table.MULTITHREAD_DEFAULT, table.THREAD, table.HINT, table.STREAMS),
+        *(table.PRECISION, table.CONST_SHAPE, table.FAST_RUN, table.ENGINE_OPTION),
+        *(table.VERBOSE, table.DISABLE_ASSERT_THROW, table.ALLOW_EXTERNAL_DATA),
+        *(table.PROFILE_SYSCALLS, table.RANGE_BY),
     ),
     COMPILED.row(table.FAST_RUN_ALGO_POLICY, before_load=cache.use_cache),
     COMPILED.row(table.PROFILE, before_run=profile.start_profiling),

@@ -16,7 +16,7 @@ else:
 EVALUATOR: Drivers[EvaluatorDriver] = Drivers(("evaluator",), __file__)
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    *map(EVALUATOR.row, (table.CPU, table.DISABLE_ASSERT_THROW, table.ALLOW_EXTERNAL_DATA)),
+    *EVALUATOR.rows(table.CPU, table.DISABLE_ASSERT_THROW, table.ALLOW_EXTERNAL_DATA),
     EVALUATOR.row(table.VERBOSE, before_run=driver.print_operators),
     *dump_rows(EVALUATOR, dumps.dump_tensors, dumps.dump_outputs, after_run=dumps.finish),
 )
