@@ -6,42 +6,38 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from lar.engines.engine import Site
+from lar.options import table
 from lar.options.option import Option, Switch
-from lar.options.table import (
-    ALLOW_EXTERNAL_DATA,
-    CPU,
-    CPU_DEFAULT,
-    MULTI_THREAD_CORE_IDS,
-    MULTITHREAD,
-    MULTITHREAD_DEFAULT,
-    PRECISION,
-    THREAD,
-)
 from lar.records.choices import Choice, Dimension, OptionValue
 
 # Numbers of threads that the space `full` tries, besides all cores and half of them.
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
-# What no search tries with an engine whose default is the CPU, and why.
-ON_CPU_NOT_TRIED: Mapping[Option[Any], str] = {
-    CPU: "it is the default",
-    MULTITHREAD_DEFAULT: "it is the same as --multithread here",
-    ALLOW_EXTERNAL_DATA: "it changes nothing of a run",
-}
+def threads_dimension(cores: Sequence[int], *, binds: bool = False) -> Dimension:
+    """Return one thread and more, all bound to their cores too by an engine that `binds` them."""
+    more = thread_choices(cores, ((table.MULTITHREAD, ""),), binds=binds)
+    return Dimension(name="threads", choices=(set_to(table.CPU_DEFAULT, True, "1 thread"), *more))
 
 
-def threads_dimension(cores: Sequence[int]) -> Dimension:
-    """Return one thread and more, for an engine that does not bind them to cores."""
-    more = thread_choices(cores, ((MULTITHREAD, ""),), binds=False)
-    return Dimension(name="threads", choices=(set_to(CPU_DEFAULT, True, "1 thread"), *more))
+def prepared_model(name: str, *depends: str) -> Dimension:
+    """Return a cache of the model as the engine has it ready, which depends on other dimensions:
+    the same comes of it, sooner and with less memory."""
+    model = Choice(
+        name=name,
+        search={table.FAST_RUN.key: True},
+        cache=table.FAST_RUN_ALGO_POLICY.key,
+        cache_depends=depends,
+        objectives=("memory",),
+    )
+    return Dimension(name="model", choices=(model,))
 
 
 def precision_dimension(site: Site, needs: Mapping[str, Set[str]]) -> Dimension:
     """Return the types coarser than float32 of which the site's processor has one of the
     instruction sets that `needs` names."""
     names = [name for name, sets in needs.items() if sets & site.instruction_sets]
-    choices = (set_to(PRECISION, name, name, allow="reduced-precision") for name in names)
+    choices = (set_to(table.PRECISION, name, name, allow="reduced-precision") for name in names)
     return Dimension(name="precision", choices=tuple(choices))
 
 
@@ -79,7 +75,10 @@ def thread_choices(
             yield set_to(option, count, f"{count} threads{ending}", for_full=for_full)
     if binds and most > 1:
         ids = ",".join(map(str, cores))
-        bound: dict[str, OptionValue] = {MULTITHREAD.key: most, MULTI_THREAD_CORE_IDS.key: ids}
+        bound: dict[str, OptionValue] = {
+            table.MULTITHREAD.key: most,
+            table.MULTI_THREAD_CORE_IDS.key: ids,
+        }
         yield Choice(name=f"{most} bound threads", options=bound)
 
 
@@ -87,7 +86,7 @@ def copies_dimension(cores: Sequence[int]) -> Dimension:
     """Return numbers of copies of the model that run at once, which can raise the throughput."""
     fields = {"objectives": ("throughput",)}
     choices = (
-        set_to(THREAD, count, f"{count} copies", for_full=for_full, **fields)
+        set_to(table.THREAD, count, f"{count} copies", for_full=for_full, **fields)
         for count, for_full in counts_for(cores)
     )
     return Dimension(name="copies", choices=tuple(choices))

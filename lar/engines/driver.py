@@ -21,16 +21,7 @@ from lar.records.run import RunContext, RunSpec, TensorInfo
 if TYPE_CHECKING:
     import numpy as np
 
-    from lar.records.profile import (
-        Alignment,
-        Allocation,
-        Execution,
-        MemoryPlan,
-        ProfiledOperator,
-        Span,
-        Step,
-        Times,
-    )
+    from lar.records import profile as records
 
 
 T = TypeVar("T")
@@ -51,26 +42,42 @@ class EngineTrace:
     which it has written that of all.
     """
 
-    operators: tuple[ProfiledOperator, ...] = ()
-    executions: Sequence[Execution] = ()
-    spans: Sequence[Span] = ()
-    allocations: tuple[Allocation, ...] = ()
-    memory_plan: MemoryPlan | None = None
+    operators: tuple[records.ProfiledOperator, ...] = ()
+    executions: Sequence[records.Execution] = ()
+    spans: Sequence[records.Span] = ()
+    allocations: tuple[records.Allocation, ...] = ()
+    memory_plan: records.MemoryPlan | None = None
     threads: dict[int, str] = field(default_factory=dict)
     thread_count: int | None = None
-    alignments: tuple[Alignment, ...] = ()
+    alignments: tuple[records.Alignment, ...] = ()
     dropped: tuple[str, ...] = ()
     dispatch_only: bool = False
-    times: Times = "each"
+    times: records.Times = "each"
     notes: tuple[str, ...] = ()
     engine_raw: bytes = b""
     raw_file: str = ""
 
 
+class LateOutputs(Mapping[str, Any]):
+    """Outputs by name, each fetched when it is asked for."""
+
+    def __init__(self, names: Sequence[str], fetch: Callable[[str], Any]) -> None:
+        self._names, self._fetch = names, fetch
+
+    def __getitem__(self, name: str) -> Any:
+        return self._fetch(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
 class EngineProfiler(Protocol):
     """Takes an engine's own profile; a driver has one in a profiled run."""
 
-    def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
+    def take(self, step: records.Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         """Keep what the engine has reported of an iteration that has just ended.
 
         Its dispatch began at `forward_ns` and returned at `dispatched_ns`; it had been computed at

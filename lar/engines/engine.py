@@ -9,9 +9,10 @@ from __future__ import annotations
 import abc
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
-from lar.errors import LarError, UsageError
+from lar.errors import LarError, UsageError, nearest
 from lar.options.table import ENGINE_OPTION
 
 if TYPE_CHECKING:
@@ -39,9 +40,48 @@ if TYPE_CHECKING:
     Run = Callable[[RunSpec, RunContext], RunResult]
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
 # For an engine that does not compute with NumPy: the threads of NumPy's BLAS keep the CPUs busy
 # when they start, while the engine's own library loads.
 ONE_BLAS_THREAD: Mapping[str, str] = {"OPENBLAS_NUM_THREADS": "1"}
+
+
+def imported(place: str, package: str = "") -> Any:
+    """Import what a place names, a module and something in it; a place that begins with a dot is
+    below the package."""
+    module, _, name = place.rpartition(".")
+    return getattr(import_module(module, package), name)
+
+
+def late(face: Method, place: str) -> Method:
+    """Return a method that calls a function of the engine's package, imported when it is called.
+
+    `face` is the method of a class here that it stands for, `place` is that of the function, which
+    takes the same without `self`, or of a constant that the method returns.
+    """
+
+    def method(self: object, *values: Any) -> Any:
+        found = imported(place, type(self).__module__)
+        return found(*values) if callable(found) else found
+
+    return cast(Method, method)
+
+
+def late_value(place: str) -> Any:
+    """Return a property that has a constant of the engine's package, imported when it is read."""
+    return property(late(lambda self: None, place))
+
+
+def unknown_property(
+    engine: str, key: str, known: Iterable[str], otherwise: str = "", what: str = "property"
+) -> UsageError:
+    """Return the error of a property that `--engine-option` names and the engine does not have;
+    `otherwise` is the hint where no known one is near."""
+    by_lower = {each.lower(): each for each in known}
+    near = by_lower.get(nearest(key.lower(), by_lower))
+    hint = f"did you mean {near}?" if near else otherwise
+    return UsageError(f"{engine} has no {what} {key!r}", hint, flag=ENGINE_OPTION.flag)
 
 
 class DriverEntry(NamedTuple):
@@ -388,7 +428,7 @@ class Engine(abc.ABC):
         Raises:
             UsageError: there is no such property, or it does not take the value.
         """
-        raise UsageError(f"{self.title} has no property {key!r}", flag=ENGINE_OPTION.flag)
+        raise unknown_property(self.title, key, ())
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
         """Refuse a model file that must not be loaded with these settings.
@@ -486,14 +526,17 @@ class Engine(abc.ABC):
         """
         raise NotImplementedError(f"{self.title} reads no file with testcases")
 
-    def open_isolation(self, spec: RunSpec, context: RunContext) -> Isolation:
-        """Load the model of a spec for `isolating_driver`, in a worker, and optimise it as a run
-        does.
+    def isolation(self, driver: Driver) -> Isolation:
+        """Load the model of a driver, in a worker, and optimise it as a run does.
 
         Raises:
             LarError: it does not load.
         """
         raise NotImplementedError(f"{self.title} computes no part of a graph alone")
+
+    def open_isolation(self, spec: RunSpec, context: RunContext) -> Isolation:
+        """Return the isolation of a spec's model for `isolating_driver`."""
+        return self.isolation(self.make_driver(spec, context))
 
     def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
         """Read the operators of a model file with the names of their tensors, in their order; in

@@ -3,49 +3,80 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lar.dumps.dump import DumpedOperator
-    from lar.graphs.operator_kinds import OperatorKinds, Steps
+    from lar.graphs.operator_kinds import OperatorKinds
+
+Types = Sequence[str]
 
 
+@dataclass(frozen=True, kw_only=True)
 class OperatorFacts:
-    """The content of the file beside a module.
+    """The content of such a file.
 
     Attributes:
         kinds: types of operators in small letters, by their kind in words for all engines.
-        opaque, random: such types, as `OperatorKinds` has them.
-        work: types by the work that they do, as `lar.engines.flops` counts it.
+        biased, may_fuse, opaque, random: types as `OperatorKinds` has them.
+        work: types by the work that they do, as `lar.engines.flops` counts it. One that stands
+            nowhere has no known number of FLOPs; ONNX's control flow is such a one, for its work
+            depends on the data.
+        inputs: which inputs are the data and the weights, where they are not the first two.
+        settings: inputs that are floating-point and yet say how to compute, not with what.
+        biases: the inputs that are a bias, or are added.
+        taps: operations on each element, where they are not one; of an interpolation by its mode.
+        roles: the quantised tensors of an operator, each as the values of a `Role`.
         modes: of types that do one of several things, the kinds of these by their numbers.
         numbers: types by the numbers that model files have for them.
+        positions: the batch and spatial axes of a layout, where they are not (0, 2, 3).
+        moves: the types that copy; convert a layout; read no more of their first input than they
+            give, or its shape alone; may give a view of their input; or have no kernel, as they
+            hold data, take it in or give it out, or show it otherwise.
     """
 
-    def __init__(self, module: str) -> None:
-        content = json.loads(Path(module).with_name("operators.json").read_text())
-        self.kinds: Mapping[str, Sequence[str]] = content["kinds"]
-        self.opaque, self.random = frozenset(content["opaque"]), frozenset(content["random"])
-        self.work: Mapping[str, Sequence[str]] = content["work"]
-        self.modes: Mapping[str, Sequence[str]] = content.get("modes", {})
-        self.numbers = {int(at): name for at, name in content.get("numbers", {}).items()}
+    kinds: Mapping[str, Types]
+    work: Mapping[str, Types]
+    biased: Types = ()
+    may_fuse: Types = ()
+    opaque: Types = ()
+    random: Types = ()
+    inputs: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    settings: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    biases: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    taps: Mapping[str, int] = field(default_factory=dict)
+    roles: Mapping[str, Sequence[tuple[Any, ...]]] = field(default_factory=dict)
+    modes: Mapping[str, Types] = field(default_factory=dict)
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    positions: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    moves: Mapping[str, Types] = field(default_factory=dict)
 
     @cached_property
     def work_by_type(self) -> Mapping[str, str]:
         return by_type(self.work)
 
-    def operator_kinds(self, steps_by_mode: Callable[[DumpedOperator], Steps]) -> OperatorKinds:
-        """Return the kinds of the operators; the function is that of `OperatorKinds`."""
+    def operator_kinds(self, **fields: Any) -> OperatorKinds:
+        """Return the kinds of the operators, with what is no fact as `OperatorKinds` has it."""
         from lar.graphs.operator_kinds import OperatorKinds
 
-        kinds = by_type(self.kinds)
         return OperatorKinds(
-            kinds, steps_by_mode=steps_by_mode, opaque=self.opaque, random=self.random
+            by_type(self.kinds),
+            biased=frozenset(self.biased),
+            may_fuse=frozenset(self.may_fuse),
+            opaque=frozenset(self.opaque),
+            random=frozenset(map(str.lower, self.random)),
+            **fields,
         )
 
 
-def by_type(groups: Mapping[str, Sequence[str]]) -> dict[str, str]:
+def facts_beside(module: str) -> OperatorFacts:
+    """Read the file beside a module."""
+    return OperatorFacts(**json.loads(Path(module).with_name("operators.json").read_text()))
+
+
+def by_type(groups: Mapping[str, Types]) -> dict[str, str]:
     """Return the group of each type of operators."""
     return {each: group for group, types in groups.items() for each in types}

@@ -12,6 +12,7 @@ from math import prod
 from typing import Any
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
+from lar.engines.onnx_file.fields import bits_of
 from lar.records.columns import ExecutionColumns
 from lar.records.profile import Execution, ProfiledOperator, Step, TensorFact, Times
 
@@ -76,12 +77,11 @@ def derived_operator(
 
 
 def bytes_of(facts: Iterable[TensorFact]) -> int | None:
-    """Return how many bytes tensors have, None where the size of an element is unknown: it is the
-    number in the name of its type, in bits."""
+    """Return how many bytes tensors have, None where the size of an element is unknown."""
     total = 0
     for fact in facts:
-        bits = re.search(r"\d+", fact.dtype.replace("bool", "bool8"))
+        bits = bits_of(fact.dtype)
         if bits is None:
             return None
-        total += -(-prod(fact.shape) * int(bits[0]) // 8)
+        total += -(-prod(fact.shape) * bits // 8)
     return total

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import json
 import os
-from collections.abc import Callable
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from lar.options.option import Option
@@ -17,11 +21,35 @@ Hook = Callable[[D, T], object]
 
 
 class Drivers(Generic[D], tuple[str, ...]):
-    """Names of an engine's drivers; for the type checker, also their classes."""
+    """Names of an engine's drivers; for the type checker, also their classes.
 
-    def row(self, option: Option[T], how: str, **hooks: Hook[D, T]) -> OptionRow[D, T]:
+    `module` is the file of the module with their rows, beside which `options.json` says how each
+    option is honoured that no row has words for.
+    """
+
+    module: str = ""
+
+    def __new__(cls, names: Iterable[str], module: str = "") -> Drivers[D]:
+        made = super().__new__(cls, names)
+        made.module = module
+        return made
+
+    def row(self, option: Option[T], how: str = "", **hooks: Hook[D, T]) -> OptionRow[D, T]:
         """Return the row of an option that they honour, with its hooks by stage."""
         return OptionRow(option, self, how, **hooks)
+
+    def rows(self, *options: Option[Any]) -> tuple[OptionRow[D, Any], ...]:
+        """Return the rows of options without hooks."""
+        return tuple(OptionRow(option, self, "") for option in options)
+
+
+@functools.cache
+def words_beside(module: str) -> Mapping[str, str]:
+    """Return how options are honoured, by key: in the words of an engine, or in those that hold for
+    several."""
+    files = (Path(__file__).parent, Path(module).parent) if module else ()
+    found = [json.loads((folder / "options.json").read_text()) for folder in files]
+    return ChainMap(*reversed(found))
 
 
 class OptionRow(Generic[D, T]):
@@ -46,11 +74,16 @@ class OptionRow(Generic[D, T]):
     ) -> None:
         self.option = option
         self.drivers = drivers
-        self.how = how
+        self._how = how
         self.before_load = before_load
         self.after_load = after_load
         self.before_run = before_run
         self.after_run = after_run
+
+    @property
+    def how(self) -> str:
+        """How they honour it, for the user."""
+        return self._how or words_beside(self.drivers.module).get(self.key, "")
 
     @property
     def key(self) -> str:
@@ -67,19 +100,16 @@ def cores_of(runner: int, runners: int, core_ids: str) -> list[int]:
 
 def dump_rows(
     drivers: Drivers[D],
-    how: str,
     dump_layers: Hook[D, Any],
     dump_outputs: Hook[D, Any],
-    *,
-    outputs: str = "the outputs, written after each iteration",
     **hooks: Hook[D, Any],
 ) -> tuple[OptionRow[D, Any], ...]:
-    """Return the rows of dumps of an engine that dumps a fed model; `how` says which tensors,
-    `outputs` which of the outputs. `hooks` are further ones of dumps of operators."""
+    """Return the rows of dumps of an engine that dumps a fed model; `hooks` are further ones of
+    dumps of operators."""
     return (
-        *(OptionRow(it, drivers, how, before_run=dump_layers, **hooks) for it in OPERATOR_DUMPS),
-        OptionRow(BIN_OUT_DUMP, drivers, outputs, before_run=dump_outputs),
-        OptionRow(DUMP_FILTER, drivers, "what it leaves out is removed when the run has ended"),
+        *(drivers.row(it, "", before_run=dump_layers, **hooks) for it in OPERATOR_DUMPS),
+        drivers.row(BIN_OUT_DUMP, before_run=dump_outputs),
+        drivers.row(DUMP_FILTER),
     )
 
 

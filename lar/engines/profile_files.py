@@ -6,19 +6,16 @@ Each is recognised by its keys.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from lar.engines import each_engine
+from lar.engines.engine import Engine
 from lar.errors import UsageError, check_keywords
 from lar.files.input_file import read_input
 from lar.profiles.packed_file import unpack
 from lar.profiles.trace_file import decode_profile, is_written_by_lar, read_as_written
-
-if TYPE_CHECKING:
-    from lar.engines.engine import Engine
-    from lar.records.profile import Profile
+from lar.records.profile import Profile
 
 HINT = "make it again with --profile, or an engine's own with --profile-raw"
 # What is wrong with a file for which a reader raises an error of a kind.

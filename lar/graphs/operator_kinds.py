@@ -58,11 +58,6 @@ class OperatorKinds(NamedTuple):
         )
 
 
-def kinds_by_type(types: Mapping[str, str]) -> dict[str, str]:
-    """Return the kind of each type, from the types of each kind with spaces between them."""
-    return {each: kind for kind, text in types.items() for each in text.split()}
-
-
 # Kinds that may stand for one another, as MAX and MIN of constants for Clip.
 GROUPS = {
     "activation": ("relu", "relu6", "clip", "max", "min"),

@@ -103,7 +103,7 @@ def test_every_engine_option_is_honoured_by_some_engine() -> None:
     assert set(support_of_options()) == keys
 
 
-THREADS = ("cpu_default", "multithread", "multithread_default", "thread")
+OF_MNN = ("cpu_default", "multithread", "multithread_default", "thread", "precision", "verbose")
 
 
 def test_an_option_that_needs_a_hook_has_one() -> None:
@@ -112,8 +112,8 @@ def test_an_option_that_needs_a_hook_has_one() -> None:
     without = {"cpu", "disable_assert_throw", "dump_filter", "pack_info_json", "pack_cache"}
     without |= {"allow_external_data", "profile_memory", "profile_syscalls"}
     without |= {"range_by"}
-    # The cache file that a search fills is another option's; MNN's driver counts the threads.
-    without_here = {"onnxruntime": ("fast_run",), "mnn": THREADS}
+    # The cache file that a search fills is another option's; MNN's driver has its own.
+    without_here = {"onnxruntime": ("fast_run",), "mnn": OF_MNN}
     for engine in ENGINES:
         if engine.name == "openvino":
             continue  # it compiles a model for the settings as they are

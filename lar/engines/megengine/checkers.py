@@ -12,20 +12,19 @@ import ctypes
 import os
 import re
 from ctypes import c_char_p, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lar.engines.megengine.model_file import CONSTANTS, FACTS
+from lar.engines.megengine.graph import GraphDriver
+from lar.engines.megengine.model_file import CONSTANTS
+from lar.engines.megengine.operator_kinds import FACTS
 from lar.engines.megengine.symbols import another_build, attach_plugin, graph_class, pointer_at
 from lar.errors import CheckFailed
-
-if TYPE_CHECKING:
-    from lar.engines.megengine.graph import GraphDriver
 
 RANGE = "_ZN3mgb15NumRangeCheckerC1EPNS_2cg14ComputingGraphEf"
 VALUE = "_ZN3mgb15VarValueCheckerC1EPNS_2cg14ComputingGraphEmm"
 DISPATCH = "_ZN3mgb18CPUDispatchCheckerC1EPNS_2cg14ComputingGraphE"
 
-NO_KERNEL = {*CONSTANTS, *FACTS.moves["no kernel"].split()}
+NO_KERNEL = {*CONSTANTS, *FACTS.moves["no kernel"]}
 UNDISPATCHED = re.compile(rb"^operator (.*)\{(\w+)\} does not dispatch kernel on ", re.M)
 
 

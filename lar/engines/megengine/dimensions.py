@@ -1,12 +1,13 @@
 """What a search for the fastest settings tries with MegEngine: a table of choices by dimension.
 
-Each option that says how a model is run, and that can vary, stands here or in `NOT_TRIED`.
+Each option that says how a model is run, and that can vary, stands here or, with the reason, in
+`not_tried.json`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,21 +23,6 @@ from lar.records.choices import Choice, Dimension
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile, ProfiledOperator
-
-# What no search tries, and why.
-NOT_TRIED: Mapping[Option[Any], str] = {
-    table.CPU: "it is the default",
-    table.CUDA: "the device is the user's choice",
-    table.FAST_RUN_SHARED_BATCH_SIZE: "it measures with another batch than the model's",
-    table.WORKSPACE_LIMIT: "how much workspace there is, is the user's to say",
-    table.FAKE_FIRST: "it changes the first iteration alone",
-    table.NO_SANITY_CHECK: "it changes the first iteration alone",
-    table.DISABLE_MEM_OPT: "it takes more memory and no less time",
-    table.TENSORRT_CACHE: "it shortens the load alone",
-    table.PACK_INFO_JSON: "it changes nothing of a run",
-    table.PACK_CACHE: "it changes nothing of a run",
-    table.C_OPR_LIB: "a model needs its library or does not",
-}
 
 # What the engine's cache of algorithms does not record, or records as other operators.
 CACHE_DEPENDS = ("layout", "threads", "weights", "fusion", "environment")

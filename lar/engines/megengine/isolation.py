@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lar.engines.engine import Isolation
+from lar.engines.megengine.graph import GraphDriver
 from lar.errors import LarError
-
-if TYPE_CHECKING:
-    from lar.engines.megengine.graph import GraphDriver
 
 Array = np.ndarray[Any, Any]
 

@@ -12,15 +12,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from lar.engines.megengine.defects import CONVOLUTIONS, SHAPE
 from lar.engines.megengine.graph_operators import INPUTS, OUTPUTS, open_graph
+from lar.engines.megengine.lite import LiteDriver
 from lar.errors import LarError
 from lar.options.table import LAYOUT_TRANSFORM_DUMP
-
-if TYPE_CHECKING:
-    from lar.engines.megengine.lite import LiteDriver
 
 NCHW88 = 6  # its number among the layouts
 CODE = """\

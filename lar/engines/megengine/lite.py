@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
+from lar.engines.driver import LateOutputs
 from lar.engines.megengine.driver import MegEngineDriver, info_of
 from lar.engines.megengine.lean_import import LITE_LIBRARY, import_package
 from lar.engines.megengine.messages import resized_inputs
-from lar.engines.megengine.packed_model import is_packed
+from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed
 from lar.errors import UsageError
 from lar.files.libraries import load_lazily
 from lar.options.option import flag_of
@@ -197,7 +198,8 @@ class LiteDriver(MegEngineDriver):
         self.call("LITE_set_runtime_thread_affinity", self.network._network, self._bind)
 
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        return LiteOutputs(self.network)
+        names = self.network.get_all_output_name() or ()
+        return LateOutputs(names, lambda name: self.network.get_io_tensor(name).to_numpy())
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call a function of lite's C interface that its Python lacks, or spells wrong.
@@ -220,18 +222,40 @@ def load_from_path(driver: LiteDriver) -> None:
         network._api.LITE_load_model_from_path(network._network, driver.model_file.encode())
 
 
-class LiteOutputs(Mapping[str, Any]):
-    """The outputs of a network, each copied to the host when it is asked for."""
+# `--share-param-mem`: the weights are held once.
+#
+# The model file is mapped and lite computes on it in place, so that all processes that run it share
+# the pages that the system keeps of it; the copies of `--thread N` share one network's weights.
+# Weights that the engine transforms, and those of a file in the older format that are not aligned
+# in it, are copied as ever, once for all copies.
 
-    def __init__(self, network: Any) -> None:
-        self._network = network
-        self._names = network.get_all_output_name() or ()
 
-    def __getitem__(self, name: str) -> Any:
-        return self._network.get_io_tensor(name).to_numpy()
+def share_weights(driver: LiteDriver, _: bool) -> None:
+    """Have the driver load without a copy."""
+    driver.load_file = load_shared
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
 
-    def __len__(self) -> int:
-        return len(self._names)
+def load_shared(driver: LiteDriver) -> None:
+    """Load the first runner's network from the mapped file, the others' from the first's.
+
+    Raises:
+        UsageError: it is a packed model with settings, which lite reads from the whole file only,
+            and then copies the graph; or an encrypted one.
+    """
+    if driver.runner:
+        driver.network.share_weights_with(driver.first.network)
+        return
+    model = driver.model_file
+    packed = open_packed(model) if is_packed(model) else None
+    if packed and (packed.info is not None or packed.cache is not None):
+        raise UsageError(
+            "of a packed model with settings or a cache MegEngine makes a copy",
+            "run the model that it was packed from, or leave the flag out",
+            flag="--share-param-mem",
+            subject=model,
+        )
+    # Pages that may only be read: were the engine to write to them, it would crash.
+    driver.mapping = graph = graph_in(model)
+    address = np.frombuffer(graph, np.uint8).ctypes.data
+    with driver.recorder.call("LITE_load_model_from_mem"):
+        driver.network._api.LITE_load_model_from_mem(driver.network._network, address, len(graph))

@@ -1,66 +1,22 @@
 """Clear errors for MegEngine's own messages, for both drivers; messages.json says what they mean.
 
-Of the meanings `always`, the first that fits counts. Those `not of shapes` come after them; they
-blame an option, and only where the shapes that are fed are not to blame. The `last words` are what
-the engine prints when it is lost.
+Those `not of shapes` blame an option, where the shapes that are fed are not to blame; those of an
+engine that is `lost` are the last that it prints.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from lar.engines.formats import BROKEN
-from lar.errors import CheckFailed, LarError, UsageError
-from lar.options import table
+from lar.engines.meanings import Meanings, phases_of
+from lar.errors import LarError, UsageError
 
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo
 
-KINDS = {"usage": UsageError, "engine": LarError, "check": CheckFailed}
-
-
-class Meaning(msgspec.Struct, frozen=True):
-    """What a message of the engine's means to the user: what is wrong, and what to do.
-
-    Both texts may hold groups of the pattern, the name of the `model` and what the engine `said`,
-    in a line. `options` names one or several of the table of options: one of them must be given,
-    and is named as the flag. `about` is whether the error is about the model file, perhaps only
-    while that is loaded.
-    """
-
-    pattern: str
-    problem: str
-    hint: str
-    options: str = ""
-    kind: Literal["usage", "engine", "check"] = "usage"
-    about: Literal["", "file", "loading"] = ""
-
-    def explain(
-        self, message: str, model: str, *, loading: bool, settings: Collection[str]
-    ) -> LarError | None:
-        """Return the error for a message, None for another one."""
-        named = getattr(table, self.options) if self.options else ()
-        options = named if isinstance(named, tuple) else (named,)
-        flags = [option.flag for option in options if option.key in settings]
-        found = re.search(self.pattern, message)
-        is_for_it = bool(flags) == bool(options) and (loading or self.about != "loading")
-        if not (found and is_for_it):
-            return None
-        said = (message.strip().splitlines() or ["nothing"])[0]
-        facts = {**found.groupdict(), "model": model, "said": said, "broken": BROKEN}
-        texts = (text.format(*found.groups(), **facts) for text in (self.problem, self.hint))
-        subject = model if self.about else ""
-        return KINDS[self.kind](*texts, flag=(*flags, "")[0], subject=subject)
-
-
-MEANINGS = msgspec.json.decode(
-    Path(__file__).with_name("messages.json").read_bytes(), type=dict[str, list[Meaning]]
-)
+MEANINGS = Meanings(__file__)
 
 
 def resized_inputs(
@@ -103,15 +59,12 @@ def explain_megengine(
     """
     # The engine's checks of shapes say so, or stand in functions that are called so.
     is_of_shape = bool(resized and re.search("shape|layout", message))
-    meanings = MEANINGS["always"] + ([] if is_of_shape else MEANINGS["not of shapes"])
-    for meaning in meanings:
-        if error := meaning.explain(message, model, loading=loading, settings=settings):
-            return error
-    return shape_error(model, resized) if is_of_shape else None
+    said = (message.strip().splitlines() or [""])[0]
+    phases = (*phases_of(loading=loading), "" if is_of_shape else "not of shapes")
+    error = MEANINGS.explain(message, model, said, phases=phases, settings=settings)
+    return error or (shape_error(model, resized) if is_of_shape else None)
 
 
 def explain_log(log: bytes) -> LarError | None:
     """Return the error of an engine that has printed this and is lost, None where it is not."""
-    text = log.decode(errors="replace")
-    errors = (it.explain(text, "", loading=True, settings=()) for it in MEANINGS["last words"])
-    return next(filter(None, errors), None)
+    return MEANINGS.explain(log.decode(errors="replace"), "", phases=("lost",))

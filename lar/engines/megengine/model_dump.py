@@ -11,11 +11,9 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from lar.engines.megengine.graph import GraphDriver
-
+from lar.engines.megengine.graph import GraphDriver
 from lar.engines.megengine.model_file import INPUT
 from lar.options.table import MODEL_DUMP
 

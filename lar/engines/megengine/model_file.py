@@ -13,43 +13,17 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from lar.engines.flops import Operation, Shape, count_flops
 from lar.engines.formats import BROKEN, MEGENGINE, require_format
 from lar.engines.megengine.lean_import import import_package
 from lar.engines.megengine.messages import explain_megengine
+from lar.engines.megengine.operator_kinds import FACTS
 from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 from lar.testcases.packed_file import graphs_in
 
-
-class OperatorFacts(msgspec.Struct):
-    """What operators.json says of the work that operators do.
-
-    Attributes:
-        work: types of operators by kind of work; one that stands nowhere here has no known number
-            of FLOPs.
-        inputs: which inputs are the data and the weights, where they are not the first two.
-        positions: the batch and spatial axes of a layout, where they are not (0, 2, 3).
-        taps: of an interpolation, by its mode.
-        moves: the types that copy; convert a layout; read no more of their first input than they
-            give, or its shape alone; may give a view of their input; or have no kernel, as they
-            hold data, take it in or give it out, or show it otherwise.
-    """
-
-    work: dict[str, str]
-    inputs: dict[str, list[int]]
-    positions: dict[str, list[int]]
-    taps: dict[str, int]
-    moves: dict[str, str]
-
-
-FACTS = msgspec.json.decode(
-    Path(__file__).with_name("operators.json").read_bytes(), type=OperatorFacts
-)
-KINDS = {name: kind for kind, names in FACTS.work.items() for name in names.split()}
+KINDS = FACTS.work_by_type
 
 
 def operation_of(

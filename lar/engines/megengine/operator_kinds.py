@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 
 from lar.dumps.dump import DumpedOperator
-from lar.graphs.operator_kinds import OperatorKinds, Steps, kinds_by_type
+from lar.engines.operator_facts import facts_beside
+from lar.graphs.operator_kinds import Steps
 
 # MegEngine writes the mode of an elementwise operator in front of its operands.
 MODE = re.compile(r"([A-Z][A-Z0-9_]*)\(")
@@ -28,12 +27,5 @@ def elementwise_steps(operator: DumpedOperator) -> Steps:
     return (mode or "elemwise",)
 
 
-FACTS = json.loads(Path(__file__).with_name("operators.json").read_bytes())
-
-KINDS = OperatorKinds(
-    kinds_by_type(FACTS["kinds"]),
-    may_fuse=frozenset({"convbiasforward"}),
-    random=frozenset(FACTS["random"].split()),
-    opaque=frozenset(FACTS["opaque"].split()),
-    steps_by_mode=elementwise_steps,
-)
+FACTS = facts_beside(__file__)
+KINDS = FACTS.operator_kinds(steps_by_mode=elementwise_steps)

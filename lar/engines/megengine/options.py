@@ -25,11 +25,11 @@ if TYPE_CHECKING:
         checkers,
         dumps,
         layout_search,
+        lite,
         model_dump,
         packed_settings,
         packing,
         profile,
-        shared_weights,
         static_memory,
         tensorrt,
         x2apic,
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 else:
     add_lazy_modules(globals())
 
-LITE: Drivers[LiteDriver] = Drivers(("lite",))
-GRAPH: Drivers[GraphDriver] = Drivers(("graph",))
-BOTH: Drivers[LiteDriver | GraphDriver] = Drivers(("lite", "graph"))
+LITE: Drivers[LiteDriver] = Drivers(("lite",), __file__)
+GRAPH: Drivers[GraphDriver] = Drivers(("graph",), __file__)
+BOTH: Drivers[LiteDriver | GraphDriver] = Drivers(("lite", "graph"), __file__)
 
 # Device and threads
 
@@ -104,39 +104,32 @@ def disable_memory_reuse(graph: Any) -> None:
     graph.options.seq_opt.enable_mem_reuse_alloc = False
 
 
-# What is called on a graph that is loaded, and how the table of options describes it.
-GRAPH_CALLS: Mapping[Option[Any], tuple[Callable[[Any], None], str]] = {
-    table.WEIGHT_PREPROCESS: (preprocess_weights, "enable_weight_preprocess()"),
-    table.WINOGRAD_TRANSFORM: (
-        preprocess_weights,
-        "enable_weight_preprocess(); algorithms as a cache has them",
-    ),
-    table.NO_SANITY_CHECK: (skip_sanity_check, "GraphOptions.var_sanity_check_first_run"),
-    table.DISABLE_MEM_OPT: (disable_memory_reuse, "seq_opt"),
+# What is called on a graph that is loaded.
+GRAPH_CALLS: Mapping[Option[Any], Callable[[Any], None]] = {
+    table.WEIGHT_PREPROCESS: preprocess_weights,
+    table.WINOGRAD_TRANSFORM: preprocess_weights,
+    table.NO_SANITY_CHECK: skip_sanity_check,
+    table.DISABLE_MEM_OPT: disable_memory_reuse,
 }
 
 
 def row_of_fields(option: Option[Any]) -> OptionRow[Any, Any]:
     """Return the row of an option that sets fields of lite's options, arguments of the graph's
     optimize_for_inference, or what is called on a graph."""
-    fields, arguments = LITE_FIELDS.get(option, {}), GRAPH_ARGUMENTS.get(option, ())
-    call, on_graph = GRAPH_CALLS.get(option, (None, ""))
-    if option in GRAPH_ARGUMENTS:
-        on_graph = f"optimize_for_inference({', '.join(arguments)})"
+    call, arguments = GRAPH_CALLS.get(option), GRAPH_ARGUMENTS.get(option, ())
 
     def set_option(driver: LiteDriver | GraphDriver, _: object) -> None:
         if driver.name == "lite":
-            driver.lite_options.update(fields)
+            driver.lite_options.update(LITE_FIELDS[option])
         elif call is not None:
             driver.graph_setup.append(call)
         else:
             given = driver.inference_options or {}
             driver.inference_options = {**given, **dict.fromkeys(arguments, True)}
 
-    on_lite = f"LiteOptions.{', '.join(fields)}" if fields else ""
-    ways = [*filter(None, (on_lite, on_graph))]
-    drivers: Drivers[Any] = BOTH if len(ways) > 1 else LITE if fields else GRAPH
-    return drivers.row(option, "; ".join(ways), before_load=set_option)
+    on_graph: Drivers[Any] = BOTH if option in LITE_FIELDS else GRAPH
+    is_of_graph = option in GRAPH_ARGUMENTS or call is not None
+    return (on_graph if is_of_graph else LITE).row(option, before_load=set_option)
 
 
 def keep_operators(driver: LiteDriver, _: int) -> None:
@@ -146,141 +139,80 @@ def keep_operators(driver: LiteDriver, _: int) -> None:
     driver.lite_options["graph_opt_level"] = 0 if searching else 1
 
 
-ALGORITHMS: Mapping[Option[Any], str] = {
-    table.FAST_RUN: "PROFILE | OPTIMIZED",
-    table.FULL_RUN: "PROFILE",
-    table.FAST_RUN_SHARED_BATCH_SIZE: "fast-run batch",
-    table.BINARY_EQUAL_BETWEEN_BATCH: "fast-run attribute",
-    table.REPRODUCIBLE: "REPRODUCIBLE",
-}
+# What chooses algorithms, beside the cache.
+ALGORITHMS: tuple[Option[Any], ...] = (
+    *(table.FAST_RUN, table.FULL_RUN, table.FAST_RUN_SHARED_BATCH_SIZE),
+    *(table.BINARY_EQUAL_BETWEEN_BATCH, table.REPRODUCIBLE),
+)
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    BOTH.row(table.CPU, "the default device"),
-    LITE.row(
-        table.CUDA,
-        "LiteConfig.device_type and device_id",
-        before_load=lambda driver, device_id: driver.choose_cuda(device_id),
-    ),
-    BOTH.row(
-        table.VERBOSE,
-        "the engine's log level is DEBUG",
-        before_load=lambda driver, _: driver.set_log_level_verbose(),
-    ),
-    BOTH.row(table.ENGINE_FIX, "mends the loaded library", before_load=x2apic.apply_fix),
-    LITE.row(table.CPU_DEFAULT, "inplace mode", before_load=run_in_calling_thread),
-    LITE.row(table.MULTITHREAD, "threads_number", before_load=run_on_threads),
-    LITE.row(
-        table.MULTITHREAD_DEFAULT,
-        "threads_number and inplace mode",
-        before_load=run_on_threads_with_caller,
-    ),
-    LITE.row(
-        table.THREAD,
-        "a network for each, in inplace mode, or with a device number or stream of its own",
-        before_load=run_beside_others,
-    ),
-    LITE.row(table.MULTI_THREAD_CORE_IDS, "thread affinity", after_load=bind_threads),
-    BOTH.row(table.NO_SPINNING, f"{SPIN_VARIABLE} is 0", before_load=stop_spinning),
+    BOTH.row(table.CPU),
+    LITE.row(table.CUDA, before_load=lambda driver, device_id: driver.choose_cuda(device_id)),
+    BOTH.row(table.VERBOSE, before_load=lambda driver, _: driver.set_log_level_verbose()),
+    BOTH.row(table.ENGINE_FIX, before_load=x2apic.apply_fix),
+    LITE.row(table.CPU_DEFAULT, before_load=run_in_calling_thread),
+    LITE.row(table.MULTITHREAD, before_load=run_on_threads),
+    LITE.row(table.MULTITHREAD_DEFAULT, before_load=run_on_threads_with_caller),
+    LITE.row(table.THREAD, before_load=run_beside_others),
+    LITE.row(table.MULTI_THREAD_CORE_IDS, after_load=bind_threads),
+    BOTH.row(table.NO_SPINNING, before_load=stop_spinning),
     *map(row_of_fields, dict.fromkeys((*LITE_FIELDS, *GRAPH_ARGUMENTS))),
     LITE.row(
         table.LAYOUT_TRANSFORM,
-        "enable_global_layout_transform()",
         before_load=layout_search.search_layouts,
         after_load=layout_search.read_layouts,
     ),
-    LITE.row(
-        table.LAYOUT_TRANSFORM_DUMP,
-        "dump_layout_transform_model(), names mended",
-        after_load=layout_search.write_layouts,
-    ),
-    *(
-        LITE.row(option, how, before_load=algorithms.choose_algorithms)
-        for option, how in ALGORITHMS.items()
-    ),
+    LITE.row(table.LAYOUT_TRANSFORM_DUMP, after_load=layout_search.write_layouts),
+    *(LITE.row(option, before_load=algorithms.choose_algorithms) for option in ALGORITHMS),
     LITE.row(
         table.FAST_RUN_ALGO_POLICY,
-        "the engine's cache file",
         before_load=algorithms.choose_algorithms,
         after_run=algorithms.warn_of_missed,
     ),
     LITE.row(
         table.WORKSPACE_LIMIT,
-        "algorithm workspace limit, with the graph optimised less",
         before_load=keep_operators,
         after_load=lambda driver, size: driver.network.set_network_algo_workspace_limit(size),
     ),
-    LITE.row(table.TENSORRT, "use_tensorrt(), on CUDA alone", before_load=tensorrt.use_tensorrt),
-    LITE.row(
-        table.TENSORRT_CACHE,
-        "TensorRT's engine cache",
-        before_load=tensorrt.use_cache,
-        after_run=tensorrt.keep_cache,
-    ),
+    LITE.row(table.TENSORRT, before_load=tensorrt.use_tensorrt),
+    LITE.row(table.TENSORRT_CACHE, before_load=tensorrt.use_cache, after_run=tensorrt.keep_cache),
     row_of_fields(table.DISABLE_MEM_OPT),
-    BOTH.row(table.DISABLE_ASSERT_THROW, "an output that is not the expected one warns"),
-    GRAPH.row(table.RANGE, "NumRangeChecker", before_load=checkers.check_range),
-    GRAPH.row(table.CHECK_VAR_VALUE, "VarValueChecker", before_load=checkers.check_values),
+    BOTH.row(table.DISABLE_ASSERT_THROW),
+    GRAPH.row(table.RANGE, before_load=checkers.check_range),
+    GRAPH.row(table.CHECK_VAR_VALUE, before_load=checkers.check_values),
     GRAPH.row(
         table.CHECK_DISPATCH,
-        "CPUDispatchChecker",
         before_load=checkers.check_dispatch,
         before_run=checkers.collect_at_each_run,
         after_run=checkers.finish_check_dispatch,
     ),
-    BOTH.row(
-        table.C_OPR_LIB, "the library's mgb_c_opr_init", before_load=c_operators.load_operators
-    ),
+    BOTH.row(table.C_OPR_LIB, before_load=c_operators.load_operators),
     GRAPH.row(
         table.GET_STATIC_MEM_INFO,
-        "get_static_memory_alloc_info()",
         before_run=static_memory.begin_recording,
         after_run=static_memory.finish_recording,
     ),
     *(
-        LITE.row(
-            option,
-            "io_txt_dump(), in inplace mode",
-            before_load=dumps.compute_in_calling_thread,
-            after_load=dumps.dump_text,
-        )
-        for option in table.TEXT_DUMPS
+        LITE.row(it, before_load=dumps.compute_in_calling_thread, after_load=dumps.dump_text)
+        for it in table.TEXT_DUMPS
     ),
     LITE.row(
         table.BIN_IO_DUMP,
-        "io_bin_dump(), in inplace mode",
         before_load=dumps.compute_in_calling_thread,
         after_load=dumps.dump_tensors,
     ),
-    BOTH.row(
-        table.BIN_OUT_DUMP,
-        "the outputs, written after each iteration",
-        before_run=dumps.dump_outputs,
-    ),
-    BOTH.row(table.DUMP_FILTER, "what it leaves out is removed when the run has ended"),
+    BOTH.row(table.BIN_OUT_DUMP, before_run=dumps.dump_outputs),
+    BOTH.row(table.DUMP_FILTER),
     *(
-        BOTH.row(option, how, before_load=profile.begin_profile, after_load=profile.take_profile)
-        for option, how in {
-            table.PROFILE: "enable_profile_performance(); GraphProfiler",
-            table.PROFILE_HOST: "the profile of --profile: the host's dispatch is in it",
-            table.PROFILE_RAW: "the engine's JSON of the last iteration",
-        }.items()
+        BOTH.row(option, before_load=profile.begin_profile, after_load=profile.take_profile)
+        for option in (table.PROFILE, table.PROFILE_HOST, table.PROFILE_RAW)
     ),
-    BOTH.row(table.PROFILE_MEMORY, "the static memory plan"),
-    BOTH.row(table.PROFILE_SYSCALLS, "strace of the process that runs the model"),
-    BOTH.row(table.RANGE_BY, "by the names of the graph's operators"),
-    LITE.row(
-        table.SHARE_PARAM_MEM,
-        "LITE_load_model_from_mem on the mapped file; share_weights_with",
-        before_load=shared_weights.share_weights,
-    ),
-    GRAPH.row(table.MODEL_DUMP, "dump_graph()", after_run=model_dump.dump_model),
-    LITE.row(
-        table.PACKED_MODEL_DUMP,
-        "lite's packed model, of the file as it is",
-        after_run=packing.dump_packed,
-    ),
-    LITE.row(table.PACK_INFO_JSON, "lite's settings of a packed model"),
-    LITE.row(table.PACK_CACHE, "lite's cache in a packed model"),
+    *BOTH.rows(table.PROFILE_MEMORY, table.PROFILE_SYSCALLS, table.RANGE_BY),
+    LITE.row(table.SHARE_PARAM_MEM, before_load=lite.share_weights),
+    GRAPH.row(table.MODEL_DUMP, after_run=model_dump.dump_model),
+    LITE.row(table.PACKED_MODEL_DUMP, after_run=packing.dump_packed),
+    LITE.row(table.PACK_INFO_JSON),
+    LITE.row(table.PACK_CACHE),
 )
 
 

@@ -22,6 +22,7 @@ from lar.engines.megengine.lite_fields import GRAPH_ARGUMENTS, LITE_FIELDS
 from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed, write_packed
 from lar.engines.megengine.packed_settings import Options, check_info, read_info_file
 from lar.errors import UsageError
+from lar.measurement.machine import installed_version
 from lar.options import table
 from lar.options.option import Option
 
@@ -159,7 +160,7 @@ FORMAT = "lar.packed/1"
 OLDEST = "1.13.0"  # lite takes three numbers alone
 
 
-def deploy(settings: Mapping[str, Any], model: Path, folder: Path, version: str) -> Deployment:
+def deploy(settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment:
     """Return how a model is packed with settings, and write what lite reads of them."""
 
     def given(*options: Option[Any]) -> dict[str, Any]:
@@ -176,7 +177,7 @@ def deploy(settings: Mapping[str, Any], model: Path, folder: Path, version: str)
     info = {
         "name": model.stem,
         "valid": True,
-        "version": version or OLDEST,
+        "version": installed_version("megengine") or OLDEST,
         "device": device_of(settings),
         "options": {
             name: value if name.endswith("_level") else bool(value)

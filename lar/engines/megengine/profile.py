@@ -9,7 +9,6 @@ for all shapes that were fed.
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,9 @@ from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.flops import flops_of
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
-from lar.engines.megengine.model_file import CONSTANTS, FACTS, INPUT, operation_of
+from lar.engines.megengine.model_file import CONSTANTS, INPUT, operation_of
+from lar.engines.megengine.operator_kinds import FACTS
+from lar.engines.operator_times import bytes_of
 from lar.errors import count_of
 from lar.files.libraries import release_loaded
 from lar.options.option import Option
@@ -51,7 +52,7 @@ NUMBER = re.compile(r"\[\d+\]")  # of an operator or a variable, which another c
 PERSISTENT = "PERSISTENT_DEVICE_VALUE"
 PLAN = "static plan"
 COPIES, RELAYOUTS, SELECTIONS, VIEWS = (
-    FACTS.moves[what].split() for what in ("copies", "relayouts", "selections", "views")
+    FACTS.moves[what] for what in ("copies", "relayouts", "selections", "views")
 )
 
 
@@ -193,18 +194,6 @@ def stored_bytes(fact: TensorFact, layout: RawLayout) -> int | None:
         axes = zip(fact.shape, layout.stride, strict=True)
         fact = replace(fact, shape=tuple(axis if step else 1 for axis, step in axes))
     return bytes_of([fact])
-
-
-def bytes_of(tensors: Iterable[TensorFact]) -> int | None:
-    """Return the size of tensors, None where a type's is not known."""
-    total = 0
-    for tensor in tensors:
-        # float32, QuantizedS8, Quantized8Asymm
-        found = re.search(r"\d+", tensor.dtype.replace("bool", "bool8"))
-        if found is None:
-            return None
-        total += -(-math.prod(tensor.shape) * int(found[0]) // 8)
-    return total
 
 
 def list_threads(raw: RawProfile) -> list[tuple[str, list[str]]]:

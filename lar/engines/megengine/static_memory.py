@@ -10,11 +10,8 @@ The engine writes two files into the folder:
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from lar.engines.megengine.graph import GraphDriver
-
+from lar.engines.megengine.graph import GraphDriver
 from lar.options.table import GET_STATIC_MEM_INFO
 
 # The engine takes letters, digits and slashes alone, and makes no folder for a name of one letter.

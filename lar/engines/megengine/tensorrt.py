@@ -10,16 +10,13 @@ from __future__ import annotations
 import ctypes
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from lar.engines.megengine.cache import Reader, check_writable
+from lar.engines.megengine.lite import LiteDriver
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.files.input_file import read_input
 from lar.files.report_file import OutputFile
-
-if TYPE_CHECKING:
-    from lar.engines.megengine.lite import LiteDriver
 
 VERSION = "_ZN3mgb20get_tensorrt_versionEv"  # -1 in a library without TensorRT
 

@@ -12,12 +12,12 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from lar.engines.megengine.c_operators import load_library
-from lar.engines.megengine.graph import import_megengine
+from lar.engines.megengine.graph import GraphDriver, import_megengine
 from lar.engines.megengine.graph_operators import open_graph
 from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.model_dump import metadata_of, write_graph
@@ -27,9 +27,6 @@ from lar.options.table import C_OPR_LIB
 from lar.records.run import RunContext, RunSpec
 from lar.records.testcase import Case, Expected, Packing
 from lar.testcases.packed_file import BROKEN, HEADER, MAGIC, graphs_in
-
-if TYPE_CHECKING:
-    from lar.engines.megengine.graph import GraphDriver
 
 EXPECT = ":expect"
 ASSERTION = "AssertEqual"

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import partial
 
-from lar.engines.engine import Defect, DriverEntry
+from lar.engines.engine import Defect, DriverEntry, Engine, imported, late
 from lar.engines.formats import MNN, ONNX
 from lar.engines.onnx_file.engine import OwnFormatEngine
 
-if TYPE_CHECKING:
-    from lar.engines.driver import Driver
-
-
-def interpreter_driver() -> type[Driver]:
-    from lar.engines.mnn.session import InterpreterDriver
-
-    return InterpreterDriver
+INTERPRETER = partial(imported, ".session.InterpreterDriver", __name__)
 
 
 class Mnn(OwnFormatEngine):
@@ -26,7 +19,8 @@ class Mnn(OwnFormatEngine):
     title = "MNN"
     distribution = "MNN"
     formats = (MNN, ONNX)
-    drivers = (DriverEntry("interpreter", "Interpreter.runSession", interpreter_driver),)
+    drivers = (DriverEntry("interpreter", "Interpreter.runSession", INTERPRETER),)
+    check_property = late(Engine.check_property, ".options.check_property")
 
     def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
         return (
@@ -38,11 +32,6 @@ class Mnn(OwnFormatEngine):
                 is_here=self.version == "3.6.1",
             ),
         )
-
-    def check_property(self, key: str, value: str) -> None:
-        from lar.engines.mnn.options import check_property
-
-        check_property(key, value)
 
 
 ENGINE = Mnn()

@@ -9,8 +9,11 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from lar.engines.mnn.messages import MEANINGS
+from lar.engines.meanings import Meanings
 from lar.errors import EngineMissing, LarError
+
+# Of what MNN and its converter print.
+MEANINGS = Meanings(__file__)
 
 # The converter's module without the package around it, whose command reports each use to its
 # makers.

@@ -1,18 +1,18 @@
 """What a search for the fastest settings tries with MNN: a table of choices by dimension.
 
-Each option that says how a model is run, and that can vary, stands here or in `NOT_TRIED`.
+Each option that says how a model is run, and that can vary, stands here or, with the reason, in
+`not_tried.json`.
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from lar.engines import choices
 from lar.engines.choices import set_to
 from lar.engines.engine import Site
 from lar.options.table import ENGINE_OPTION
 from lar.records.choices import Dimension
-
-# What no search tries, and why.
-NOT_TRIED = choices.ON_CPU_NOT_TRIED
 
 # On other processors MNN takes float32 for it.
 COARSER = {"float16": {"asimdhp"}}
@@ -21,7 +21,7 @@ LOW_MEMORY = set_to(ENGINE_OPTION, ("memory=low",), "low memory", allow="reduced
 HIGH_POWER = set_to(ENGINE_OPTION, ("power=high",), "high power", for_full=True)
 
 
-def dimensions_of(site: Site) -> tuple[Dimension, ...]:
+def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
     """Return what may be tried at a site."""
     return (
         choices.threads_dimension(site.cores),

@@ -7,12 +7,8 @@ that the converter took from the `.onnx` file, and are in plain axes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from lar.dumps.recording import Layer, dump_layers, number_outputs, write_outputs
-
-if TYPE_CHECKING:
-    from lar.engines.mnn.session import InterpreterDriver
+from lar.engines.mnn.session import InterpreterDriver
 
 
 def dump_net(driver: InterpreterDriver, _: object) -> None:

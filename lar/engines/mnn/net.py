@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from lar.engines.flatbuffer import Table, open_root
 from lar.engines.formats import BROKEN
-from lar.engines.operator_facts import OperatorFacts
+from lar.engines.operator_facts import facts_beside
 from lar.errors import UsageError
 
-FACTS = OperatorFacts(__file__)
+FACTS = facts_beside(__file__)
 CONVOLUTIONS = ("Convolution", "ConvolutionDepthwise", "Deconvolution", "DeconvolutionDepthwise")
 
 # The operators whose result depends on shapes alone.
@@ -94,7 +94,7 @@ def damaged(path: str | Path) -> UsageError:
 def operator_of(table: Table, names: list[str]) -> NetOperator:
     """Return an operator; inputs that are left out have the number -1."""
     number = table.integer(5, "<i")
-    kind, main = FACTS.numbers.get(number, f"operator {number}"), table.table(2)
+    kind, main = FACTS.numbers.get(str(number), f"operator {number}"), table.table(2)
     common = main.table(0) if main and kind in CONVOLUTIONS else None
     parameters: dict[str, Any] = {}
     elements = 0

@@ -20,4 +20,4 @@ def steps_by_mode(operator: DumpedOperator) -> Steps:
     return (known["mode"],) if known.get("mode") else ()
 
 
-KINDS = FACTS.operator_kinds(steps_by_mode)
+KINDS = FACTS.operator_kinds(steps_by_mode=steps_by_mode)

@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import re
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lar.engines.engine import unknown_property
 from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, dump_rows
-from lar.errors import UsageError, nearest
+from lar.errors import UsageError
 from lar.options import table
+from lar.options.rules import Rule
 
 if TYPE_CHECKING:
     from lar.engines.mnn import dumps, profile
@@ -17,46 +20,13 @@ if TYPE_CHECKING:
 else:
     add_lazy_modules(globals())
 
-INTERPRETER: Drivers[InterpreterDriver] = Drivers(("interpreter",))
+INTERPRETER: Drivers[InterpreterDriver] = Drivers(("interpreter",), __file__)
 
-# MNN's numbers of modes; those of precision by the type that they compute in where they can.
-PRECISIONS = {"float32": 1, "float16": 2, "bfloat16": 3}
+# MNN's numbers of modes.
 MODES = {"normal": 0, "high": 1, "low": 2}
 CONFIGS = ("memory", "power")
 # The hints of a session, in the order of their numbers.
-HINTS = (
-    *("max_tuning_number", "strict_check_model", "mem_allocator_type", "winograd_memory_level"),
-    *("geometry_compute_mask", "dynamic_quant_options", "cpu_littlecore_decrease_rate"),
-    *("attention_option", "kvcache_size_limit", "op_encoder_number_for_commit", "kvcache_info"),
-    *("mmap_file_size", "use_cached_mmap", "init_thread_number", "cpu_core_ids"),
-    *("cpu_sme2_instructions", "cpu_enable_kleidiai", "cpu_sme2_neon_division_ratio"),
-    "cpu_sme_cores",
-)
-
-DUMPED = "every tensor of the converted model, before the warm-up, in a session of its own"
-
-
-def show_messages(driver: InterpreterDriver, _: bool) -> None:
-    driver.is_verbose = True
-
-
-def set_precision(driver: InterpreterDriver, name: str) -> None:
-    driver.config["precision"] = PRECISIONS[name]
-
-
-def check_precision(driver: InterpreterDriver, name: str) -> None:
-    """Refuse a type that MNN takes float32 for, without a word: tensors are then as large.
-
-    Raises:
-        UsageError: it does.
-    """
-    plain = driver.open_session(precision=PRECISIONS["float32"])
-    if name != "float32" and driver.session.megabytes() == plain.megabytes():
-        raise UsageError(
-            "MNN computes in float32 here",
-            "leave it out; this processor or the package of MNN lacks the type",
-            flag=f"{table.PRECISION.flag} {name}",
-        )
+HINTS = Path(__file__).with_name("hints.txt").read_text().split()
 
 
 def check_property(key: str, value: str) -> None:
@@ -72,10 +42,8 @@ def check_property(key: str, value: str) -> None:
     if key in HINTS and not re.fullmatch(r"\d+(,\d+)*", value):
         problem = f"{key} is a number, or several with commas between"
         raise UsageError(problem, flag=table.ENGINE_OPTION.flag, subject=value)
-    if key not in (*CONFIGS, *HINTS):
-        near = nearest(key, [*CONFIGS, *HINTS])
-        hint = f"did you mean {near}?" if near else f"there are {', '.join((*CONFIGS, *HINTS))}"
-        raise UsageError(f"MNN has no property {key!r}", hint, flag=table.ENGINE_OPTION.flag)
+    if key not in (known := [*CONFIGS, *HINTS]):
+        raise unknown_property("MNN", key, known, f"there are {', '.join(known)}")
 
 
 def set_properties(driver: InterpreterDriver, _: object) -> None:
@@ -93,35 +61,16 @@ def dump_model(driver: InterpreterDriver, _: str) -> None:
 
 # The driver counts the threads.
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    INTERPRETER.row(table.CPU, "the CPU backend, the only one"),
-    INTERPRETER.row(table.VERBOSE, "what MNN and its converter print", before_load=show_messages),
-    INTERPRETER.row(table.CPU_DEFAULT, "numThread is 1"),
-    INTERPRETER.row(
-        table.MULTITHREAD,
-        "numThread, the calling thread being one of them; 4 by default, or one for each core",
+    *INTERPRETER.rows(
+        *(table.CPU, table.VERBOSE, table.CPU_DEFAULT, table.MULTITHREAD),
+        *(table.MULTITHREAD_DEFAULT, table.THREAD),
+        *(table.ALLOW_EXTERNAL_DATA, table.DISABLE_ASSERT_THROW, table.PROFILE_SYSCALLS),
+        *(table.RANGE_BY, table.PRECISION),
     ),
-    INTERPRETER.row(table.MULTITHREAD_DEFAULT, "as --multithread N here"),
-    INTERPRETER.row(table.THREAD, "an interpreter for each, on one thread without --multithread"),
-    INTERPRETER.row(table.ALLOW_EXTERNAL_DATA, "checked before the model is converted"),
-    INTERPRETER.row(table.DISABLE_ASSERT_THROW, "an output that is not the expected one warns"),
-    INTERPRETER.row(table.PROFILE_SYSCALLS, "strace of the process that runs the model"),
-    INTERPRETER.row(table.RANGE_BY, "by the names of the operators"),
-    INTERPRETER.row(
-        table.PRECISION,
-        "precision, which is high, low or low_bf16; refused where MNN would compute in float32",
-        before_load=set_precision,
-        after_load=check_precision,
-    ),
-    INTERPRETER.row(
-        table.ENGINE_OPTION,
-        "memory or power, which are normal, high or low; a hint, as winograd_memory_level=0",
-        before_load=set_properties,
-    ),
-    INTERPRETER.row(table.MODEL_DUMP, "the converted model, an .mnn file", after_load=dump_model),
-    INTERPRETER.row(
-        table.PROFILE,
-        "callbacks around each operator, which add some microseconds to it",
-        before_run=profile.start_profiling,
-    ),
-    *dump_rows(INTERPRETER, DUMPED, dumps.dump_net, dumps.dump_outputs),
+    INTERPRETER.row(table.ENGINE_OPTION, before_load=set_properties),
+    INTERPRETER.row(table.MODEL_DUMP, after_load=dump_model),
+    INTERPRETER.row(table.PROFILE, before_run=profile.start_profiling),
+    *dump_rows(INTERPRETER, dumps.dump_net, dumps.dump_outputs),
 )
+
+RULES: tuple[Rule, ...] = ()

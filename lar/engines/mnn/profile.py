@@ -12,19 +12,17 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.flops import Operation, flops_of
 from lar.engines.mnn.net import FACTS, NetOperator
 from lar.engines.mnn.operator_kinds import KINDS
+from lar.engines.mnn.session import InterpreterDriver, Session
 from lar.engines.operator_times import bytes_of, derived_operator
 from lar.graphs.operator_kinds import HEAVY
 from lar.records.columns import ExecutionColumns
 from lar.records.profile import Execution, ProfiledOperator, Step, TensorFact
-
-if TYPE_CHECKING:
-    from lar.engines.mnn.session import InterpreterDriver, Session
 
 CALLBACKS = "MNN calls lar around each operator: about a microsecond of each time is that"
 

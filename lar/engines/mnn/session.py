@@ -18,12 +18,11 @@ import numpy as np
 from lar.engines.driver import Driver
 from lar.engines.formats import is_onnx
 from lar.engines.meanings import last_line
-from lar.engines.mnn.conversion import INSTALL, convert
-from lar.engines.mnn.messages import MEANINGS
+from lar.engines.mnn.conversion import INSTALL, MEANINGS, convert
 from lar.engines.mnn.net import Net, damaged, read_net
 from lar.engines.onnx_file.contents import read_ends
 from lar.errors import EngineMissing, LarError, UsageError
-from lar.options.table import MODEL_DUMP, PRECISION
+from lar.options.table import MODEL_DUMP, PRECISION, VERBOSE
 from lar.records.facts import EngineFacts
 from lar.records.profile import TensorFact
 from lar.records.run import TensorInfo, format_shape
@@ -39,16 +38,10 @@ DTYPES = {
 }
 # The types of an `.onnx` file that the converter keeps in others.
 CONVERTED = ["float64", "float16", "bool", "int8", "int16", "int64", "uint16", "uint32", "uint64"]
+# Its modes of precision, by the type that they compute in where they can.
+PRECISIONS = {"float32": 1, "float16": 2, "bfloat16": 3}
 # What `Interpreter.getSessionInfo` is asked for.
 MEMORY, RESIZE_STATUS = 0, 3
-# Why a run fails, by the number that it returns.
-FAILURES = {
-    1: "out of memory",
-    2: "an operator is not supported",
-    3: "a shape cannot be computed",
-    4: "an operator has no implementation",
-    5: "an operator has an invalid value",
-}
 # The engine's own number of threads; more than the cores would wait for one another.
 DEFAULT_THREADS = 4
 
@@ -212,8 +205,9 @@ class InterpreterDriver(Driver):
         self.mnn = import_mnn()
         # What hooks set: what runs an iteration of a fed session, settings by MNN's names.
         self.begin: Callable[[Session], Callable[[], object]] = lambda session: session.run
-        self.is_verbose = False
         self.config: dict[str, Any] = {"numThread": self.thread_count()}
+        if asked := PRECISION.of(self.spec.settings):
+            self.config["precision"] = PRECISIONS[asked]
         self.hints: dict[int, Any] = {}
         self.arrays: Mapping[str, Array] = {}
         self.file = Path(self.spec.model)
@@ -249,7 +243,25 @@ class InterpreterDriver(Driver):
         self.session = self.open_session()
         if lost := [name for name in self.net.outputs if name not in self.session.outputs]:
             raise unable(self.spec.model, f"MNN's converter has lost the output {lost[0]}")
+        self.check_precision()
         self.fire_hooks("after_load")
+
+    def check_precision(self) -> None:
+        """Refuse a type that MNN takes float32 for, without a word: tensors are then as large.
+
+        Raises:
+            UsageError: it does.
+        """
+        asked = PRECISION.of(self.spec.settings) or "float32"
+        if asked == "float32":
+            return
+        plain = self.open_session(precision=PRECISIONS["float32"])
+        if self.session.megabytes() == plain.megabytes():
+            raise UsageError(
+                "MNN computes in float32 here",
+                "leave it out; this processor or the package of MNN lacks the type",
+                flag=f"{PRECISION.flag} {asked}",
+            )
 
     def convert(self) -> Path:
         """Return the `.mnn` file that the converter makes of the model."""
@@ -257,7 +269,7 @@ class InterpreterDriver(Driver):
         self.folder = tempfile.TemporaryDirectory(dir=self.context.work_folder or None)
         file = Path(self.folder.name, "converted.mnn")
         said = convert(Path(self.spec.model), file)
-        if self.is_verbose:
+        if VERBOSE.of(self.spec.settings):
             sys.stderr.write(said)
         self.notes.append(
             f"MNN's converter has made an .mnn model of it, which is run ({MODEL_DUMP.flag} FILE "
@@ -298,8 +310,8 @@ class InterpreterDriver(Driver):
         return array.astype(dtype) if dtype in CONVERTED else array
 
     def failure(self) -> Exception:
-        problem = f"MNN failed: {FAILURES.get(self.session.run(), 'it says not why')}"
-        return LarError(problem, "--verbose shows what it says")
+        status = f"status {self.session.run()}"
+        return MEANINGS.explain(status, "", phases=("run",)) or super().failure()
 
 
 def infos_of(session: Session, net: Net) -> tuple[TensorInfo, ...]:

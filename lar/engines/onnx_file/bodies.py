@@ -12,14 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lar.engines.onnx_file.fields import (
-    Message,
-    Node,
-    attributes_of,
-    graphs_of,
-    held_in,
-    open_model,
-)
+from lar.engines.onnx_file import fields
+from lar.engines.onnx_file.fields import Message, Node
+from lar.graphs.origins import ModelOperator
 
 LOOPS = frozenset({"Loop", "Scan"})
 CONTROL_FLOW = LOOPS | {"If"}
@@ -63,7 +58,7 @@ def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) 
                 name_by_paths(each.g, inner, names)
         for tensors in (node.input, node.output):
             tensors[:] = [names.get(name, name) for name in tensors]
-    for each in (*graph.input, *graph.output, *held_in(graph)):
+    for each in (*graph.input, *graph.output, *fields.held_in(graph)):
         each.name = names.get(each.name, each.name)
     if path:
         del graph.value_info[:]
@@ -100,9 +95,21 @@ def open_operators(path: Path) -> tuple[Message, list[Operator]]:
     Raises:
         ValueError, OSError: it cannot be read, or is damaged.
     """
-    graph = open_model(path).graph
+    graph = fields.open_model(path).graph
     name_by_paths(graph)
     return graph, [*operators_in(Body("", graph))]
+
+
+def read_operators(path: Path) -> tuple[ModelOperator, ...]:
+    """Return the operators of a model file, and one for each input, as `Engine.read_operators`."""
+    graph, operators = open_operators(path)
+    held = {each.name for each in graph.initializer}
+    fed = (each.name for each in graph.input if each.name not in held)
+    nodes = (each.node for each in operators)
+    return (
+        *(ModelOperator("Input", name, (), (name,)) for name in fed),
+        *(ModelOperator(it.operator, it.name, it.inputs, it.outputs) for it in nodes),
+    )
 
 
 def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator[Operator]:
@@ -113,7 +120,7 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
     inputs are what the first iteration is fed with. `outside` are the tensors of the graphs around
     this one, without weights.
     """
-    weights = {each.name for each in held_in(graph.graph)}
+    weights = {each.name for each in fields.held_in(graph.graph)}
     known = outside | {*names_given(graph.graph)} - weights
     for node, bodies in bodies_in(graph):
         taken, results = tuple(node.input), list[str]()
@@ -134,7 +141,7 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
 
 def names_given(graph: Message) -> Iterator[str]:
     """Yield the names of the tensors that a graph itself holds."""
-    yield from (each.name for each in (*graph.input, *held_in(graph)))
+    yield from (each.name for each in (*graph.input, *fields.held_in(graph)))
     yield from (name for node in graph.node for name in node.output if name)
 
 
@@ -142,7 +149,7 @@ def names_taken(node: Message) -> Iterator[str]:
     """Yield the tensors that a node takes, those that the graphs inside it take from outside
     too."""
     yield from filter(None, node.input)
-    for graph in graphs_of(node):
+    for graph in fields.graphs_of(node):
         own = {*names_given(graph)}
         inside = [name for inner in graph.node for name in names_taken(inner)]
         # A branch may hand out a tensor from around it.
@@ -154,7 +161,7 @@ def parameters_of(node: Message) -> dict[str, Any]:
     """Return the attributes of a node that are numbers, texts or lists of numbers."""
     return {
         name: value
-        for name, value in attributes_of(node).items()
+        for name, value in fields.attributes_of(node).items()
         if isinstance(value, str)
         or all(isinstance(it, (int, float)) for it in (value if type(value) is list else [value]))
     }

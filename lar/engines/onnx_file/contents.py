@@ -14,20 +14,10 @@ from typing import Any, NamedTuple
 
 from lar.engines.flops import Operation, Shape, count_flops
 from lar.engines.formats import ONNX, begins_like_ort, read_head, require_format
+from lar.engines.onnx_file import fields
 from lar.engines.onnx_file.axes import axes_of
 from lar.engines.onnx_file.external_data import check_size, place_of
-from lar.engines.onnx_file.fields import (
-    EXTERNAL,
-    SCHEMA,
-    Message,
-    attributes_of,
-    bits_of,
-    damaged,
-    graphs_in,
-    held_in,
-    open_model,
-    type_name,
-)
+from lar.engines.onnx_file.fields import Message, attributes_of, type_name
 from lar.engines.onnx_file.operators import FACTS, WORK
 from lar.engines.onnx_file.tensors import move_inside
 from lar.errors import UsageError
@@ -105,7 +95,7 @@ class Known(NamedTuple):
     @property
     def size_bytes(self) -> int | None:
         """How many bytes it has, None where its shape or the size of its elements is not known."""
-        bits = bits_of(self.type)
+        bits = fields.bits_of(self.type)
         if bits is None or self.shape is None or None in self.shape:
             return None
         return -(-self.elements * bits // 8)
@@ -130,7 +120,7 @@ def read_model(
     try:
         return describe_model(without_weights(model, path), shapes or {}, engine)
     except (RuntimeError, ValueError, TypeError, LookupError) as error:
-        raise damaged(path) from error
+        raise fields.damaged(path) from error
 
 
 def read_message(path: Path) -> Message:
@@ -144,11 +134,11 @@ def read_message(path: Path) -> Message:
         raise UsageError(problem, "give the .onnx file that it was made from", subject=path)
     require_format(path, (ONNX,), "ONNX Runtime")
     try:
-        model = open_model(path)
+        model = fields.open_model(path)
         if not model.graph.output:
-            raise damaged(path)
+            raise fields.damaged(path)
     except ValueError as error:
-        raise damaged(path) from error
+        raise fields.damaged(path) from error
     return model
 
 
@@ -160,10 +150,10 @@ def without_weights(model: Message, path: Path) -> Message:
         UsageError: a file is missing or too short.
     """
     sizes: dict[str, int] = {}
-    for graph in graphs_in(model.graph):
+    for graph in fields.graphs_in(model.graph):
         for tensor in graph.initializer:
             is_small = prod(tensor.dims) <= MOST_SHAPE_ELEMENTS
-            if tensor.data_location == EXTERNAL:
+            if tensor.data_location == fields.EXTERNAL:
                 check_size(place_of(tensor), path, sizes)
                 if is_small and place_of(tensor).length:
                     move_inside(tensor, path.parent)
@@ -180,7 +170,7 @@ def without_weights(model: Message, path: Path) -> Message:
 
 def describe_model(model: Message, given: Mapping[str, tuple[int, ...]], engine: str) -> ModelInfo:
     """Return what a model holds; FLOPs and bytes where inputs have the shapes given."""
-    graphs = [*graphs_in(model.graph)]
+    graphs = [*fields.graphs_in(model.graph)]
     nodes = [node for graph in graphs for node in graph.node if node.op_type != "Constant"]
     constants = constants_in(graphs)
     weights = weights_in(nodes, constants)
@@ -233,7 +223,7 @@ def read_ends(path: Path) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...
         UsageError: as `read_message`.
     """
     model = read_message(path)
-    held = {each.name for each in held_in(model.graph)}
+    held = {each.name for each in fields.held_in(model.graph)}
     return inputs_in(model, held), tuple(map(info_of, model.graph.output))
 
 
@@ -272,7 +262,7 @@ def constants_in(graphs: Iterable[Message]) -> dict[str, Known]:
     found = {}
     for graph in graphs:
         whole = (*graph.initializer, *graph.sparse_initializer)
-        for tensor, each in zip(held_in(graph), whole, strict=True):
+        for tensor, each in zip(fields.held_in(graph), whole, strict=True):
             found[tensor.name] = Known(type_name(tensor.data_type), tuple(each.dims))
         for node in graph.node:
             if node.op_type == "Constant" and node.output:
@@ -339,7 +329,7 @@ def shape_of(tensor: Message) -> Shape:
 
 def kind_of(value: Message) -> str:
     """Return what an input or output is: a tensor, a sequence, a map, ..."""
-    kinds = (name for name in SCHEMA["Type"] if name in value.type)
+    kinds = (name for name in fields.SCHEMA["Type"] if name in value.type)
     return next(kinds, "tensor_type").removesuffix("_type")
 
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from lar.engines.onnx_file.operators import FACTS, by_type
-from lar.graphs.operator_kinds import OperatorKinds
+from lar.engines.onnx_file.operators import FACTS
 
-KINDS = OperatorKinds(
-    by_type(FACTS.kinds),
-    biased=frozenset(FACTS.biased),
-    opaque=frozenset(FACTS.opaque),
-    random=frozenset(map(str.lower, FACTS.random)),
+KINDS = FACTS.operator_kinds(
     # What a CPU has no float16 kernel for is computed in float32, and casts between are removed.
     rounded={"InsertedPrecisionFreeCast_": "float16"},
 )

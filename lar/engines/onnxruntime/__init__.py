@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lar.engines.engine import ONE_BLAS_THREAD, CasePacker, Deployment, DriverEntry, WritingRun
+from lar.engines import engine
+from lar.engines.engine import Deployment, Engine, WritingRun, late, late_value
 from lar.engines.formats import ONNX, ORT
 from lar.engines.onnx_file.engine import OnnxFileEngine
 from lar.options import table
-
-if TYPE_CHECKING:
-    from lar.engines.driver import Driver
-    from lar.engines.engine import Arrays, CacheFiles, Isolation, Site
-    from lar.engines.option_rows import OptionRow
-    from lar.engines.signs import Sign
-    from lar.options.rules import Rule
-    from lar.records.choices import Dimension
-    from lar.records.profile import Profile
-    from lar.records.run import RunContext, RunSpec
-
 
 # What decides how a graph is optimised that --model-dump writes.
 IN_GRAPH = (
@@ -33,24 +24,15 @@ IN_GRAPH = (
 HELD = (table.CPU, table.ENABLE_NCHW88, table.WEIGHT_PREPROCESS, table.FAST_RUN_ALGO_POLICY)
 
 
-def session_driver() -> type[Driver]:
-    from lar.engines.onnxruntime.session import SessionDriver
-
-    return SessionDriver
+SESSION = partial(engine.imported, ".session.SessionDriver", __name__)
 
 
-class TestcaseFolders(CasePacker):
+class TestcaseFolders(engine.CasePacker):
     """Writes folders with testcases, in the form of ONNX's own test data."""
 
     driver = "session"
     writes = "folder"
-
-    def write(self, driver: Driver, cases: Sequence[tuple[Arrays, Arrays]], path: str) -> None:
-        from lar.engines.onnxruntime.session import SessionDriver
-        from lar.engines.onnxruntime.testcases import write_testcases
-
-        assert isinstance(driver, SessionDriver)
-        write_testcases(driver, cases, path)
+    write = late(engine.CasePacker.write, ".testcases.write_testcases")
 
 
 class OnnxRuntime(OnnxFileEngine):
@@ -60,15 +42,26 @@ class OnnxRuntime(OnnxFileEngine):
     title = "ONNX Runtime"
     distribution = "onnxruntime"
     formats = (ONNX, ORT)
-    environment = ONE_BLAS_THREAD
+    environment = engine.ONE_BLAS_THREAD
     variable_prefixes = ("ORT_", "ONNXRUNTIME_")
-    drivers = (DriverEntry("session", "IOBinding", session_driver),)
+    drivers = (engine.DriverEntry("session", "IOBinding", SESSION),)
     settles = (
         *(table.FAST_RUN_ALGO_POLICY, table.RANGE),
         *(table.BIN_IO_DUMP, table.IO_DUMP, table.IO_DUMP_STDOUT, table.IO_DUMP_STDERR),
     )
     isolating_driver = "session"
     packing = TestcaseFolders()
+
+    option_rows = late(Engine.option_rows, ".options.ROWS")
+    option_rules = late(Engine.option_rules, ".options.RULES")
+    check_property = late(Engine.check_property, ".config_entries.check_entry")
+    find_devices = late(Engine.find_devices, ".session.find_devices")
+    cache = late_value(".cache.CACHES")
+    dimensions = late(Engine.dimensions, ".dimensions.dimensions_of")
+    signs = late(Engine.signs, ".dimensions.signs_of")
+    read_profile = late(Engine.read_profile, ".profile.profile_of_raw")
+    settle = late(Engine.settle, ".cache.remove_build")
+    isolation = late(Engine.isolation, ".isolation.SessionIsolation")
 
     @property
     def version(self) -> str:
@@ -79,32 +72,6 @@ class OnnxRuntime(OnnxFileEngine):
         beside = [os.path.dirname(package_folder())]
         names = [*dict.fromkeys(PACKAGES.values()), self.distribution]
         return next(filter(None, (installed_version(name, beside) for name in names)), "")
-
-    @property
-    def cache(self) -> CacheFiles:
-        from lar.engines.onnxruntime.cache import CACHES
-
-        return CACHES
-
-    def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
-        from lar.engines.onnxruntime.dimensions import signs_of
-
-        return signs_of(profile, site)
-
-    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
-        from lar.engines.onnxruntime.options import ROWS
-
-        return ROWS
-
-    def option_rules(self) -> tuple[Rule, ...]:
-        from lar.engines.onnxruntime.options import RULES
-
-        return RULES
-
-    def check_property(self, key: str, value: str) -> None:
-        from lar.engines.onnxruntime.config_entries import check_entry
-
-        check_entry(key, value)
 
     def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment:
         # Weights are not kept as operators take them, so that it runs on other processors too.
@@ -118,34 +85,8 @@ class OnnxRuntime(OnnxFileEngine):
             left_out=tuple(key for key in settings if key not in held),
         )
 
-    def find_devices(self) -> tuple[str, ...]:
-        from lar.engines.onnxruntime.session import find_devices
-
-        return find_devices()
-
-    def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
-        from lar.engines.onnxruntime.dimensions import dimensions_of
-
-        return dimensions_of(site)
-
     def writes_profile(self, data: bytes) -> bool:
         return re.search(rb'"cat"\s*:\s*"(Session|Node)"', data) is not None
-
-    def read_profile(self, data: bytes, name: str) -> Profile:
-        from lar.engines.onnxruntime.profile import profile_of_raw
-
-        return profile_of_raw(data, name)
-
-    def settle(self, spec: RunSpec, context: RunContext) -> None:
-        from lar.engines.onnxruntime.cache import remove_build
-
-        remove_build(spec, context)
-
-    def open_isolation(self, spec: RunSpec, context: RunContext) -> Isolation:
-        from lar.engines.onnxruntime.isolation import SessionIsolation
-        from lar.engines.onnxruntime.session import SessionDriver
-
-        return SessionIsolation(SessionDriver(spec, self.rows, context))
 
 
 ENGINE = OnnxRuntime()

@@ -11,7 +11,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.errors import UsageError, nearest
+from lar.engines.engine import unknown_property
+from lar.errors import UsageError
 from lar.options.table import ENGINE_OPTION
 
 if TYPE_CHECKING:
@@ -32,12 +33,8 @@ def check_entry(key: str, value: str) -> None:
         UsageError: naming the entry that was probably meant.
     """
     if key not in OF_SESSIONS | OF_RUNS and not key.startswith(PROVIDERS_OWN):
-        near = nearest(key, sorted(OF_SESSIONS | OF_RUNS))
-        raise UsageError(
-            f"ONNX Runtime has no configuration entry {key!r}",
-            f"did you mean {near}?" if near else "names are as session.disable_prepacking",
-            flag=ENGINE_OPTION.flag,
-        )
+        known, hint = sorted(OF_SESSIONS | OF_RUNS), "names are as session.disable_prepacking"
+        raise unknown_property("ONNX Runtime", key, known, hint, "configuration entry")
     if len(key) > MOST_NAME or len(value) > MOST_VALUE:
         raise UsageError(
             "is longer than ONNX Runtime takes",

@@ -1,80 +1,57 @@
 """What a search for the fastest settings tries with ONNX Runtime: a table of choices by dimension.
 
-Each option that says how a model is run, and that can vary, stands here or in `NOT_TRIED`.
+Each option that says how a model is run, and that can vary, stands here or, with the reason, in
+`not_tried.json`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lar.engines.choices import copies_dimension, set_to, thread_choices, turn_on
+from lar.engines import choices
+from lar.engines.choices import set_to, turn_on
 from lar.engines.engine import Site
 from lar.engines.onnx_file.operator_kinds import KINDS
 from lar.engines.onnxruntime.options import BLOCKED_LAYOUT
 from lar.engines.onnxruntime.providers import library_of
 from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options import table
-from lar.options.option import Option
 from lar.records.choices import Allowed, Choice, Dimension
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile, ProfiledOperator
 
-# What no search tries, and why.
-NOT_TRIED: Mapping[Option[Any], str] = {
-    table.CPU: "it is the default",
-    table.MULTITHREAD_DEFAULT: "it is the same as --multithread here",
-    table.ENABLE_NCHW88: "it is the default",
-    table.WEIGHT_PREPROCESS: "it is the default",
-    table.REPRODUCIBLE: "it can only slow down",
-    table.DISABLE_MEM_OPT: "it takes more memory and no less time",
-    table.TENSORRT_CACHE: "it shortens the load alone",
-    table.ALLOW_EXTERNAL_DATA: "it changes nothing of a run",
-    table.ENGINE_OPTION: "no entry makes many models faster; a file of --space names those to try",
-    table.C_OPR_LIB: "a model needs its library or does not",
-}
-
+OF_CPU = ("provider", "threads", "spinning", "arena")  # what no other device has
 # The providers that another package than `onnxruntime` brings.
 ON_NVIDIA = ("cuda", "tensorrt")
 OTHERS = ("openvino", "dnnl", "migraphx", "rocm", "qnn", "vitisai", "cann")
 NVIDIA_DRIVER = "/dev/nvidiactl"
 
 
-def dimensions_of(site: Site) -> tuple[Dimension, ...]:
+def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
     """Return what can matter at a site, in the order in which candidates name it."""
     on_cpu = site.device == "cpu"
-    found: dict[str, tuple[Choice, ...]] = {
-        "provider": tuple(providers_here()) if on_cpu else (),
-        "graph": (
-            *([set_to(table.DISABLE_OPTIMIZER, (BLOCKED_LAYOUT,), "no-blocked-layout")] * on_cpu),
-            set_to(table.GRAPH_OPTIMIZATION_LEVEL, "extended", "extended", for_full=True),
-            set_to(table.GRAPH_OPTIMIZATION_LEVEL, "basic", "basic"),
-            set_to(table.GRAPH_OPTIMIZATION_LEVEL, "disable", "no-optimisation", for_full=True),
-        ),
-        "threads": (
-            # With its own number, which is that of the cores, the engine also binds the threads.
-            set_to(table.CPU_DEFAULT, True, "1 thread"),
-            *thread_choices(site.cores, ((table.MULTITHREAD, ""),)),
-        )
-        if on_cpu
-        else (),
-        "spinning": (turn_on(table.NO_SPINNING),) if on_cpu else (),
-        "arena": (turn_on(table.NO_ARENA),) if on_cpu else (),
-        "model": (
-            Choice(
-                name="optimised-model",
-                search={table.FAST_RUN.key: True},
-                cache=table.FAST_RUN_ALGO_POLICY.key,
-                cache_depends=("graph", "threads"),
-                # The same session comes of it, sooner and with less memory.
-                objectives=("memory",),
-            ),
-        ),
-        "copies": copies_dimension(site.cores).choices,
-    }
-    return tuple(Dimension(name=name, choices=choices) for name, choices in found.items())
+    graphs = (
+        *([set_to(table.DISABLE_OPTIMIZER, (BLOCKED_LAYOUT,), "no-blocked-layout")] * on_cpu),
+        set_to(table.GRAPH_OPTIMIZATION_LEVEL, "extended", "extended", for_full=True),
+        set_to(table.GRAPH_OPTIMIZATION_LEVEL, "basic", "basic"),
+        set_to(table.GRAPH_OPTIMIZATION_LEVEL, "disable", "no-optimisation", for_full=True),
+    )
+    found = (
+        Dimension(name="provider", choices=tuple(providers_here())),
+        Dimension(name="graph", choices=graphs),
+        # With its own number, which is that of the cores, the engine also binds the threads.
+        choices.threads_dimension(site.cores, binds=True),
+        Dimension(name="spinning", choices=(turn_on(table.NO_SPINNING),)),
+        Dimension(name="arena", choices=(turn_on(table.NO_ARENA),)),
+        choices.prepared_model("optimised-model", "graph", "threads"),
+        choices.copies_dimension(site.cores),
+    )
+    return tuple(it if on_cpu or it.name not in OF_CPU else replace(it, choices=()) for it in found)
 
 
 def providers_here() -> Iterator[Choice]:

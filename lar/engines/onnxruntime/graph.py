@@ -14,44 +14,18 @@ import numpy as np
 
 from lar.dumps.layouts import to_plain
 from lar.dumps.values import Part, Unheld
-from lar.engines.onnx_file.bodies import (
-    CONTROL_FLOW,
-    LOOPS,
-    Body,
-    Operator,
-    bodies_in,
-    name_by_paths,
-    names_taken,
-)
-from lar.engines.onnx_file.control_flow import (
-    EachRound,
-    Values,
-    Visit,
-    branch_taken,
-    parts_of_value,
-    run_rounds,
-)
-from lar.engines.onnx_file.fields import (
-    Message,
-    Node,
-    SavedModel,
-    attributes_of,
-    graphs_in,
-    node_of,
-)
+from lar.engines.onnx_file import bodies as onnx_bodies
+from lar.engines.onnx_file import control_flow, fields
+from lar.engines.onnx_file.bodies import Body, Operator, names_taken
+from lar.engines.onnx_file.control_flow import EachRound, Values, Visit, parts_of_value
+from lar.engines.onnx_file.fields import Message, Node, SavedModel
 from lar.engines.onnx_file.numbered_graph import NumberedGraph
 from lar.engines.onnx_file.tensors import array_of
+from lar.engines.onnxruntime import values as ort_values
 from lar.engines.onnxruntime.blocked_layout import block_size, blocked_tensors, split_blocks
 from lar.engines.onnxruntime.saving import open_saved
 from lar.engines.onnxruntime.session import SessionDriver
-from lar.engines.onnxruntime.values import (
-    Array,
-    graph_alone,
-    make_value,
-    read_tensor,
-    read_value,
-    type_named,
-)
+from lar.engines.onnxruntime.values import Array, read_tensor
 from lar.errors import LarError, first_line
 
 # A session gives a part of the tensors, so that no more than that part is in memory at once.
@@ -68,9 +42,9 @@ class Graph(NumberedGraph):
         self.driver, self.saved = driver, saved
         # Without the weights that stand in a file.
         self.model = Message("Model", saved.content)
-        name_by_paths(self.model.graph)
+        onnx_bodies.name_by_paths(self.model.graph)
         super().__init__(self.model.graph, fed)
-        graphs = [*graphs_in(self.model.graph)]
+        graphs = [*fields.graphs_in(self.model.graph)]
         self.weights = {each.name: each for graph in graphs for each in graph.initializer}
         self.sparse = {it.values.name: it for graph in graphs for it in graph.sparse_initializer}
         self.python_values: dict[str, Any] = {}  # of sequences and maps
@@ -79,13 +53,14 @@ class Graph(NumberedGraph):
         self.left_out = {
             node.name or node.outputs[0]: f"what the graphs inside this {node.operator} compute"
             for node, message, _ in self.operators
-            if node.operator not in CONTROL_FLOW and any("g" in it for it in message.attribute)
+            if node.operator not in onnx_bodies.CONTROL_FLOW
+            and any("g" in it for it in message.attribute)
         }
 
     def stored(self, name: str, maker: Operator, array: Array) -> tuple[Array, str]:
         if name not in self.blocked:
             return array, ""
-        if not LOOPS.isdisjoint(maker.body.around):
+        if not onnx_bodies.LOOPS.isdisjoint(maker.body.around):
             return self.in_plain_axes(array), ""
         if array.ndim == 4:
             return split_blocks(array, self.block), f"NCHWC{{{self.block}}}"
@@ -104,7 +79,7 @@ class Graph(NumberedGraph):
     ) -> Any:
         """Return a session of some nodes, which is fed with tensors of these types."""
         taken = dict.fromkeys([*(name for node in nodes for name in names_taken(node)), *outputs])
-        graph = graph_alone(
+        graph = ort_values.graph_alone(
             *(nodes, types, outputs),
             initializer=[self.weights[name] for name in taken if name in self.weights],
             sparse_initializer=[self.sparse[name] for name in taken if name in self.sparse],
@@ -116,7 +91,7 @@ class Graph(NumberedGraph):
     def values(self) -> Iterator[tuple[str, list[Part | Unheld]]]:
         """Yield all tensors in the graph's order, each with what a dump has of it: nothing of what
         the engine did not compute, in a branch that was not taken."""
-        steps = [*bodies_in(Body("", self.model.graph))]
+        steps = [*onnx_bodies.bodies_in(Body("", self.model.graph))]
         known = self.makers.keys() | self.driver.fed.keys()
         fixed = [name for name in self.outputs if name not in known]
         count = max(-(-len(steps) // PARTS), LEAST_NODES)
@@ -149,7 +124,7 @@ class Graph(NumberedGraph):
         values = session.run_with_ort_values(outputs, self.driver.fed)
         found = dict(zip(outputs, values, strict=True))
         self.python_values |= {
-            name: read_value(session, name, value)
+            name: ort_values.read_value(session, name, value)
             for name, value in found.items()
             if not value.is_tensor()
         }
@@ -194,7 +169,7 @@ class SessionBody:
         self.outputs = [each.name for each in body.graph.output]
         self.steps = [
             (node, [SessionBody(graph, each) for each in bodies])
-            for node, bodies in bodies_in(body)
+            for node, bodies in onnx_bodies.bodies_in(body)
         ]
         self.taken = {*(name for node in self.nodes for name in names_taken(node)), *self.outputs}
         given = [name for node in self.nodes for name in node.output if name]
@@ -205,7 +180,7 @@ class SessionBody:
         onnxruntime = self.graph.driver.onnxruntime
         values = around.new_child(
             {
-                name: make_value(onnxruntime, np.asarray(it, order="C"))
+                name: ort_values.make_value(onnxruntime, np.asarray(it, order="C"))
                 if isinstance(it, np.ndarray)
                 else it
                 for name, it in fed.items()
@@ -214,14 +189,14 @@ class SessionBody:
         needed = {name: values[name] for name in sorted(self.taken) if name in values}
         types = tuple(value.data_type() for value in needed.values())
         if types not in self.sessions:
-            kinds = dict(zip(needed, map(type_named, types), strict=True))
+            kinds = dict(zip(needed, map(ort_values.type_named, types), strict=True))
             self.sessions[types] = self.graph.open_alone(self.nodes, kinds, self.wanted)
         found = self.sessions[types].run_with_ort_values(self.wanted, needed)
         values.update(zip(self.wanted, found, strict=True))
         for node, bodies in self.steps:
             run_bodies(self.graph, node, bodies, values, visit)
             if visit is not None:
-                visit(node_of(node), [values.get(name) for name in node.output])
+                visit(fields.node_of(node), [values.get(name) for name in node.output])
         return [values[name] for name in self.outputs]
 
 
@@ -238,9 +213,11 @@ def run_bodies(
         for name in node.input
     ]
     if node.op_type == "If":
-        branch_taken(taken, bodies).run({}, visit, values)
+        control_flow.branch_taken(taken, bodies).run({}, visit, values)
         return
     opsets = {each.domain: each.version for each in graph.model.opset_import}
     if node.op_type == "Scan" and opsets.get("", FIRST_SCAN) < FIRST_SCAN:
         raise LarError("a Scan of items, as before opset 9, is not computed by hand")
-    run_rounds(node.op_type, taken, attributes_of(node), bodies[0], values, visit)
+    control_flow.run_rounds(
+        node.op_type, taken, fields.attributes_of(node), bodies[0], values, visit
+    )

@@ -31,17 +31,13 @@ if TYPE_CHECKING:
 else:
     add_lazy_modules(globals())
 
-SESSION: Drivers[SessionDriver] = Drivers(("session",))
+SESSION: Drivers[SessionDriver] = Drivers(("session",), __file__)
 
 # The optimiser that gives convolutions the blocked layout.
 BLOCKED_LAYOUT = "NchwcTransformer"
 # Names of what is set, and the value of lar's own option.
 THREADS, ARENA = "intra_op_num_threads", "enable_cpu_mem_arena"
-PATTERN, REUSE = "enable_mem_pattern", "enable_mem_reuse"
-SPINNING, PREPACKING = "session.intra_op.allow_spinning", "session.disable_prepacking"
 GIVEN = object()
-
-DUMPED = "every tensor of the optimised model, before the warm-up, in sessions of their own"
 
 
 def setting(value: Any, *names: str) -> Callable[[SessionDriver, Any], None]:
@@ -133,123 +129,58 @@ def load_operators(driver: SessionDriver, file: str) -> None:
         ) from error
 
 
-# How each is honoured, and what is set, by the engine's names. Without reuse of memory, the arena
-# would hand on what one operator has released to the next.
+# What is set, by the engine's names. Without reuse of memory, the arena would hand on what one
+# operator has released to the next.
 SET = (
-    (table.VERBOSE, "log severity 0", 0, "log_severity_level"),
-    (table.CPU_DEFAULT, f"{THREADS} is 1", 1, THREADS),
-    (table.MULTITHREAD, f"{THREADS}, the calling thread being one of them", GIVEN, THREADS),
-    (table.MULTITHREAD_DEFAULT, "as --multithread N here", GIVEN, THREADS),
-    (table.NO_SPINNING, f"{SPINNING} is 0", "0", SPINNING),
-    (table.NO_ARENA, f"{ARENA} is off", False, ARENA),
-    (table.REPRODUCIBLE, "use_deterministic_compute", True, "use_deterministic_compute"),
-    (table.WEIGHT_PREPROCESS, "weights are prepacked, which is the default", "0", PREPACKING),
-    (
-        table.DISABLE_MEM_OPT,
-        f"{PATTERN}, {REUSE} and {ARENA} are off",
-        False,
-        PATTERN,
-        REUSE,
-        ARENA,
-    ),
+    (table.VERBOSE, 0, "log_severity_level"),
+    (table.CPU_DEFAULT, 1, THREADS),
+    (table.MULTITHREAD, GIVEN, THREADS),
+    (table.MULTITHREAD_DEFAULT, GIVEN, THREADS),
+    (table.NO_SPINNING, "0", "session.intra_op.allow_spinning"),
+    (table.NO_ARENA, False, ARENA),
+    (table.REPRODUCIBLE, True, "use_deterministic_compute"),
+    (table.WEIGHT_PREPROCESS, "0", "session.disable_prepacking"),
+    (table.DISABLE_MEM_OPT, False, "enable_mem_pattern", "enable_mem_reuse", ARENA),
 )
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    SESSION.row(table.CPU, "CPUExecutionProvider, the default"),
-    SESSION.row(
-        table.FAST_RUN,
-        "builds the file of --fast-run-algo-policy; on CUDA, algorithms are always measured",
+    *SESSION.rows(
+        *(table.CPU, table.FAST_RUN, table.DISABLE_ASSERT_THROW, table.PROFILE_MEMORY),
+        *(table.PROFILE_SYSCALLS, table.RANGE_BY),
     ),
-    SESSION.row(table.DISABLE_ASSERT_THROW, "an output that is not the expected one warns"),
-    SESSION.row(table.PROFILE_MEMORY, "estimated from the tensors and their last use"),
-    SESSION.row(table.PROFILE_SYSCALLS, "strace of the process that runs the model"),
-    SESSION.row(table.RANGE_BY, "by the names of the optimised graph's nodes"),
+    SESSION.row(table.CUDA, before_load=session.choose_provider),
     SESSION.row(
-        table.CUDA,
-        "CUDAExecutionProvider, without falling back to the CPU",
-        before_load=session.choose_provider,
+        table.PROVIDER, before_load=session.choose_provider, after_load=session.warn_of_fallback
     ),
+    SESSION.row(table.NO_TF32, before_load=session.multiply_in_float32),
+    SESSION.row(table.THREAD, before_load=run_beside_others),
+    *(SESSION.row(it, before_load=setting(value, *names)) for it, value, *names in SET),
+    SESSION.row(table.MULTI_THREAD_CORE_IDS, before_load=bind_threads),
+    SESSION.row(table.GRAPH_OPTIMIZATION_LEVEL, before_load=set_optimization_level),
+    SESSION.row(table.DISABLE_OPTIMIZER, before_load=leave_out_optimizers),
+    SESSION.row(table.ENABLE_NCHW88, before_load=use_blocked_layout),
     SESSION.row(
-        table.PROVIDER,
-        "that provider (cuda, CUDAExecutionProvider, ...), falling back with NAME,cpu alone",
-        before_load=session.choose_provider,
-        after_load=session.warn_of_fallback,
+        table.FAST_RUN_ALGO_POLICY, before_load=cache.use_cache, before_run=cache.verify_data
     ),
-    SESSION.row(table.NO_TF32, "on CUDA, use_tf32 is 0", before_load=session.multiply_in_float32),
+    SESSION.row(table.TENSORRT, before_load=session.choose_provider),
+    SESSION.row(table.TENSORRT_CACHE, before_load=session.keep_tensorrt_engines),
+    SESSION.row(table.RANGE, before_run=value_range.check_each_feed),
     SESSION.row(
-        table.THREAD,
-        "a session for each, on one thread if --multithread does not give more",
-        before_load=run_beside_others,
-    ),
-    *(SESSION.row(it, how, before_load=setting(value, *names)) for it, how, value, *names in SET),
-    SESSION.row(
-        table.MULTI_THREAD_CORE_IDS,
-        "session.intra_op_thread_affinities; the calling thread has the first core",
-        before_load=bind_threads,
-    ),
-    SESSION.row(
-        table.GRAPH_OPTIMIZATION_LEVEL,
-        "graph_optimization_level; all by default",
-        before_load=set_optimization_level,
-    ),
-    SESSION.row(table.DISABLE_OPTIMIZER, "disabled_optimizers", before_load=leave_out_optimizers),
-    SESSION.row(
-        table.ENABLE_NCHW88,
-        "on by default, in blocks as wide as the CPU's vectors; "
-        f"--disable-optimizer {BLOCKED_LAYOUT} turns it off",
-        before_load=use_blocked_layout,
-    ),
-    SESSION.row(
-        table.FAST_RUN_ALGO_POLICY,
-        "the optimised model in FILE, its weights, as operators take them, in a file beside it",
-        before_load=cache.use_cache,
-        before_run=cache.verify_data,
-    ),
-    SESSION.row(
-        table.TENSORRT,
-        "TensorrtExecutionProvider, then CUDA, without falling back to the CPU",
-        before_load=session.choose_provider,
-    ),
-    SESSION.row(
-        table.TENSORRT_CACHE,
-        "trt_engine_cache_path and trt_engine_cache_prefix",
-        before_load=session.keep_tensorrt_engines,
-    ),
-    SESSION.row(
-        table.RANGE,
-        "every floating-point tensor, once, before the warm-up, in a session of its own",
-        before_run=value_range.check_each_feed,
-    ),
-    SESSION.row(
-        table.MODEL_DUMP,
-        "optimized_model_filepath, with all weights in the file",
-        before_load=saving.start_model_dump,
-        after_load=saving.finish_model_dump,
+        table.MODEL_DUMP, before_load=saving.start_model_dump, after_load=saving.finish_model_dump
     ),
     *(
         SESSION.row(
             option,
-            how,
             before_load=profile.start_profiling,
             after_load=setting(False, "enable_profiling"),  # of sessions besides the driver's
         )
-        for option, how in {
-            table.PROFILE: "enable_profiling; FLOPs and bytes from the optimised graph",
-            table.PROFILE_RAW: "the file that enable_profiling writes",
-        }.items()
+        for option in (table.PROFILE, table.PROFILE_RAW)
     ),
-    SESSION.row(table.ALLOW_EXTERNAL_DATA, "checked before the session reads the model"),
-    SESSION.row(table.C_OPR_LIB, "register_custom_ops_library", before_load=load_operators),
-    SESSION.row(
-        table.ENGINE_OPTION,
-        "configuration entries of the session and of its runs",
-        before_load=config_entries.set_entries,
-    ),
+    SESSION.row(table.ALLOW_EXTERNAL_DATA),
+    SESSION.row(table.C_OPR_LIB, before_load=load_operators),
+    SESSION.row(table.ENGINE_OPTION, before_load=config_entries.set_entries),
     # Last: what is dumped is saved with all that the others have set.
-    *dump_rows(
-        *(SESSION, DUMPED, dumps.dump_tensors, dumps.dump_outputs),
-        before_load=dumps.save_source,
-    ),
+    *dump_rows(SESSION, dumps.dump_tensors, dumps.dump_outputs, before_load=dumps.save_source),
 )
 
 

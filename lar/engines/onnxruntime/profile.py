@@ -26,9 +26,10 @@ from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size
 from lar.engines.onnxruntime.cupti import DeviceRecorder, DeviceWork, open_recorder
 from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.profile_file import RawEvent, RawProfile, RawRun, ThreadUses
-from lar.engines.onnxruntime.profiled_operators import VIEWS, OperatorTable, OptimizedGraph, size_of
+from lar.engines.onnxruntime.profiled_operators import VIEWS, OperatorTable, OptimizedGraph
 from lar.engines.onnxruntime.providers import CPU, DEVICES
 from lar.engines.onnxruntime.saving import release_memory, save_optimized
+from lar.engines.operator_times import bytes_of
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
 from lar.profiles.intervals import merge_intervals, total_of
@@ -173,7 +174,7 @@ class RunEvents:
             self.executions.append(ran)
         named = SPANS.get(args.op_name)
         if named and not (self.on_device and named is RELAYOUT):
-            size_bytes = size_of(self.table.operators[place].outputs)
+            size_bytes = bytes_of(self.table.operators[place].outputs)
             self.spans.add(*times, step.number, size_bytes=size_bytes, **named | here)
 
     def _add_works(
@@ -247,7 +248,7 @@ def tensors_of(
             held.update((name, it) for name in operator.writes for it in shown)
         elif len(operator.outputs) == len(operator.writes):
             for name, fact in zip(operator.writes, operator.outputs, strict=True):
-                if size := size_of((fact,)):
+                if size := bytes_of((fact,)):
                     held[name] = Tensor(size, execution, execution)
                     taken.append(held[name])
     return taken, held

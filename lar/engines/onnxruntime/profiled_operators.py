@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from math import prod
 from operator import le
 from typing import Any
 
@@ -20,10 +19,11 @@ import msgspec
 
 from lar.engines.flops import Shape, flops_of
 from lar.engines.onnx_file.bodies import CONTROL_FLOW, parameters_of
-from lar.engines.onnx_file.fields import Message, bits_of, graphs_in, node_of, type_name
+from lar.engines.onnx_file.fields import Message, graphs_in, node_of, type_name
 from lar.engines.onnxruntime.blocked_layout import DOMAIN, blocked_tensors
 from lar.engines.onnxruntime.kernel_kinds import kernel_kind
 from lar.engines.onnxruntime.profile_file import NodeKey, RawEvent, RawRun
+from lar.engines.operator_times import bytes_of
 from lar.records.profile import Count, ProfiledOperator, TensorFact
 
 # The engine's names of element types that NumPy calls otherwise.
@@ -250,17 +250,6 @@ def flops_of_node(
     return flops_of(operation_of(node, shapes))
 
 
-def size_of(facts: Iterable[TensorFact]) -> int | None:
-    """Return how many bytes tensors have, None where the size of an element is unknown."""
-    total = 0
-    for fact in facts:
-        bits = bits_of(fact.dtype)
-        if bits is None:
-            return None
-        total += -(-prod(fact.shape) * bits // 8)
-    return total
-
-
 def moved_bytes_of(
     node: Message,
     inputs: Mapping[str, TensorFact],
@@ -277,7 +266,7 @@ def moved_bytes_of(
     if kind in CONTROL_FLOW or (kind in VIEWS and graph.outputs.isdisjoint(outputs)):
         return 0
     picked = {name for at, name in enumerate(node.input) if at in PICKED_FROM.get(kind, ())}
-    written, sizes = size_of(outputs.values()), [size_of((it,)) for it in inputs.values()]
+    written, sizes = bytes_of(outputs.values()), [bytes_of((it,)) for it in inputs.values()]
     known = [size for size in sizes if size is not None]
     if written is None or len(known) < len(sizes):
         return None

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from lar.engines.driver import Driver
+from lar.engines.meanings import phases_of
 from lar.engines.onnx_file.axes import axes_of
 from lar.engines.onnx_file.fields import SavedModel, open_model
 from lar.engines.onnxruntime import providers
-from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
-from lar.engines.onnxruntime.values import DTYPES, FED, SessionOutputs, make_value
+from lar.engines.onnxruntime.messages import MEANINGS, NO_FALLBACK, one_line
+from lar.engines.onnxruntime.values import DTYPES, FED, make_value, outputs_of
 from lar.errors import EngineMissing, LarError, UsageError, count_of
 from lar.options import table
 from lar.records.facts import EngineFacts
@@ -208,7 +209,7 @@ class SessionDriver(Driver):
             self.binding.bind_output(node.name, *place)
 
     def outputs(self) -> Mapping[str, Any]:
-        return SessionOutputs(self.session, self.binding)
+        return outputs_of(self.session, self.binding)
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
         name = providers.short_name(self.providers[0])
@@ -225,9 +226,9 @@ class SessionDriver(Driver):
                 f"--provider {name},cpu has the CPU run what it cannot",
                 subject=self.spec.model,
             )
-        return explain_onnxruntime(
-            str(error), self.spec.model, loading=loading, version=self.onnxruntime.__version__
-        )
+        said, version = one_line(str(error)), self.onnxruntime.__version__
+        phases = phases_of(loading=loading)
+        return MEANINGS.explain(str(error), self.spec.model, said, phases=phases, version=version)
 
 
 def run_options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lar.dumps.values import Unheld, leaves_of
+from lar.engines.driver import LateOutputs
 from lar.engines.onnx_file.fields import NUMBERS, Message
 from lar.engines.onnx_file.tensors import dtype_of, tensor_of
 from lar.engines.onnxruntime.providers import CPU
@@ -132,30 +132,19 @@ def read_value(session: Any, name: str, value: Any) -> object:
         return Unheld(name, f"no array holds a {value.data_type()}")
 
 
-class SessionOutputs(Mapping[str, Any]):
-    """The outputs of a session, each made an array when it is asked for; the parts of sequences and
-    maps by names of their own, `s[0]` and `p[cat]`. Of what no array holds, a text says why."""
+def outputs_of(session: Any, binding: Any) -> Mapping[str, Any]:
+    """Return the outputs of a session, each made an array when it is asked for; the parts of
+    sequences and maps by names of their own, `s[0]` and `p[cat]`. Of what no array holds, a text
+    says why."""
+    tensors, parts = dict[str, Any](), dict[str, Any]()
+    for node, value in zip(session.get_outputs(), binding.get_outputs(), strict=True):
+        if value.is_tensor():
+            tensors[node.name] = parts[node.name] = value
+        else:
+            parts.update(leaves_of(node.name, read_value(session, node.name, value)))
 
-    def __init__(self, session: Any, binding: Any) -> None:
-        names = [node.name for node in session.get_outputs()]
-        self._session, self._values = session, dict(zip(names, binding.get_outputs(), strict=True))
-
-    @cached_property
-    def _parts(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in self._values.items():
-            read = None if value.is_tensor() else read_value(self._session, name, value)
-            found.update([(name, value)] if value.is_tensor() else leaves_of(name, read))
-        return found
-
-    def __getitem__(self, name: str) -> Any:
-        found = self._parts[name]
-        if found is self._values.get(name):
-            found = read_tensor(name, found)
+    def read(name: str) -> Any:
+        found = read_tensor(name, tensors[name]) if name in tensors else parts[name]
         return found.reason if isinstance(found, Unheld) else np.asarray(found)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._parts)
-
-    def __len__(self) -> int:
-        return len(self._parts)
+    return LateOutputs([*parts], read)

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
 
-from lar.engines.engine import DriverEntry
+from lar.engines.engine import DriverEntry, Engine, imported, late, late_value
 from lar.engines.formats import ONNX, OPENVINO
 from lar.engines.onnx_file.engine import OwnFormatEngine
 
-if TYPE_CHECKING:
-    from lar.engines.driver import Driver
-    from lar.engines.engine import CacheFiles, Isolation
-    from lar.records.run import RunContext, RunSpec
-
-
-def compiled_driver() -> type[Driver]:
-    from lar.engines.openvino.driver import CompiledDriver
-
-    return CompiledDriver
+COMPILED = partial(imported, ".driver.CompiledDriver", __name__)
 
 
 class OpenVino(OwnFormatEngine):
@@ -28,30 +19,13 @@ class OpenVino(OwnFormatEngine):
     distribution = "openvino"
     formats = (ONNX, OPENVINO)
     variable_prefixes = ("OV_", "OPENVINO_")
-    drivers = (DriverEntry("compiled", "InferRequest", compiled_driver),)
+    drivers = (DriverEntry("compiled", "InferRequest", COMPILED),)
     isolating_driver = "compiled"
 
-    @property
-    def cache(self) -> CacheFiles:
-        from lar.engines.openvino.cache import CACHES
-
-        return CACHES
-
-    def check_property(self, key: str, value: str) -> None:
-        from lar.engines.openvino.config import check_property
-
-        check_property(key)
-
-    def find_devices(self) -> tuple[str, ...]:
-        from lar.engines.openvino.driver import find_devices
-
-        return find_devices()
-
-    def open_isolation(self, spec: RunSpec, context: RunContext) -> Isolation:
-        from lar.engines.openvino.driver import CompiledDriver
-        from lar.engines.openvino.isolation import ModelIsolation
-
-        return ModelIsolation(CompiledDriver(spec, self.rows, context))
+    cache = late_value(".cache.CACHES")
+    check_property = late(Engine.check_property, ".config.check_property")
+    find_devices = late(Engine.find_devices, ".driver.find_devices")
+    isolation = late(Engine.isolation, ".isolation.ModelIsolation")
 
 
 ENGINE = OpenVino()

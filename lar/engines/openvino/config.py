@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lar.errors import UsageError, nearest
+from lar.engines.engine import unknown_property
 from lar.options import table
 from lar.options.values import pairs_in
 
@@ -36,7 +36,7 @@ def config_of(settings: Mapping[str, Any], copies: int) -> dict[str, str]:
     return {**{name: str(it) for name, it in found.items() if it}, **own}
 
 
-def check_property(key: str) -> None:
+def check_property(key: str, _: str) -> None:
     """Refuse a property that OpenVINO does not have.
 
     Raises:
@@ -44,9 +44,4 @@ def check_property(key: str) -> None:
     """
     known = Path(__file__).with_name("properties.txt").read_text().split()
     if key not in known and not key.startswith(OF_DEVICES):
-        near = nearest(key.upper(), known)
-        raise UsageError(
-            f"OpenVINO has no property {key!r}",
-            f"did you mean {near}?" if near else "names are as ENABLE_CPU_PINNING",
-            flag=table.ENGINE_OPTION.flag,
-        )
+        raise unknown_property("OpenVINO", key, known, "names are as ENABLE_CPU_PINNING")

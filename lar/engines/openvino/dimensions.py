@@ -1,26 +1,17 @@
 """What a search for the fastest settings tries with OpenVINO: a table of choices by dimension.
 
-Each option that says how a model is run, and that can vary, stands here or in `NOT_TRIED`.
+Each option that says how a model is run, and that can vary, stands here or, with the reason, in
+`not_tried.json`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
 
 from lar.engines import choices
 from lar.engines.engine import Site
 from lar.options import table
-from lar.options.option import Option
-from lar.records.choices import Choice, Dimension
-
-# What no search tries, and why.
-NOT_TRIED: Mapping[Option[Any], str] = {
-    **choices.ON_CPU_NOT_TRIED,
-    table.PROVIDER: "which devices there are is known in a worker alone",
-    table.STREAMS: "each copy of --thread has a stream",
-    table.ENGINE_OPTION: "the same as other options, or no property helps many models",
-}
+from lar.records.choices import Dimension
 
 # What of float32 a CPU may be asked to compute in, and the instruction sets that this needs.
 COARSER = {
@@ -29,23 +20,15 @@ COARSER = {
 }
 
 THROUGHPUT = choices.set_to(table.HINT, "throughput", "throughput-hint", for_full=True)
-COMPILED_MODEL = Choice(
-    name="compiled-model",
-    search={table.FAST_RUN.key: True},
-    cache=table.FAST_RUN_ALGO_POLICY.key,
-    cache_depends=("precision", "threads", "hint", "copies"),
-    # The same model comes of it, sooner and with less memory.
-    objectives=("memory",),
-)
 
 
-def dimensions_of(site: Site) -> tuple[Dimension, ...]:
+def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
     """Return what can matter at a site, in the order in which candidates name it."""
     return (
         choices.precision_dimension(site, COARSER),
         Dimension(name="shapes", choices=(choices.turn_on(table.CONST_SHAPE),)),
         choices.threads_dimension(site.cores),
         Dimension(name="hint", choices=(THROUGHPUT,)),
-        Dimension(name="model", choices=(COMPILED_MODEL,)),
+        choices.prepared_model("compiled-model", "precision", "threads", "hint", "copies"),
         choices.copies_dimension(site.cores),
     )

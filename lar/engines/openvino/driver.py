@@ -17,22 +17,17 @@ import numpy as np
 
 from lar.engines.driver import Driver
 from lar.engines.formats import is_onnx
+from lar.engines.meanings import Meanings, phases_of
 from lar.engines.onnx_file.contents import read_ends
+from lar.engines.openvino import tensors as ov_tensors
 from lar.engines.openvino.config import config_of
-from lar.engines.openvino.messages import MEANINGS
-from lar.engines.openvino.tensors import (
-    FED,
-    NARROW,
-    Array,
-    array_of,
-    describe,
-    reshape,
-    tensor_name,
-)
+from lar.engines.openvino.tensors import FED, Array, tensor_name
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
+
+MEANINGS = Meanings(__file__)
 
 CONVERTER = "openvino.tools.ovc"
 
@@ -168,7 +163,10 @@ class CompiledDriver(Driver):
     def inputs(self) -> tuple[TensorInfo, ...]:
         path = Path(self.model_file)
         known = {info.name: info for info in read_ends(path)[0]} if is_onnx(path) else {}
-        infos = {info.name: info for info in map(describe, (self.compiled or self.model).inputs)}
+        infos = {
+            info.name: info
+            for info in map(ov_tensors.describe, (self.compiled or self.model).inputs)
+        }
         for info in infos.values():
             self.check_type(info)
         # A compiled model of a cache has the values of the file.
@@ -224,7 +222,7 @@ class CompiledDriver(Driver):
     def tensor_of(self, port: Any) -> Any:
         """Return the tensor that an input of the model is fed with: the array's memory."""
         array, kind = self.fed[tensor_name(port)], port.get_element_type()
-        if kind.get_type_name() not in NARROW:
+        if kind.get_type_name() not in ov_tensors.NARROW:
             return self.openvino.Tensor(array, shared_memory=True)
         shape = self.openvino.Shape(array.shape)
         return self.openvino.Tensor(array.view(f"u{array.itemsize}"), shape, kind)
@@ -236,7 +234,7 @@ class CompiledDriver(Driver):
         for name, constant in constants_by_name(model).items():
             if name in others:
                 open_constant(self.openvino, model, constant)
-        reshape(model, arrays)
+        ov_tensors.reshape(model, arrays)
         self.reshaped, self.compiled = model, self.compile(model)
 
     def compute(self, compiled: Any, tensors: Iterable[Any]) -> list[Array | str]:
@@ -245,15 +243,15 @@ class CompiledDriver(Driver):
         for place, tensor in enumerate(tensors):
             request.set_input_tensor(place, tensor)
         request.infer()
-        return [*map(array_of, request.output_tensors)]
+        return [*map(ov_tensors.array_of, request.output_tensors)]
 
     def outputs(self) -> Mapping[str, Array | str]:
         # Arrays of the request's own memory: nothing is copied.
-        arrays = map(array_of, self.request.output_tensors)
+        arrays = map(ov_tensors.array_of, self.request.output_tensors)
         return dict(zip(map(tensor_name, self.compiled.outputs), arrays, strict=True))
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        return MEANINGS.explain(str(error), self.spec.model, loading=loading)
+        return MEANINGS.explain(str(error), self.spec.model, phases=phases_of(loading=loading))
 
 
 def is_optional(info: TensorInfo) -> bool:

@@ -11,18 +11,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lar.dumps.facts import DumpFacts
 from lar.dumps.recording import Layer, dump_layers, number_outputs, write_outputs
 from lar.engines.formats import is_onnx
 from lar.engines.onnx_file.quantization import read_quantizations
+from lar.engines.openvino.driver import CompiledDriver
 from lar.engines.openvino.graph import ExecutedGraph, Region, cut_model
 from lar.engines.openvino.operator_kinds import STEPS
 from lar.engines.openvino.tensors import DTYPES, Array, results_of, tensor_name
-
-if TYPE_CHECKING:
-    from lar.engines.openvino.driver import CompiledDriver
 
 OTHERWISE = "OpenVINO executes other operators where this is taken out of its graph"
 NO_TYPE = "no file holds elements of its type"

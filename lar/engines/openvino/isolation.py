@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lar.engines.engine import Isolation
+from lar.engines.openvino.driver import CompiledDriver
 from lar.engines.openvino.graph import ExecutedGraph, cut_model
 from lar.engines.openvino.tensors import Array, results_of, tensor_name
 from lar.errors import LarError
-
-if TYPE_CHECKING:
-    from lar.engines.openvino.driver import CompiledDriver
 
 
 class ModelIsolation(Isolation):

@@ -39,8 +39,7 @@ def read_model(path: Path) -> ModelInfo:
         UsageError: it is damaged, or its weights are missing.
     """
     from lar.engines.openvino import graph
-    from lar.engines.openvino.driver import import_openvino
-    from lar.engines.openvino.messages import MEANINGS
+    from lar.engines.openvino.driver import MEANINGS, import_openvino
     from lar.engines.openvino.tensors import describe, shape_of, tensor_name
 
     files_beside(path)

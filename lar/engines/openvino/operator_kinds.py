@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lar.dumps.dump import DumpedOperator
-from lar.engines.operator_facts import OperatorFacts
+from lar.engines.operator_facts import facts_beside
 from lar.graphs.operator_kinds import Steps
 
 # The parameter of a dumped operator that has the kinds of what it does, in order.
@@ -17,5 +17,5 @@ def steps_of(operator: DumpedOperator) -> Steps:
     return tuple("bias" if it == "add" else it for it in kinds)  # an Add is a sum of two
 
 
-FACTS = OperatorFacts(__file__)
-KINDS = FACTS.operator_kinds(steps_of)
+FACTS = facts_beside(__file__)
+KINDS = FACTS.operator_kinds(steps_by_mode=steps_of)

@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lar.engines.driver import EngineTrace
+from lar.engines.openvino.driver import CompiledDriver
 from lar.engines.openvino.graph import ExecutedGraph, Region
 from lar.engines.openvino.operator_kinds import STEPS
 from lar.engines.openvino.tensors import DTYPES, reshape, shape_of, tensor_name
 from lar.engines.operator_times import OperatorTimes, bytes_of, derived_operator
-from lar.records.profile import ProfiledOperator, TensorFact
-
-if TYPE_CHECKING:
-    from lar.engines.openvino.driver import CompiledDriver
-    from lar.records.profile import Step
+from lar.records.profile import ProfiledOperator, Step, TensorFact
 
 DROPPED = (
     "when operators begin (OpenVINO reports the mean time of each)",

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from lar.engines.flops import Shape
 from lar.records.run import TensorInfo
-
-if TYPE_CHECKING:
-    from lar.engines.flops import Shape
 
 Array = np.ndarray[Any, Any]
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from functools import partial
 
-from lar.engines.engine import DriverEntry
+from lar.engines.engine import DriverEntry, Engine, imported, late
 from lar.engines.formats import ONNX
 from lar.engines.onnx_file.engine import OnnxFileEngine
 
-if TYPE_CHECKING:
-    from lar.engines.driver import Driver
-    from lar.engines.option_rows import OptionRow
-
-
-def evaluator_driver() -> type[Driver]:
-    from lar.engines.reference.driver import EvaluatorDriver
-
-    return EvaluatorDriver
+EVALUATOR = partial(imported, ".driver.EvaluatorDriver", __name__)
 
 
 class Reference(OnnxFileEngine):
@@ -27,15 +19,8 @@ class Reference(OnnxFileEngine):
     distribution = "onnx"
     is_exact = True
     formats = (ONNX,)
-    drivers = (DriverEntry("evaluator", "onnx.reference, in float64", evaluator_driver),)
-
-    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
-        from lar.engines.reference.options import ROWS
-
-        return ROWS
-
-    def find_devices(self) -> tuple[str, ...]:
-        return ("cpu",)
+    drivers = (DriverEntry("evaluator", "onnx.reference, in float64", EVALUATOR),)
+    option_rows = late(Engine.option_rows, ".options.ROWS")
 
 
 ENGINE = Reference()

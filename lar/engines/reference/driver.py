@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,14 +14,12 @@ from lar.dumps.values import Unheld, leaves_of
 from lar.engines.driver import Driver
 from lar.engines.onnx_file.contents import inputs_in, read_message, refuse_others
 from lar.engines.onnx_file.control_flow import NoTruth, Visit
+from lar.engines.onnx_file.fields import Node
 from lar.engines.reference.evaluator import evaluator_of, shape_of
 from lar.engines.reference.implementations import Array, widened
 from lar.errors import UsageError
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
-
-if TYPE_CHECKING:
-    from lar.engines.onnx_file.fields import Node
 
 NO_TIMES = "the times of the reference evaluator say nothing about the model's speed"
 

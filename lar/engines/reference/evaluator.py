@@ -16,16 +16,9 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from lar.engines.onnx_file import control_flow
 from lar.engines.onnx_file.bodies import Body, bodies_in, name_by_paths, names_taken
-from lar.engines.onnx_file.control_flow import (
-    NoTruth,
-    NoTruthHere,
-    Values,
-    Visit,
-    branch_taken,
-    run_rounds,
-    ways_of,
-)
+from lar.engines.onnx_file.control_flow import NoTruth, NoTruthHere, Values, Visit
 from lar.engines.onnx_file.fields import SCHEMA, Message, Node, attributes_of, graphs_in, type_name
 from lar.engines.onnx_file.tensors import array_of, dense_of, dtype_of
 from lar.engines.reference import operators  # noqa: F401
@@ -160,14 +153,16 @@ def run_bodies(
 ) -> Sequence[Any]:
     """Compute an operator whose bodies take tensors from around them out of `values`."""
     if call.type == "If":
-        return branch_taken(call.inputs, bodies).run({}, visit, values)
-    rounds = run_rounds(call.type, call.inputs, call.attributes, bodies[0], values, visit)
+        return control_flow.branch_taken(call.inputs, bodies).run({}, visit, values)
+    rounds = control_flow.run_rounds(
+        call.type, call.inputs, call.attributes, bodies[0], values, visit
+    )
     kinds = [each.type.tensor_type for each in bodies[0].body.graph.output]
     kinds = kinds[(call.type == "Loop") + len(rounds.states) :]
     # Without an iteration it is known up to the first one whose shape the body does not state.
     none = [() for _ in takewhile(lambda kind: "shape" in kind, kinds)]
     pieces = [*zip(*rounds.pieces, strict=True)] or none
-    ways = ways_of(call.attributes, "output", len(pieces))
+    ways = control_flow.ways_of(call.attributes, "output", len(pieces))
     return [*rounds.states, *map(joined, pieces, kinds, *ways)]
 
 

@@ -13,21 +13,10 @@ if TYPE_CHECKING:
 else:
     add_lazy_modules(globals())
 
-EVALUATOR: Drivers[EvaluatorDriver] = Drivers(("evaluator",))
-
-DUMPED = "every tensor of the model, in float64, written in the first run"
-
+EVALUATOR: Drivers[EvaluatorDriver] = Drivers(("evaluator",), __file__)
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    EVALUATOR.row(table.CPU, "NumPy, the only device"),
-    EVALUATOR.row(table.DISABLE_ASSERT_THROW, "an output that is not the expected one warns"),
-    EVALUATOR.row(table.ALLOW_EXTERNAL_DATA, "checked before the model is read"),
-    EVALUATOR.row(
-        table.VERBOSE, "each operator of the first run", before_run=driver.print_operators
-    ),
-    *dump_rows(
-        *(EVALUATOR, DUMPED, dumps.dump_tensors, dumps.dump_outputs),
-        outputs="the outputs of each iteration",
-        after_run=dumps.finish,
-    ),
+    *EVALUATOR.rows(table.CPU, table.DISABLE_ASSERT_THROW, table.ALLOW_EXTERNAL_DATA),
+    EVALUATOR.row(table.VERBOSE, before_run=driver.print_operators),
+    *dump_rows(EVALUATOR, dumps.dump_tensors, dumps.dump_outputs, after_run=dumps.finish),
 )

@@ -11,13 +11,13 @@ from lar.engines.megengine.algorithms import algorithms_in
 from lar.engines.megengine.profile import (
     ProfiledGraphs,
     allocations_of,
-    bytes_of,
     executions_of,
     kernel_of,
     memory_plan_of,
     operators_of,
     spans_of,
 )
+from lar.engines.operator_times import bytes_of
 from lar.records.profile import Execution, MemoryChunk, MemoryPlan, TensorFact
 from tests.engines.megengine.raw_profiles import raw_after
 

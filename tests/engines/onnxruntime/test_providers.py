@@ -12,7 +12,7 @@ import pytest
 
 from lar.engines import engine_named
 from lar.engines.onnxruntime import providers, session
-from lar.engines.onnxruntime.messages import explain_onnxruntime
+from lar.engines.onnxruntime.messages import MEANINGS
 from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import LarError, UsageError
 from tests.engines.onnxruntime.drivers import DIGITS, MakeDriver
@@ -301,7 +301,7 @@ def test_a_cache_for_tensorrt_needs_a_place(asked_of: Asked, tmp_path: Path) -> 
     ],
 )
 def test_a_graph_that_cannot_be_saved_is_no_broken_model(message: str, hint: str) -> None:
-    error = explain_onnxruntime(message, "model.onnx", loading=True)
+    error = MEANINGS.explain(message, "model.onnx")
     assert isinstance(error, UsageError)
     assert "its optimised graph cannot be saved" in error.message
     assert error.hint.startswith(hint)
