@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from lar.errors import LarError, UsageError, error_of_write
+from lar.files.locks import PATIENCE_SECONDS, WAIT, holder_of
 
 # By which SQLite's own tools and `file` recognise the kinds of databases that lar writes.
 STORE_ID = 0x6C617273  # "lars"
@@ -50,7 +51,7 @@ class DatabaseKind:
     make: Callable[[sqlite3.Connection], None]
     room_hint: str
     flag: str
-    wait_seconds: float = 30.0
+    wait_seconds: float = PATIENCE_SECONDS
 
 
 def refuse_no_database(place: str, flag: str) -> None:
@@ -125,8 +126,8 @@ def error_of_database(error: sqlite3.DatabaseError, place: str, kind: DatabaseKi
         hint = "check its permissions and those of its folder"
         return UsageError(f"the {kind.name} cannot be opened or written", hint, subject=place)
     if "locked" in text or "busy" in text:
-        problem = f"another program has held the {kind.name} for {kind.wait_seconds:g} s"
-        return LarError(problem, "try again when it has ended", subject=place)
+        problem = f"{holder_of(place)} has locked the {kind.name} for {kind.wait_seconds:g} s"
+        return UsageError(problem, WAIT, subject=place)
     if "full" in text or "disk I/O" in text:
         return LarError(
             f"cannot be written: {text}", kind.room_hint.format(place=place), subject=place
