@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # the part in C, which imports nothing
 import os
+import sys
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
@@ -30,4 +31,10 @@ def leave(signal_number: int, frame: object) -> NoReturn:
 
 
 if __name__ == "__main__":
+    # `python -m lar` looks first in the current folder for modules, where a file may have the name
+    # of a library's. The program `lar` looks beside itself.
+    from lar.files.python_process import has_safe_path
+
+    if not has_safe_path():
+        sys.path[0] = os.path.dirname(sys.executable)
     main()

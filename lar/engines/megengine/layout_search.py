@@ -10,25 +10,20 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lar.engines.megengine.defects import CONVOLUTIONS, SHAPE
 from lar.engines.megengine.graph_operators import INPUTS, OUTPUTS, open_graph
 from lar.errors import LarError
+from lar.files.python_process import python_command
 from lar.options.table import LAYOUT_TRANSFORM_DUMP
 
 if TYPE_CHECKING:
     from lar.engines.megengine.lite import LiteDriver
 
 NCHW88 = 6  # its number among the layouts
-CODE = """\
-import sys
-sys.path[:] = {path!r}
-from lar.engines.megengine.layout_result import main
-main(sys.argv[1:])
-"""
+CODE = "from lar.engines.megengine.layout_result import main; main(sys.argv[1:])"
 
 
 def search_layouts(driver: LiteDriver, _: str) -> None:
@@ -78,7 +73,7 @@ def write_layouts(driver: LiteDriver, _: str) -> None:
     if driver.runner:
         return
     place = driver.context.written[LAYOUT_TRANSFORM_DUMP.key]
-    words = [sys.executable, "-S", "-c", CODE.format(path=sys.path), driver.model_file, place]
+    words = python_command(CODE, driver.model_file, place)
     done = subprocess.run(words, input=bytes(found_by(driver)), capture_output=True)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()
