@@ -16,18 +16,25 @@ def main() -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
             signal.signal(number, leave)
-    from lar.cli.main import run_from_shell  # the slow part of the start
-
+    try:
+        from lar.cli.main import run_from_shell  # the slow part of the start
+    except MemoryError:
+        leave_with(b"out of memory\nhint: raise its limit: ulimit -v unlimited", 4)
     run_from_shell()
 
 
 def leave(signal_number: int, frame: object) -> NoReturn:
     """End at once: nothing has been begun that would have to be cleaned up."""
+    leave_with(b"interrupted", 130)
+
+
+def leave_with(problem: bytes, code: int) -> NoReturn:
+    """End with an error before there is anything that prints them."""
     try:  # noqa: SIM105 - contextlib is slow to import
-        os.write(2, b"lar: error: interrupted\n")
+        os.write(2, b"lar: error: " + problem + b"\n")
     except OSError:
         pass
-    os._exit(130)
+    os._exit(code)
 
 
 if __name__ == "__main__":
