@@ -169,12 +169,26 @@ def error_of_write(
 
     `hint` is for what the user can choose otherwise: a folder that is missing or protected.
     """
+    kind = LarError if error.errno in NO_ROOM else UsageError
+    reason, what_to_do = reason_of_write(error, hint)
+    return kind(f"cannot be written: {reason}", what_to_do, flag=flag, subject=subject)
+
+
+def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
+    """Return why a file cannot be written, and what to do: `hint` where there is room."""
+    if error.errno == errno.EFBIG and (limit := file_size_limit()) is not None:
+        reason = "the limit of a file's size is reached"
+        return reason, f"it is {limit >> 10} KiB (ulimit -f): raise it with ulimit -f unlimited"
     reason = (error.strerror or str(error)).lower()
-    if error.errno in NO_ROOM:
-        return LarError(
-            f"cannot be written: {reason}", "make room on the disk", flag=flag, subject=subject
-        )
-    return UsageError(f"cannot be written: {reason}", hint, flag=flag, subject=subject)
+    return reason, "make room on the disk" if error.errno in NO_ROOM else hint
+
+
+def file_size_limit() -> int | None:
+    """Return the limit of a file's size in bytes, None without one."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def address_space_limit() -> int:

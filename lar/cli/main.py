@@ -15,7 +15,15 @@ from typing import Any, NoReturn
 
 from lar.cli.commands import COMMANDS, OTHER_WAYS, load_command
 from lar.cli.parser import parser_of
-from lar.errors import EXIT_CODES, LarError, UsageError, memory_error, printable
+from lar.errors import (
+    EXIT_CODES,
+    NO_ROOM,
+    LarError,
+    UsageError,
+    memory_error,
+    printable,
+    reason_of_write,
+)
 from lar.options.suggestions import nearest_spelling, suggest_flag
 from lar.running.interrupts import heed_interrupts
 
@@ -78,8 +86,9 @@ def explain_refusal(error: Exception) -> tuple[str, str]:
         return "the current folder does not exist any more", "change to a folder that exists"
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return f"the system refuses to open more: {reason}", "raise the limit: ulimit -n 256"
-    if error.errno == errno.EFBIG:
-        return f"the limit of a file's size is too low: {reason}", "raise it: ulimit -f unlimited"
+    if error.errno in NO_ROOM:
+        reason, hint = reason_of_write(error)
+        return f"{error.filename or 'a file'} cannot be written: {reason}", hint
     what = "the system refused" if error.filename is None else error.filename
     return f"{what}: {reason}", "--debug shows where"
 

@@ -8,6 +8,7 @@ which can be copied, and works on network file systems, where a write-ahead log 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import sqlite3
@@ -15,8 +16,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from lar.errors import LarError, UsageError, error_of_write
+from lar.errors import LarError, UsageError, error_of_write, file_size_limit
 from lar.files.locks import PATIENCE_SECONDS, WAIT, holder_of
+from lar.files.work_folders import error_of_full_disk
 
 # By which SQLite's own tools and `file` recognise the kinds of databases that lar writes.
 STORE_ID = 0x6C617273  # "lars"
@@ -129,9 +131,12 @@ def error_of_database(error: sqlite3.DatabaseError, place: str, kind: DatabaseKi
         problem = f"{holder_of(place)} has locked the {kind.name} for {kind.wait_seconds:g} s"
         return UsageError(problem, WAIT, subject=place)
     if "full" in text or "disk I/O" in text:
-        return LarError(
-            f"cannot be written: {text}", kind.room_hint.format(place=place), subject=place
-        )
+        # SQLite has one text for both, and for what a limit stops.
+        full = error_of_full_disk(os.path.dirname(place) or os.curdir)
+        if file_size_limit() is not None and (full is None or full.errno == errno.EFBIG):
+            return error_of_write(OSError(errno.EFBIG, text), subject=place)
+        problem, hint = f"cannot be written: {text}", kind.room_hint.format(place=place)
+        return LarError(problem, hint, subject=place)
     return LarError(f"the {kind.name} cannot be used: {text}", subject=place)
 
 

@@ -18,14 +18,13 @@ import errno
 import functools
 import os
 import re
-import resource
 import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from lar.errors import NO_ROOM, UsageError
+from lar.errors import NO_ROOM, UsageError, file_size_limit
 from lar.files.input_file import read_input
 from lar.files.locks import locked
 
@@ -170,10 +169,10 @@ def error_of_full_disk(folder: str) -> OSError | None:
 
     Engines say that they cannot write a file, or nothing, but not why.
     """
-    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limit = file_size_limit()
     try:
         sizes = [entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()]
-        if 0 <= limit <= max(sizes, default=0):
+        if limit is not None and limit <= max(sizes, default=0):
             return OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             file.write(bytes(PROBE_BYTES))

@@ -25,6 +25,7 @@ from lar.errors import (
     LarError,
     first_line,
     memory_error,
+    reason_of_write,
 )
 from lar.measurement.rows import SampleRows, open_rows
 from lar.records import events
@@ -72,8 +73,8 @@ def failure_of(error: BaseException) -> Failure:
             f"a library cannot be imported: {error}", "install it, or run `uv sync`"
         )
     if isinstance(error, OSError) and error.errno in NO_ROOM:
-        reason = (error.strerror or str(error)).lower()
-        error = LarError(f"a file cannot be written: {reason}", "make room on the disk")
+        reason, hint = reason_of_write(error)
+        error = LarError(f"a file cannot be written: {reason}", hint)
     if isinstance(error, LarError):
         return Failure.of(error, detail)
     return Failure(f"the engine failed: {first_line(error)}", ENGINE_HINT, detail=detail)

@@ -21,7 +21,7 @@ import pytest
 
 import lar
 from lar.errors import LarError, UsageError
-from lar.records.run import RunResult
+from lar.records.run import RunResult, record_to_json
 from lar.results import store as module
 from lar.results.store import (
     KIND,
@@ -234,6 +234,19 @@ def test_a_disk_that_is_full_from_the_start_makes_no_store(place: str) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limit)
     assert error.value.exit_code == 4
     assert save(make_result(TIMES), store=place) == 1  # there is room again
+
+
+@pytest.mark.parametrize("kib", [0, 8])
+def test_a_limit_of_file_sizes_that_stops_a_store_is_named(place: str, kib: int) -> None:
+    result = os.path.join(os.path.dirname(place), "r.json")
+    Path(result).write_bytes(record_to_json(make_result(TIMES)))
+    command = f"ulimit -f {kib}; exec {sys.executable} -Bm lar history add {result} --store {place}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        4,
+        f"lar: error: {place}: cannot be written: the limit of a file's size is reached\n"
+        f"hint: it is {kib} KiB (ulimit -f): raise it with ulimit -f unlimited\n",
+    )
 
 
 def test_a_store_of_the_first_schema_is_brought_to_this(place: str) -> None:

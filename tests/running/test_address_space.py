@@ -56,7 +56,9 @@ def test_a_limit_without_room_for_lar_is_one_line(root: Path, kib: int) -> None:
 def test_numpy_starts_no_threads_in_lars_own_process() -> None:
     code = (
         "import os, lar.cli.main as it\n"
-        "def main(): import numpy; print(len(os.listdir('/proc/self/task')), flush=True); return 0\n"
+        "def main():\n"
+        "    import numpy\n"
+        "    return print(len(os.listdir('/proc/self/task')), flush=True) or 0\n"
         "it.main = main; it.run_from_shell()"
     )
     environment = {name: text for name, text in os.environ.items() if "THREADS" not in name}
