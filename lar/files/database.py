@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 from lar.errors import LarError, UsageError, error_of_write, file_size_limit
 from lar.files.locks import PATIENCE_SECONDS, WAIT, holder_of
+from lar.files.report_file import check_writable
 from lar.files.work_folders import error_of_full_disk
 
 # By which SQLite's own tools and `file` recognise the kinds of databases that lar writes.
@@ -125,6 +126,10 @@ def error_of_database(error: sqlite3.DatabaseError, place: str, kind: DatabaseKi
         problem = f"the {kind.name} is damaged: its {missing[1]} {missing[2]!r} is missing"
         return UsageError(problem, "bring back a copy of it, or begin another", subject=place)
     if "readonly" in text or "unable to open" in text:
+        try:
+            check_writable(place, "")
+        except LarError as reason:
+            return reason
         hint = "check its permissions and those of its folder"
         return UsageError(f"the {kind.name} cannot be opened or written", hint, subject=place)
     if "locked" in text or "busy" in text:

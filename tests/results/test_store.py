@@ -407,7 +407,7 @@ def test_a_store_that_may_not_be_written_is_read(place: str) -> None:
     fill(place, [make_result(TIMES)])
     os.chmod(place, 0o444)
     assert ids_in(place) == [1]
-    with pytest.raises(UsageError, match="cannot be opened or written"):
+    with pytest.raises(UsageError, match="cannot be written: permission denied"):
         fill(place, [make_result([0.2])])
 
 

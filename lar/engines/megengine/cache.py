@@ -214,16 +214,6 @@ def blob_bytes(data: bytes) -> bytes:
     return number_bytes(len(data)) + data
 
 
-def check_writable(path: Path, flag: str) -> None:
-    """Refuse a place where no file can be written.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise UsageError("cannot be written", "choose another file", flag=flag, subject=path)
-
-
 def update_cache(
     path: str | Path, change: Callable[[AlgorithmCache], AlgorithmCache], flag: str = ""
 ) -> tuple[AlgorithmCache, AlgorithmCache]:

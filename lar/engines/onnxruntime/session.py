@@ -21,6 +21,7 @@ from lar.engines.onnxruntime import providers
 from lar.engines.onnxruntime.messages import NO_FALLBACK, explain_onnxruntime
 from lar.engines.onnxruntime.values import DTYPES, FED, SessionOutputs, make_value
 from lar.errors import EngineMissing, LarError, UsageError, count_of
+from lar.files.report_file import check_writable
 from lar.options import table
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
@@ -341,10 +342,7 @@ def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
         UsageError: nothing can be written there.
     """
     folder, name = os.path.split(os.path.abspath(file))
-    if not os.access(folder, os.W_OK):
-        raise UsageError(
-            "cannot be written", "choose another file", flag="--tensorrt-cache", subject=file
-        )
+    check_writable(file, "--tensorrt-cache")
     driver.provider_options[providers.TENSORRT] |= {
         "trt_engine_cache_enable": "True",
         "trt_engine_cache_path": folder,
