@@ -123,7 +123,11 @@ class Sending:
         """
         for known in self.wanted:
             if check_place(place) == known or place.startswith(known + "/"):
-                return self.names[known] + place[len(known) :]
+                whole, path = self.names[known], self.names[known] + place[len(known) :]
+                # A link in a folder that is there may lead elsewhere.
+                if place != known and not is_below(path, whole):
+                    raise LarError("leads out of the folder of the run", subject=place)
+                return path
         raise LarError("nobody asked the worker for it", subject=place)
 
     def receive(self, answer: Answer) -> Any:
@@ -142,7 +146,10 @@ class Sending:
                 continue
             option = BY_KEY.get(place.split("/")[1])
             if option is not None and option.purpose == "profile":  # JSON, and names files
-                content = json.dumps(self.name_all(json.loads(content), answer.root)).encode()
+                try:
+                    content = json.dumps(self.name_all(json.loads(content), answer.root)).encode()
+                except ValueError:
+                    raise LarError("the worker has sent no profile", subject=path) from None
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             with OutputFile(path, "") as file:
                 file.write(content)
@@ -264,9 +271,14 @@ def check_place(place: str) -> str:
     Raises:
         LarError: it does.
     """
-    if posixpath.normpath(place) != place or place.startswith(("/", "..")):
+    if posixpath.normpath(place) != place or place.startswith(("/", "..")) or "\0" in place:
         raise LarError("leads out of the folder of the run", subject=place)
     return place
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Return whether a path leads to a place in a folder, with all links followed."""
+    return os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep)
 
 
 def map_texts(value: Any, change: Callable[[str], str]) -> Any:

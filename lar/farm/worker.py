@@ -1,6 +1,6 @@
 """What Dask calls on a worker: it has a process do a task, and passes on what that says.
 
-dask worker tcp://HOST:8786 --nworkers 1 --nthreads 1 --resources "device=1 x86=1"
+dask worker tcp://HOST:8786 --host ADDRESS --nworkers 1 --nthreads 1 --resources "device=1 x86=1"
 """
 
 from __future__ import annotations
