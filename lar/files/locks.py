@@ -68,10 +68,12 @@ def holder_of(place: str) -> str:
         status = os.stat(place)
         device = os.major(status.st_dev), os.minor(status.st_dev)
         name = "{:02x}:{:02x}:{}".format(*device, status.st_ino)
-        for line in Path("/proc/locks").read_text().splitlines():
-            # NUMBER: [->] FLOCK|POSIX ADVISORY READ|WRITE PID DEVICE FIRST LAST; -> waits for it.
-            words = line.split()
-            if words[5] == name and int(words[4]) > 0:
-                program = Path(f"/proc/{words[4]}/comm").read_text(errors="replace")
-                return f"process {words[4]} ({printable(program)})"
+        # NUMBER: [->] FLOCK|POSIX ADVISORY READ|WRITE PID DEVICE FIRST LAST; -> waits for it.
+        rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        holders = [int(row[4]) for row in rows if row[5] == name]
+        # This process may have a lock on a part of it; a process out of sight has no number.
+        for pid in sorted(holders, key=lambda pid: pid == os.getpid()):
+            if pid > 0:
+                program = Path(f"/proc/{pid}/comm").read_text(errors="replace")
+                return f"process {pid} ({printable(program)})"
     return "another program"

@@ -32,7 +32,8 @@ from lar.worker.start import start
 start(sys.argv[1:], {library!r})
 """
 
-# The same for another Python: it has its own libraries, and of lar's folder nothing but lar.
+# The same for another Python, which may be too old for newer syntax: it has its own libraries, and
+# of lar's folder nothing but lar.
 FOREIGN_CODE = """\
 import gc, json, os
 gc.disable()
@@ -52,6 +53,11 @@ except ImportError as error:
         problem="lar's worker cannot run there: %s" % error, hint={hint!r}, exit_code=3,
         flag="--python", subject=sys.executable,
     )
+    if "lar" in sys.modules:
+        from lar.errors import memory_error
+        refused = memory_error(error)
+        if refused:
+            failure = dict(problem=refused.problem, hint=refused.hint, exit_code=4)
     os.write(int(sys.argv[4]), (json.dumps(["Failed", dict(failure=failure)]) + "\\n").encode())
     os._exit(1)
 start(sys.argv[1:], "")
