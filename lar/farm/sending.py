@@ -14,6 +14,7 @@ from typing import IO, Any
 from lar.engines import engine_for, engine_named
 from lar.errors import Interrupted, LarError, UsageError
 from lar.files.input_file import RAW_FORM, open_input, split_items
+from lar.files.path_conflicts import is_below
 from lar.files.report_file import OutputFile
 from lar.measurement.machine import checksum_place
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
@@ -274,11 +275,6 @@ def check_place(place: str) -> str:
     if posixpath.normpath(place) != place or place.startswith(("/", "..")) or "\0" in place:
         raise LarError("leads out of the folder of the run", subject=place)
     return place
-
-
-def is_below(path: str, folder: str) -> bool:
-    """Return whether a path leads to a place in a folder, with all links followed."""
-    return os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep)
 
 
 def map_texts(value: Any, change: Callable[[str], str]) -> Any:
