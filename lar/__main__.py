@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # the part in C, which imports nothing
 import os
+import sys
 
 TYPE_CHECKING = False  # `typing` is slow to import
 if TYPE_CHECKING:
@@ -15,19 +16,32 @@ def main() -> NoReturn:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
             signal.signal(number, leave)
-    from lar.cli.main import run_from_shell  # the slow part of the start
-
+    try:
+        from lar.cli.main import run_from_shell  # the slow part of the start
+    except MemoryError:
+        leave_with(b"out of memory\nhint: raise its limit: ulimit -v unlimited", 4)
     run_from_shell()
 
 
 def leave(signal_number: int, frame: object) -> NoReturn:
     """End at once: nothing has been begun that would have to be cleaned up."""
+    leave_with(b"interrupted", 130)
+
+
+def leave_with(problem: bytes, code: int) -> NoReturn:
+    """End with an error before there is anything that prints them."""
     try:  # noqa: SIM105 - contextlib is slow to import
-        os.write(2, b"lar: error: interrupted\n")
+        os.write(2, b"lar: error: " + problem + b"\n")
     except OSError:
         pass
-    os._exit(130)
+    os._exit(code)
 
 
 if __name__ == "__main__":
+    # `python -m lar` looks first in the current folder for modules, where a file may have the name
+    # of a library's. The program `lar` looks beside itself.
+    from lar.files.python_process import has_safe_path
+
+    if not has_safe_path():
+        sys.path[0] = os.path.dirname(sys.executable)
     main()

@@ -45,6 +45,9 @@ MEMORY_REFUSED = (
     "can't start new thread",
 )
 
+# OpenBLAS takes less.
+LARGE_LIBRARY_BYTES = 1 << 26
+
 # For an engine that fails for a reason of its own.
 ENGINE_HINT = "--verbose shows what the engine says; try fewer options, or another --driver"
 
@@ -166,18 +169,34 @@ def error_of_write(
 
     `hint` is for what the user can choose otherwise: a folder that is missing or protected.
     """
+    kind = LarError if error.errno in NO_ROOM else UsageError
+    reason, what_to_do = reason_of_write(error, hint)
+    return kind(f"cannot be written: {reason}", what_to_do, flag=flag, subject=subject)
+
+
+def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
+    """Return why a file cannot be written, and what to do: `hint` where there is room."""
+    if error.errno == errno.EFBIG and (limit := file_size_limit()) is not None:
+        reason = "the limit of a file's size is reached"
+        return reason, f"it is {limit >> 10} KiB (ulimit -f): raise it with ulimit -f unlimited"
     reason = (error.strerror or str(error)).lower()
-    if error.errno in NO_ROOM:
-        return LarError(
-            f"cannot be written: {reason}", "make room on the disk", flag=flag, subject=subject
-        )
-    return UsageError(f"cannot be written: {reason}", hint, flag=flag, subject=subject)
+    return reason, "make room on the disk" if error.errno in NO_ROOM else hint
+
+
+def file_size_limit() -> int | None:
+    """Return the limit of a file's size in bytes, None without one."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def address_space_limit() -> int:
     """Return the limit of this process's address space in bytes, 0 without one."""
-    import resource
-
+    try:
+        import resource
+    except ImportError:  # it is so low that no library can be loaded
+        return 0
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     return 0 if soft == resource.RLIM_INFINITY else soft
 
@@ -193,6 +212,37 @@ def out_of_address_space(limit: int) -> LarError:
         "out of memory: the limit of the address space is reached",
         f"it is {limit >> 20} MiB (ulimit -v): raise it with ulimit -v unlimited",
     )
+
+
+def memory_error(error: BaseException) -> LarError | None:
+    """Return the error of a process that was refused memory, None for another cause.
+
+    What an error was raised from counts too: NumPy and the engines explain it away.
+    """
+    says, limit = "", address_space_limit()
+    each: BaseException | None = error
+    while each is not None:
+        says += f"{type(each).__name__}: {each}\n"
+        each = each.__cause__ or each.__context__
+    is_own = isinstance(error, LarError)
+    if limit and (says_out_of_memory(says) or (not is_own and is_nearly_used(limit))):
+        return out_of_address_space(limit)
+    if is_own or not says_out_of_memory(says):
+        return None
+    library = isinstance(error, (ImportError, OSError)) and "failed to map segment" in str(error)
+    what = f"no memory to load a library: {first_line(error)}" if library else "out of memory"
+    return LarError(what, "free memory, or raise its limit: ulimit -v unlimited")
+
+
+def is_nearly_used(limit: int) -> bool:
+    """Return whether a process came so near to the limit of its address space that a library which
+    was not loaded may be the cause of an error, whatever that says."""
+    try:
+        with open("/proc/self/status", "rb") as file:
+            peak = next(int(line.split()[1]) << 10 for line in file if line.startswith(b"VmPeak"))
+    except (OSError, StopIteration):
+        return False
+    return limit - peak < LARGE_LIBRARY_BYTES
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -31,7 +31,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lar.engines import ENGINES, engine_named
-from lar.running.worker_process import module_path, start_python
+from lar.files.python_process import module_path
+from lar.running.worker_process import start_python
 
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
 SET_CHILD_SUBREAPER = 36

@@ -15,11 +15,22 @@ from typing import Any, NoReturn
 
 from lar.cli.commands import COMMANDS, OTHER_WAYS, load_command
 from lar.cli.parser import parser_of
-from lar.errors import EXIT_CODES, LarError, UsageError, printable
+from lar.errors import (
+    EXIT_CODES,
+    NO_ROOM,
+    LarError,
+    UsageError,
+    memory_error,
+    printable,
+    reason_of_write,
+)
 from lar.options.suggestions import nearest_spelling, suggest_flag
 from lar.running.interrupts import heed_interrupts
 
 STDOUT = "standard output"
+# For NumPy in this process, which computes little: where its threads have no memory they wait for
+# ever. Those that it starts are given `os.environ`, which has it not.
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "1")
 
 SHORT_HELP = """\
 usage: lar MODEL [--input FILE] [--iter N] [flags]
@@ -64,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def explain_refusal(error: Exception) -> tuple[str, str]:
     """Return what the system refused, and what to do about it; any other error is a defect."""
+    if refused := memory_error(error):
+        return refused.problem, refused.hint
     if not isinstance(error, OSError):
         return f"{type(error).__name__}: {error}", "this is a defect of lar; --debug shows where"
     reason = (error.strerror or str(error)).lower()
@@ -73,10 +86,9 @@ def explain_refusal(error: Exception) -> tuple[str, str]:
         return "the current folder does not exist any more", "change to a folder that exists"
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return f"the system refuses to open more: {reason}", "raise the limit: ulimit -n 256"
-    if error.errno == errno.ENOMEM:
-        return "out of memory", "free memory, or raise its limit: ulimit -v unlimited"
-    if error.errno == errno.EFBIG:
-        return f"the limit of a file's size is too low: {reason}", "raise it: ulimit -f unlimited"
+    if error.errno in NO_ROOM:
+        reason, hint = reason_of_write(error)
+        return f"{error.filename or 'a file'} cannot be written: {reason}", hint
     what = "the system refused" if error.filename is None else error.filename
     return f"{what}: {reason}", "--debug shows where"
 
@@ -217,6 +229,8 @@ def replace_streams() -> None:
 
 def run_from_shell() -> NoReturn:
     """The `lar` command."""
+    if ONE_THREAD[0] not in os.environ:
+        os.putenv(*ONE_THREAD)
     replace_streams()
     try:
         heed_interrupts()

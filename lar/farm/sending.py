@@ -14,6 +14,7 @@ from typing import IO, Any
 from lar.engines import engine_for, engine_named
 from lar.errors import Interrupted, LarError, UsageError
 from lar.files.input_file import RAW_FORM, open_input, split_items
+from lar.files.path_conflicts import is_below
 from lar.files.report_file import OutputFile
 from lar.measurement.machine import checksum_place
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
@@ -123,7 +124,11 @@ class Sending:
         """
         for known in self.wanted:
             if check_place(place) == known or place.startswith(known + "/"):
-                return self.names[known] + place[len(known) :]
+                whole, path = self.names[known], self.names[known] + place[len(known) :]
+                # A link in a folder that is there may lead elsewhere.
+                if place != known and not is_below(path, whole):
+                    raise LarError("leads out of the folder of the run", subject=place)
+                return path
         raise LarError("nobody asked the worker for it", subject=place)
 
     def receive(self, answer: Answer) -> Any:
@@ -142,7 +147,10 @@ class Sending:
                 continue
             option = BY_KEY.get(place.split("/")[1])
             if option is not None and option.purpose == "profile":  # JSON, and names files
-                content = json.dumps(self.name_all(json.loads(content), answer.root)).encode()
+                try:
+                    content = json.dumps(self.name_all(json.loads(content), answer.root)).encode()
+                except ValueError:
+                    raise LarError("the worker has sent no profile", subject=path) from None
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
             with OutputFile(path, "") as file:
                 file.write(content)
@@ -264,7 +272,7 @@ def check_place(place: str) -> str:
     Raises:
         LarError: it does.
     """
-    if posixpath.normpath(place) != place or place.startswith(("/", "..")):
+    if posixpath.normpath(place) != place or place.startswith(("/", "..")) or "\0" in place:
         raise LarError("leads out of the folder of the run", subject=place)
     return place
 

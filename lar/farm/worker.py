@@ -1,6 +1,6 @@
 """What Dask calls on a worker: it has a process do a task, and passes on what that says.
 
-dask worker tcp://HOST:8786 --nworkers 1 --nthreads 1 --resources "device=1 x86=1"
+dask worker tcp://HOST:8786 --host ADDRESS --nworkers 1 --nthreads 1 --resources "device=1 x86=1"
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 from lar import __version__
 from lar.errors import Interrupted, LarError
 from lar.farm.sending import Answer, Sending
+from lar.files.python_process import python_command
 from lar.running.isolation import name_of_signal
-from lar.running.worker_process import module_path
 
 # The topic under which workers say what happens during tasks.
 TOPIC = "lar"
@@ -105,8 +105,8 @@ def do(
     Raises:
         TaskLost: it has ended without an answer.
     """
-    code = f"import sys; sys.path[:] = {module_path()!r}; import lar.farm.executor as it; it.main()"
-    words, environment = [sys.executable, "-c", code], environment_of_runs()
+    words = python_command("from lar.farm.executor import main; main()")
+    environment = environment_of_runs()
     process = Popen(words, env=environment, stdin=PIPE, stdout=PIPE, start_new_session=True)
     assert process.stdin is not None
     assert process.stdout is not None

@@ -8,6 +8,7 @@ which can be copied, and works on network file systems, where a write-ahead log 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import sqlite3
@@ -15,7 +16,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from lar.errors import LarError, UsageError, error_of_write
+from lar.errors import LarError, UsageError, error_of_write, file_size_limit
+from lar.files.locks import PATIENCE_SECONDS, WAIT, holder_of
+from lar.files.report_file import check_writable
+from lar.files.work_folders import error_of_full_disk
 
 # By which SQLite's own tools and `file` recognise the kinds of databases that lar writes.
 STORE_ID = 0x6C617273  # "lars"
@@ -50,7 +54,7 @@ class DatabaseKind:
     make: Callable[[sqlite3.Connection], None]
     room_hint: str
     flag: str
-    wait_seconds: float = 30.0
+    wait_seconds: float = PATIENCE_SECONDS
 
 
 def refuse_no_database(place: str, flag: str) -> None:
@@ -122,15 +126,22 @@ def error_of_database(error: sqlite3.DatabaseError, place: str, kind: DatabaseKi
         problem = f"the {kind.name} is damaged: its {missing[1]} {missing[2]!r} is missing"
         return UsageError(problem, "bring back a copy of it, or begin another", subject=place)
     if "readonly" in text or "unable to open" in text:
+        try:
+            check_writable(place, "")
+        except LarError as reason:
+            return reason
         hint = "check its permissions and those of its folder"
         return UsageError(f"the {kind.name} cannot be opened or written", hint, subject=place)
     if "locked" in text or "busy" in text:
-        problem = f"another program has held the {kind.name} for {kind.wait_seconds:g} s"
-        return LarError(problem, "try again when it has ended", subject=place)
+        problem = f"{holder_of(place)} has locked the {kind.name} for {kind.wait_seconds:g} s"
+        return UsageError(problem, WAIT, subject=place)
     if "full" in text or "disk I/O" in text:
-        return LarError(
-            f"cannot be written: {text}", kind.room_hint.format(place=place), subject=place
-        )
+        # SQLite has one text for both, and for what a limit stops.
+        full = error_of_full_disk(os.path.dirname(place) or os.curdir)
+        if file_size_limit() is not None and (full is None or full.errno == errno.EFBIG):
+            return error_of_write(OSError(errno.EFBIG, text), subject=place)
+        problem, hint = f"cannot be written: {text}", kind.room_hint.format(place=place)
+        return LarError(problem, hint, subject=place)
     return LarError(f"the {kind.name} cannot be used: {text}", subject=place)
 
 

@@ -75,8 +75,7 @@ def refuse_clash(first: Place, second: Place) -> None:
             f"this is {taken.what}", "choose another name", flag=written.flag, subject=written.path
         )
     for inner, outer in ((first, second), (second, first)):
-        folder = os.path.realpath(outer.path) + os.sep
-        if inner.flag and os.path.realpath(inner.path).startswith(folder):
+        if inner.flag and is_below(inner.path, outer.path):
             what = outer.what or f"where {outer.flag} goes"
             raise UsageError(
                 f"is inside {outer.path}, {what}",
@@ -84,6 +83,11 @@ def refuse_clash(first: Place, second: Place) -> None:
                 flag=inner.flag,
                 subject=inner.path,
             )
+
+
+def is_below(path: str, folder: str) -> bool:
+    """Return whether a path leads into a folder, with all links followed."""
+    return os.path.realpath(path).startswith(os.path.realpath(folder) + os.sep)
 
 
 def is_same(path: str, other: str) -> bool:

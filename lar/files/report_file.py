@@ -49,8 +49,7 @@ class OutputFile:
             self.path = Path(os.path.realpath(name))
             self._mode = new_file_mode()
             if self.path.is_file():
-                if not os.access(self.path, os.W_OK):
-                    raise PermissionError(13, "permission denied")
+                open_for_writing(self.path)
                 self._mode = stat.S_IMODE(self.path.stat().st_mode)
             remove_leftovers(str(self.path.parent))
             prefix = prefix_of_owner()
@@ -110,6 +109,25 @@ def write_text(stream: TextIO, text: Content) -> None:
 
 def pieces_of(text: Content) -> Iterable[str | bytes]:
     return (text,) if isinstance(text, (str, bytes)) else text
+
+
+def check_writable(name: str, flag: str) -> None:
+    """Refuse a place where no file can be written, and say why; `-` is a file here.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    with OutputFile("./-" if name == "-" else name, flag):
+        pass
+
+
+def open_for_writing(path: Path) -> None:
+    """Try whether a file that is there may be written.
+
+    Raises:
+        OSError: why it may not.
+    """
+    os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
 
 
 def is_stdout(name: str) -> bool:

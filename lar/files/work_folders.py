@@ -7,35 +7,40 @@ next process that works in the same place removes what has no living owner:
 
 START is when the process began, in clock ticks since the machine started, so that another process
 with the same number is not taken for the owner. HOST stands for the machine and its space of
-process numbers: what another machine or container has made in a shared folder is left alone.
+process numbers: what another machine or container has made in a shared folder is left alone, also
+one of the same name, as boards have that were set up with the same image.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import functools
 import os
 import re
-import resource
 import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from lar.errors import NO_ROOM, UsageError
+from lar.errors import NO_ROOM, UsageError, file_size_limit
+from lar.files.input_file import read_input
+from lar.files.locks import locked
 
 OWNED = re.compile(r"\.?lar-(\d+)-(\d+)-([0-9a-f]{8})-.+")
+MACHINE_ID, BOOT_ID = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
+NETWORK = Path("/sys/class/net")
 PROBE_BYTES = 1 << 16
 CLAIM = "claim"  # the file in a folder that names the place which its owner writes
+LONGEST_CLAIM = 1 << 16
+ELSEWHERE = "wait until that has ended, or choose another place"
 
 
 def prefix_of_owner(hidden: bool = True) -> str:
     """Return what the names begin with of all that this process makes for itself."""
     pid = os.getpid()
-    return f"{'.' * hidden}lar-{pid}-{start_of(pid) or 0}-{host()}-"
+    return f"{'.' * hidden}lar-{pid}-{start_of(pid) or 0}-{hosts()[0]}-"
 
 
 def start_of(pid: int) -> int | None:
@@ -59,20 +64,40 @@ def start_of(pid: int) -> int | None:
 
 
 @functools.cache
-def host() -> str:
-    """Return eight digits for this machine and its space of process numbers."""
+def hosts() -> tuple[str, str]:
+    """Return eight digits for this machine and its space of process numbers, and those of older
+    versions of lar, which knew a machine by its name alone."""
     try:
         space = os.readlink("/proc/self/ns/pid")
     except OSError:
         space = ""
-    return f"{zlib.crc32(f'{os.uname().nodename} {space}'.encode()):08x}"
+    older = f"{os.uname().nodename} {space}"
+    new, old = (zlib.crc32(text.encode()) for text in (f"{older} {identity()}", older))
+    return f"{new:08x}", f"{old:08x}"
+
+
+def identity() -> str:
+    """Return what distinguishes this machine from others of its name: its id, and the addresses of
+    its network devices, since copies of a system have one id. Without both it is the number of the
+    system's start: what was left before that is not known for its own then."""
+    devices = sorted(NETWORK.glob("*/device"))
+    places = [MACHINE_ID, *(each.with_name("address") for each in devices)]
+    return " ".join(filter(None, map(read_line, places))) or read_line(BOOT_ID)
+
+
+def read_line(path: Path) -> str:
+    """Return what a short file says, nothing where it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
 
 
 def has_owner(name: str) -> bool | None:
     """Return whether the process that made a file or folder of that name lives; None where that
     cannot be known, or the name is not one of ours."""
     found = OWNED.fullmatch(name)
-    if found is None or found[3] != host():
+    if found is None or found[3] not in hosts():
         return None
     return start_of(int(found[1])) == int(found[2])
 
@@ -85,32 +110,21 @@ def work_folder(beside: str | None = None, *, claim: str = "", flag: str = "") -
     meanwhile.
 
     Raises:
-        UsageError: another process writes there.
+        UsageError: another process writes there, or keeps the folder locked.
         OSError: the folder cannot be made.
     """
     where = tempfile.gettempdir() if beside is None else beside
-    with locked(where):
-        owned = remove_leftovers(where)
+    remove_leftovers(where)  # before it is locked: that may take a while
+    with locked(where, flag, hint=ELSEWHERE) if claim else contextlib.nullcontext():
         if claim:
-            check_unclaimed(owned, claim, flag)
+            check_unclaimed(remove_leftovers(where), claim, flag)
         folder = tempfile.mkdtemp(prefix=prefix_of_owner(beside is not None), dir=where)
         if claim:
-            Path(folder, CLAIM).write_text(os.path.realpath(claim), errors="surrogateescape")
+            Path(folder, CLAIM).write_bytes(os.fsencode(os.path.realpath(claim)))
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def locked(folder: str) -> Iterator[None]:
-    """Have other processes wait that would make folders there, where the file system can lock."""
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):
-            file = os.open(folder, os.O_RDONLY)
-            stack.callback(os.close, file)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def check_unclaimed(folders: list[str], place: str, flag: str) -> None:
@@ -121,14 +135,14 @@ def check_unclaimed(folders: list[str], place: str, flag: str) -> None:
     """
     for folder in folders:
         try:
-            claimed = Path(folder, CLAIM).read_text(errors="surrogateescape")
-        except OSError:
+            claimed = read_input(os.path.join(folder, CLAIM), limit=LONGEST_CLAIM)
+        except UsageError:
             continue
-        if claimed == os.path.realpath(place):
+        if claimed == os.fsencode(os.path.realpath(place)):
             owner = OWNED.fullmatch(os.path.basename(folder))
             raise UsageError(
                 f"another run is writing it (process {owner[1] if owner else '?'})",
-                "wait until that has ended, or choose another place",
+                ELSEWHERE,
                 flag=flag,
                 subject=place,
             )
@@ -155,10 +169,10 @@ def error_of_full_disk(folder: str) -> OSError | None:
 
     Engines say that they cannot write a file, or nothing, but not why.
     """
-    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limit = file_size_limit()
     try:
         sizes = [entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()]
-        if 0 <= limit <= max(sizes, default=0):
+        if limit is not None and limit <= max(sizes, default=0):
             return OSError(errno.EFBIG, os.strerror(errno.EFBIG))
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             file.write(bytes(PROBE_BYTES))

@@ -1,7 +1,7 @@
 """The measured peak of a machine: float32 operations and bytes in a second.
 
-`python -m lar.measurement.peak THREADS` measures both in a process of its own, since the library
-behind NumPy's products reads how many threads it may use when it is loaded, and prints JSON:
+Both are measured in a process of its own, since the library behind NumPy's products reads how many
+threads it may use when it is loaded; it prints JSON:
 
     {"flops_per_second": 1.9e11, "bytes_per_second": 2.1e10, "threads": 2, "source": "...",
      "spread": 0.02, "measured_at": "2026-11-22T10:00:00+00:00", "rounds": 12}
@@ -20,7 +20,6 @@ from __future__ import annotations
 import math
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timezone
@@ -30,10 +29,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from lar.files.python_process import python_command
 from lar.measurement.machine import read_instruction_sets, read_memory
 from lar.records.profile import Peak
 
 SOURCE = "numpy float32 product and copy"
+CODE = "from lar.measurement.peak import main; main(sys.argv[1:])"
 
 # The cores that OpenBLAS has code for, the widest first, and the instruction sets that it needs.
 CORE_VARIABLE = "OPENBLAS_CORETYPE"
@@ -80,7 +81,7 @@ def measure_peak(threads: int, deadline: float | None = None) -> Peak | None:
     code = {CORE_VARIABLE: core} if core else {}
     try:
         child = subprocess.run(
-            [sys.executable, "-m", "lar.measurement.peak", str(threads)],
+            python_command(CODE, str(threads)),
             env=code | os.environ | dict.fromkeys(THREAD_LIMITS, str(threads)),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -166,7 +167,3 @@ def time_once(work: Callable[[], object]) -> float:
 def main(arguments: Sequence[str]) -> None:
     """Print the peak of so many threads as JSON."""
     print(msgspec.json.encode(measure_here(int(arguments[0]))).decode())
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

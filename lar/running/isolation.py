@@ -512,7 +512,9 @@ class Watch:
             hint = f"it is {limit} s (ulimit -t): raise it with ulimit -t unlimited"
         self.result = replace(self.result, peak_memory_bytes=peak)
         unexplained = Failure(message, hint, EXIT_CODES["crashed"], self.log_tail())
-        if (space := address_space_limit()) and says_out_of_memory(self.log_tail()):
+        if (space := address_space_limit()) and says_out_of_memory(
+            self._log.decode(errors="replace")
+        ):
             unexplained = Failure.of(out_of_address_space(space), self.log_tail())
         self.conclude("crashed", self.explain_log() or unexplained)
 

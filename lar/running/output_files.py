@@ -21,6 +21,7 @@ from pathlib import Path
 from lar.engines import engine_named
 from lar.errors import UsageError, count_of, error_of_write
 from lar.files.path_conflicts import INDEX_SUFFIX
+from lar.files.report_file import open_for_writing
 from lar.files.work_folders import error_of_full_disk, work_folder
 from lar.measurement.machine import read_model_file
 from lar.options.table import BY_KEY
@@ -143,8 +144,7 @@ def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
             raise refusal("is a folder; give a file name")
         if not place.is_file():
             raise refusal("is not a regular file", "give a file name")
-        if not os.access(place, os.W_OK):
-            raise PermissionError(13, "permission denied")
+        open_for_writing(place)
 
 
 def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResult) -> RunResult:

@@ -7,13 +7,13 @@ import fcntl
 import math
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from lar.engines import engine_named
+from lar.files.python_process import python_command
 from lar.measurement.rows import SampleRows, create_shared_file, make_rows
 from lar.running.interrupts import uninterrupted
 
@@ -24,22 +24,19 @@ GONE_SECONDS = 2.0
 # Between two looks at whether it is.
 GLANCE_SECONDS = 0.001
 
-# The parent's own module path, so that the same lar is run and nothing in the current folder can
-# stand in for a library; with it, `site` (-S) has nothing left to do. Imports make no garbage, so
-# collecting it waits until they are done.
+# Imports make no garbage, so collecting it waits until they are done.
 CODE = """\
-import gc, sys
+import gc
 gc.disable()
-sys.path[:] = {path!r}
 from lar.worker.start import start
 start(sys.argv[1:], {library!r})
 """
 
-# The same for another Python: it has its own libraries, and of lar's folder nothing but lar.
+# The same for another Python, which may be too old for newer syntax: it has its own libraries, and
+# of lar's folder nothing but lar.
 FOREIGN_CODE = """\
-import gc, json, os, sys
+import gc, json, os
 gc.disable()
-sys.path[:] = [folder for folder in sys.path if folder]
 try:
     if sys.version_info < {oldest!r}:
         raise ImportError("it is Python %d.%d" % sys.version_info[:2])
@@ -56,6 +53,11 @@ except ImportError as error:
         problem="lar's worker cannot run there: %s" % error, hint={hint!r}, exit_code=3,
         flag="--python", subject=sys.executable,
     )
+    if "lar" in sys.modules:
+        from lar.errors import memory_error
+        refused = memory_error(error)
+        if refused:
+            failure = dict(problem=refused.problem, hint=refused.hint, exit_code=4)
     os.write(int(sys.argv[4]), (json.dumps(["Failed", dict(failure=failure)]) + "\\n").encode())
     os._exit(1)
 start(sys.argv[1:], "")
@@ -166,13 +168,6 @@ def open_pipe() -> tuple[int, int]:
     return above_worker_files(read_end), above_worker_files(write_end)
 
 
-def module_path() -> list[str]:
-    """Return the folders in which the worker finds its modules: this process's, without the
-    current folder, which `python -m lar` adds, unless lar itself stands there."""
-    home, here = os.path.realpath(Path(__file__).parents[2]), os.path.realpath(os.curdir)
-    return [it for it in sys.path if os.path.realpath(it or os.curdir) != here or home == here]
-
-
 def start_python(
     arguments: Sequence[str],
     environment: Mapping[str, str],
@@ -185,11 +180,9 @@ def start_python(
     if python:
         home = str(Path(__file__).resolve().parents[1])
         code = FOREIGN_CODE.format(oldest=OLDEST_PYTHON, home=home, hint=FOREIGN_HINT)
-        command = [python, "-c", code, *arguments]
     else:
-        shared_library = engine.shared_library_of(driver)
-        code = CODE.format(path=module_path(), library=shared_library)
-        command = [sys.executable, "-S", "-c", code, *arguments]
+        code = CODE.format(library=engine.shared_library_of(driver))
+    command = python_command(code, *arguments, python=python)
     return os.posix_spawn(
         command[0],
         command,

@@ -7,15 +7,14 @@ was measured of another model, on another machine or engine, or with other optio
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from lar.engines import engine_named
-from lar.errors import UsageError
 from lar.files.database import refuse_no_database
+from lar.files.locks import locked
 from lar.measurement.machine import read_machine
 from lar.options.table import BY_KEY, PYTHON
 from lar.records.facts import MachineFacts, ModelFile
@@ -27,6 +26,7 @@ from lar.tuning.evidence import RoundKind, Trial
 
 FLAG = "--session"
 PLAIN = "plain"
+IN_USE = "wait until its search has ended; `lar results` may look at it"
 TAG = re.compile(r"(round|proof|search) (\d+): (.+)")
 
 SpecOf = Callable[[Candidate, RoundKind], RunSpec | None]
@@ -180,30 +180,8 @@ def open_session(place: str, request: TuneRequest, facts: Facts) -> Iterator[Ses
         LarError: the disk is full.
     """
     refuse_no_database(place, FLAG)
-    with open_store(place, create=True) as store, held(place):
+    with open_store(place, create=True) as store, locked(place, FLAG, seconds=0, hint=IN_USE):
         yield Session(store, request.spaces, facts)
-
-
-@contextlib.contextmanager
-def held(place: str) -> Iterator[None]:
-    """Hold the file of a session, so that nobody else searches with it.
-
-    Raises:
-        UsageError: another process holds it.
-    """
-    descriptor = os.open(place, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise UsageError(
-            "another process searches with it",
-            "wait until it has ended; `lar results` may look at it",
-            flag=FLAG,
-            subject=place,
-        ) from None
-    finally:
-        os.close(descriptor)
 
 
 def plain_spec(spec: RunSpec) -> RunSpec:

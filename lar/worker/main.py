@@ -23,10 +23,9 @@ from lar.errors import (
     NO_ROOM,
     EngineMissing,
     LarError,
-    address_space_limit,
     first_line,
-    out_of_address_space,
-    says_out_of_memory,
+    memory_error,
+    reason_of_write,
 )
 from lar.measurement.rows import SampleRows, open_rows
 from lar.records import events
@@ -68,21 +67,14 @@ def do_task(
 def failure_of(error: BaseException) -> Failure:
     """Return the failure that the user sees for an error."""
     detail = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    if isinstance(error, (ImportError, OSError)) and "failed to map segment" in str(error):
-        error = LarError(
-            f"no memory to load a library: {first_line(error)}",
-            "free memory, or raise its limit: ulimit -v unlimited",
-        )
-    # What an error was raised from counts too: NumPy and the engines explain it away.
-    if (limit := address_space_limit()) and says_out_of_memory(detail):
-        error = out_of_address_space(limit)
+    error = memory_error(error) or error
     if isinstance(error, ImportError):
         error = EngineMissing(
             f"a library cannot be imported: {error}", "install it, or run `uv sync`"
         )
     if isinstance(error, OSError) and error.errno in NO_ROOM:
-        reason = (error.strerror or str(error)).lower()
-        error = LarError(f"a file cannot be written: {reason}", "make room on the disk")
+        reason, hint = reason_of_write(error)
+        error = LarError(f"a file cannot be written: {reason}", hint)
     if isinstance(error, LarError):
         return Failure.of(error, detail)
     return Failure(f"the engine failed: {first_line(error)}", ENGINE_HINT, detail=detail)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from _thread import start_new_thread
 from importlib import import_module
 
 from lar.files.libraries import load_lazily
+
+TYPE_CHECKING = False  # `typing` is slow to import
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def start(argv: list[str], library: str) -> None:
@@ -15,13 +20,28 @@ def start(argv: list[str], library: str) -> None:
     `library` is the driver's (`DriverEntry`). It is loaded by this thread, as loading one sets how
     the thread computes; whoever imports a module that another thread imports waits for it.
     """
-    if library:
-        import_libraries()
-        start_new_thread(import_ahead, (argv,))
-        load_lazily(library)
-    from lar.worker.main import main
-
+    try:
+        if library:
+            import_libraries()
+            start_new_thread(import_ahead, (argv,))
+            load_lazily(library)
+        from lar.worker.main import main
+    except Exception as error:  # as where there is too little memory
+        fail(int(argv[3]), error)
     main(argv)
+
+
+def fail(event_file: int, error: Exception) -> NoReturn:
+    """Say in the last event why this process cannot begin: what writes events may be missing."""
+    import json
+
+    from lar.errors import EngineMissing, first_line, memory_error
+
+    problem, hint = f"a library cannot be imported: {first_line(error)}", "install it"
+    refused = memory_error(error) or EngineMissing(problem, hint)
+    failure = {"problem": refused.problem, "hint": refused.hint, "exit_code": refused.exit_code}
+    os.write(event_file, f"{json.dumps(['Failed', {'failure': failure}])}\n".encode())
+    os._exit(1)
 
 
 def import_libraries() -> None:

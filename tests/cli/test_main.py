@@ -326,7 +326,7 @@ def test_help_and_usage_errors_load_nothing_heavy(words: list[str], code: int, r
 @pytest.mark.parametrize(
     ("number", "place", "problem", "hint"),
     [
-        (errno.EFBIG, None, "the limit of a file's size is too low", "ulimit -f"),
+        (errno.EFBIG, None, "a file cannot be written: file too large", "make room"),
         (errno.ENOMEM, None, "out of memory", "ulimit -v"),
         (errno.EMFILE, None, "the system refuses to open more", "ulimit -n"),
         (errno.ENOSPC, "standard output", "standard output cannot be written", ""),

@@ -100,7 +100,8 @@ def test_a_file_that_may_not_grow_is_a_full_disk(write_script: WriteScript, tmp_
     )
     assert done.returncode == 4
     assert len(done.stderr.splitlines()) == 2
-    assert "file too large" in done.stderr
+    assert "the limit of a file's size is reached" in done.stderr
+    assert "it is 16 KiB (ulimit -f)" in done.stderr
     assert not (tmp_path / "r.json").exists()
 
 

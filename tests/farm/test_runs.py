@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 from functools import partial
 from pathlib import Path
@@ -198,11 +199,16 @@ def test_versions_must_agree(
         run_on(farm, planned(script(write_script)))
 
 
-@pytest.mark.parametrize("place", ["{}/../../model", "{}/../..", "../model", "/model", "{}/./a"])
+@pytest.mark.parametrize(
+    "place",
+    ["{}/../../model", "{}/../..", "../model", "/model", "{}/./a", "{}/\0", "{}/link/model"],
+)
 def test_a_worker_writes_nowhere_else(tmp_path: Path, place: str) -> None:
     sending = Sending()
     written = sending.add_written("bin_io_dump", str(tmp_path / "dump"))
     (tmp_path / "model").write_text("kept")
+    (tmp_path / "dump").mkdir()
+    (tmp_path / "dump" / "link").symlink_to(tmp_path)
     sending.add(str(tmp_path / "model"))
     known = written.split("/", 2)[2]
     for wrong in (place.format(known), *sending.files):
@@ -211,6 +217,14 @@ def test_a_worker_writes_nowhere_else(tmp_path: Path, place: str) -> None:
     assert (tmp_path / "model").read_text() == "kept"
     sending.receive(Answer(root="/x", written={known + "/0": b"tensor"}))
     assert (tmp_path / "dump" / "0").read_bytes() == b"tensor"
+
+
+def test_what_a_worker_sends_as_a_profile_is_one(tmp_path: Path) -> None:
+    sending = Sending()
+    known = sending.add_written("profile", str(tmp_path / "p.json")).split("/", 2)[2]
+    with pytest.raises(LarError, match=r"p\.json: the worker has sent no profile"):
+        sending.receive(Answer(root="/x", written={known: b"\xff"}))
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_job_is_laid_out_in_its_folder_alone(farm: Farm, write_script: WriteScript) -> None:

@@ -18,7 +18,7 @@ from lar.errors import UsageError
 from lar.files.work_folders import (
     error_of_full_disk,
     has_owner,
-    host,
+    hosts,
     prefix_of_owner,
     remove_leftovers,
     start_of,
@@ -36,8 +36,8 @@ def names(folder: Path) -> list[str]:
 
 
 def test_what_is_left_is_removed_unless_its_owner_lives(tmp_path: Path) -> None:
-    dead = f".lar-{DEAD}-17-{host()}-abc"
-    recycled = f".lar-{os.getpid()}-{(start_of(os.getpid()) or 0) + 1}-{host()}-abc"
+    dead = f".lar-{DEAD}-17-{hosts()[0]}-abc"
+    recycled = f".lar-{os.getpid()}-{(start_of(os.getpid()) or 0) + 1}-{hosts()[0]}-abc"
     kept = [
         prefix_of_owner() + "abc",
         f".lar-{DEAD}-17-{'0' * 8}-abc",  # of another machine
@@ -47,7 +47,7 @@ def test_what_is_left_is_removed_unless_its_owner_lives(tmp_path: Path) -> None:
     for name in (dead, recycled, *kept):
         (tmp_path / name).mkdir()
         (tmp_path / name / "tensor").write_bytes(b"x")
-    (tmp_path / f".lar-{DEAD}-18-{host()}-file").write_text("half a report")
+    (tmp_path / f".lar-{DEAD}-18-{hosts()[0]}-file").write_text("half a report")
     assert remove_leftovers(str(tmp_path)) == [str(tmp_path / kept[0])]
     assert names(tmp_path) == sorted(kept)
 
@@ -56,16 +56,45 @@ def test_a_link_of_such_a_name_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "tensor").write_bytes(b"x")
     (tmp_path / "here").mkdir()
-    (tmp_path / "here" / f".lar-{DEAD}-17-{host()}-abc").symlink_to(tmp_path / "data")
+    (tmp_path / "here" / f".lar-{DEAD}-17-{hosts()[0]}-abc").symlink_to(tmp_path / "data")
     remove_leftovers(str(tmp_path / "here"))
     assert names(tmp_path / "here") == []
     assert names(tmp_path / "data") == ["tensor"]
 
 
+def test_a_machine_of_the_same_name_is_another(tmp_path: Path) -> None:
+    """Two boards of one image, and then one that says nothing of itself."""
+
+    def host_of(number: int) -> str:
+        code = (
+            "import sys; from pathlib import Path; from lar.files import work_folders as it\n"
+            "it.MACHINE_ID, it.NETWORK, it.BOOT_ID = map(Path, sys.argv[1:]); print(*it.hosts())"
+        )
+        words = [f"{tmp_path}/{each}{number}" for each in ("id", "net", "boot")]
+        return subprocess.check_output([sys.executable, "-c", code, *words], text=True)
+
+    for number in (1, 2):
+        (tmp_path / f"id{number}").write_text("the same\n")
+        (tmp_path / f"net{number}" / "eth0" / "device").mkdir(parents=True)
+        (tmp_path / f"net{number}" / "eth0" / "address").write_text(f"02:00:00:00:00:0{number}\n")
+    for number in (3, 4):
+        (tmp_path / f"boot{number}").write_text(f"start {number}\n")
+    found = [host_of(number).split() for number in (1, 1, 2, 3, 4)]
+    assert found[0] == found[1]
+    assert len({new for new, _ in found}) == 4
+    assert {old for _, old in found} == {hosts()[1]}
+
+
+def test_what_an_older_lar_left_is_removed(tmp_path: Path) -> None:
+    (tmp_path / f".lar-{DEAD}-17-{hosts()[1]}-abc").mkdir()
+    remove_leftovers(str(tmp_path))
+    assert names(tmp_path) == []
+
+
 def test_a_name_says_whether_its_owner_lives() -> None:
     assert has_owner(prefix_of_owner() + "abc")
     assert has_owner(prefix_of_owner(hidden=False) + "abc-cache")
-    assert has_owner(f".lar-{DEAD}-17-{host()}-abc") is False
+    assert has_owner(f".lar-{DEAD}-17-{hosts()[0]}-abc") is False
     assert has_owner(".lar-abc") is None
 
 

@@ -21,7 +21,7 @@ import pytest
 
 import lar
 from lar.errors import LarError, UsageError
-from lar.records.run import RunResult
+from lar.records.run import RunResult, record_to_json
 from lar.results import store as module
 from lar.results.store import (
     KIND,
@@ -236,6 +236,19 @@ def test_a_disk_that_is_full_from_the_start_makes_no_store(place: str) -> None:
     assert save(make_result(TIMES), store=place) == 1  # there is room again
 
 
+@pytest.mark.parametrize("kib", [0, 8])
+def test_a_limit_of_file_sizes_that_stops_a_store_is_named(place: str, kib: int) -> None:
+    result = os.path.join(os.path.dirname(place), "r.json")
+    Path(result).write_bytes(record_to_json(make_result(TIMES)))
+    command = f"ulimit -f {kib}; exec {sys.executable} -Bm lar history add {result} --store {place}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        4,
+        f"lar: error: {place}: cannot be written: the limit of a file's size is reached\n"
+        f"hint: it is {kib} KiB (ulimit -f): raise it with ulimit -f unlimited\n",
+    )
+
+
 def test_a_store_of_the_first_schema_is_brought_to_this(place: str) -> None:
     shutil.copy(OLD, place)
     with open_store(place) as store:
@@ -383,9 +396,9 @@ def test_a_store_that_another_keeps_is_named(place: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "KIND", replace(KIND, wait_seconds=0.05))
     connection = sqlite3.connect(place, isolation_level=None)
     connection.execute("begin exclusive")
-    with pytest.raises(LarError, match=r"another program has held the store for 0\.05 s") as error:
+    says = rf"process {os.getpid()} \(.+\) has locked the store for 0\.05 s"
+    with pytest.raises(UsageError, match=says):
         fill(place, [make_result([0.2])])
-    assert error.value.exit_code == 4
     connection.close()
 
 
@@ -394,7 +407,7 @@ def test_a_store_that_may_not_be_written_is_read(place: str) -> None:
     fill(place, [make_result(TIMES)])
     os.chmod(place, 0o444)
     assert ids_in(place) == [1]
-    with pytest.raises(UsageError, match="cannot be opened or written"):
+    with pytest.raises(UsageError, match="cannot be written: permission denied"):
         fill(place, [make_result([0.2])])
 
 

@@ -2,20 +2,89 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from lar.errors import LarError, UsageError, memory_error
+from tests.cli.failures import run_limited
+from tests.conftest import RunLar
+
+REFUSED = "lar: error: out of memory: the limit of the address space is reached"
+
+
+def check_refusal(done: subprocess.CompletedProcess[str], kib: int) -> None:
+    assert done.returncode == 4, done.stderr
+    problem, hint = done.stderr.splitlines()[-2:]
+    assert problem == REFUSED
+    assert hint == f"hint: it is {kib >> 10} MiB (ulimit -v): raise it with ulimit -v unlimited"
+    assert "Traceback" not in done.stderr
+    assert "|" not in done.stderr
+
 
 # NumPy does not load, ONNX Runtime does not, or its threads do not start.
-@pytest.mark.parametrize("kib", [60_000, 90_000, 120_000])
-def test_a_limit_of_the_address_space_is_named(root: Path, kib: int) -> None:
-    command = f"ulimit -v {kib}; exec {sys.executable} -m lar models/one_operator.onnx --iter 2"
-    done = subprocess.run(
-        ["bash", "-c", command], cwd=root, capture_output=True, text=True, timeout=60
+@pytest.mark.parametrize(
+    ("kib", "words"),
+    [
+        (50_000, ""),
+        (60_000, ""),
+        (90_000, ""),
+        (120_000, ""),
+        (50_000, f"--python {sys.executable}"),
+    ],
+)
+def test_a_limit_of_the_address_space_is_named(root: Path, kib: int, words: str) -> None:
+    done = run_limited(root, kib, "models/one_operator.onnx", "--iter", "2", *words.split())
+    check_refusal(done, kib)
+
+
+@pytest.mark.parametrize("kib", [45_000, 60_000, 80_000])
+def test_it_is_named_for_numpy_in_this_process_too(
+    run_lar: RunLar, root: Path, tmp_path: Path, kib: int
+) -> None:
+    model, dump = str(root / "models" / "one_operator.onnx"), str(tmp_path / "dump")
+    assert run_lar(model, "--iter", "1", "--bin-io-dump", dump).returncode == 0
+    check_refusal(run_limited(root, kib, "compare", dump, dump), kib)
+
+
+# Python itself has no memory for lar.
+@pytest.mark.parametrize("kib", [13_000, 16_000, 20_000])
+@pytest.mark.skipif(sys.version_info[:2] != (3, 10), reason="others take more or less")
+def test_a_limit_without_room_for_lar_is_one_line(root: Path, kib: int) -> None:
+    done = run_limited(root, kib, "models/one_operator.onnx")
+    assert done.returncode == 4
+    problem, hint = done.stderr.splitlines()[-2:]
+    assert problem.startswith("lar: error: out of memory")
+    assert "ulimit -v unlimited" in hint
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="it starts none here in any case")
+def test_numpy_starts_no_threads_in_lars_own_process() -> None:
+    code = (
+        "import os, lar.cli.main as it\n"
+        "def main():\n"
+        "    import numpy\n"
+        "    return print(len(os.listdir('/proc/self/task')), flush=True) or 0\n"
+        "it.main = main; it.run_from_shell()"
     )
-    assert done.returncode == 4, done.stderr
-    assert "error: out of memory: the limit of the address space is reached" in done.stderr
-    assert f"{kib >> 10} MiB (ulimit -v)" in done.stderr
+    environment = {name: text for name, text in os.environ.items() if "THREADS" not in name}
+    words = [sys.executable, "-c", code]
+    assert subprocess.check_output(words, env=environment, text=True) == "1\n"
+    asked = {**environment, "OPENBLAS_NUM_THREADS": "2"}
+    assert subprocess.check_output(words, env=asked, text=True) == "2\n"
+
+
+def test_an_error_of_another_cause_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lar.errors.address_space_limit", lambda: 1 << 50)
+    assert memory_error(ValueError("a defect")) is None
+    monkeypatch.setattr("lar.errors.address_space_limit", lambda: 1)
+    assert memory_error(UsageError("a flag")) is None
+    assert memory_error(ValueError("explained away")) is not None
+    monkeypatch.setattr("lar.errors.address_space_limit", lambda: 0)
+    error = LarError("cannot be loaded")
+    error.__cause__ = MemoryError()
+    assert memory_error(error) is None
+    assert memory_error(MemoryError()) is not None

@@ -344,5 +344,6 @@ def test_a_full_disk_is_one_exit_code_for_what_an_engine_writes(
         timeout=60,
     )
     assert done.returncode == 4
-    assert f"error: {flag}: file: cannot be written: file too large\nhint: make room" in done.stderr
+    reason = f"the limit of a file's size is reached\nhint: it is {kib} KiB (ulimit -f)"
+    assert f"error: {flag}: file: cannot be written: {reason}" in done.stderr
     assert not [*tmp_path.glob("file*"), *tmp_path.glob(".lar-*")]

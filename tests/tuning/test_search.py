@@ -216,7 +216,7 @@ def test_two_processes_do_not_search_with_one_session(
 
     with open(session) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(lar.UsageError, match="another process searches with it"):
+        with pytest.raises(lar.UsageError, match=rf"process {os.getpid()} \(.+\) has locked it"):
             lar.tune(model, budget=60, session=session)
 
 

@@ -212,7 +212,9 @@ def known_cache(path: Path, *, searching: bool) -> AlgorithmCache:
     """
     cache = {} if searching and not path.exists() else read_cache(path)
     if searching:
-        caches.check_writable(path, FLAG)
+        from lar.files.report_file import check_writable  # most runs search nothing
+
+        check_writable(str(path), FLAG)
     return cache
 
 

@@ -214,16 +214,6 @@ def blob_bytes(data: bytes) -> bytes:
     return number_bytes(len(data)) + data
 
 
-def check_writable(path: Path, flag: str) -> None:
-    """Refuse a place where no file can be written.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    if not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise UsageError("cannot be written", "choose another file", flag=flag, subject=path)
-
-
 def update_cache(
     path: str | Path, change: Callable[[AlgorithmCache], AlgorithmCache], flag: str = ""
 ) -> tuple[AlgorithmCache, AlgorithmCache]:
@@ -232,14 +222,14 @@ def update_cache(
     Readers see the old file or the new one, whole, at any time; other writers wait.
 
     Raises:
-        UsageError: the file is there and no cache, or cannot be written.
+        UsageError: the file is there and no cache, cannot be written, or its folder stays locked.
     """
     # Not for each run: a model that was packed has its cache read alone.
+    from lar.files.locks import locked
     from lar.files.report_file import OutputFile
-    from lar.files.work_folders import locked
 
     real = os.path.realpath(path)  # of `-` too, which is a file here
-    with locked(os.path.dirname(real)):
+    with locked(os.path.dirname(real), flag):
         is_new = not os.path.exists(real)
         old = {} if is_new else read_cache(real)
         new = change(old)

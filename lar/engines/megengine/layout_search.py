@@ -10,22 +10,17 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 
 from lar.engines.megengine.defects import CONVOLUTIONS, SHAPE
 from lar.engines.megengine.graph_operators import INPUTS, OUTPUTS, open_graph
 from lar.engines.megengine.lite import LiteDriver
 from lar.errors import LarError
+from lar.files.python_process import python_command
 from lar.options.table import LAYOUT_TRANSFORM_DUMP
 
 NCHW88 = 6  # its number among the layouts
-CODE = """\
-import sys
-sys.path[:] = {path!r}
-from lar.engines.megengine.layout_result import main
-main(sys.argv[1:])
-"""
+CODE = "from lar.engines.megengine.layout_result import main; main(sys.argv[1:])"
 
 
 def search_layouts(driver: LiteDriver, _: str) -> None:
@@ -75,7 +70,7 @@ def write_layouts(driver: LiteDriver, _: str) -> None:
     if driver.runner:
         return
     place = driver.context.written[LAYOUT_TRANSFORM_DUMP.key]
-    words = [sys.executable, "-S", "-c", CODE.format(path=sys.path), driver.model_file, place]
+    words = python_command(CODE, driver.model_file, place)
     done = subprocess.run(words, input=bytes(found_by(driver)), capture_output=True)
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()

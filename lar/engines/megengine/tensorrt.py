@@ -11,12 +11,12 @@ import ctypes
 import os
 from pathlib import Path
 
-from lar.engines.megengine.cache import Reader, check_writable
+from lar.engines.megengine.cache import Reader
 from lar.engines.megengine.lite import LiteDriver
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.files.input_file import read_input
-from lar.files.report_file import OutputFile
+from lar.files.report_file import OutputFile, check_writable
 
 VERSION = "_ZN3mgb20get_tensorrt_versionEv"  # -1 in a library without TensorRT
 
@@ -44,7 +44,7 @@ def use_cache(driver: LiteDriver, path: str) -> None:
     place, copy = Path(path), work_copy(driver)
     if place.exists():
         copy.write_bytes(read_cache(place))
-    check_writable(place, "--tensorrt-cache")
+    check_writable(path, "--tensorrt-cache")
     driver.call("LITE_set_tensor_rt_cache", str(copy).encode())
 
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from lar.engines.meanings import Meanings
 from lar.errors import EngineMissing, LarError
+from lar.files.python_process import python_command
 
 # Of what MNN and its converter print.
 MEANINGS = Meanings(__file__)
 
 # The converter's module without the package around it, whose command reports each use to its
 # makers.
-CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); import _tools; _tools.mnnconvert(sys.argv)"
+CODE = "import _tools; _tools.mnnconvert(sys.argv)"
 
 INSTALL = "pip install 'lar[mnn]'"
 
@@ -35,16 +34,15 @@ def convert(model: Path, place: Path) -> str:
         EngineMissing: the converter is not installed.
         LarError: it cannot convert the model.
     """
-    tools = find_spec("_tools")
-    if tools is None or tools.origin is None:
+    if find_spec("_tools") is None:
         raise EngineMissing("MNN's converter is not installed", INSTALL)
     done = subprocess.run(
-        [
-            *(sys.executable, "-S", "-c", CODE, os.path.dirname(tools.origin), "-f", "ONNX"),
-            *("--modelFile", model.absolute(), "--MNNModel", place, "--bizCode", "lar"),
+        python_command(
+            *(CODE, "-f", "ONNX", "--bizCode", "lar"),
+            *("--modelFile", str(model.absolute()), "--MNNModel", str(place)),
             # Recurrent operators would become loops, which a session does not run.
             *("--useOriginRNNImpl", "--useGeluApproximation", "0"),
-        ],
+        ),
         # It keeps large weights for a while in a file there, whose name is always the same: two
         # converters that ran in one folder would mix them up, and say nothing.
         cwd=place.parent,

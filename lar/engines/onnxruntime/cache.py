@@ -14,13 +14,11 @@ The build stands in a folder beside the cache until it is whole and has been loa
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
 import secrets
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -33,6 +31,7 @@ from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.errors import UsageError, error_of_write
 from lar.files.input_file import read_input
+from lar.files.locks import locked
 from lar.files.report_file import OutputFile
 from lar.files.work_folders import remove_leftovers, work_folder
 from lar.measurement.machine import read_instruction_sets, read_processor
@@ -137,7 +136,7 @@ class ModelCaches(caches.ModelCacheFiles):
         return caches.Contents(cache.key, rows, {"model_bytes": len(cache.model), **record})
 
     def copy(self, path: str, place: str, flag: str) -> None:
-        with locked(folder_of(path), fcntl.LOCK_SH):
+        with loading(path):
             new, old = read_cache(path), read_if_there(place)
             # The second file first: whoever reads the first one must find it.
             if new.data:
@@ -159,6 +158,14 @@ def read_if_there(path: str | Path) -> ModelCache | None:
     return read_cache(path) if os.path.exists(path) else None
 
 
+def loading(path: str | Path) -> contextlib.AbstractContextManager[bool]:
+    """Keep other runs from removing the second file of a cache while it is loaded.
+
+    Where that cannot be, a load that another run disturbs fails.
+    """
+    return locked(str(folder_of(path)), shared=True, needed=False)
+
+
 def remove_data(old: ModelCache | None, path: str | Path, new: ModelCache) -> None:
     """Remove the second file of a cache that another one has replaced."""
     if old is not None and old.data not in ("", new.data):
@@ -177,7 +184,7 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
         UsageError: the file is missing and there is no --fast-run, is foreign or damaged, or
             cannot be written.
     """
-    with locked(folder_of(path), fcntl.LOCK_SH):  # its second file stays until it is loaded
+    with loading(path):  # its second file stays until it is loaded
         cache = read_if_there(path)
         if cache is None and not FAST_RUN.is_given(driver.spec.settings):
             raise caches.missing(path)
@@ -269,13 +276,14 @@ def build(driver: SessionDriver, output: OutputFile, key: dict[str, str]) -> Any
             prepacked=prepacked,
             weights=weights_of(Path(driver.spec.model)),
         )
-        with locked(path.parent, fcntl.LOCK_EX):
+        with locked(str(path.parent), needed=False) as is_alone:
             old = read_if_there(path)
             # The second file first: whoever reads the first one must find it.
             if cache.data:
                 os.replace(folder / data, path.with_name(data))
             output.write(msgspec.json.encode(cache))
-            remove_data(old, path, cache)
+            if is_alone:  # else a run may be loading it
+                remove_data(old, path, cache)
     driver.saved = SavedModel(content, path.parent)
     return session
 
@@ -299,20 +307,6 @@ def remove_build(spec: RunSpec, _: RunContext) -> None:
     """Remove what a worker that was killed has left of a cache: for the parent."""
     if place := FAST_RUN_ALGO_POLICY.of(spec.settings):
         remove_leftovers(str(folder_of(str(place))))
-
-
-@contextlib.contextmanager
-def locked(folder: Path, kind: int) -> Iterator[None]:
-    """Hold a lock on a folder: shared to load a cache in it, exclusive to replace one.
-
-    Where the file system has no such locks, a load that another process disturbs fails.
-    """
-    with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # of no folder: whoever opens the file in it says so
-            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-            stack.callback(os.close, descriptor)
-            fcntl.flock(descriptor, kind)
-        yield
 
 
 def checksum_of(file: BinaryIO) -> int:

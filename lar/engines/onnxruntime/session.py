@@ -22,6 +22,7 @@ from lar.engines.onnxruntime import providers
 from lar.engines.onnxruntime.messages import MEANINGS, NO_FALLBACK, one_line
 from lar.engines.onnxruntime.values import DTYPES, FED, make_value, outputs_of
 from lar.errors import EngineMissing, LarError, UsageError, count_of
+from lar.files.report_file import check_writable
 from lar.options import table
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
@@ -342,10 +343,7 @@ def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
         UsageError: nothing can be written there.
     """
     folder, name = os.path.split(os.path.abspath(file))
-    if not os.access(folder, os.W_OK):
-        raise UsageError(
-            "cannot be written", "choose another file", flag="--tensorrt-cache", subject=file
-        )
+    check_writable(file, "--tensorrt-cache")
     driver.provider_options[providers.TENSORRT] |= {
         "trt_engine_cache_enable": "True",
         "trt_engine_cache_path": folder,

@@ -57,7 +57,20 @@ def test_a_folder_that_may_not_be_written_is_refused_before_the_search(
     done = run_lar("run", DIGITS, "--fast-run", POLICY, str(tmp_path / "new.cache"))
     tmp_path.chmod(0o700)
     assert done.returncode == 2
-    assert "cannot be written" in done.stderr
+    assert "cannot be written: permission denied" in done.stderr
+
+
+@pytest.mark.skipif(not os.path.isdir("/sys/kernel"), reason="there is no such folder")
+def test_the_cause_is_named_where_nobody_may_write(run_lar: RunLar) -> None:
+    done = run_lar("run", DIGITS, "--fast-run", POLICY, "/sys/kernel/new.cache")
+    assert (done.returncode, "iter 0/" in done.stdout) == (2, False)
+    problem, hint = done.stderr.splitlines()[-2:]
+    assert re.search(
+        r"--fast-run-algo-policy: /sys/kernel/new\.cache: cannot be written: "
+        "(permission denied|read-only file system|operation not permitted)$",
+        problem,
+    )
+    assert hint == "hint: choose another file"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,79 @@
+"""Locks on folders and files: whoever holds one keeps lar waiting for seconds, not for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from lar.errors import UsageError, printable
+
+# For so long lar waits for another program; its own processes are done sooner.
+PATIENCE_SECONDS = 3.0
+LOOK_SECONDS = 0.02
+WAIT = "wait until that has ended, or end it"
+
+
+@contextlib.contextmanager
+def locked(
+    place: str,
+    flag: str = "",
+    *,
+    shared: bool = False,
+    needed: bool = True,
+    seconds: float | None = None,
+    hint: str = WAIT,
+) -> Iterator[bool]:
+    """Hold a lock on a folder or file, where the file system has such locks.
+
+    A lock that is not `needed` guards what may as well be left undone. The value is False then if
+    another program has held it for `seconds`, `PATIENCE_SECONDS` unless given.
+
+    Raises:
+        UsageError: another program has held it so long, and it is needed.
+    """
+    end = time.monotonic() + (PATIENCE_SECONDS if seconds is None else seconds)
+    kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    with contextlib.ExitStack() as stack:
+        is_free = True
+        with contextlib.suppress(OSError):
+            file = os.open(os.path.realpath(place), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            stack.callback(os.close, file)
+            while not (is_free := try_lock(file, kind)) and time.monotonic() < end:
+                time.sleep(LOOK_SECONDS)
+        if needed and not is_free:
+            raise UsageError(f"{holder_of(place)} has locked it", hint, flag=flag, subject=place)
+        yield is_free
+
+
+def try_lock(file: int, kind: int) -> bool:
+    """Lock a file; return False if another program holds it.
+
+    Raises:
+        OSError: the file system has no such locks.
+    """
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def holder_of(place: str) -> str:
+    """Return which process holds a lock on a folder or file, as far as the system says."""
+    with contextlib.suppress(OSError):
+        status = os.stat(place)
+        device = os.major(status.st_dev), os.minor(status.st_dev)
+        name = "{:02x}:{:02x}:{}".format(*device, status.st_ino)
+        # NUMBER: [->] FLOCK|POSIX ADVISORY READ|WRITE PID DEVICE FIRST LAST; -> waits for it.
+        rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        holders = [int(row[4]) for row in rows if row[5] == name]
+        # This process may have a lock on a part of it; a process out of sight has no number.
+        for pid in sorted(holders, key=lambda pid: pid == os.getpid()):
+            if pid > 0:
+                program = Path(f"/proc/{pid}/comm").read_text(errors="replace")
+                return f"process {pid} ({printable(program)})"
+    return "another program"

@@ -1,0 +1,41 @@
+"""How lar starts Python: no file of the current folder stands in for a library's module.
+
+Python looks first in the current folder for what the code after `-c`, or a module after `-m`,
+imports; not every version has a flag against it. So the path is set before anything is imported.
+"""
+
+from __future__ import annotations
+
+# Nothing else: `lar.__main__` imports this before the path is safe.
+import os
+import sys
+
+HOME = os.path.join(os.path.dirname(__file__), os.pardir, os.pardir)
+OWN_PATH = "import sys; sys.path[:] = {path!r}\n"
+# Another Python has its own libraries, and those of PYTHONPATH, as `site` has made them absolute.
+OTHER_PATH = "import sys; sys.path[:] = [folder for folder in sys.path if folder]\n"
+
+
+def python_command(code: str, *words: str, python: str = "") -> list[str]:
+    """Return the command that runs code with words in its `sys.argv[1:]`: in this Python, with the
+    modules that this process finds, or in another one."""
+    if python:
+        return [python, "-c", OTHER_PATH + code, *words]
+    # With the path of this process, `site` (-S) has nothing left to do.
+    return [sys.executable, "-S", "-c", OWN_PATH.format(path=module_path()) + code, *words]
+
+
+def module_path() -> list[str]:
+    """Return the folders in which this process finds its modules, and lar's own; without the
+    current folder, unless PYTHONPATH or an installed package names it."""
+    here, home = map(os.path.realpath, (os.curdir, HOME))
+    first, *others = sys.path  # the first is what Python has put there by itself
+    path = [os.path.abspath(it) for it in others if it]
+    if first and (has_safe_path() or os.path.realpath(first) != here):
+        path.insert(0, os.path.abspath(first))
+    return path if home in map(os.path.realpath, path) else [*path, home]
+
+
+def has_safe_path() -> bool:
+    """Return whether Python was told to put nothing first by itself."""
+    return bool(sys.flags.isolated or getattr(sys.flags, "safe_path", False))  # -I, -P

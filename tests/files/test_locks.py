@@ -1,0 +1,98 @@
+"""Another program's lock keeps lar waiting for a moment; then it says whose, or goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lar.files import locks
+from tests.conftest import RunLar
+
+MODELS = Path(__file__).resolve().parents[2] / "models"
+MODEL = str(MODELS / "one_operator.onnx")
+
+
+@contextlib.contextmanager
+def held(place: Path) -> Iterator[None]:
+    """Hold a lock that others want."""
+    descriptor = os.open(place, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield
+    os.close(descriptor)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have lar wait for a moment only."""
+    monkeypatch.setattr(locks, "PATIENCE_SECONDS", 0.1)
+
+
+def test_nobody_waits_for_a_folder_of_temporary_files(
+    run_lar: RunLar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with held(tmp_path):
+        done = run_lar("compare", f"{MODEL} --iter 1", MODEL, timeout=20)
+    assert done.returncode == 0, done.stderr
+    assert os.listdir(tmp_path) == []
+
+
+def test_who_locks_the_folder_of_an_output_is_named(run_lar: RunLar, tmp_path: Path) -> None:
+    program = Path("/proc/self/comm").read_text().strip()
+    with held(tmp_path):
+        done = run_lar(MODEL, "--bin-io-dump", str(tmp_path / "dump"), timeout=20)
+    assert (done.returncode, done.stderr.splitlines()[-2:]) == (
+        2,
+        [
+            f"lar: error: --bin-io-dump: {tmp_path}: process {os.getpid()} ({program}) has locked "
+            "it",
+            "hint: wait until that has ended, or choose another place",
+        ],
+    )
+
+
+def test_a_locked_cache_of_a_model_is_loaded(run_lar: RunLar, tmp_path: Path) -> None:
+    words = [MODEL, "--iter", "1", "--fast-run-algo-policy", str(tmp_path / "cache")]
+    assert run_lar(*words, "--fast-run").returncode == 0
+    with held(tmp_path):
+        assert run_lar(*words, timeout=20).returncode == 0
+
+
+def test_a_locked_cache_of_algorithms_is_not_changed(run_lar: RunLar, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(bytes(4))
+    with held(tmp_path):
+        merging = ["cache", "merge", str(tmp_path / "a"), "-o", str(tmp_path / "b")]
+        done = run_lar(*merging, timeout=20)
+    assert done.returncode == 2
+    assert f"process {os.getpid()} (" in done.stderr
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_lock_that_is_let_go_in_time_is_taken(tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(held(tmp_path))
+        began = time.monotonic()
+
+        def let_go(seconds: float) -> None:
+            stack.close()
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("lar.files.locks.time.sleep", let_go)
+            with locks.locked(str(tmp_path), seconds=60) as is_free:
+                assert is_free
+        assert time.monotonic() - began < 60
+
+
+def test_a_link_is_followed_and_what_cannot_be_opened_is_not_locked(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    with held(tmp_path), locks.locked(str(tmp_path / "link"), needed=False) as is_free:
+        assert not is_free
+    with locks.locked(str(tmp_path / "gone")) as is_free:
+        assert is_free
+    assert locks.holder_of(str(tmp_path)) == "another program"
