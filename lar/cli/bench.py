@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from lar.cli import gates, scenario
 from lar.cli.arguments import argument, heading, headings_of, option
-from lar.errors import LarError, UsageError, printable
+from lar.cli.screen import say
+from lar.errors import LarError, UsageError
 from lar.options.rules import Asked, check_rules, needs
 from lar.options.table import ON, SAVE, SCHEDULER, STORE, TAG
 from lar.options.values import parse_duration, parse_path, parse_share
@@ -185,8 +186,7 @@ def open_asked_store(arguments: argparse.Namespace, stack: contextlib.ExitStack)
 
 def print_saved(added: Sequence[Added], store: Store) -> None:
     """Print the numbers that results have in a store."""
-    note = f"lar: note: saved as results {added[0].id} to {added[-1].id} of {store.path}"
-    print(printable(note), file=sys.stderr)
+    say(f"lar: note: saved as results {added[0].id} to {added[-1].id} of {store.path}")
 
 
 def describe_progress(progress: BenchProgress) -> str:

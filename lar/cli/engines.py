@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterable, Sequence
 
 from lar.cli.arguments import argument
-from lar.cli.screen import screen_of_output
+from lar.cli.screen import say, screen_of_output
 from lar.engines import added_engines, all_engines, support_of_options
 from lar.engines.engine import Engine
 from lar.errors import LarError
@@ -34,7 +33,7 @@ def main(arguments: argparse.Namespace) -> int:
     header = ["engine", "version", "devices", "drivers", "models"]
     print("\n".join(format_rows(header, list(map(row_of, engines)), screen=screen)))
     for reason in added_engines()[1].values():
-        print(f"lar: warning: {reason}", file=sys.stderr)
+        say(f"lar: warning: {reason}")
     note = "Flags that are not in this table are lar's own: they work on every engine."
     options = format_rows(*table_of_options(engines), WRAPPED, screen)
     print("", *options, "", *screen.wrap(note), sep="\n")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from lar.cli.arguments import argument
-from lar.errors import EXIT_CODES, format_message, printable
+from lar.errors import EXIT_CODES, format_message, one_line
 
 if TYPE_CHECKING:
     from lar.records.run import Failure
@@ -158,6 +158,6 @@ def count_verdicts(outcomes: Iterable[Outcome]) -> str:
 
 def join(texts: Iterable[str]) -> str:
     """Return the first texts as one, and how many there are more."""
-    every = [printable(text) for text in texts]
+    every = [one_line(text) for text in texts]
     more = len(every) - SHOWN
     return "; ".join(every[:SHOWN]) + (f"; and {more} more" if more > 0 else "")

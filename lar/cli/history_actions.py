@@ -12,8 +12,10 @@ from pathlib import Path
 from lar.cli import gates
 from lar.cli.report_files import open_places, render
 from lar.cli.results import warn_of
-from lar.errors import UsageError, count_of, printable
+from lar.cli.screen import say
+from lar.errors import UsageError, count_of
 from lar.files.path_conflicts import Place, refuse_clashes
+from lar.files.report_file import OutputFile
 from lar.measurement.machine import read_model_file
 from lar.options.table import OPTIONS
 from lar.records.facts import MachineFacts, ModelFile
@@ -64,7 +66,7 @@ def selection_of(arguments: argparse.Namespace) -> Selection:
 
 
 def print_report(report: Report, form: str) -> None:
-    sys.stdout.write(render(report, form, to_stdout=True))
+    OutputFile("-", "--format").write(render(report, form, to_stdout=True))
 
 
 def list_results(arguments: argparse.Namespace) -> int:
@@ -76,7 +78,8 @@ def list_results(arguments: argparse.Namespace) -> int:
     left = total - len(entries)
     notes = [f"({left} older: -n 0 shows all)"] if left else []
     if not entries and arguments.format == "text":
-        print(f"no result of {store.path} fits" if selection != Selection() else "no results")
+        is_chosen = selection != Selection()
+        say(f"no result of {store.path} fits" if is_chosen else "no results", sys.stdout)
         return 0
     print_report(report_history(entries, notes), arguments.format)
     return 0
@@ -120,7 +123,7 @@ def plot_results(arguments: argparse.Namespace) -> int:
     with open_places([("html", arguments.html, "--html")], [store.path]) as files:
         files.write(report, prints=False)
     if files.console is sys.stdout:
-        print(f"wrote {arguments.html}")
+        say(f"wrote {arguments.html}", sys.stdout)
     return 0
 
 
@@ -183,7 +186,7 @@ def print_added(added: Sequence[Added], store: Store) -> None:
     count = sum(each.is_new for each in added)
     known = len(added) - count
     left = f"; {known} were there already" if known else ""
-    print(f"stored {count_of(count, 'result')} in {store.path}{left}")
+    say(f"stored {count_of(count, 'result')} in {store.path}{left}", sys.stdout)
 
 
 def export_results(arguments: argparse.Namespace) -> int:
@@ -465,7 +468,7 @@ def run_model(arguments: argparse.Namespace) -> list[RunResult]:
         results.append(result)
         if result.failure is not None:
             break
-        print(printable(f"lar: note: run {number} of {arguments.runs}"), file=sys.stderr)
+        say(f"lar: note: run {number} of {arguments.runs}")
     return results
 
 

@@ -33,13 +33,10 @@ def main(arguments: argparse.Namespace) -> int:
     spec = plan_run(arguments.model, values_of(arguments))
     # Not before: an error in the command line should cost no more than it must.
     from lar.cli.report_files import open_reports
-    from lar.cli.screen import screen_of_output
-    from lar.records.run import record_to_json
-    from lar.reports.info_text import format_info
+    from lar.reports.info_text import report_info
     from lar.running.tasks import info_of
 
     with open_reports(vars(arguments), ("json",)) as files:
         info = info_of(spec, at_shapes=bool(spec.inputs or spec.shape or spec.batch_size))
-        text = "".join(f"{line}\n" for line in format_info(info, screen_of_output()))
-        files.write(lambda form: text if form == "text" else record_to_json(info) + b"\n")
+        files.write(report_info(info))
     return 0

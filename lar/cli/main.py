@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from lar.cli.commands import COMMANDS, OTHER_WAYS, load_command
 from lar.cli.parser import parser_of
-from lar.errors import EXIT_CODES, LarError, UsageError, printable
+from lar.errors import EXIT_CODES, LarError, UsageError, one_line, printable_lines
 from lar.options.suggestions import nearest_spelling, suggest_flag
 from lar.running.interrupts import heed_interrupts
 
@@ -173,17 +173,16 @@ def print_error(message: str, hint: str) -> None:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     with contextlib.suppress(OSError):  # the exit code says it all the same
-        print(f"lar: error: {printable(message)}", file=sys.stderr)
+        print(f"lar: error: {one_line(message)}", file=sys.stderr)
         if hint:
-            print(f"hint: {printable(hint)}", file=sys.stderr)
+            print(f"hint: {one_line(hint)}", file=sys.stderr)
 
 
 def print_traceback(detail: str = "") -> None:
     """Print where the error at hand comes from, and where it came from in another process."""
     import traceback
 
-    traceback.print_exc()
-    print(detail, end="", file=sys.stderr)
+    print(printable_lines(traceback.format_exc() + detail), end="", file=sys.stderr)
 
 
 class StandardOutput(io.FileIO):

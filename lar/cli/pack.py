@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lar.cli.arguments import argument, option
+from lar.cli.screen import say
 from lar.engines import engine_for
-from lar.errors import LarError, UsageError, count_of, error_of_write, printable
+from lar.errors import LarError, UsageError, count_of, error_of_write
 from lar.files.input_file import read_input_lines, split_items
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules, excludes, fact, needs, typed
@@ -111,8 +112,9 @@ def main(arguments: argparse.Namespace) -> int:
     read = paths_in([*lists, *data])
     packed = write_packed(spec, packing, packer.writes, Path(arguments.output), read)
     for text in packed.warnings:
-        print(printable(f"lar: warning: {text}"), file=sys.stderr)
-    print("\n".join(map(printable, format_packed(arguments.output, packed))))
+        say(f"lar: warning: {text}")
+    for line in format_packed(arguments.output, packed):
+        say(line, sys.stdout)
     return 0
 
 

@@ -10,7 +10,7 @@ from typing import TextIO
 from lar.cli.output_stream import Outlet
 from lar.cli.screen import width_of
 from lar.errors import printable
-from lar.reports.cut_names import shorten
+from lar.reports.cut_names import cut_end, shorten
 
 # Where a line cannot be rewritten, a new one is printed this often.
 SECONDS_BETWEEN_LINES = 10
@@ -31,6 +31,7 @@ class ProgressLine:
     def show(self, text: str, elapsed: float) -> None:
         """Show a text and the seconds so far; on a terminal as much of the text as a line holds,
         since no more than one can be rewritten."""
+        text = printable(text)
         ending = f", {elapsed:.0f} s"
         line = text + ending
         if self.rewrites:
@@ -113,7 +114,7 @@ class LateLine:
 
     def show(self, text: str) -> None:
         """Have the line say what is being done now."""
-        self.text = printable(text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}...")
+        self.text = cut_end(text, MOST_LETTERS)
 
     def rewrite(self) -> None:
         """Write the line again and again, until the end."""

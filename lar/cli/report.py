@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lar.cli.arguments import argument, heading
+from lar.cli.screen import say
 from lar.errors import UsageError
 from lar.files.input_file import check_input
 from lar.options.option import flag_of
@@ -159,13 +160,12 @@ def open_profile(path: str, *, as_recorded: bool = True) -> Profile:
     # Not before: a file that is missing needs nothing that is slow to import.
     from lar.engines.profile_files import decode_any, read_profile
     from lar.profiles.costs import fit_to_plain
-    from lar.reports.printable_names import with_printable_names
 
     if path == "-":
         profile = decode_any(sys.stdin.buffer.read(), "standard input")
     else:
         profile = read_profile(path)
-    return with_printable_names(profile if as_recorded else fit_to_plain(profile))
+    return profile if as_recorded else fit_to_plain(profile)
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -194,5 +194,5 @@ def export(arguments: argparse.Namespace) -> int:
         is_file = not file.to_stdout and (not file.path.exists() or file.path.is_file())
         file.write(pack(pieces) if is_file and is_packed_name(file.path) else pieces)
     if not file.to_stdout:
-        print(f"wrote {os.fspath(file.path)}")
+        say(f"wrote {os.fspath(file.path)}", sys.stdout)
     return 0

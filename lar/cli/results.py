@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lar.cli import gates
 from lar.cli.arguments import argument
-from lar.errors import printable
+from lar.cli.screen import say
 from lar.results.facts import NAMES
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def main(arguments: argparse.Namespace) -> int:
         made = report_results(compared)
         output.write(render(made, arguments.format, to_stdout=output.to_stdout))
     if not output.to_stdout:
-        print(f"wrote {output.name}")
+        say(f"wrote {output.name}", sys.stdout)
     warn_of(compared, arguments.format)
     if not gates.is_asked(arguments):
         return 0
@@ -81,7 +81,7 @@ def warn_of(compared: SideBySide, form: str) -> None:
         from lar.reports.results_report import warnings_of
 
         for text in warnings_of(compared):
-            print(printable(f"lar: warning: {text}"), file=sys.stderr)
+            say(f"lar: warning: {text}")
 
 
 def outcomes_of(compared: SideBySide) -> list[gates.Outcome]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from lar.errors import UsageError, error_of_write
+from lar.errors import UsageError, error_of_write, printable_lines
 from lar.files.path_conflicts import Place, refuse_clashes
 from lar.files.work_folders import prefix_of_owner, remove_leftovers
 
@@ -103,9 +103,12 @@ class OutputFile:
 
 
 def write_text(stream: TextIO, text: Content) -> None:
-    """Write text, which may be encoded already, to a stream of text."""
+    """Write text, which may be encoded already, to a stream of text: a pipe with a name gets what a
+    file would, but what may be a terminal gets it printable."""
+    is_shown = stream is sys.stdout or stream.isatty()
     for piece in pieces_of(text):
-        stream.write(piece.decode() if isinstance(piece, bytes) else piece)
+        content = piece.decode() if isinstance(piece, bytes) else piece
+        stream.write(printable_lines(content) if is_shown else content)
 
 
 def pieces_of(text: Content) -> Iterable[str | bytes]:
