@@ -17,7 +17,7 @@ from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules, excludes, fact, needs, typed
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY, SHAPE
 from lar.options.values import parse_error, parse_positive
-from lar.running.plan import check_name, image_settings, plan_run, sizes_given
+from lar.running.plan import check_name, check_text, image_settings, plan_run, sizes_given
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
@@ -183,6 +183,8 @@ def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:
     Raises:
         UsageError: naming the flag.
     """
+    for flag, text in (("-o", arguments.output), *(("-d", text) for text in data)):
+        check_text(text, flag)
     check_transform(arguments.input_transform)
     parts = [part for text in data for part in split_items(text)]
     files = [part for part in parts if not part.startswith("#") and ":#" not in part]

@@ -43,7 +43,9 @@ class OutputFile:
                 # nobody reads is refused, not waited for.
                 descriptor = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
                 os.set_blocking(descriptor, True)
-                self._stream = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115
+                self._stream = open(  # noqa: SIM115
+                    descriptor, "w", encoding="utf-8", errors="backslashreplace"
+                )
                 return
             # What a link leads to is replaced, not the link.
             self.path = Path(os.path.realpath(name))
@@ -78,7 +80,8 @@ class OutputFile:
             elif self._temporary is not None:
                 with self._temporary.open("wb") as file:
                     for piece in pieces_of(text):
-                        file.write(piece.encode() if isinstance(piece, str) else piece)
+                        is_text = isinstance(piece, str)
+                        file.write(piece.encode(errors="backslashreplace") if is_text else piece)
                 self._temporary.chmod(self._mode)
                 os.replace(self._temporary, self.path)
                 self._temporary = None

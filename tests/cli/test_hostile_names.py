@@ -120,6 +120,7 @@ REFUSED = (
     ("compare", "io.txt", f"nosuch{EVIL}"),
     ("history", "check", "--store", "store", "--baseline", EVIL),
     ("cache", "show", FILE),
+    ("pack", FILE, "-d", "r\udcff.json", "-o", "packed"),
     ("help", EVIL),
     ("run", FILE, f"--{EVIL}"),
     (f"nosuch{EVIL}",),
@@ -150,6 +151,15 @@ def test_a_file_keeps_names_and_a_terminal_does_not_get_them(run_lar: RunLar, fo
     printed = run_lar("report", "p.json", "--csv", "-", cwd=folder).stdout
     assert not hidden_in(printed)
     assert printable_lines(f"'-MatMul{EVIL}").replace('"', '""') in printed
+
+
+@pytest.mark.parametrize("form", ["text", "json", "csv", "html", "markdown"])
+def test_the_name_of_a_file_may_be_no_text(run_lar: RunLar, folder: Path, form: str) -> None:
+    named = folder / "r\udcff.json"
+    named.write_bytes((folder / "r.json").read_bytes())
+    done = run_lar("results", str(named), "--format", form, "-o", f"x.{form}", cwd=folder)
+    assert done.stdout == f"wrote x.{form}\n", done.stderr
+    assert "udcff.json" in (folder / f"x.{form}").read_text()
 
 
 def test_a_page_shows_what_a_name_hides(folder: Path) -> None:
