@@ -56,14 +56,9 @@ ACTIONS = {
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Do what the action says; return the exit code."""
-    actions = {
-        "show": show_cache,
-        "diff": diff_caches,
-        "merge": merge_files,
-        "pick": pick_algorithm,
-    }
-    return actions[arguments.action](arguments)
+    """Do what the action says, as `show_cache`; return the exit code."""
+    code: int = globals()[f"{arguments.action}_cache"](arguments)
+    return code
 
 
 def show_cache(arguments: argparse.Namespace) -> int:
@@ -78,28 +73,30 @@ def show_cache(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def diff_caches(arguments: argparse.Namespace) -> int:
+def diff_cache(arguments: argparse.Namespace) -> int:
     """Print how two files differ; return 1 when they do."""
     files = files_of_all([arguments.first, arguments.second])
-    report = files.compare(arguments.first, arguments.second)
-    ReportFiles().write(report_of(report))
-    return 1 if report.differs else 0
+    return print_report(files.compare(arguments.first, arguments.second))
 
 
-def merge_files(arguments: argparse.Namespace) -> int:
+def merge_cache(arguments: argparse.Namespace) -> int:
     """Add the content of all files to one file, which keeps what it has."""
     files = files_of_all([*arguments.files, *there(arguments.output)])
-    report = files.merge(arguments.files, arguments.output, arguments.prefer)
-    ReportFiles().write(report_of(report))
-    return 0
+    return print_report(files.merge(arguments.files, arguments.output, arguments.prefer))
 
 
-def pick_algorithm(arguments: argparse.Namespace) -> int:
+def pick_cache(arguments: argparse.Namespace) -> int:
     """Change one choice in a file, or in OUT, which then gets what it lacks from the file."""
     files = files_of_all([arguments.file, *there(arguments.output)])
-    report = files.pick(arguments.file, arguments.operator, arguments.algorithm, arguments.output)
+    return print_report(
+        files.pick(arguments.file, arguments.operator, arguments.algorithm, arguments.output)
+    )
+
+
+def print_report(report: CacheReport) -> int:
+    """Print a report, and return the exit code: 1 where it is of a difference."""
     ReportFiles().write(report_of(report))
-    return 0
+    return 1 if report.differs else 0
 
 
 def there(output: str | None) -> list[str]:

@@ -63,12 +63,6 @@ HOW = ("rtol", "atol", "raw", "case", "isolate", "only", "truth")
 
 MISSING = "give two sides: A B"
 
-# What has gone, and what does the same.
-GONE = {
-    "--map": "values and graphs say which tensor is which; --model FILE gives the model's names",
-    "--wide": "--report FILE.html and FILE.csv have every column",
-}
-
 
 def hint_at(flag: str, near: str) -> str:
     """Return the hint at a flag that is not one of this command: one of `lar run` is for a side."""

@@ -1,4 +1,4 @@
-"""What the actions of `lar history` do."""
+"""What the actions of `lar history` do: `lar history list` is `list_results`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lar.cli import gates
 from lar.cli.report_files import open_places, render
-from lar.cli.results import warn_of
+from lar.cli.results import write_table
 from lar.cli.screen import say
 from lar.errors import UsageError, count_of
 from lar.files.path_conflicts import Place, refuse_clashes
@@ -22,13 +22,11 @@ from lar.records.facts import MachineFacts, ModelFile
 from lar.records.run import RunResult, record_to_json
 from lar.reports.history_report import report_check, report_course, report_history
 from lar.reports.report import Report
-from lar.reports.results_report import report_results
 from lar.results.facts import NamedResult, describe_options, facts_of
 from lar.results.figures import is_calm
 from lar.results.naming import read_named, split_name
 from lar.results.reading import is_database
 from lar.results.regressions import Check, check_kind
-from lar.results.side_by_side import compare_results
 from lar.results.store import Added, Entry, Kind, Selection, Store, kind_of, open_store
 
 MOST_RUNS = 100  # of a kind, that are read for a check
@@ -61,8 +59,7 @@ ONE_SITTING = (
 def selection_of(arguments: argparse.Namespace) -> Selection:
     """Return which results the flags choose."""
     keys = ("tag", "model", "engine", "machine", "options", "since", "before")
-    given = {key: getattr(arguments, key) for key in keys}
-    return Selection(**{key: value for key, value in given.items() if value is not None})
+    return Selection(**{key: it for key in keys if (it := getattr(arguments, key)) is not None})
 
 
 def print_report(report: Report, form: str) -> None:
@@ -101,12 +98,9 @@ def show_results(arguments: argparse.Namespace) -> int:
         NamedResult(f"#{number} {tags[number]}".strip(), result)
         for number, result in results.items()
     ]
-    by = [word for word in arguments.by.replace(" ", "").split(",") if word]
     names = {each.name.partition(" ")[0].lstrip("#"): each.name for each in named}
     baseline = names.get(arguments.baseline.lstrip("#"), arguments.baseline)
-    compared = compare_results(named, by, baseline)
-    print_report(report_results(compared), arguments.format)
-    warn_of(compared, arguments.format)
+    write_table(arguments, named, baseline, OutputFile("-", "--format"))
     return 0
 
 
@@ -130,26 +124,16 @@ def plot_results(arguments: argparse.Namespace) -> int:
 def add_results(arguments: argparse.Namespace) -> int:
     """Store the results in files."""
     results = read_completed(arguments)
-    if arguments.tag is None:
-        refuse_stores([split_name(word)[1] for word in arguments.files])
+    paths = [split_name(word)[1] for word in arguments.files] if arguments.tag is None else []
+    if store_path := next((path for path in paths if path != "-" and is_database(path)), None):
+        raise UsageError(
+            "is a store, whose results have tags",
+            "`lar history import` keeps them; --tag TAG gives all this one",
+            subject=store_path,
+        )
     with open_store(arguments.store, create=True) as store:
         print_added(store.add(results, arguments.tag or ""), store)
     return 0
-
-
-def refuse_stores(paths: Sequence[str]) -> None:
-    """Refuse files that are stores, whose results would lose their tags.
-
-    Raises:
-        UsageError: naming the first.
-    """
-    for path in paths:
-        if path != "-" and is_database(path):
-            raise UsageError(
-                "is a store, whose results have tags",
-                "`lar history import` keeps them; --tag TAG gives all this one",
-                subject=path,
-            )
 
 
 def read_completed(arguments: argparse.Namespace) -> list[RunResult]:
@@ -232,9 +216,7 @@ def prune_results(arguments: argparse.Namespace) -> int:
         known = {entry.id for entry in store.entries(Selection(ids=selection.ids))}
         if missing := [number for number in selection.ids if number not in known]:
             store.result(missing[0])  # says so
-        entries = store.entries(selection)
-        if arguments.keep is not None:
-            entries = older_of_kinds(entries, arguments.keep)
+        entries = older_of_kinds(store.entries(selection), arguments.keep or 0)
         total = len(store.entries())
         if arguments.yes:
             store.remove([entry.id for entry in entries])
@@ -250,14 +232,14 @@ def prune_results(arguments: argparse.Namespace) -> int:
 
 
 def older_of_kinds(entries: Sequence[Entry], keep: int) -> list[Entry]:
-    """Return all but the newest of each kind of run, oldest first."""
-    seen = Counter[Kind]()
+    """Return all but so many of the newest of each kind of run, oldest first."""
+    left = Counter(entry.kind for entry in entries)
     older = []
-    for entry in reversed(entries):
-        seen[entry.kind] += 1
-        if seen[entry.kind] > keep:
+    for entry in entries:
+        if left[entry.kind] > keep:
             older.append(entry)
-    return older[::-1]
+        left[entry.kind] -= 1
+    return older
 
 
 def check_results(arguments: argparse.Namespace) -> int:
@@ -470,15 +452,3 @@ def run_model(arguments: argparse.Namespace) -> list[RunResult]:
             break
         say(f"lar: note: run {number} of {arguments.runs}")
     return results
-
-
-ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "list": list_results,
-    "show": show_results,
-    "plot": plot_results,
-    "check": check_results,
-    "add": add_results,
-    "export": export_results,
-    "import": import_results,
-    "prune": prune_results,
-}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from lar.cli.arguments import argument, option
 from lar.cli.run_help import MODEL
@@ -22,15 +21,11 @@ ARGUMENTS = (
 )
 
 
-def values_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of a run that only reads the model."""
-    values = {"engine": arguments.engine, "json": arguments.json, "iter": 0}
-    return values | {each.key: getattr(arguments, each.key) for each in OPTIONS}
-
-
 def main(arguments: argparse.Namespace) -> int:
     """Read and print; return the exit code."""
-    spec = plan_run(arguments.model, values_of(arguments))
+    values = {each.key: getattr(arguments, each.key) for each in OPTIONS}
+    only_reads = {"engine": arguments.engine, "json": arguments.json, "iter": 0}
+    spec = plan_run(arguments.model, only_reads | values)
     # Not before: an error in the command line should cost no more than it must.
     from lar.cli.report_files import open_reports
     from lar.reports.info_text import report_info

@@ -85,7 +85,7 @@ class PacedLine(AbstractContextManager["PacedLine"]):
         self.line.end()
 
 
-class LateLine:
+class LateLine(PacedLine):
     """A line on a terminal that shows what is being done, once it has taken a while.
 
     A thread rewrites it, so that the seconds go on while one step takes long.
@@ -95,9 +95,8 @@ class LateLine:
     SECONDS_BETWEEN = 0.2
 
     def __init__(self, file: TextIO) -> None:
-        self.line = ProgressLine(Outlet(file, may_fail=True))
+        super().__init__(file)
         self.text = ""
-        self.began = time.monotonic()
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.rewrite, daemon=True)
 
@@ -110,7 +109,7 @@ class LateLine:
         self.ended.set()
         if self.thread.is_alive():
             self.thread.join()
-        self.line.end()
+        self.end()
 
     def show(self, text: str) -> None:
         """Have the line say what is being done now."""

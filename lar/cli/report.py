@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 
 FORMS = ("csv", "json", "html")
 
-# What has gone, and what does the same.
-ADVISE = "`lar advise MODEL` profiles a model and tries what the profile speaks for"
-TIMELINE = "`--export perfetto -o FILE` writes the timeline of all iterations"
-GONE = {"--try": ADVISE, "--budget": ADVISE, "--iteration": TIMELINE}
-
 
 def parse_style(name: str) -> str:
     """Parse the name of a style: of one that has gone, say what is there instead."""

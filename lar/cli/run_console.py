@@ -38,7 +38,6 @@ from lar.running.tasks import failure_of, info_of
 
 if TYPE_CHECKING:
     from lar.cli.report_files import Content
-    from lar.results.store import Store
 
 
 FORMS = ("json", "csv", "html")
@@ -56,13 +55,7 @@ def open_console(
     Raises:
         UsageError: a report cannot be written.
     """
-    with contextlib.ExitStack() as stack:
-        reports = stack.enter_context(open_reports(values, FORMS))
-        store: Store | None = None
-        if values["save"]:
-            from lar.results.store import open_store  # few runs need it
-
-            store = stack.enter_context(open_store(values["store"], create=True))
+    with open_reports(values, FORMS) as reports:
         # A report on standard output stands there alone.
         printer = LinePrinter(spec, reports.console, may_fail=bool(reports.files))
         if values["csv"] is not None:
@@ -71,7 +64,7 @@ def open_console(
             from lar.reports.info_text import report_info  # few runs need it
 
             print_lines(printer.lines, report_info(info_of(spec, context)).lines_for())
-        yield Console(printer, reports, store, values["tag"] or "")
+        yield Console(printer, reports)
 
 
 class Console(NamedTuple):
@@ -79,8 +72,6 @@ class Console(NamedTuple):
 
     printer: LinePrinter
     reports: ReportFiles
-    store: Store | None
-    tag: str
 
     def finish(self, result: RunResult) -> int:
         """Print and write what follows the last iteration; return the exit code.
@@ -96,9 +87,8 @@ class Console(NamedTuple):
             hint = engine_named(spec.engine).hints_for(result, environment)
             print_lines(self.printer.notes, [f"hint: {hint}"] if hint else [])
         errors = list[LarError]()
-        if self.store is not None:
-            with kept_for_later(errors):
-                self.save(self.store, result)
+        with kept_for_later(errors):
+            print_lines(self.printer.notes, self.reports.save([result]))
         with kept_for_later(errors):
             self.reports.write(partial(content_of, result), prints=False)
         raise_all(errors)
@@ -107,16 +97,6 @@ class Console(NamedTuple):
         if self.printer.lines.error:
             raise self.printer.lines.error
         return EXIT_CODES[result.status]
-
-    def save(self, store: Store, result: RunResult) -> None:
-        """Put a result into the store, and print its number there.
-
-        Raises:
-            LarError: the store cannot be written.
-        """
-        (added,) = store.add([result], self.tag)
-        note = f"lar: note: saved as result {added.id} of {store.path}"
-        print_lines(self.printer.notes, [note])
 
 
 def content_of(result: RunResult, form: str) -> Content:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.cli.arguments import FORMS
-from lar.cli.bench import open_asked_store, print_saved
 from lar.cli.progress_line import PacedLine
 from lar.cli.report_files import kept_for_later, open_reports, place_in, raise_all
 from lar.cli.screen import say
@@ -227,7 +226,6 @@ class Outputs:
             given = {key: it for each in choices for key, it in each.options.items()}
             read = [*places_of(space.model, {**given, **space.options}), *beside]
             check_places(opened, paths_in(fed if isinstance(fed, tuple) else ()), read)
-        self.store = open_asked_store(arguments, stack)
 
     def write(self, found: outcome.Tuning) -> None:
         """Print and write what was found; a file that cannot be written keeps back nothing else.
@@ -247,7 +245,7 @@ class Outputs:
                 print("\n".join(map(printable, lines)), file=self.reports.console, flush=True)
         with kept_for_later(errors):
             self.reports.write(report_tuning(found, caches=caches))
-        if self.store is not None:
-            with kept_for_later(errors):
-                print_saved(self.store.add(found.runs, self.arguments.tag or ""), self.store)
+        with kept_for_later(errors):
+            for note in self.reports.save(found.runs):
+                say(note)
         raise_all(errors)
