@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
@@ -61,6 +62,11 @@ ARGUMENTS = (
 def is_asked(arguments: argparse.Namespace) -> bool:
     """Return whether there is a gate."""
     return arguments.fail_if_slower is not None or arguments.fail_if_unjudged
+
+
+def stream_beside(form: str) -> TextIO:
+    """Return where the last line goes beside a table on standard output."""
+    return sys.stdout if form in ("text", "markdown") else sys.stderr
 
 
 def close(

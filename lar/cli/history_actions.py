@@ -284,8 +284,7 @@ def check_results(arguments: argparse.Namespace) -> int:
         gates.failed(f"the new run of {name_of_result(each)}", each.status, each.failure)
         for each in failed
     ]
-    stream = sys.stdout if arguments.format in ("text", "markdown") else sys.stderr
-    return gates.close(arguments, outcomes, stream, lost)
+    return gates.close(arguments, outcomes, gates.stream_beside(arguments.format), lost)
 
 
 def require_tag(store: Store, tag: str) -> None:
@@ -378,20 +377,21 @@ def explain_missing(name: str, kind: Kind, tagged: Sequence[Entry], baseline: st
         return f"no run of {baseline} has times"
 
     def differences(entry: Entry) -> list[str]:
-        parts = []
-        for field, here, there in zip(Kind._fields, kind, entry.kind, strict=True):
-            if here != there and field == "model":
-                here, there = here[:8] or "unknown", there[:8] or "unknown"
-                parts.append(f"the model's content ({here}, not {there})")
-            elif here != there:
-                parts.append(f"{field} ({here or 'none'}, not {there or 'none'})")
-        return parts
+        pairs = zip(Kind._fields, kind, entry.kind, strict=True)
+        return [describe_change(*pair) for pair in pairs if pair[1] != pair[2]]
 
     nearest = min(tagged, key=lambda entry: len(differences(entry)))
     return (
         f"no run of {baseline} is comparable with {name}: the nearest, result {nearest.id}, "
         f"differs in {' and '.join(differences(nearest))}"
     )
+
+
+def describe_change(field: str, here: str, there: str) -> str:
+    """Return in what a field of two kinds differs."""
+    if field == "model":
+        return f"the model's content ({here[:8] or 'unknown'}, not {there[:8] or 'unknown'})"
+    return f"{field} ({here or 'none'}, not {there or 'none'})"
 
 
 def notes_of(check: Check) -> Iterator[str]:

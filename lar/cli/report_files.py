@@ -69,7 +69,7 @@ class ReportFiles:
         Raises:
             LarError: the store cannot be written.
         """
-        if self.kept is None:
+        if self.kept is None or not results:
             return []
         store, tag = self.kept
         numbers = [str(each.id) for each in store.add(results, tag)]

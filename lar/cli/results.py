@@ -64,8 +64,8 @@ def main(arguments: argparse.Namespace) -> int:
         say(f"wrote {output.name}", sys.stdout)
     if not gates.is_asked(arguments):
         return 0
-    is_text = arguments.format in ("text", "markdown") or not output.to_stdout
-    return gates.close(arguments, outcomes_of(compared), sys.stdout if is_text else sys.stderr)
+    form = arguments.format if output.to_stdout else "text"
+    return gates.close(arguments, outcomes_of(compared), gates.stream_beside(form))
 
 
 def write_table(
