@@ -280,9 +280,27 @@ def check_keywords(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
-def printable(text: str) -> str:
-    """Return text as one line of bounded length, without control characters."""
-    line = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+def printable(text: str, kept: str = "") -> str:
+    """Return text with an escape, as `\\u001b`, for each character that steers a terminal, ends a
+    line or does not show; but those in `kept` stay. JSON stays the same JSON."""
+    if text.isprintable():
+        return text
+    import json  # most texts need no escape
+
+    return "".join(
+        letter if letter.isprintable() or letter in kept else json.dumps(letter)[1:-1]
+        for letter in text
+    )
+
+
+def printable_lines(text: str) -> str:
+    """Return a text of several lines, printable but for its line ends and tabs."""
+    return "\n".join(printable(line, "\t") for line in text.split("\n"))
+
+
+def one_line(text: str) -> str:
+    """Return a text as one printable line of bounded length."""
+    line = printable(" ".join(text.split()))
     return line if len(line) <= 800 else f"{line[:600]} ... {line[-150:]}"
 
 

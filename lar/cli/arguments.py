@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,10 +55,10 @@ def heading(title: str, *rows: Row, text: str = "") -> Row:
 
 def headings_of(options: Iterable[Option[Any]], ending: str = "", **how: Any) -> list[Row]:
     """Return the headings of the groups of options; `ending` goes on with the titles."""
-    grouped = groupby(options, lambda it: it.group.title)
-    return [
-        heading(f"{title}{ending}", *(option(it, **how) for it in each)) for title, each in grouped
-    ]
+    groups: dict[str, list[Row]] = {}
+    for it in options:
+        groups.setdefault(it.group.title, []).append(option(it, **how))
+    return [heading(f"{title}{ending}", *rows) for title, rows in groups.items()]
 
 
 def add_rows(parser: argparse._ActionsContainer, rows: Iterable[Row]) -> None:

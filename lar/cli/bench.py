@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from lar.cli import gates, scenario
 from lar.cli.arguments import argument, heading, headings_of, option
-from lar.errors import LarError, UsageError, printable
+from lar.cli.screen import say
+from lar.errors import LarError
 from lar.options.rules import Asked, check_rules, needs
 from lar.options.table import ON, SAVE, SCHEDULER, STORE, TAG
 from lar.options.values import parse_duration, parse_path, parse_share
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from lar.cli.report_files import ReportFiles
     from lar.records.bench import BenchResult
-    from lar.results.store import Added, Store
     from lar.running.bench import BenchProgress
     from lar.running.variants import Variant
 
@@ -94,7 +94,6 @@ def main(arguments: argparse.Namespace) -> int:
         return gates.close(arguments, [outcome], sys.stdout)
     with contextlib.ExitStack() as stack:
         files = open_files(arguments, variants, stack)
-        store = open_asked_store(arguments, stack)
         line = stack.enter_context(PacedLine(sys.stderr))
         measure = run_bench
         if elsewhere:
@@ -111,8 +110,8 @@ def main(arguments: argparse.Namespace) -> int:
         )
         line.end()
         files.write(report_bench(bench))
-        if store is not None:
-            print_saved(store.add(runs_of_bench(bench), arguments.tag or ""), store)
+        for note in files.save(runs_of_bench(bench)):
+            say(note)
     if bench.stopped == "interrupted" or not gates.is_asked(arguments):
         check_end(bench)
         return 0
@@ -166,28 +165,6 @@ def open_files(
         places = places_of(variant.model, {**variant.options, **settings})
         check_places(files.files, paths_in(fed), places)
     return files
-
-
-def open_asked_store(arguments: argparse.Namespace, stack: contextlib.ExitStack) -> Store | None:
-    """Open the store of --save, before anything is measured.
-
-    Raises:
-        UsageError: it is no store, or --tag or --store is given without --save.
-    """
-    if not arguments.save:
-        for option in (TAG, STORE):
-            if option.is_given(vars(arguments)):
-                raise UsageError(f"needs {SAVE.flag}: nothing is stored", flag=option.flag)
-        return None
-    from lar.results.store import open_store
-
-    return stack.enter_context(open_store(arguments.store, create=True))
-
-
-def print_saved(added: Sequence[Added], store: Store) -> None:
-    """Print the numbers that results have in a store."""
-    note = f"lar: note: saved as results {added[0].id} to {added[-1].id} of {store.path}"
-    print(printable(note), file=sys.stderr)
 
 
 def describe_progress(progress: BenchProgress) -> str:

@@ -6,18 +6,19 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import get_args
 
 from lar.cli.arguments import argument
-from lar.cli.report_files import open_reports
-from lar.cli.screen import screen_of_output
+from lar.cli.report_files import ReportFiles, open_reports
 from lar.engines import all_engines
-from lar.engines.engine import CacheFiles, CacheReport, Preference, Size
+from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Preference, Size
 from lar.engines.formats import HEAD_SIZE
 from lar.errors import UsageError
 from lar.files.input_file import open_input
-from lar.reports.model import INDENTED, PLAIN
-from lar.reports.text import format_bytes, format_rows
+from lar.reports.model import INDENTED, PLAIN, AnyTable, table_of_values
+from lar.reports.report import Report
+from lar.reports.text import format_bytes
 
 # History of what `show --json` writes:
 #   lar.cache/1  first version
@@ -56,14 +57,9 @@ ACTIONS = {
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Do what the action says; return the exit code."""
-    actions = {
-        "show": show_cache,
-        "diff": diff_caches,
-        "merge": merge_files,
-        "pick": pick_algorithm,
-    }
-    return actions[arguments.action](arguments)
+    """Do what the action says, as `show_cache`; return the exit code."""
+    code: int = globals()[f"{arguments.action}_cache"](arguments)
+    return code
 
 
 def show_cache(arguments: argparse.Namespace) -> int:
@@ -73,33 +69,35 @@ def show_cache(arguments: argparse.Namespace) -> int:
     named = {"files": paths} if len(paths) > 1 else {"file": paths[0]}
     content = {"format": CACHE_FORMAT, **named, **report.record}
     with open_reports(vars(arguments), ("json",)) as files:
-        text, document = text_of(report), json.dumps(content, indent=2) + "\n"
-        files.write(lambda form: text if form == "text" else document)
+        document = json.dumps(content, indent=2) + "\n"
+        files.write(lambda form: report_of(report) if form == "text" else document)
     return 0
 
 
-def diff_caches(arguments: argparse.Namespace) -> int:
+def diff_cache(arguments: argparse.Namespace) -> int:
     """Print how two files differ; return 1 when they do."""
     files = files_of_all([arguments.first, arguments.second])
-    report = files.compare(arguments.first, arguments.second)
-    print(text_of(report), end="")
-    return 1 if report.differs else 0
+    return print_report(files.compare(arguments.first, arguments.second))
 
 
-def merge_files(arguments: argparse.Namespace) -> int:
+def merge_cache(arguments: argparse.Namespace) -> int:
     """Add the content of all files to one file, which keeps what it has."""
     files = files_of_all([*arguments.files, *there(arguments.output)])
-    report = files.merge(arguments.files, arguments.output, arguments.prefer)
-    print(text_of(report), end="")
-    return 0
+    return print_report(files.merge(arguments.files, arguments.output, arguments.prefer))
 
 
-def pick_algorithm(arguments: argparse.Namespace) -> int:
+def pick_cache(arguments: argparse.Namespace) -> int:
     """Change one choice in a file, or in OUT, which then gets what it lacks from the file."""
     files = files_of_all([arguments.file, *there(arguments.output)])
-    report = files.pick(arguments.file, arguments.operator, arguments.algorithm, arguments.output)
-    print(text_of(report), end="")
-    return 0
+    return print_report(
+        files.pick(arguments.file, arguments.operator, arguments.algorithm, arguments.output)
+    )
+
+
+def print_report(report: CacheReport) -> int:
+    """Print a report, and return the exit code: 1 where it is of a difference."""
+    ReportFiles().write(report_of(report))
+    return 1 if report.differs else 0
 
 
 def there(output: str | None) -> list[str]:
@@ -139,19 +137,22 @@ def files_of_all(paths: Sequence[str]) -> CacheFiles:
     return first
 
 
-def text_of(report: CacheReport) -> str:
-    """Return the lines of a report, as wide as the terminal."""
-    screen, lines = screen_of_output(), list[str]()
-    for part in report.lines:
-        if isinstance(part, str):
-            lines += screen.wrap(part)
-            continue
-        rows = [
-            [
-                format_bytes(cell.size_bytes) + cell.note if isinstance(cell, Size) else cell
-                for cell in row
-            ]
-            for row in part.rows
+def report_of(report: CacheReport) -> Report:
+    """Return what an engine says of caches as a report."""
+    return Report(
+        style="cache",
+        body=tuple(it if isinstance(it, str) else table_of(it) for it in report.lines),
+    )
+
+
+def table_of(part: CacheTable) -> AnyTable:
+    """Return a table of a report, sizes in the unit that fits."""
+    rows = [
+        [
+            format_bytes(cell.size_bytes) + cell.note if isinstance(cell, Size) else cell
+            for cell in row
         ]
-        lines += format_rows(part.header, rows, INDENTED if part.is_indented else PLAIN, screen)
-    return "".join(f"{line}\n" for line in lines)
+        for row in part.rows
+    ]
+    table = table_of_values("", "", part.header, rows)
+    return replace(table, layout=INDENTED if part.is_indented else PLAIN)

@@ -2,13 +2,15 @@
 
 It may have `ARGUMENTS` (`lar.cli.arguments`), or `ACTIONS`: the arguments of each of its actions,
 with a line about it; `EPILOG`, the last lines of its help; `MISSING`, what is said where an
-argument is missing; `GONE`, what does the same as a flag that has gone; and `hint_at(flag, near)`,
-the hint at another flag that it does not take, where `near` names the one that may have been meant.
+argument is missing; and `hint_at(flag, near)`, the hint at a flag that it does not take, where
+`near` names the one that may have been meant. `other_ways.json` says what does the same as a flag
+that has gone.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping
 from types import ModuleType
 
@@ -30,19 +32,15 @@ COMMANDS: Mapping[str, str] = {
     "version": "print the version of lar",
 }
 
-# What people type for what lar does in another way.
-OTHER_WAYS: Mapping[str, str] = {
-    "benchmark": "`lar run MODEL` times a model, `lar bench` compares variants",
-    "vary": "`lar bench MODEL --vary FLAG=a,b` compares the values of a flag",
-    "profile": "`lar run MODEL --profile FILE` writes a profile, `lar report FILE` prints it",
-    "dump": "`lar run MODEL --bin-io-dump DIR` writes what each operator computes",
-    "diff": "`lar compare A B` compares two dumps or models",
-    "inspect": "`lar info MODEL` prints what a model holds",
-    "check": "`lar history check --baseline TAG` compares new runs with stored ones",
-    "save": "`lar run MODEL --save` keeps the result for `lar history`",
-    "list": "`lar engines` lists the installed engines",
-    "convert": "`lar run MODEL --model-dump FILE` writes the model as the options have made it",
-}
+
+def other_way(command: str, word: str) -> str:
+    """Return how lar does what a flag that has gone did; of `commands`, what people type for what
+    lar does in another way. Empty for any other word."""
+    import json  # refusals alone need it
+
+    with open(os.path.join(os.path.dirname(__file__), "other_ways.json")) as file:
+        hint: str = json.load(file).get(command, {}).get(word, "")
+    return hint
 
 
 def load_command(name: str) -> ModuleType:

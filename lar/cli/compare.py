@@ -15,26 +15,13 @@ from lar.cli.arguments import argument, heading, option
 from lar.errors import Interrupted, UsageError
 from lar.options.option import Option, is_set
 from lar.options.rules import Asked, check_rules, excludes, needs, typed
-from lar.options.table import (
-    DRIVER,
-    ENGINE,
-    ENGINE_ENV,
-    FORCE,
-    ON,
-    OPTIONS,
-    PYTHON,
-    SCHEDULER,
-    SETTINGS,
-    STALL_TIMEOUT,
-    TIMEOUT,
-    option_of,
-)
+from lar.options.table import COPY_TO_HOST, ON, SCHEDULER, VERBOSE, WARMUP_ITER, option_of
 from lar.options.values import parse_limit
+from lar.options.variants import BENCH_OPTIONS
 
 if TYPE_CHECKING:
     from lar.files.path_conflicts import Place
     from lar.records.comparison import Comparison, ComparisonOfSides
-    from lar.records.run import RunContext, RunResult, RunSpec
     from lar.reports.report import Report
     from lar.running.compared_sides import Side
     from lar.running.side_runs import MakeOn
@@ -51,23 +38,15 @@ any option of `lar run` that says how a model is run (`lar run --help all`), as
 FORMATS = ("markdown", "csv", "html", "json")
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".html": "html", ".json": "json"}
 
-INPUT_OPTIONS = tuple(each for each in OPTIONS if each.purpose == "input")
-# How the models are loaded and computed, without what is written beside.
-ENGINE_OPTIONS: tuple[Option[Any], ...] = (
-    *(ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT, ENGINE_ENV, PYTHON, SETTINGS, FORCE),
-    *(each for each in OPTIONS if each.purpose in ("setting", "cache") and not each.writes),
+# How the models are loaded, fed and computed, once and without what is written beside.
+OPTIONS_OF_SIDES: tuple[Option[Any], ...] = (
+    *(each for each in BENCH_OPTIONS if each not in (WARMUP_ITER, COPY_TO_HOST)),
+    VERBOSE,
 )
-OPTIONS_OF_SIDES: tuple[Option[Any], ...] = (*INPUT_OPTIONS, *ENGINE_OPTIONS)
 # What the comparison takes as it is typed.
 HOW = ("rtol", "atol", "raw", "case", "isolate", "only", "truth")
 
 MISSING = "give two sides: A B"
-
-# What has gone, and what does the same.
-GONE = {
-    "--map": "values and graphs say which tensor is which; --model FILE gives the model's names",
-    "--wide": "--report FILE.html and FILE.csv have every column",
-}
 
 
 def hint_at(flag: str, near: str) -> str:
@@ -136,10 +115,10 @@ ARGUMENTS = (
     heading("input of models, on all sides",
         argument("--case N", "which testcase of a file or folder to compare (default 0)", int),
         # Texts: the runs parse them, as they do those in the sides.
-        *(option(each, parse=str) for each in INPUT_OPTIONS),
+        *(option(it, parse=str) for it in OPTIONS_OF_SIDES if it.purpose == "input"),
     ),
     heading("engine and settings of models, on all sides",
-        *(option(each, argparse.SUPPRESS, str) for each in ENGINE_OPTIONS),
+        *(option(it, argparse.SUPPRESS, str) for it in OPTIONS_OF_SIDES if it.purpose != "input"),
         text=ENGINE_HELP,
     ),
 )
@@ -162,8 +141,7 @@ def main(arguments: argparse.Namespace) -> int:
             "no report needs it", "add --report -", flag=f"--format {arguments.format}"
         )
     with contextlib.ExitStack() as stack:
-        typed_sides = (arguments.actual, arguments.expected, *arguments.others)
-        sides = [side_of(text) for text in typed_sides]
+        sides = [*map(side_of, (arguments.actual, arguments.expected, *arguments.others))]
         if arguments.scheduler:
             check_any_model(sides, SCHEDULER.flag)
         read = places_read(arguments, sides) if reports else ()
@@ -171,9 +149,7 @@ def main(arguments: argparse.Namespace) -> int:
         make_on = stack.enter_context(open_workers(arguments)) if arguments.scheduler else None
         with LateLine(sys.stderr) as line:
             comparison: Comparison | ComparisonOfSides = compare(
-                sides[0],
-                sides[1],
-                *sides[2:],
+                *sides,
                 **{key: getattr(arguments, key) for key in HOW},
                 max_error=arguments.max_err,
                 models=parse_models(arguments.model),
@@ -209,11 +185,8 @@ def open_workers(arguments: argparse.Namespace) -> Iterator[MakeOn]:
     from lar.farm.runs import make_on_farm, open_farm  # few comparisons are of other machines
 
     with open_farm(arguments.scheduler) as farm:
-
-        def make_on(spec: RunSpec, context: RunContext, label: str) -> RunResult:
-            return make_on_farm(farm, label or arguments.on or "", spec, context)
-
-        yield make_on
+        on = arguments.on or ""
+        yield lambda spec, context, label: make_on_farm(farm, label or on, spec, context)
 
 
 def report_of(comparison: Comparison | ComparisonOfSides, form: str, *, everything: bool) -> Report:

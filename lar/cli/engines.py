@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Iterable, Sequence
 
 from lar.cli.arguments import argument
-from lar.cli.screen import screen_of_output
+from lar.cli.screen import say, screen_of_output
 from lar.engines import added_engines, all_engines, support_of_options
 from lar.engines.engine import Engine
 from lar.errors import LarError
@@ -26,18 +25,18 @@ def main(arguments: argparse.Namespace) -> int:
     """Print both tables, or what is asked for; return the exit code."""
     engines, screen = all_engines(), screen_of_output()
     if arguments.quirks:
-        print("\n".join(format_quirks(engines, screen)))
-        return 0
-    if arguments.options:
-        print("\n".join(format_rows(*table_of_options(engines), MARKDOWN)))
-        return 0
-    header = ["engine", "version", "devices", "drivers", "models"]
-    print("\n".join(format_rows(header, list(map(row_of, engines)), screen=screen)))
-    for reason in added_engines()[1].values():
-        print(f"lar: warning: {reason}", file=sys.stderr)
-    note = "Flags that are not in this table are lar's own: they work on every engine."
-    options = format_rows(*table_of_options(engines), WRAPPED, screen)
-    print("", *options, "", *screen.wrap(note), sep="\n")
+        lines = format_quirks(engines, screen)
+    elif arguments.options:
+        lines = format_rows(*table_of_options(engines), MARKDOWN)
+    else:
+        header = ["engine", "version", "devices", "drivers", "models"]
+        lines = format_rows(header, [*map(row_of, engines)], screen=screen)
+        note = "Flags that are not in this table are lar's own: they work on every engine."
+        lines += ["", *format_rows(*table_of_options(engines), WRAPPED, screen)]
+        lines += ["", *screen.wrap(note)]
+        for reason in added_engines()[1].values():
+            say(f"lar: warning: {reason}")
+    print("\n".join(lines))
     return 0
 
 
@@ -58,14 +57,10 @@ def format_quirks(engines: Iterable[Engine], screen: Screen = PAPER) -> list[str
     effect and, below that, how it is detected and the way round it."""
     states = {True: "yes", False: "no"}
     rows = []
-    for engine in engines:
-        for each in engine.defects(os.environ):
-            here = states[each.is_here] if engine.is_installed else "not installed"
-            rows += [
-                [each.name, here, each.effect],
-                ["", "", each.detection],
-                ["", "", f"-> {each.way_round}"],
-            ]
+    for engine, each in ((it, defect) for it in engines for defect in it.defects(os.environ)):
+        here = states[each.is_here] if engine.is_installed else "not installed"
+        rows.append([each.name, here, each.effect])
+        rows += [["", "", text] for text in (each.detection, f"-> {each.way_round}")]
     header = ["quirk", "here", "effect, how it is detected, and the way round"]
     return format_rows(header, rows, WRAPPED, screen)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from lar.cli.arguments import argument
-from lar.errors import EXIT_CODES, format_message, printable
+from lar.errors import EXIT_CODES, format_message, one_line
 
 if TYPE_CHECKING:
     from lar.records.run import Failure
@@ -61,6 +62,11 @@ ARGUMENTS = (
 def is_asked(arguments: argparse.Namespace) -> bool:
     """Return whether there is a gate."""
     return arguments.fail_if_slower is not None or arguments.fail_if_unjudged
+
+
+def stream_beside(form: str) -> TextIO:
+    """Return where the last line goes beside a table on standard output."""
+    return sys.stdout if form in ("text", "markdown") else sys.stderr
 
 
 def close(
@@ -158,6 +164,6 @@ def count_verdicts(outcomes: Iterable[Outcome]) -> str:
 
 def join(texts: Iterable[str]) -> str:
     """Return the first texts as one, and how many there are more."""
-    every = [printable(text) for text in texts]
+    every = [one_line(text) for text in texts]
     more = len(every) - SHOWN
     return "; ".join(every[:SHOWN]) + (f"; and {more} more" if more > 0 else "")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lar import __version__
 from lar.cli.arguments import argument
 from lar.cli.commands import COMMANDS
-from lar.cli.parser import format_entries, parser_of, terminal_width
+from lar.cli.parser import format_entries, help_width, parser_of
 from lar.errors import UsageError
 from lar.options.suggestions import nearest_spelling
 
@@ -76,19 +76,18 @@ def main(arguments: argparse.Namespace) -> int:
 
 def overview() -> str:
     """Return the list of commands and topics, as wide as the terminal."""
-    width = max(terminal_width() - 2, 40)
     return "\n".join(
         [
-            textwrap.fill(f"lar {__version__}: {PURPOSE}.", width),
+            textwrap.fill(f"lar {__version__}: {PURPOSE}.", help_width()),
             "\nusage: lar MODEL [flags]\n       lar COMMAND ...\n\ncommands:",
-            *format_entries(COMMANDS, width),
+            *format_entries(COMMANDS),
             "\ntopics of the manual:",
-            *format_entries(topics(), width),
+            *format_entries(topics()),
             "",
             textwrap.fill(
                 "`lar help TOPIC` prints a topic, `lar help COMMAND` and `lar COMMAND --help` the "
                 "flags of a command; `lar --version` prints the version.",
-                width,
+                help_width(),
             ),
         ]
     )

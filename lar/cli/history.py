@@ -120,6 +120,7 @@ ACTIONS = {
 
 def main(arguments: argparse.Namespace) -> int:
     """Do what the action says; return the exit code."""
-    from lar.cli.history_actions import ACTIONS  # not before: the help needs none of it
+    from lar.cli import history_actions  # not before: the help needs none of it
 
-    return ACTIONS[arguments.action](arguments)
+    code: int = getattr(history_actions, f"{arguments.action}_results")(arguments)
+    return code

@@ -1,4 +1,4 @@
-"""What the actions of `lar history` do."""
+"""What the actions of `lar history` do: `lar history list` is `list_results`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 
 from lar.cli import gates
 from lar.cli.report_files import open_places, render
-from lar.cli.results import warn_of
-from lar.errors import UsageError, count_of, printable
+from lar.cli.results import write_table
+from lar.cli.screen import say
+from lar.errors import UsageError, count_of
 from lar.files.path_conflicts import Place, refuse_clashes
+from lar.files.report_file import OutputFile
 from lar.measurement.machine import read_model_file
 from lar.options.table import OPTIONS
 from lar.records.facts import MachineFacts, ModelFile
 from lar.records.run import RunResult, record_to_json
 from lar.reports.history_report import report_check, report_course, report_history
 from lar.reports.report import Report
-from lar.reports.results_report import report_results
 from lar.results.facts import NamedResult, describe_options, facts_of
 from lar.results.figures import is_calm
 from lar.results.naming import read_named, split_name
 from lar.results.reading import is_database
 from lar.results.regressions import Check, check_kind
-from lar.results.side_by_side import compare_results
 from lar.results.store import Added, Entry, Kind, Selection, Store, kind_of, open_store
 
 MOST_RUNS = 100  # of a kind, that are read for a check
@@ -59,12 +59,11 @@ ONE_SITTING = (
 def selection_of(arguments: argparse.Namespace) -> Selection:
     """Return which results the flags choose."""
     keys = ("tag", "model", "engine", "machine", "options", "since", "before")
-    given = {key: getattr(arguments, key) for key in keys}
-    return Selection(**{key: value for key, value in given.items() if value is not None})
+    return Selection(**{key: it for key in keys if (it := getattr(arguments, key)) is not None})
 
 
 def print_report(report: Report, form: str) -> None:
-    sys.stdout.write(render(report, form, to_stdout=True))
+    OutputFile("-", "--format").write(render(report, form, to_stdout=True))
 
 
 def list_results(arguments: argparse.Namespace) -> int:
@@ -76,7 +75,8 @@ def list_results(arguments: argparse.Namespace) -> int:
     left = total - len(entries)
     notes = [f"({left} older: -n 0 shows all)"] if left else []
     if not entries and arguments.format == "text":
-        print(f"no result of {store.path} fits" if selection != Selection() else "no results")
+        is_chosen = selection != Selection()
+        say(f"no result of {store.path} fits" if is_chosen else "no results", sys.stdout)
         return 0
     print_report(report_history(entries, notes), arguments.format)
     return 0
@@ -98,12 +98,9 @@ def show_results(arguments: argparse.Namespace) -> int:
         NamedResult(f"#{number} {tags[number]}".strip(), result)
         for number, result in results.items()
     ]
-    by = [word for word in arguments.by.replace(" ", "").split(",") if word]
     names = {each.name.partition(" ")[0].lstrip("#"): each.name for each in named}
     baseline = names.get(arguments.baseline.lstrip("#"), arguments.baseline)
-    compared = compare_results(named, by, baseline)
-    print_report(report_results(compared), arguments.format)
-    warn_of(compared, arguments.format)
+    write_table(arguments, named, baseline, OutputFile("-", "--format"))
     return 0
 
 
@@ -120,33 +117,23 @@ def plot_results(arguments: argparse.Namespace) -> int:
     with open_places([("html", arguments.html, "--html")], [store.path]) as files:
         files.write(report, prints=False)
     if files.console is sys.stdout:
-        print(f"wrote {arguments.html}")
+        say(f"wrote {arguments.html}", sys.stdout)
     return 0
 
 
 def add_results(arguments: argparse.Namespace) -> int:
     """Store the results in files."""
     results = read_completed(arguments)
-    if arguments.tag is None:
-        refuse_stores([split_name(word)[1] for word in arguments.files])
+    paths = [split_name(word)[1] for word in arguments.files] if arguments.tag is None else []
+    if store_path := next((path for path in paths if path != "-" and is_database(path)), None):
+        raise UsageError(
+            "is a store, whose results have tags",
+            "`lar history import` keeps them; --tag TAG gives all this one",
+            subject=store_path,
+        )
     with open_store(arguments.store, create=True) as store:
         print_added(store.add(results, arguments.tag or ""), store)
     return 0
-
-
-def refuse_stores(paths: Sequence[str]) -> None:
-    """Refuse files that are stores, whose results would lose their tags.
-
-    Raises:
-        UsageError: naming the first.
-    """
-    for path in paths:
-        if path != "-" and is_database(path):
-            raise UsageError(
-                "is a store, whose results have tags",
-                "`lar history import` keeps them; --tag TAG gives all this one",
-                subject=path,
-            )
 
 
 def read_completed(arguments: argparse.Namespace) -> list[RunResult]:
@@ -183,7 +170,7 @@ def print_added(added: Sequence[Added], store: Store) -> None:
     count = sum(each.is_new for each in added)
     known = len(added) - count
     left = f"; {known} were there already" if known else ""
-    print(f"stored {count_of(count, 'result')} in {store.path}{left}")
+    say(f"stored {count_of(count, 'result')} in {store.path}{left}", sys.stdout)
 
 
 def export_results(arguments: argparse.Namespace) -> int:
@@ -229,9 +216,7 @@ def prune_results(arguments: argparse.Namespace) -> int:
         known = {entry.id for entry in store.entries(Selection(ids=selection.ids))}
         if missing := [number for number in selection.ids if number not in known]:
             store.result(missing[0])  # says so
-        entries = store.entries(selection)
-        if arguments.keep is not None:
-            entries = older_of_kinds(entries, arguments.keep)
+        entries = older_of_kinds(store.entries(selection), arguments.keep or 0)
         total = len(store.entries())
         if arguments.yes:
             store.remove([entry.id for entry in entries])
@@ -247,14 +232,14 @@ def prune_results(arguments: argparse.Namespace) -> int:
 
 
 def older_of_kinds(entries: Sequence[Entry], keep: int) -> list[Entry]:
-    """Return all but the newest of each kind of run, oldest first."""
-    seen = Counter[Kind]()
+    """Return all but so many of the newest of each kind of run, oldest first."""
+    left = Counter(entry.kind for entry in entries)
     older = []
-    for entry in reversed(entries):
-        seen[entry.kind] += 1
-        if seen[entry.kind] > keep:
+    for entry in entries:
+        if left[entry.kind] > keep:
             older.append(entry)
-    return older[::-1]
+        left[entry.kind] -= 1
+    return older
 
 
 def check_results(arguments: argparse.Namespace) -> int:
@@ -299,8 +284,7 @@ def check_results(arguments: argparse.Namespace) -> int:
         gates.failed(f"the new run of {name_of_result(each)}", each.status, each.failure)
         for each in failed
     ]
-    stream = sys.stdout if arguments.format in ("text", "markdown") else sys.stderr
-    return gates.close(arguments, outcomes, stream, lost)
+    return gates.close(arguments, outcomes, gates.stream_beside(arguments.format), lost)
 
 
 def require_tag(store: Store, tag: str) -> None:
@@ -393,20 +377,21 @@ def explain_missing(name: str, kind: Kind, tagged: Sequence[Entry], baseline: st
         return f"no run of {baseline} has times"
 
     def differences(entry: Entry) -> list[str]:
-        parts = []
-        for field, here, there in zip(Kind._fields, kind, entry.kind, strict=True):
-            if here != there and field == "model":
-                here, there = here[:8] or "unknown", there[:8] or "unknown"
-                parts.append(f"the model's content ({here}, not {there})")
-            elif here != there:
-                parts.append(f"{field} ({here or 'none'}, not {there or 'none'})")
-        return parts
+        pairs = zip(Kind._fields, kind, entry.kind, strict=True)
+        return [describe_change(*pair) for pair in pairs if pair[1] != pair[2]]
 
     nearest = min(tagged, key=lambda entry: len(differences(entry)))
     return (
         f"no run of {baseline} is comparable with {name}: the nearest, result {nearest.id}, "
         f"differs in {' and '.join(differences(nearest))}"
     )
+
+
+def describe_change(field: str, here: str, there: str) -> str:
+    """Return in what a field of two kinds differs."""
+    if field == "model":
+        return f"the model's content ({here[:8] or 'unknown'}, not {there[:8] or 'unknown'})"
+    return f"{field} ({here or 'none'}, not {there or 'none'})"
 
 
 def notes_of(check: Check) -> Iterator[str]:
@@ -465,17 +450,5 @@ def run_model(arguments: argparse.Namespace) -> list[RunResult]:
         results.append(result)
         if result.failure is not None:
             break
-        print(printable(f"lar: note: run {number} of {arguments.runs}"), file=sys.stderr)
+        say(f"lar: note: run {number} of {arguments.runs}")
     return results
-
-
-ACTIONS: Mapping[str, Callable[[argparse.Namespace], int]] = {
-    "list": list_results,
-    "show": show_results,
-    "plot": plot_results,
-    "check": check_results,
-    "add": add_results,
-    "export": export_results,
-    "import": import_results,
-    "prune": prune_results,
-}

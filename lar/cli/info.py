@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from lar.cli.arguments import argument, option
 from lar.cli.run_help import MODEL
@@ -22,24 +21,17 @@ ARGUMENTS = (
 )
 
 
-def values_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of a run that only reads the model."""
-    values = {"engine": arguments.engine, "json": arguments.json, "iter": 0}
-    return values | {each.key: getattr(arguments, each.key) for each in OPTIONS}
-
-
 def main(arguments: argparse.Namespace) -> int:
     """Read and print; return the exit code."""
-    spec = plan_run(arguments.model, values_of(arguments))
+    values = {each.key: getattr(arguments, each.key) for each in OPTIONS}
+    only_reads = {"engine": arguments.engine, "json": arguments.json, "iter": 0}
+    spec = plan_run(arguments.model, only_reads | values)
     # Not before: an error in the command line should cost no more than it must.
     from lar.cli.report_files import open_reports
-    from lar.cli.screen import screen_of_output
-    from lar.records.run import record_to_json
-    from lar.reports.info_text import format_info
+    from lar.reports.info_text import report_info
     from lar.running.tasks import info_of
 
     with open_reports(vars(arguments), ("json",)) as files:
         info = info_of(spec, at_shapes=bool(spec.inputs or spec.shape or spec.batch_size))
-        text = "".join(f"{line}\n" for line in format_info(info, screen_of_output()))
-        files.write(lambda form: text if form == "text" else record_to_json(info) + b"\n")
+        files.write(report_info(info))
     return 0

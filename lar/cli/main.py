@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
-from lar.cli.commands import COMMANDS, OTHER_WAYS, load_command
+from lar.cli.commands import COMMANDS, load_command, other_way
 from lar.cli.parser import parser_of
 from lar.errors import (
     EXIT_CODES,
@@ -21,7 +21,8 @@ from lar.errors import (
     LarError,
     UsageError,
     memory_error,
-    printable,
+    one_line,
+    printable_lines,
     reason_of_write,
 )
 from lar.options.suggestions import nearest_spelling, suggest_flag
@@ -129,7 +130,7 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
     if first.startswith("-") or "." in first or os.sep in first or os.path.exists(first):
         return "run", words
     near = nearest_spelling(first, COMMANDS)
-    hint = OTHER_WAYS.get(first) or (f"did you mean `lar {near}`?" if near else "")
+    hint = other_way("commands", first) or (f"did you mean `lar {near}`?" if near else "")
     raise UsageError(
         f"unknown command {first!r}",
         hint or "`lar help` lists the commands; a model is a file: `lar FILE`",
@@ -174,7 +175,7 @@ def refuse_unknown(word: str, parser: argparse.ArgumentParser, command: ModuleTy
         raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
     if flag in flags:
         raise UsageError("stands after --, where no flags do", "leave the -- out", flag=flag)
-    hint = getattr(command, "GONE", {}).get(flag) or suggest_flag(flag, flags)
+    hint = other_way(command.__name__.rpartition(".")[2], flag) or suggest_flag(flag, flags)
     if hasattr(command, "hint_at"):
         hint = command.hint_at(flag, hint)
     raise UsageError(f"unknown flag {flag}", hint or f"`{parser.prog} --help` lists the flags")
@@ -185,17 +186,16 @@ def print_error(message: str, hint: str) -> None:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     with contextlib.suppress(OSError):  # the exit code says it all the same
-        print(f"lar: error: {printable(message)}", file=sys.stderr)
+        print(f"lar: error: {one_line(message)}", file=sys.stderr)
         if hint:
-            print(f"hint: {printable(hint)}", file=sys.stderr)
+            print(f"hint: {one_line(hint)}", file=sys.stderr)
 
 
 def print_traceback(detail: str = "") -> None:
     """Print where the error at hand comes from, and where it came from in another process."""
     import traceback
 
-    traceback.print_exc()
-    print(detail, end="", file=sys.stderr)
+    print(printable_lines(traceback.format_exc() + detail), end="", file=sys.stderr)
 
 
 class StandardOutput(io.FileIO):

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lar.cli.arguments import argument, option
+from lar.cli.screen import say
 from lar.engines import engine_for
-from lar.errors import LarError, UsageError, count_of, error_of_write, printable
+from lar.errors import LarError, UsageError, count_of, error_of_write
 from lar.files.input_file import read_input_lines, split_items
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules, excludes, fact, needs, typed
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY, SHAPE
 from lar.options.values import parse_error, parse_positive
-from lar.running.plan import check_name, image_settings, plan_run, sizes_given
+from lar.running.plan import check_name, check_text, image_settings, plan_run, sizes_given
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
@@ -111,8 +112,9 @@ def main(arguments: argparse.Namespace) -> int:
     read = paths_in([*lists, *data])
     packed = write_packed(spec, packing, packer.writes, Path(arguments.output), read)
     for text in packed.warnings:
-        print(printable(f"lar: warning: {text}"), file=sys.stderr)
-    print("\n".join(map(printable, format_packed(arguments.output, packed))))
+        say(f"lar: warning: {text}")
+    for line in format_packed(arguments.output, packed):
+        say(line, sys.stdout)
     return 0
 
 
@@ -181,6 +183,8 @@ def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:
     Raises:
         UsageError: naming the flag.
     """
+    for flag, text in (("-o", arguments.output), *(("-d", text) for text in data)):
+        check_text(text, flag)
     check_transform(arguments.input_transform)
     parts = [part for text in data for part in split_items(text)]
     files = [part for part in parts if not part.startswith("#") and ":#" not in part]

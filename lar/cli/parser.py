@@ -23,7 +23,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
     """Help as wide as the terminal."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=max(terminal_width() - 2, 20))
+        super().__init__(prog, width=help_width(least=20))
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Keep the lines of a description, and wrap those that are too long."""
@@ -35,9 +35,9 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
         )
 
 
-def terminal_width() -> int:
-    """Return the number of columns: COLUMNS, else the terminal's, else 100."""
-    return width_of(sys.stdout) or 100
+def help_width(least: int = 40) -> int:
+    """Return the width of help: nearly COLUMNS, else the terminal's, else 100."""
+    return max((width_of(sys.stdout) or 100) - 2, least)
 
 
 class Parser(argparse.ArgumentParser):
@@ -93,15 +93,15 @@ def parser_of(command: str) -> Parser:
     return parser
 
 
-def format_entries(entries: Mapping[str, str], width: int) -> list[str]:
-    """Return a line for each name with its description, indented and wrapped to a width."""
+def format_entries(entries: Mapping[str, str]) -> list[str]:
+    """Return a line for each name with its description, indented and wrapped."""
     import textwrap
 
     column = max(map(len, entries)) + 4
     return [
         textwrap.fill(
             f"  {name:{column - 2}}{text}",
-            max(width, column + 20),
+            help_width(column + 20),
             subsequent_indent=" " * column,
             break_on_hyphens=False,
         )

@@ -10,7 +10,7 @@ from typing import TextIO
 from lar.cli.output_stream import Outlet
 from lar.cli.screen import width_of
 from lar.errors import printable
-from lar.reports.cut_names import shorten
+from lar.reports.cut_names import cut_end, shorten
 
 # Where a line cannot be rewritten, a new one is printed this often.
 SECONDS_BETWEEN_LINES = 10
@@ -31,6 +31,7 @@ class ProgressLine:
     def show(self, text: str, elapsed: float) -> None:
         """Show a text and the seconds so far; on a terminal as much of the text as a line holds,
         since no more than one can be rewritten."""
+        text = printable(text)
         ending = f", {elapsed:.0f} s"
         line = text + ending
         if self.rewrites:
@@ -84,7 +85,7 @@ class PacedLine(AbstractContextManager["PacedLine"]):
         self.line.end()
 
 
-class LateLine:
+class LateLine(PacedLine):
     """A line on a terminal that shows what is being done, once it has taken a while.
 
     A thread rewrites it, so that the seconds go on while one step takes long.
@@ -94,9 +95,8 @@ class LateLine:
     SECONDS_BETWEEN = 0.2
 
     def __init__(self, file: TextIO) -> None:
-        self.line = ProgressLine(Outlet(file, may_fail=True))
+        super().__init__(file)
         self.text = ""
-        self.began = time.monotonic()
         self.ended = threading.Event()
         self.thread = threading.Thread(target=self.rewrite, daemon=True)
 
@@ -109,11 +109,11 @@ class LateLine:
         self.ended.set()
         if self.thread.is_alive():
             self.thread.join()
-        self.line.end()
+        self.end()
 
     def show(self, text: str) -> None:
         """Have the line say what is being done now."""
-        self.text = printable(text if len(text) <= MOST_LETTERS else f"{text[:MOST_LETTERS]}...")
+        self.text = cut_end(text, MOST_LETTERS)
 
     def rewrite(self) -> None:
         """Write the line again and again, until the end."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lar.cli.arguments import argument, heading
+from lar.cli.screen import say
 from lar.errors import UsageError
 from lar.files.input_file import check_input
 from lar.options.option import flag_of
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
 
 
 FORMS = ("csv", "json", "html")
-
-# What has gone, and what does the same.
-ADVISE = "`lar advise MODEL` profiles a model and tries what the profile speaks for"
-TIMELINE = "`--export perfetto -o FILE` writes the timeline of all iterations"
-GONE = {"--try": ADVISE, "--budget": ADVISE, "--iteration": TIMELINE}
 
 
 def parse_style(name: str) -> str:
@@ -159,13 +155,12 @@ def open_profile(path: str, *, as_recorded: bool = True) -> Profile:
     # Not before: a file that is missing needs nothing that is slow to import.
     from lar.engines.profile_files import decode_any, read_profile
     from lar.profiles.costs import fit_to_plain
-    from lar.reports.printable_names import with_printable_names
 
     if path == "-":
         profile = decode_any(sys.stdin.buffer.read(), "standard input")
     else:
         profile = read_profile(path)
-    return with_printable_names(profile if as_recorded else fit_to_plain(profile))
+    return profile if as_recorded else fit_to_plain(profile)
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -194,5 +189,5 @@ def export(arguments: argparse.Namespace) -> int:
         is_file = not file.to_stdout and (not file.path.exists() or file.path.is_file())
         file.write(pack(pieces) if is_file and is_packed_name(file.path) else pieces)
     if not file.to_stdout:
-        print(f"wrote {os.fspath(file.path)}")
+        say(f"wrote {os.fspath(file.path)}", sys.stdout)
     return 0

@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lar.cli.screen import screen_of_output
-from lar.errors import LarError, error_of_write, error_with_code
+from lar.errors import LarError, UsageError, error_of_write, error_with_code
+from lar.options.table import SAVE, STORE, TAG
 
 if TYPE_CHECKING:
     from lar.files.path_conflicts import Place
     from lar.files.report_file import OutputFile
+    from lar.records.run import RunResult
     from lar.reports.report import Report
+    from lar.results.store import Store
 
     Content = Report | str | bytes
 
@@ -24,11 +27,13 @@ SUFFIXES = {"markdown": "md"}
 
 
 class ReportFiles:
-    """The files of a report, each with its form; without one the report is only printed."""
+    """The files of a report, each with its form; without one the report is only printed. `kept` are
+    the store for results and their tag there."""
 
     def __init__(self, forms: Iterable[tuple[str, OutputFile]] = ()) -> None:
         self.forms = [*forms]
         self.files = [file for _, file in self.forms]
+        self.kept: tuple[Store, str] | None = None
 
     @property
     def console(self) -> TextIO:
@@ -57,6 +62,19 @@ class ReportFiles:
             with kept_for_later(errors):
                 file.write(content_as(form, to_stdout=file.to_stdout))
         raise_all(errors)
+
+    def save(self, results: Sequence[RunResult]) -> list[str]:
+        """Put results into the store, if there is one, and return a note of their numbers there.
+
+        Raises:
+            LarError: the store cannot be written.
+        """
+        if self.kept is None or not results:
+            return []
+        store, tag = self.kept
+        numbers = [str(each.id) for each in store.add(results, tag)]
+        named = f"results {numbers[0]} to {numbers[-1]}" if numbers[1:] else f"result {numbers[0]}"
+        return [f"lar: note: saved as {named} of {store.path}"]
 
 
 def render(report: Report, form: str, *, to_stdout: bool) -> str:
@@ -94,17 +112,38 @@ def open_places(
         yield files
 
 
+@contextlib.contextmanager
 def open_reports(
     values: Mapping[str, Any], keys: Iterable[str], name: str = "", read: Iterable[str] = ()
-) -> contextlib.AbstractContextManager[ReportFiles]:
-    """Open the files that flags name, whose keys are the forms; `name` is that of the file in
-    folders, which the flags name then. See `open_places`."""
+) -> Iterator[ReportFiles]:
+    """Open the files that flags name, whose keys are the forms, and the store of --save; `name` is
+    that of the file in folders, which the flags name then. See `open_places`."""
     given = {key: values[key] for key in keys if values[key] is not None}
     suffixes = {key: SUFFIXES.get(key, key) for key in given}
-    return open_places(
-        ((key, place_in(path, name, suffixes[key]), f"--{key}") for key, path in given.items()),
-        read,
-    )
+    places = [(key, place_in(path, name, suffixes[key]), f"--{key}") for key, path in given.items()]
+    with contextlib.ExitStack() as stack:
+        files = stack.enter_context(open_places(places, read))
+        if "save" in values:
+            files.kept = open_asked_store(values, stack)
+        yield files
+
+
+def open_asked_store(
+    values: Mapping[str, Any], stack: contextlib.ExitStack
+) -> tuple[Store, str] | None:
+    """Open the store of --save; return it and the tag of what will be stored.
+
+    Raises:
+        UsageError: it is no store, or --tag or --store is given without --save.
+    """
+    if not values["save"]:
+        for option in (TAG, STORE):
+            if option.is_given(values):
+                raise UsageError(f"needs {SAVE.flag}: nothing is stored", flag=option.flag)
+        return None
+    from lar.results.store import open_store  # few runs need it
+
+    return stack.enter_context(open_store(values["store"], create=True)), values["tag"] or ""
 
 
 @contextlib.contextmanager

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 from lar.cli import gates
 from lar.cli.arguments import argument
-from lar.errors import printable
+from lar.cli.screen import say
 from lar.results.facts import NAMES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lar.files.report_file import OutputFile
+    from lar.results.facts import NamedResult
     from lar.results.rows import Row
     from lar.results.side_by_side import SideBySide
-
-# What has gone, and what does the same.
-GONE = {
-    "--merge": "`lar results A B` shows sessions side by side; `lar history import` joins results"
-}
 
 FORMATS = ("text", "markdown", "csv", "html", "json")
 
@@ -53,35 +52,40 @@ def main(arguments: argparse.Namespace) -> int:
         UsageError: a file is no result, or the table cannot be written.
     """
     # Not before: the help needs none of it.
-    from lar.cli.report_files import render
     from lar.files.report_file import OutputFile, check_places
-    from lar.reports.results_report import report_results
     from lar.results.naming import name_of_baseline, read_named
-    from lar.results.side_by_side import compare_results
 
     with OutputFile(arguments.output, "--output") as output:
         named = read_named(arguments.files)
         check_places([output], [each.path for each in named if each.path != "-"])
-        by = [word for word in arguments.by.replace(" ", "").split(",") if word]
-        compared = compare_results(named, by, name_of_baseline(arguments.baseline, named))
-        made = report_results(compared)
-        output.write(render(made, arguments.format, to_stdout=output.to_stdout))
+        baseline = name_of_baseline(arguments.baseline, named)
+        compared = write_table(arguments, named, baseline, output)
     if not output.to_stdout:
-        print(f"wrote {output.name}")
-    warn_of(compared, arguments.format)
+        say(f"wrote {output.name}", sys.stdout)
     if not gates.is_asked(arguments):
         return 0
-    is_text = arguments.format in ("text", "markdown") or not output.to_stdout
-    return gates.close(arguments, outcomes_of(compared), sys.stdout if is_text else sys.stderr)
+    form = arguments.format if output.to_stdout else "text"
+    return gates.close(arguments, outcomes_of(compared), gates.stream_beside(form))
 
 
-def warn_of(compared: SideBySide, form: str) -> None:
-    """Print the warnings of a table in CSV; the other forms have them beside it."""
-    if form == "csv":
-        from lar.reports.results_report import warnings_of
+def write_table(
+    arguments: argparse.Namespace,
+    named: Sequence[NamedResult],
+    baseline: str,
+    output: OutputFile,
+) -> SideBySide:
+    """Write results side by side, and return them. Warnings are printed where the table is CSV; the
+    other forms have them beside it."""
+    from lar.cli.report_files import render
+    from lar.reports.results_report import report_results, warnings_of
+    from lar.results.side_by_side import compare_results
 
-        for text in warnings_of(compared):
-            print(printable(f"lar: warning: {text}"), file=sys.stderr)
+    by = [word for word in arguments.by.replace(" ", "").split(",") if word]
+    compared = compare_results(named, by, baseline)
+    output.write(render(report_results(compared), arguments.format, to_stdout=output.to_stdout))
+    for text in warnings_of(compared) if arguments.format == "csv" else ():
+        say(f"lar: warning: {text}")
+    return compared
 
 
 def outcomes_of(compared: SideBySide) -> list[gates.Outcome]:

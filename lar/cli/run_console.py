@@ -15,7 +15,7 @@ from lar.cli.output_stream import Outlet
 from lar.cli.progress_line import ProgressLine
 from lar.cli.report_files import ReportFiles, kept_for_later, open_reports, raise_all
 from lar.engines import engine_named
-from lar.errors import EXIT_CODES, LarError, printable
+from lar.errors import EXIT_CODES, LarError, one_line, printable, printable_lines
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows, warmups_in
 from lar.options.table import VERBOSE
@@ -38,7 +38,6 @@ from lar.running.tasks import failure_of, info_of
 
 if TYPE_CHECKING:
     from lar.cli.report_files import Content
-    from lar.results.store import Store
 
 
 FORMS = ("json", "csv", "html")
@@ -56,22 +55,16 @@ def open_console(
     Raises:
         UsageError: a report cannot be written.
     """
-    with contextlib.ExitStack() as stack:
-        reports = stack.enter_context(open_reports(values, FORMS))
-        store: Store | None = None
-        if values["save"]:
-            from lar.results.store import open_store  # few runs need it
-
-            store = stack.enter_context(open_store(values["store"], create=True))
+    with open_reports(values, FORMS) as reports:
         # A report on standard output stands there alone.
         printer = LinePrinter(spec, reports.console, may_fail=bool(reports.files))
         if values["csv"] is not None:
             printer.report_seconds += CSV_SECONDS
         if values["model_info"]:
-            from lar.reports.info_text import format_info  # few runs need it
+            from lar.reports.info_text import report_info  # few runs need it
 
-            print_lines(printer.lines, format_info(info_of(spec, context)))
-        yield Console(printer, reports, store, values["tag"] or "")
+            print_lines(printer.lines, report_info(info_of(spec, context)).lines_for())
+        yield Console(printer, reports)
 
 
 class Console(NamedTuple):
@@ -79,8 +72,6 @@ class Console(NamedTuple):
 
     printer: LinePrinter
     reports: ReportFiles
-    store: Store | None
-    tag: str
 
     def finish(self, result: RunResult) -> int:
         """Print and write what follows the last iteration; return the exit code.
@@ -96,9 +87,8 @@ class Console(NamedTuple):
             hint = engine_named(spec.engine).hints_for(result, environment)
             print_lines(self.printer.notes, [f"hint: {hint}"] if hint else [])
         errors = list[LarError]()
-        if self.store is not None:
-            with kept_for_later(errors):
-                self.save(self.store, result)
+        with kept_for_later(errors):
+            print_lines(self.printer.notes, self.reports.save([result]))
         with kept_for_later(errors):
             self.reports.write(partial(content_of, result), prints=False)
         raise_all(errors)
@@ -107,16 +97,6 @@ class Console(NamedTuple):
         if self.printer.lines.error:
             raise self.printer.lines.error
         return EXIT_CODES[result.status]
-
-    def save(self, store: Store, result: RunResult) -> None:
-        """Put a result into the store, and print its number there.
-
-        Raises:
-            LarError: the store cannot be written.
-        """
-        (added,) = store.add([result], self.tag)
-        note = f"lar: note: saved as result {added.id} of {store.path}"
-        print_lines(self.printer.notes, [printable(note)])
 
 
 def content_of(result: RunResult, form: str) -> Content:
@@ -131,7 +111,7 @@ def content_of(result: RunResult, form: str) -> Content:
 def print_lines(outlet: Outlet, lines: list[str]) -> None:
     """Print lines at once, so that those of a fast run cost one system call."""
     if lines:
-        outlet.write("\n".join(lines) + "\n")
+        outlet.write("".join(f"{printable(line)}\n" for line in lines))
 
 
 class LinePrinter(Listener):
@@ -161,7 +141,7 @@ class LinePrinter(Listener):
         if self.cases and isinstance(event, Judged):
             lines += self.cases.take(event)
         if isinstance(event, Classified):
-            lines.append(printable(format_classes(event.classes, self.spec)))
+            lines.append(format_classes(event.classes, self.spec))
         print_lines(self.lines, lines)
         print_lines(self.notes, format_note(event, self.spec))
 
@@ -184,7 +164,7 @@ class LinePrinter(Listener):
     def on_log(self, text: bytes) -> None:
         if self.show_log:
             self.progress.clear()
-            self.notes.write(text.decode(errors="replace"))
+            self.notes.write(printable_lines(text.decode(errors="replace")))
 
     def on_progress(self, text: str, elapsed: float) -> None:
         if text:
@@ -199,7 +179,7 @@ class LinePrinter(Listener):
         lines = [*lines, *format_summary(result), *format_algorithms(result)]
         print_lines(self.lines, [*lines, *format_accuracy(result)])
         unprinted = [text for text in result.warnings if text not in self.printed_warnings]
-        print_lines(self.notes, [printable(f"lar: warning: {text}") for text in unprinted])
+        print_lines(self.notes, [one_line(f"lar: warning: {text}") for text in unprinted])
         left = len(result.warmup.end_to_end) + len(result.samples.end_to_end) - self.printed_rows
         if left > 0:
             note = f"lar: note: for {left} iterations there was no time to print their lines"

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from lar.cli.arguments import argument
+from lar.cli.arguments import add_rows, argument, headings_of
 from lar.cli.commands import COMMANDS
-from lar.cli.parser import Parser, format_entries, parser_of, terminal_width
+from lar.cli.parser import Parser, format_entries, help_width, parser_of
 from lar.engines import ENGINES, support_of_options
 from lar.errors import UsageError
-from lar.options.arguments import add_arguments
 from lar.options.option import Group, Option
 from lar.options.suggestions import nearest_spelling
 from lar.options.table import COMMON, OPTIONS
@@ -75,16 +74,15 @@ def format_options(options: Sequence[Option[Any]]) -> str:
     engines = {engine.name for engine in ENGINES if not engine.is_exact}
     partial = {key: names for key, names in support.items() if not engines <= set(names)}
     parser = Parser(prog="lar run", usage="lar MODEL [flags]", add_help=False)
-    parser.add_argument("model", metavar="MODEL", help=MODEL)
-    add_arguments(parser, partial, options)
+    add_rows(parser, (argument("model MODEL", MODEL), *headings_of(options)))
+    name_engines(parser, partial)
     if any(option.key in partial for option in options):
         parser.epilog = "[NAME]: only the engine of that name honours the flag"
     return parser.format_help()
 
 
-def name_engines(parser: argparse.ArgumentParser) -> None:
-    """Add the names of the engines that honour a flag to its help, in the parser of `lar run`."""
-    support = support_of_options()
+def name_engines(parser: argparse.ArgumentParser, support: Mapping[str, Sequence[str]]) -> None:
+    """Add the names of the engines that honour a flag to its help, in a parser of `lar run`."""
     for action in parser._actions:
         if action.dest in support:
             action.help = f"{action.help} [{', '.join(support[action.dest])}]"
@@ -93,7 +91,7 @@ def name_engines(parser: argparse.ArgumentParser) -> None:
 def all_parsers() -> dict[str, Parser]:
     """Return the parsers of all commands, that of `lar run` with the names of engines."""
     parsers = {name: parser_of(name) for name in COMMANDS}
-    name_engines(parsers["run"])
+    name_engines(parsers["run"], support_of_options())
     return parsers
 
 
@@ -105,6 +103,5 @@ def format_groups() -> str:
         group.name: f"{group.title} ({sum(option.group == group for option in OPTIONS)} flags)"
         for group in GROUPS
     }
-    width = max(terminal_width() - 2, 40)
     text = "more flags: `lar run --help GROUP` prints those of a group, `lar run --help all` all"
-    return "\n".join(["", textwrap.fill(text, width), *format_entries(counted, width), ""])
+    return "\n".join(["", textwrap.fill(text, help_width()), *format_entries(counted), ""])

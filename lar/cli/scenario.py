@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
         LarError: the run failed.
     """
     from lar.cli.report_files import open_reports
-    from lar.records.run import record_to_json
+    from lar.reports.report import Report
     from lar.reports.scenario_text import format_scenario
     from lar.running.plan import parse_values
     from lar.running.scenario import run_scenario
@@ -113,8 +113,8 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
             values,
             log_folder=getattr(arguments, LOGS) or "",
         )
-        text = "".join(f"{line}\n" for line in format_scenario(result))
-        files.write(lambda form: text if form == "text" else record_to_json(result) + b"\n")
+        lines = tuple(format_scenario(result))
+        files.write(Report(style="scenario", body=lines, document=result))
     require_ok(result)
     return 0
 

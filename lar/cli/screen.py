@@ -8,6 +8,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, TextIO
 
+from lar.errors import one_line
+
 if TYPE_CHECKING:
     from lar.cli.output_stream import Outlet
     from lar.reports.text import Screen
@@ -24,6 +26,11 @@ def screen_of_output() -> Screen:
     is_dumb = os.environ.get("TERM") == "dumb"
     has_colors = sys.stdout.isatty() and not is_dumb and not os.environ.get("NO_COLOR")
     return Screen(width_of(sys.stdout), has_colors)
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print one line, to standard error if nothing else is said, whatever names it holds."""
+    print(one_line(text), file=stream or sys.stderr, flush=True)
 
 
 def width_of(stream: TextIO | Outlet) -> int | None:

@@ -18,12 +18,6 @@ RULES = (needs(ON, any_of=SCHEDULER).because("a label is that of a scheduler's w
 SEVERAL = "; for several models a folder with a file for each"
 MODELS = "a model, its twins in other formats, several models, or a folder of them"
 
-# What has gone, and what does the same.
-GONE = {
-    "--resume": "`lar tune MODEL --session FILE` goes on with what FILE holds",
-    "--algorithms": "`lar bench MODEL --vary fast-run-algo-policy=A,B` compares caches",
-}
-
 
 def split_names(text: str) -> tuple[str, ...]:
     """Split names at commas."""

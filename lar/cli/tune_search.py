@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.cli.arguments import FORMS
-from lar.cli.bench import open_asked_store, print_saved
 from lar.cli.progress_line import PacedLine
 from lar.cli.report_files import kept_for_later, open_reports, place_in, raise_all
+from lar.cli.screen import say
 from lar.errors import LarError, UsageError, printable
 from lar.files.path_conflicts import Place, paths_in
 from lar.files.report_file import OutputFile, check_places
@@ -97,9 +97,9 @@ def search_several(planned: Sequence[Planned], command: Command) -> None:
         except LarError as error:
             said.setdefault(model, error.message)
             errors.append(error)
-    lines = [printable(f"{model}: {text}") for model, text in said.items()]
     prints = "-" in [getattr(command.arguments, key) for key in FORMS]
-    print("", *lines, sep="\n", file=sys.stderr if prints else sys.stdout)
+    for line in ("", *(f"{model}: {text}" for model, text in said.items())):
+        say(line, sys.stderr if prints else sys.stdout)
     raise_all(errors, f"{len(errors)} of {len(planned)} models failed: ")
 
 
@@ -182,10 +182,10 @@ def shower(line: PacedLine, request: TuneRequest) -> Callable[[TuneProgress], No
         if known and first:
             line.end()
             title = first.pop().format(request.budget_seconds - progress.left_seconds)
-            print(title, *known, sep="\n  ", file=sys.stderr)
+            print(title, *map(printable, known), sep="\n  ", file=sys.stderr)
         best = f"; best so far {known[0]}" if known else ""
         doing = f"round {progress.rounds + 1}: {progress.doing}{best}"
-        line.show(printable(f"{doing}; {progress.left_seconds:.0f} s left"))
+        line.show(f"{doing}; {progress.left_seconds:.0f} s left")
 
     return show
 
@@ -226,7 +226,6 @@ class Outputs:
             given = {key: it for each in choices for key, it in each.options.items()}
             read = [*places_of(space.model, {**given, **space.options}), *beside]
             check_places(opened, paths_in(fed if isinstance(fed, tuple) else ()), read)
-        self.store = open_asked_store(arguments, stack)
 
     def write(self, found: outcome.Tuning) -> None:
         """Print and write what was found; a file that cannot be written keeps back nothing else.
@@ -243,10 +242,10 @@ class Outputs:
         if self.packed and space is not None and found.runs:
             with kept_for_later(errors):
                 lines = write_packed(space, found.runs[-1].spec, self.packed)
-                print("\n".join(lines), file=self.reports.console, flush=True)
+                print("\n".join(map(printable, lines)), file=self.reports.console, flush=True)
         with kept_for_later(errors):
             self.reports.write(report_tuning(found, caches=caches))
-        if self.store is not None:
-            with kept_for_later(errors):
-                print_saved(self.store.add(found.runs, self.arguments.tag or ""), self.store)
+        with kept_for_later(errors):
+            for note in self.reports.save(found.runs):
+                say(note)
         raise_all(errors)

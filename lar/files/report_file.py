@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-from lar.errors import UsageError, error_of_write
+from lar.errors import UsageError, error_of_write, printable_lines
 from lar.files.path_conflicts import Place, refuse_clashes
 from lar.files.work_folders import prefix_of_owner, remove_leftovers
 
@@ -43,7 +43,9 @@ class OutputFile:
                 # nobody reads is refused, not waited for.
                 descriptor = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
                 os.set_blocking(descriptor, True)
-                self._stream = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115
+                self._stream = open(  # noqa: SIM115
+                    descriptor, "w", encoding="utf-8", errors="backslashreplace"
+                )
                 return
             # What a link leads to is replaced, not the link.
             self.path = Path(os.path.realpath(name))
@@ -77,7 +79,8 @@ class OutputFile:
             elif self._temporary is not None:
                 with self._temporary.open("wb") as file:
                     for piece in pieces_of(text):
-                        file.write(piece.encode() if isinstance(piece, str) else piece)
+                        is_text = isinstance(piece, str)
+                        file.write(piece.encode(errors="backslashreplace") if is_text else piece)
                 self._temporary.chmod(self._mode)
                 os.replace(self._temporary, self.path)
                 self._temporary = None
@@ -102,9 +105,12 @@ class OutputFile:
 
 
 def write_text(stream: TextIO, text: Content) -> None:
-    """Write text, which may be encoded already, to a stream of text."""
+    """Write text, which may be encoded already, to a stream of text: a pipe with a name gets what a
+    file would, but what may be a terminal gets it printable."""
+    is_shown = stream is sys.stdout or stream.isatty()
     for piece in pieces_of(text):
-        stream.write(piece.decode() if isinstance(piece, bytes) else piece)
+        content = piece.decode() if isinstance(piece, bytes) else piece
+        stream.write(printable_lines(content) if is_shown else content)
 
 
 def pieces_of(text: Content) -> Iterable[str | bytes]:

@@ -42,11 +42,10 @@ class Loaded:
 def input_error(
     where: str, problem: str, hint: str = BROKEN, *, flag: str = "--input"
 ) -> UsageError:
-    """Return the error of one item of a flag, on one line whatever names the file holds.
+    """Return the error of one item of a flag.
 
     Without another hint, it is a file that holds what it should not.
     """
-    where, problem, hint = map(_printable, (where, problem, hint))
     return UsageError(problem, hint, flag=flag, subject=where)
 
 
@@ -55,13 +54,9 @@ class UnnamedInput(UsageError):
 
     def __init__(self, where: str, problem: str, more: str = "") -> None:
         """`more` goes on with the hint, which is another for who gives arrays from Python."""
-        self.more = _printable(more)
+        self.more = more
         hint = f"put NAME: before it{self.more}"
-        super().__init__(_printable(problem), hint, flag="--input", subject=_printable(where))
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)
+        super().__init__(problem, hint, flag="--input", subject=where)
 
 
 def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:

@@ -3,29 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from lar.options.option import Group, Option
-from lar.options.table import OPTIONS
-
-
-def add_arguments(
-    parser: argparse.ArgumentParser,
-    support: Mapping[str, Sequence[str]],
-    options: Sequence[Option[Any]] = OPTIONS,
-) -> None:
-    """Add options to a parser, under the headings of their groups.
-
-    `support` gives the names of the engines that honour an engine option, shown after its help.
-    """
-    groups: dict[Group, argparse._ArgumentGroup] = {}
-    for option in options:
-        if option.group not in groups:
-            groups[option.group] = parser.add_argument_group(option.group.title)
-        engines = support.get(option.key)
-        text = option.help + (f" [{', '.join(engines)}]" if engines else "")
-        add_option(groups[option.group], option, text)
+from lar.options.option import Option
 
 
 def add_option(

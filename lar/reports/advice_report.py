@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from lar.engines.advice import Suggestion, best_of, describe_tried, options_of
-from lar.errors import printable
 from lar.options.command_line import format_command
 from lar.records.bench import BenchResult, VariantResult
 from lar.records.profile import TriedSetting
@@ -45,6 +44,6 @@ def build_report(
     return Report(
         style="advise",
         title="lar advise",
-        body=(*head_of(bench), "", table, "", printable(f"best: {said}"), printable(command)),
+        body=(*head_of(bench), "", table, "", f"best: {said}", command),
         tables=(table,),
     )

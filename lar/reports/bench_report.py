@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from lar.errors import count_of, printable
+from lar.errors import count_of, one_line
 from lar.options.table import PYTHON
 from lar.records.bench import BenchResult, OutputDifference, VariantResult
 from lar.reports.iterations_plot import plot_iterations
@@ -60,7 +60,7 @@ def head_of(bench: BenchResult) -> Iterator[str]:
     """Yield what was measured, as far as it is the same in all variants."""
     models = {variant.spec.model for variant in bench.variants if variant.spec}
     engines = engines_of(bench)
-    what = printable(models.pop()) if len(models) == 1 else f"{len(models)} models"
+    what = models.pop() if len(models) == 1 else f"{len(models)} models"
     engine = f" on {engines.pop()}" if len(engines) == 1 else ""
     variants, rounds = count_of(len(bench.variants), "variant"), count_of(bench.rounds, "round")
     yield f"{what}{engine}: {variants}, {rounds} of fresh processes, {bench.wall_seconds:.1f} s"
@@ -118,7 +118,7 @@ def describe_end(variant: VariantResult) -> str:
 
 
 def value_of(key: str) -> Callable[[VariantResult], Cell]:
-    return lambda it: printable(it.values.get(key, ""))
+    return lambda it: it.values.get(key, "")
 
 
 def interval_of(variant: VariantResult) -> str | None:
@@ -140,7 +140,7 @@ def describe_failure(variant: VariantResult) -> str:
     """Return how a variant ended, empty where it ended well."""
     if variant.failure is None:
         return "" if variant.status == "ok" else variant.status
-    return printable(f"{variant.status}: {variant.failure.message}")
+    return one_line(f"{variant.status}: {variant.failure.message}")
 
 
 def describe_outputs(outputs: OutputDifference | None) -> str:
@@ -150,7 +150,7 @@ def describe_outputs(outputs: OutputDifference | None) -> str:
     if outputs.agreement == "equal":
         return "equal bit by bit"
     error = "NaN or infinities" if outputs.max_error is None else f"{outputs.max_error:.1e}"
-    return printable(f"{outputs.agreement} ({outputs.output}: {outputs.reason or error})")
+    return one_line(f"{outputs.agreement} ({outputs.output}: {outputs.reason or error})")
 
 
 def notes_of(bench: BenchResult) -> Iterator[str]:
@@ -159,4 +159,4 @@ def notes_of(bench: BenchResult) -> Iterator[str]:
     yield f"ended: {end}"
     for variant in bench.variants:
         for text in variant.warnings:
-            yield printable(f"warning: {variant.name}: {text}")
+            yield one_line(f"warning: {variant.name}: {text}")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
-from lar.errors import printable
+from lar.errors import one_line
 from lar.records.comparison import (
     Comparison,
     Culprit,
@@ -116,7 +116,7 @@ def columns_for(comparison: Comparison) -> tuple[Column[Row], ...]:
 def format_pair(row: Row) -> str:
     """Return the name of a tensor, both where the sides call it otherwise."""
     names = dict.fromkeys(filter(None, (row.tensor.actual.name, row.tensor.expected.name)))
-    return printable(" = ".join(shorten(name) for name in names))
+    return " = ".join(shorten(name) for name in names)
 
 
 def shorten(name: str) -> str:
@@ -126,7 +126,7 @@ def shorten(name: str) -> str:
 def format_type(row: Row) -> str:
     """Return the type of the operator that gives a pair."""
     expected = row.tensor.expected
-    return printable(type_of(expected.operator_type, expected.operator))
+    return type_of(expected.operator_type, expected.operator)
 
 
 def type_of(kind: str, name: str) -> str:
@@ -138,7 +138,7 @@ def type_of(kind: str, name: str) -> str:
 def format_data_type(row: Row) -> str:
     """Return the data type of a pair, both where they differ."""
     types = map(describe_type, (row.tensor.actual, row.tensor.expected))
-    return printable(" = ".join(dict.fromkeys(filter(None, types))))
+    return " = ".join(dict.fromkeys(filter(None, types)))
 
 
 def describe_type(tensor: TensorFacts) -> str:
@@ -171,7 +171,7 @@ def format_error(figures: Figures, items: ErrorsOverItems | None = None) -> str:
 def describe_element(element: Element) -> str:
     """Return where an element is and what both sides have there."""
     place = f"{{{','.join(map(str, element.index))}}}: " if element.index else ""
-    return printable(f"{place}{element.actual} in A, {element.expected} in B")
+    return one_line(f"{place}{element.actual} in A, {element.expected} in B")
 
 
 def worst_of(row: Row) -> str | None:
@@ -195,7 +195,7 @@ def error_column(
         return error_of(of(row), over(row))
 
     def text(row: Row) -> str:
-        return format_error(of(row), over(row)) if of(row) else printable(unknown(row.tensor))
+        return format_error(of(row), over(row)) if of(row) else one_line(unknown(row.tensor))
 
     return Column(title, value, text, key=key, rank=1 if "truth" in key else 0, digits=ANY_DIGITS)
 
@@ -236,7 +236,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     Column("type", format_type, rank=3),
     Column("data type", format_data_type, rank=5),
     Column("matched by", value_at("tensor.matched_by"), key="matched_by", in_text=False),
-    Column("problem", lambda row: printable(row.tensor.problem) or None, in_text=False),
+    Column("problem", lambda row: one_line(row.tensor.problem) or None, in_text=False),
     error_column("off by", "relative_l2", "figures", "over_items", lambda it: it.problem),
     error_column(
         *(ALONE, "single_relative_l2", "single", "single_over_items"),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from lar.errors import count_of, printable
+from lar.errors import count_of, one_line
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY
 from lar.records.comparison import (
@@ -122,7 +122,7 @@ def describe_gaps(letter: str, side: SideFacts, left_out: Iterable[LeftOut]) -> 
         yield f"{letter} is incomplete: its run did not end well, and tensors may be missing"
     found = ((it.name, it.reason) for it in left_out if not it.is_output)
     for names, reason in by_reason(found):
-        yield printable(f"{letter} recorded less than it ran: {names}: {reason}")
+        yield one_line(f"{letter} recorded less than it ran: {names}: {reason}")
 
 
 def by_reason(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -145,7 +145,7 @@ def describe_sides(sides: Mapping[str, SideFacts]) -> Iterator[str]:
 def describe_machine(side: SideFacts) -> str:
     """Return the system, the architecture and the processor of a side, empty if unknown."""
     system = " ".join(filter(None, (side.system, side.architecture)))
-    return printable(", ".join(filter(None, (system, side.processor))))
+    return ", ".join(filter(None, (system, side.processor)))
 
 
 def describe_side(side: SideFacts) -> str:
@@ -159,7 +159,7 @@ def describe_side(side: SideFacts) -> str:
         if not (key in BY_KEY and BY_KEY[key].writes)
     )
     facts = ", ".join(filter(None, (f"{side.tensors} tensors", run, settings)))
-    return printable(f"{side.model or side.source} ({facts})")
+    return f"{side.model or side.source} ({facts})"
 
 
 def format_culprits(
@@ -207,7 +207,7 @@ def describe_culprit(culprit: Culprit, letters: Sequence[str] = "AB") -> str:
 def describe_operators(operators: Sequence[OperatorFacts]) -> str:
     """Return the first operators of a side as the model has them, and how the engine runs those
     that it changed; below a culprit all of them stand."""
-    return join_first([printable(describe_operator(it)) for it in operators], " + ")
+    return join_first([describe_operator(it) for it in operators], " + ")
 
 
 def describe_operator(operator: OperatorFacts) -> str:
@@ -240,11 +240,11 @@ def describe_proof(culprit: Culprit) -> Iterator[str]:
     if culprit.proven and alone is not None:
         yield f"{start} off by {format_error(alone)} (relative{worst})"
     elif culprit.proven:
-        yield f"{start} not comparable either: {printable(culprit.output.problem)}"
+        yield f"{start} not comparable either: {one_line(culprit.output.problem)}"
     elif culprit.doubt:
-        yield f"  not proven: {printable(culprit.doubt)}{worst}"
+        yield f"  not proven: {one_line(culprit.doubt)}{worst}"
     if culprit.kind:
-        yield f"  {printable(culprit.kind)}"
+        yield f"  {one_line(culprit.kind)}"
 
 
 def describe_sides_of(culprit: Culprit) -> Iterator[str]:
@@ -263,7 +263,7 @@ def describe_facts(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> 
     differing = {key: value for key, value in parameters if key not in twin or twin[key] != value}
     facts = [f"{key}={value}" for key, value in differing.items()]
     facts += [f"algorithm {operator.algorithm}"] if operator.algorithm else []
-    return cut_end(printable("; ".join([describe_operator(operator), *facts])), LONGEST_LINE)
+    return cut_end(one_line("; ".join([describe_operator(operator), *facts])), LONGEST_LINE)
 
 
 def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[TensorComparison]]:
@@ -298,7 +298,7 @@ def worst_of(
 def format_unmatched(comparison: Comparison) -> Iterator[str | AnyTable]:
     """Yield the tensors without a twin."""
     rows = [
-        (LETTERS[it.side], *map(printable, (shorten(it.tensor.name), it.reason)))
+        (LETTERS[it.side], shorten(it.tensor.name), one_line(it.reason))
         for it in comparison.unmatched
     ]
     if rows:
@@ -320,12 +320,12 @@ def format_summary(comparison: Comparison, *, everything: bool = True) -> Iterat
     )
     found = ((it.actual.name, it.single_problem) for it in tensors if it.single_problem)
     for names, reason in by_reason(found):
-        yield printable(f"not run alone: {names}: {reason}")
+        yield one_line(f"not run alone: {names}: {reason}")
     if comparison.items:
         yield f"errors are those of {count_of(len(comparison.items), 'item')} of a data set"
     notes = comparison.notes
     most = MOST_NOTES_OF_SAME if comparison.same and not everything else len(notes)
-    yield from (printable(f"note: {note}") for note in notes[:most])
+    yield from (one_line(f"note: {note}") for note in notes[:most])
     if notes[most:]:
         yield f"note: {len(notes) - most} more, which --all prints"
     yield f"result: {describe_result(comparison)}"
@@ -358,7 +358,7 @@ def describe_left_out(comparison: Comparison) -> str:
     """Return the outputs that could not be compared, and why."""
     outputs = (it for it in comparison.left_out if it.is_output)
     found = by_reason((f"{it.name} of {LETTERS[it.side]}", it.reason) for it in outputs)
-    return printable("; ".join(f"output {names} ({reason})" for names, reason in found))
+    return one_line("; ".join(f"output {names} ({reason})" for names, reason in found))
 
 
 def describe_agreement(comparison: Comparison) -> str:

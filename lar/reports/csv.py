@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from typing import TYPE_CHECKING
 
-from lar.reports.model import AnyTable
+from lar.reports.model import AnyTable, Cell
 
 if TYPE_CHECKING:  # the text renderer would be imported with it
     from lar.reports.report import Report
+
+
+# What a formula begins with, or what spreadsheets leave out before one.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def format_csv(report: Report) -> str:
@@ -27,5 +32,20 @@ def format_table(table: AnyTable, *titles: str) -> str:
     writer.writerows([title] for title in titles)
     writer.writerow(table.headings)
     values = [column.value for column in table.record_columns]
-    writer.writerows([value(row) for value in values] for row in table.rows)
+    writer.writerows([cell_of(value(row)) for value in values] for row in table.rows)
     return stream.getvalue()
+
+
+def cell_of(value: Cell) -> Cell:
+    """Return a value as a cell. A text that a spreadsheet would compute has an apostrophe before
+    it, which says that it is a text."""
+    if not isinstance(value, str) or not value.startswith(FORMULA) or is_number(value):
+        return value
+    return value if value == "-" else f"'{value}"  # standard input, which is no formula
+
+
+def is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
+from html import escape as escape_html
 from importlib import resources
 from itertools import groupby, takewhile
 from string import Template
@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
+from lar.errors import printable, printable_lines
 from lar.reports.model import ANY_DIGITS, AnyTable, Cell, Column, Plot
 from lar.reports.report import Part, Report
-from lar.reports.text import printable_text
 
 SCRIPTS = ("page.js", "names.js", "tables.js", "plots.js", "report.js")
 LONGEST_NAME = 24  # of a fact: what stands before a colon behind more letters is a sentence
@@ -79,6 +79,20 @@ def format_figures(figures: Mapping[str, Any]) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
+def shown(value: Any) -> Any:
+    """Return figures with their texts printable."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, Mapping):
+        return {key: shown(it) for key, it in value.items()}
+    return [*map(shown, value)] if isinstance(value, (list, tuple)) else value
+
+
+def escape(text: str) -> str:
+    """Return a text for a page: neither markup nor what a reader does not see."""
+    return escape_html(printable(text))
+
+
 def parts_of_style(report: Report) -> Iterator[Part]:
     """Yield the parts of the page of a profile: the lines above its first table, all of the tables,
     and the plots."""
@@ -103,7 +117,7 @@ def format_lines(lines: Iterable[str]) -> str:
         return 0 < line.find(": ") <= LONGEST_NAME
 
     texts = []
-    for are_facts, group in groupby(map(printable_text, lines), key=is_fact):
+    for are_facts, group in groupby(lines, key=is_fact):
         if are_facts:
             texts.append(
                 f"<table class=facts aria-label=facts>{''.join(map(fact_row, group))}</table>"
@@ -121,8 +135,8 @@ def fact_row(line: str) -> str:
 def figures_of(part: AnyTable | Plot) -> dict[str, Any]:
     """Return what the page's script draws."""
     if isinstance(part, Plot):
-        return {"plot": part.kind, "figures": part.figures}
-    return {"table": figures_of_table(part), "notes": part.notes}
+        return {"plot": part.kind, "figures": shown(part.figures)}
+    return {"table": figures_of_table(part), "notes": [*map(printable_lines, part.notes)]}
 
 
 def figures_of_table(table: AnyTable) -> dict[str, Any]:
@@ -151,7 +165,7 @@ def cells_of(column: Column[Any], rows: Sequence[Any]) -> tuple[list[Cell], int 
     have behind the point: None for a column with a text in a row."""
     cells: list[Cell] = [column.value(row) for row in rows]
     if any(isinstance(cell, str) for cell in cells):
-        return cells, None
+        return shown(cells), None
     if column.scale != 1:
         cells = [None if cell is None else column.scale * float(cell) for cell in cells]
     return cells, ANY_DIGITS if column.digits is None else column.digits

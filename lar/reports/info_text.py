@@ -1,19 +1,20 @@
-"""The content of a model, as text."""
+"""The content of a model."""
 
 from __future__ import annotations
 
 from lar.engines import engine_named
-from lar.errors import printable
 from lar.records.run import ModelInfo, TensorInfo, format_shape
 from lar.reports.cut_names import shorten
-from lar.reports.text import PAPER, Screen, format_bytes, format_count, format_rows
+from lar.reports.model import table_of_values
+from lar.reports.report import Report
+from lar.reports.text import format_bytes, format_count
 
 # Of a model's own remarks: one of a text reader holds its alphabet, thousands of characters.
 MOST_CHARACTERS = 200
 
 
-def format_info(info: ModelInfo, screen: Screen = PAPER) -> list[str]:
-    """Return the lines that describe a model."""
+def report_info(info: ModelInfo) -> Report:
+    """Return the report that describes a model."""
     unknown = f" (unknown for {', '.join(info.flops_unknown)})" if info.flops_unknown else ""
     sizes = {
         "inputs": info.input_bytes,
@@ -22,7 +23,7 @@ def format_info(info: ModelInfo, screen: Screen = PAPER) -> list[str]:
     }
     known = [f"{what} {format_bytes(size)}" for what, size in sizes.items() if size is not None]
     memory = [f"memory: {', '.join(known)}"] if known else []
-    shapes = [f"{printable(name)} {format_shape(shape)}" for name, shape in info.at.items()]
+    shapes = [f"{name} {format_shape(shape)}" for name, shape in info.at.items()]
     facts = [
         f"model for {engine_named(info.engine).title}",
         f"parameters: {format_count(info.parameter_count)}",
@@ -30,10 +31,7 @@ def format_info(info: ModelInfo, screen: Screen = PAPER) -> list[str]:
         f"FLOPs: {format_count(info.flops)}{unknown}; a multiply-accumulate counts as two",
         *memory,
         *([f"at: {', '.join(shapes)}"] if shapes else []),
-        *(
-            f"{printable(key)}: {shorten(printable(value), MOST_CHARACTERS)}"
-            for key, value in info.metadata.items()
-        ),
+        *(f"{key}: {shorten(value, MOST_CHARACTERS)}" for key, value in info.metadata.items()),
     ]
     kinds = {
         "input": [each for each in info.inputs if not each.optional],
@@ -41,19 +39,23 @@ def format_info(info: ModelInfo, screen: Screen = PAPER) -> list[str]:
         "output": info.outputs,
     }
     tensors = [
-        [kind, printable(tensor.name), describe_type(tensor), printable(tensor.shape_text)]
+        (kind, tensor.name, describe_type(tensor), tensor.shape_text)
         for kind, group in kinds.items()
         for tensor in group
     ]
-    counts = [[printable(name), str(count)] for name, count in info.operators.items()]
-    total = sum(info.operators.values())
-    return [
-        *(line for fact in facts for line in screen.wrap(fact)),
-        "",
-        *format_rows(["tensor", "name", "dtype", "shape"], tensors, screen=screen),
-        "",
-        *format_rows([f"operator ({total})", "count"], counts, screen=screen),
-    ]
+    operators = (f"operator ({sum(info.operators.values())})", "count")
+    counts = [(name, str(count)) for name, count in info.operators.items()]
+    return Report(
+        style="info",
+        body=(
+            *facts,
+            "",
+            table_of_values("tensors", "Tensors", ("tensor", "name", "dtype", "shape"), tensors),
+            "",
+            table_of_values("operators", "Operators", operators, counts),
+        ),
+        document=info,
+    )
 
 
 def describe_type(tensor: TensorInfo) -> str:

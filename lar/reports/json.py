@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -22,8 +23,11 @@ def format_json(report: Report) -> str:
         document = {"style": report.style, "tables": [*map(document_of, report.tables)]}
     if report.corrected and isinstance(document, dict) and "style" in document:
         document = {**document, "cost_of_profiling": report.corrected}
-    encoded = msgspec.json.encode(document)
     is_record = not isinstance(document, (dict, list, tuple))
+    try:
+        encoded = msgspec.json.encode(document)
+    except UnicodeEncodeError:  # the name of a file that is not UTF-8
+        return json.dumps(msgspec.to_builtins(document), indent=1) + "\n"
     return (encoded if is_record else msgspec.json.format(encoded, indent=1)).decode() + "\n"
 
 

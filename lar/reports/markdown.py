@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lar.errors import printable
 from lar.reports.model import MARKDOWN, Plot
 from lar.reports.report import Report
-from lar.reports.text import escape, format_table, printable_text
+from lar.reports.text import escape, format_table
 
 # What Markdown would take for a sign of its own within a paragraph.
 SIGNS = "\\`*_<>#|"
@@ -19,7 +20,7 @@ def format_markdown(report: Report) -> str:
         if isinstance(part, str):
             # A line behind a table would be a row of it.
             lines += [""] * bool(part and lines and lines[-1].startswith("|"))
-            lines.append(f"- {escape(printable_text(part.strip()), SIGNS)}" if part else "")
+            lines.append(f"- {escape(printable(part.strip()), SIGNS)}" if part else "")
         elif not isinstance(part, Plot):
             lines += [""] * bool(lines and lines[-1])
             lines += format_table(replace(part, layout=MARKDOWN))

@@ -146,7 +146,7 @@ MARKDOWN = Layout(
     end=" |",
     under=Rule("-", "|", "|", "|", fixed=3),
     is_padded=False,
-    escaped="|",
+    escaped="\\`<[|",
 )
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from lar.errors import printable
 from lar.reports.model import AnyTable, Plot
-from lar.reports.text import PAPER, Screen, format_table, printable_text
+from lar.reports.text import PAPER, Screen, format_table
 
 Part = str | AnyTable | Plot
 
@@ -44,7 +45,7 @@ class Report:
         """Return the text as wide as a terminal, or of any width for paper."""
         return "".join(f"{line}\n" for line in self.lines_for(screen))
 
-    def lines_for(self, screen: Screen) -> list[str]:
+    def lines_for(self, screen: Screen = PAPER) -> list[str]:
         lines: list[str] = []
         for part in self.body:
             if isinstance(part, Plot):
@@ -52,9 +53,9 @@ class Report:
             if not isinstance(part, str):
                 lines += format_table(part, screen)
             elif self.is_for_programs:
-                lines.append(printable_text(part))
+                lines.append(printable(part))
             else:
-                lines += screen.wrap(printable_text(part))
+                lines += screen.wrap(printable(part))
         if self.footer and not self.is_for_programs:
-            lines += ["", *screen.wrap(self.footer)]
+            lines += ["", *screen.wrap(printable(self.footer))]
         return lines

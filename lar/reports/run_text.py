@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from lar import __version__
 from lar.engines import engine_named
-from lar.errors import EXIT_CODES, count_of, printable
+from lar.errors import EXIT_CODES, count_of, one_line
 from lar.measurement.queueing import summarize_queue
 from lar.measurement.rows import SampleRows, Times
 from lar.measurement.statistics import (
@@ -105,7 +105,7 @@ def format_note(event: Event, spec: RunSpec) -> list[str]:
         began = time.strftime("[%d %H:%M:%S lar][warn]")
         return [f"{began} {CHANGES[key]}" for key in spec.settings if key in CHANGES]
     if isinstance(event, Finished):
-        return [printable(f"lar: warning: {text}") for text in event.warnings]
+        return [one_line(f"lar: warning: {text}") for text in event.warnings]
     if not isinstance(event, Fed):
         return []
     generated = [fed for fed in event.fed if fed.generated]
@@ -113,7 +113,7 @@ def format_note(event: Event, spec: RunSpec) -> list[str]:
     if generated and not spec.inputs and not spec.cases:
         shapes = ", ".join(f"{fed.name} {fed.dtype} {fed.shape}" for fed in generated)
         notes.append(f"lar: note: no --input: data is generated ({generated[0].source}): {shapes}")
-    return [printable(note) for note in notes]
+    return [one_line(note) for note in notes]
 
 
 def format_row(
@@ -134,7 +134,7 @@ def format_row(
     if spec.items:
         item = spec.items[position]
         iteration += item.number * spec.iterations
-        whose = f" {printable(item.name)}"
+        whose = f" {item.name}"
     of = "" if spec.stopping.is_open else f"/{spec.iterations * feeds_in(spec)}"
     return (
         f"iter {iteration}{of}: {format_ms(end_to_end)}ms "
@@ -335,7 +335,7 @@ def format_last_words(result: RunResult) -> list[str]:
     broken = {EXIT_CODES["crashed"], EXIT_CODES["timed_out"]}
     if result.failure is None or result.failure.exit_code not in broken or not result.log_tail:
         return []
-    lines = (printable(line) for line in result.log_tail.splitlines())
+    lines = (one_line(line) for line in result.log_tail.splitlines())
     return ["the engine's last words:", *(f"  | {line}" for line in lines)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from lar.errors import printable
+from lar.errors import one_line
 from lar.measurement.statistics import samples_for
 from lar.records.run import RunResult
 from lar.records.scenario import Scenario, ScenarioName, ScenarioResult
@@ -43,7 +43,7 @@ def format_scenario(result: RunResult) -> list[str]:
         f"scenario: {describe_scenario(scenario)}; MLPerf LoadGen {found.version}",
         *format_figures(scenario, found),
         f"result: {'valid' if found.valid else 'INVALID'} by LoadGen's rules",
-        *(f"  {printable(reason)}" for reason in found.reasons),
+        *(f"  {one_line(reason)}" for reason in found.reasons),
     ]
 
 

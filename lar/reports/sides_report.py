@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from string import ascii_uppercase as LETTERS
 
-from lar.errors import printable
+from lar.errors import one_line
 from lar.records.comparison import ComparisonOfSides, SideFacts, TensorOfSides
 from lar.reports.compared_tensors import error_of, format_error, shorten, table_of, type_of
 from lar.reports.comparison_report import (
@@ -68,12 +68,12 @@ def column_of_side(side: int) -> Column[TensorOfSides]:
 def name_of(row: TensorOfSides) -> str:
     """Return the names that a tensor has on any side."""
     names = dict.fromkeys(tensor.name for tensor in row.tensors if tensor)
-    return printable(" = ".join(map(shorten, names)))
+    return " = ".join(map(shorten, names))
 
 
 def format_type(row: TensorOfSides) -> str:
     facts = next(tensor for tensor in row.tensors if tensor is not None)
-    return printable(type_of(facts.operator_type, facts.operator))
+    return type_of(facts.operator_type, facts.operator)
 
 
 def describe_odd(row: TensorOfSides) -> str:
@@ -105,8 +105,8 @@ def badness_of(row: TensorOfSides) -> float:
 def format_summary(found: ComparisonOfSides) -> Iterator[str]:
     """Yield the last lines: notes and the result."""
     for letter, each in zip(LETTERS[1:], found.comparisons, strict=False):
-        yield from (printable(f"note: {letter} against A: {note}") for note in each.notes)
-    yield from (printable(f"note: {note}") for note in found.notes)
+        yield from (one_line(f"note: {letter} against A: {note}") for note in each.notes)
+    yield from (one_line(f"note: {note}") for note in found.notes)
     yield f"result: {describe_result(found)}"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from lar.errors import printable, printable_lines
 from lar.reports.cut_names import shorten, shorten_all
 from lar.reports.model import PLAIN, AnyTable, Column, Layout, Rule, table_of_values
 
@@ -55,14 +56,14 @@ def format_table(table: AnyTable, screen: Screen = PAPER) -> list[str]:
     drawing = Drawing(table, screen)
     lines: list[str] = []
     if layout.fill:
-        title = centre_title(table.title, drawing.length, layout.fill)
+        title = centre_title(printable(table.title), drawing.length, layout.fill)
         lines.append(screen.paint(title, BOLD))
-    lines += [line for text in table.above for line in screen.wrap(text)]
+    lines += [line for text in table.above for line in screen.wrap(printable_lines(text))]
     lines += drawing.head()
     colors = [COLORS.get(table.color(row), "") for row in table.rows] if table.color else ()
     lines += drawing.body(table.breaks, colors)
     if layout.note and table.notes:
-        notes = (line for text in table.notes for line in screen.wrap(text))
+        notes = (line for text in table.notes for line in screen.wrap(printable_lines(text)))
         end = [""] * layout.note_lines
         lines += [layout.note, *notes, *end, layout.fill * drawing.length]
     return lines + drawing.omitted() + [""] * layout.empty_lines
@@ -134,7 +135,7 @@ class Drawing:
             split_lines(row) if layout.has_lines or layout.is_wrapped else [row] for row in rows
         ]
         lines = [
-            [escape(printable_text(cell), layout.escaped) for cell in line]
+            [escape(printable(cell), layout.escaped) for cell in line]
             for block in blocks
             for line in block
         ]
@@ -179,7 +180,7 @@ class Drawing:
         if any(column.group for column in columns):
             groups = self.layout.gap.join(self.groups(columns))
             yield self.screen.paint(groups.rstrip(), BOLD)
-        titles = [escape(column.title, self.layout.escaped) for column in columns]
+        titles = [escape(printable(column.title), self.layout.escaped) for column in columns]
         yield from self.header(titles) if self.layout.has_header else self.rule(self.layout.over)
 
     def header(self, titles: Iterable[str]) -> Iterator[str]:
@@ -217,7 +218,8 @@ class Drawing:
 
     def break_line(self, line: str | tuple[str, ...]) -> Iterator[str]:
         if isinstance(line, str):
-            yield self.screen.paint(centre_title(line, self.length, self.layout.fill or "-"), BOLD)
+            title = centre_title(printable(line), self.length, self.layout.fill or "-")
+            yield self.screen.paint(title, BOLD)
         else:
             yield from self.header([line[place] for place in self.shown])
 
@@ -316,13 +318,6 @@ def narrow_widths(
     return excess
 
 
-def printable_text(text: str) -> str:
-    """Return a text without control characters of a terminal: names may hold anything."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else "?" for letter in text)
-
-
 def escape(text: str, letters: str) -> str:
     if not letters:
         return text
@@ -346,7 +341,7 @@ def wrap_cells(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     import textwrap  # narrow terminals alone need it
 
     return [
-        "\n".join(textwrap.wrap(printable_text(cell), max(width, 1), break_on_hyphens=False))
+        "\n".join(textwrap.wrap(printable(cell), max(width, 1), break_on_hyphens=False))
         for cell, width in zip(row, widths, strict=True)
     ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
-from lar.errors import count_of, printable
+from lar.errors import count_of, one_line
 from lar.options.command_line import format_command, format_flags
 from lar.records.choices import Objective, OptionValue
 from lar.records.tuning import ModelSpace, RankedCandidate, TuneResult, choices_by_name, space_of
@@ -61,7 +61,7 @@ def describe_best(row: Row, objective: Objective) -> str:
     """Return a candidate with its figure, in a few words."""
     unit = "" if objective == "memory" else " ms"
     ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
-    return printable(f"{row.name}, {format_figure(row, objective)}{unit}, ratio {ratio}")
+    return one_line(f"{row.name}, {format_figure(row, objective)}{unit}, ratio {ratio}")
 
 
 def head_of(result: TuneResult) -> Iterator[str]:
@@ -71,7 +71,7 @@ def head_of(result: TuneResult) -> Iterator[str]:
     engines = [f"{it.name} {it.version}" for it in result.engines]
     names = " and ".join(engines or [space.engine for space in request.spaces])
     where = f", {result.machine.described}" if result.machine else ""
-    yield printable(f"{models} on {names}{where}")
+    yield one_line(f"{models} on {names}{where}")
     counts = f"{count_of(len(result.ranking), 'candidate')} in {count_of(result.rounds, 'round')}"
     spent = f"{result.wall_seconds:.0f} of {request.budget_seconds:g} s"
     yield f"goal: {GOALS[request.objective][0]}; {counts}, {spent}"
@@ -84,7 +84,7 @@ def columns_of(objective: Objective) -> Iterator[Column[Row]]:
     def field(key: str, *, in_text: bool = False) -> Column[Row]:
         return Column(key, attrgetter(key), in_text=in_text)
 
-    yield Column("candidate", lambda it: printable(it.name), rank=0)
+    yield Column("candidate", lambda it: it.name, rank=0)
     yield Column(
         GOALS[objective][1],
         lambda it: it.value and it.value * (1e3 if in_ms else 1),
@@ -102,7 +102,7 @@ def columns_of(objective: Objective) -> Iterator[Column[Row]]:
     )
     yield Column("outputs", lambda it: it.outputs, describe_outputs)
     yield field("output_error")
-    yield Column("verdict", lambda it: printable(it.verdict), rank=0)
+    yield Column("verdict", lambda it: one_line(it.verdict), rank=0)
     yield from map(field, ("status", "engine", "error"))
     yield Column("options", lambda it: format_flags(it.options), in_text=False)
 
@@ -138,14 +138,14 @@ def notes_of(result: TuneResult) -> Iterator[str]:
     request = result.request
     for row in result.ranking:
         if row.error:
-            yield printable(f"{row.verdict}: {row.name}: {row.error}")
+            yield one_line(f"{row.verdict}: {row.name}: {row.error}")
     for each in request.not_tried:
         if each.allow:
-            yield printable(f"not tried: {each.choice}, which needs --allow {each.allow}")
+            yield one_line(f"not tried: {each.choice}, which needs --allow {each.allow}")
     text = ENDS[result.ending].format(margin=request.margin, budget=request.budget_seconds)
-    yield printable(f"ended: {text}")
+    yield one_line(f"ended: {text}")
     for text in result.warnings:
-        yield printable(f"warning: {text}")
+        yield one_line(f"warning: {text}")
 
 
 def command_of(result: TuneResult, caches: Mapping[str, str]) -> Iterator[str]:
@@ -173,13 +173,13 @@ def verdict_of(result: TuneResult) -> str:
     title += " so far" * (result.ending == "interrupted")
     if best is None:
         message = result.failure.message if result.failure else "nothing was measured"
-        return printable(f"{title}: none: {message}")
+        return one_line(f"{title}: none: {message}")
     plain = f"{request.spaces[0].engine}: plain" if len(request.spaces) > 1 else "the plain run"
     if best.ratio is None or best.ratio_low is None or best.ratio_high is None:
         shown = "none was shown to be better" if len(result.ranking) > 1 else "measured alone"
-        return printable(f"{title}: {plain}: {shown}")
+        return one_line(f"{title}: {plain}: {shown}")
     low, times, high = (f"{1 / it:.3g}" for it in (best.ratio_high, best.ratio, best.ratio_low))
     compared = sentence.format(times=times, plain=plain)
     outputs = f"outputs {describe_outputs(best) or 'not compared'}"
     doubt = "; likely, not proven" if best.verdict == "likely best" else ""
-    return printable(f"{title}: {best.name}: {compared} ({low} to {high}), {outputs}{doubt}")
+    return one_line(f"{title}: {best.name}: {compared} ({low} to {high}), {outputs}{doubt}")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from lar.engines import each_engine
 from lar.engines.engine import Engine
-from lar.errors import UsageError, printable
+from lar.errors import UsageError
 from lar.files.database import HEAD
 from lar.files.input_file import open_input, read_input
 from lar.measurement.rows import join_samples
@@ -130,7 +130,7 @@ def problem_of(text: bytes, error: Exception) -> str:
         return "is not JSON, or is damaged"
     if b'"spec"' not in text and BENCH_FORMAT.encode() not in text:
         return "is not a result of lar"
-    return f"is damaged, or of another version of lar: {printable(said)}"
+    return f"is damaged, or of another version of lar: {said}"
 
 
 def read_json(text: bytes) -> tuple[Part, ...]:

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 from lar.engines import engine_named
-from lar.errors import UsageError, count_of, error_of_write
+from lar.errors import UsageError, count_of, error_of_write, printable_lines
 from lar.files.path_conflicts import INDEX_SUFFIX
 from lar.files.report_file import open_for_writing
 from lar.files.work_folders import error_of_full_disk, work_folder
@@ -234,8 +234,9 @@ def deliver(source: Path, place: Path, kind: str) -> None:
         OSError: it cannot be.
     """
     if kind in STREAMS:
-        with source.open(encoding="utf-8", errors="replace") as text:
-            shutil.copyfileobj(text, sys.stdout if kind == "stdout" else sys.stderr)
+        with source.open(encoding="utf-8", errors="replace", newline="\n") as text:
+            stream = sys.stdout if kind == "stdout" else sys.stderr
+            stream.writelines(map(printable_lines, text))
     elif source.is_dir():
         deliver_folder(source, place)
     else:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lar.engines.engine import Engine
-from lar.errors import UsageError, did_you_mean, printable
+from lar.errors import UsageError, did_you_mean
 from lar.files.input_file import read_input
 from lar.measurement.machine import read_machine, read_model_file
 from lar.options.option import Option
@@ -69,7 +69,7 @@ def read_settings(path: str) -> TunedSettings:
         check_known(content, json.loads(record_to_json(settings)))
         check_options(settings.options)
     except ValueError as error:
-        raise refusal(path, printable(str(error))) from None
+        raise refusal(path, str(error)) from None
     return replace(settings, options=with_places(settings.options, os.path.dirname(path)))
 
 
@@ -82,7 +82,7 @@ def describe_format(found: object) -> str:
     """Return what is wrong with a file that is of another format."""
     text = found if isinstance(found, str) else ""
     if text.startswith("lar.settings/"):
-        return f"is of another version of lar: its format is {printable(text)}"
+        return f"is of another version of lar: its format is {text}"
     for begin, what in OTHERS.items():
         if text.startswith(begin):
             return f"is {what}"

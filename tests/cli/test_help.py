@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lar.cli.commands import COMMANDS, OTHER_WAYS
+from lar.cli.commands import COMMANDS, other_way
 from lar.cli.help import topics
 from lar.cli.main import main
 from lar.cli.parser import Formatter, parser_of
@@ -48,7 +48,8 @@ def test_every_topic_is_named_and_says_what_it_is_about() -> None:
     assert "running" in topics()
     assert all(topics().values())
     assert not topics().keys() & COMMANDS.keys()
-    assert not OTHER_WAYS.keys() & COMMANDS.keys()
+    assert not any(other_way("commands", name) for name in COMMANDS)
+    assert other_way("commands", "vary")
 
 
 @pytest.mark.parametrize("topic", topics())

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from lar.cli.arguments import add_rows, headings_of
+from lar.cli.run_help import name_engines
 from lar.errors import UsageError
-from lar.options.arguments import add_arguments
 from lar.options.option import Option
 from lar.options.table import BY_KEY, OPTIONS, collect_settings
 from lar.running.plan import parse_values
@@ -18,7 +19,7 @@ from lar.running.plan import parse_values
 
 def parsed(*words: str) -> dict[str, Any]:
     parser = argparse.ArgumentParser(allow_abbrev=False)
-    add_arguments(parser, {"cuda": ["megengine", "onnxruntime"]})
+    add_rows(parser, headings_of(OPTIONS))
     return vars(parser.parse_args(words))
 
 
@@ -58,7 +59,8 @@ def test_keys_are_unique() -> None:
 
 def test_the_help_shows_flag_group_text_and_engines() -> None:
     parser = argparse.ArgumentParser()
-    add_arguments(parser, {"cuda": ["megengine", "onnxruntime"]})
+    add_rows(parser, headings_of(OPTIONS))
+    name_engines(parser, {"cuda": ["megengine", "onnxruntime"]})
     words = " ".join(parser.format_help().split())
     for option in OPTIONS:
         separator = " " if option.metavar else ""

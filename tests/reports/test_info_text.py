@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lar.records.run import ModelInfo, TensorInfo
-from lar.reports.info_text import format_info
+from lar.reports.info_text import report_info
 
 INFO = ModelInfo(
     engine="megengine",
@@ -22,7 +22,7 @@ INFO = ModelInfo(
 
 
 def test_a_model_is_described_line_by_line() -> None:
-    assert format_info(INFO) == [
+    assert report_info(INFO).lines_for() == [
         "model for MegEngine",
         "parameters: 1,234,567",
         "weights: 3.0 MiB",
@@ -40,18 +40,19 @@ def test_a_model_is_described_line_by_line() -> None:
 
 
 def test_unknown_flops_name_the_operators_concerned() -> None:
-    lines = format_info(replace(INFO, flops=None, flops_unknown=("Loop", "Conv")))
+    lines = report_info(replace(INFO, flops=None, flops_unknown=("Loop", "Conv"))).lines_for()
     assert lines[3].startswith("FLOPs: N/A (unknown for Loop, Conv);")
 
 
 def test_a_long_remark_of_a_model_is_shortened() -> None:
-    lines = format_info(replace(INFO, metadata={"character": "a b c " * 2000}))
+    lines = report_info(replace(INFO, metadata={"character": "a b c " * 2000})).lines_for()
     assert lines[4].startswith("character: a b c a")
     assert len(lines[4]) < 250
 
 
 def test_a_model_of_nothing_is_described_too() -> None:
-    lines = format_info(replace(INFO, inputs=(), outputs=(), operators={}, metadata={}))
+    nothing = replace(INFO, inputs=(), outputs=(), operators={}, metadata={})
+    lines = report_info(nothing).lines_for()
     assert lines[-3:] == ["tensor  name  dtype  shape", "", "operator (0)  count"]
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from lar.errors import printable
 from lar.reports.csv import format_csv
 from lar.reports.html import format_html
 from lar.reports.json import format_json
@@ -69,7 +70,8 @@ def test_a_page_escapes_names_and_keeps_every_value() -> None:
     assert "</td><script>" not in page
     ((table,),) = (each["parts"] for each in figures_of(page)["sections"])
     assert table["notes"] == list(TIMES.notes)
-    assert table["table"]["rows"] == [list(row) for row in TIMES.records]
+    names = [[*map(printable, map(str, row[:1])), *row[1:]] for row in TIMES.records]
+    assert table["table"]["rows"] == names
     assert [name for name, *_ in table["table"]["columns"]] == list(TIMES.headings)
 
 

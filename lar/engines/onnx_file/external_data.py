@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from lar.engines.formats import BROKEN
 from lar.engines.onnx_file.fields import EXTERNAL, SCHEMA, Message, damaged, open_model
-from lar.errors import UsageError, printable
+from lar.errors import UsageError
 from lar.files.input_file import open_input
 
 FLAG = "--allow-external-data"
@@ -99,7 +99,7 @@ def check_external_data(model: Path, allowed: Sequence[str] = ()) -> None:
 
 
 def subject_of(place: Place, model: Path) -> str:
-    return f"{model}: tensor {printable(place.tensor)!r}"
+    return f"{model}: tensor {place.tensor!r}"
 
 
 def check_folder(place: Place, model: Path, allowed: Sequence[str]) -> None:
@@ -117,7 +117,7 @@ def check_folder(place: Place, model: Path, allowed: Sequence[str]) -> None:
         folders.append(os.path.realpath(model.parent))
     real = os.path.realpath(model.parent / location)
     if not any(os.path.commonpath([folder, real]) == folder for folder in folders):
-        problem = f"its data is in {printable(location)!r}, outside the model's folder"
+        problem = f"its data is in {location!r}, outside the model's folder"
         hint = f"move the file there; or, if you trust the model, {FLAG} {os.path.dirname(real)}"
         raise UsageError(problem, hint, subject=subject_of(place, model))
 
