@@ -13,7 +13,7 @@ import msgspec
 from lar.engines import each_engine
 from lar.errors import UsageError, check_keywords
 from lar.files.input_file import read_input
-from lar.profiles.packed_file import unpack
+from lar.files.unpacking import unpack
 from lar.profiles.trace_file import decode_profile, is_written_by_lar, read_as_written
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def decode_any(data: bytes, name: str) -> Profile:
     Raises:
         UsageError: it is empty, truncated, foreign, damaged or of a later schema.
     """
-    data = unpack(data, name)
+    data = unpack(data, name, HINT)
     if not data.strip():
         raise UsageError("the profile is empty", HINT, subject=name)
     engine = None if is_written_by_lar(data) else writer_of(data)
