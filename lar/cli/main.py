@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from lar.cli.commands import COMMANDS, load_command, other_way
-from lar.cli.parser import parser_of
+from lar.cli.parser import MAX_FILE_SIZE, parser_of
 from lar.errors import (
     EXIT_CODES,
     NO_ROOM,
@@ -25,6 +25,7 @@ from lar.errors import (
     printable_lines,
     reason_of_write,
 )
+from lar.files.input_file import reading_at_most
 from lar.options.suggestions import nearest_spelling, suggest_flag
 from lar.running.interrupts import heed_interrupts
 
@@ -114,7 +115,8 @@ def dispatch(words: list[str]) -> int:
     if unknown:
         # A command of several actions has a parser for each of them.
         refuse_unknown(unknown[0], arguments.parser, load_command(name))
-    code: int = load_command(name).main(arguments)
+    with reading_at_most(vars(arguments).get(MAX_FILE_SIZE)):
+        code: int = load_command(name).main(arguments)
     return code
 
 

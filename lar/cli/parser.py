@@ -13,6 +13,10 @@ from lar.cli.arguments import add_rows
 from lar.cli.commands import COMMANDS, load_command
 from lar.cli.screen import width_of
 from lar.errors import UsageError
+from lar.files.input_file import FLAG
+from lar.options.values import parse_bytes
+
+MAX_FILE_SIZE = FLAG.lstrip("-").replace("-", "_")
 
 # argparse searches the file system for a translation of each of its texts. lar has no translations,
 # so the search is left out.
@@ -50,6 +54,13 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **keywords})
         if self.add_help:  # `lar run` declares it with its other options
             self.add_argument("--debug", action="store_true", help="show the traceback of an error")
+            self.add_argument(
+                FLAG,
+                metavar="SIZE",
+                type=parse_bytes,
+                default=argparse.SUPPRESS,  # an action's own parser keeps what was given before it
+                help="read files up to SIZE (as 8G) that are refused for what they unpack to",
+            )
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None

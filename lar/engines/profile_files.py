@@ -13,7 +13,7 @@ from lar.engines import each_engine
 from lar.engines.engine import Engine
 from lar.errors import UsageError, check_keywords
 from lar.files.input_file import read_input
-from lar.profiles.packed_file import unpack
+from lar.files.unpacking import unpack
 from lar.profiles.trace_file import decode_profile, is_written_by_lar, read_as_written
 from lar.records.profile import Profile
 
@@ -45,7 +45,7 @@ def decode_any(data: bytes, name: str) -> Profile:
     Raises:
         UsageError: it is empty, truncated, foreign, damaged or of a later schema.
     """
-    data = unpack(data, name)
+    data = unpack(data, name, HINT)
     if not data.strip():
         raise UsageError("the profile is empty", HINT, subject=name)
     engine = None if is_written_by_lar(data) else writer_of(data)

@@ -14,6 +14,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from urllib.parse import quote
 
 from lar.errors import LarError, UsageError, error_of_write, file_size_limit
@@ -89,6 +90,7 @@ def open_database(place: str, kind: DatabaseKind, *, create: bool) -> Iterator[s
             timeout=kind.wait_seconds,
             isolation_level=None,
         )
+    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
     with contextlib.closing(connection):
         with explained(place, kind):
             # The folder is synchronised too when the journal has gone: else a power cut right after

@@ -6,16 +6,23 @@ Only regular files are opened. A pipe would keep lar waiting for its writer, and
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import stat
+from collections.abc import Iterator
 from io import BufferedReader
 
 from lar.errors import UsageError
 
 CHECK_PATH = "check the path"
 MOST_TEXT_BYTES = 1 << 30
+# The most bytes that are read of a file which would be refused for its size, and the variable by
+# which the processes that a command starts know them, and `lar` in Python.
+FLAG = "--max-file-size"
+VARIABLE = "LAR_MAX_FILE_SIZE"
+MOST_DIGITS = 18
 # A path with more of them is split.
 MOST_SEMICOLONS = 8
 RAW_FORM = r",\w+,\d+(x\d+)*\s*\Z"
@@ -60,13 +67,43 @@ def open_input(
             raise error(f"is a folder, not a {what}", "give a file", flag=flag, subject=path)
         if not stat.S_ISREG(status.st_mode):
             raise _not_regular(path, flag, what, error)
-        if limit is not None and status.st_size > limit:
+        if limit is not None and status.st_size > max(limit, asked_bytes()):
             problem = f"has {status.st_size} bytes; at most {limit} are read"
-            raise error(problem, f"check that it is the right {what}", flag=flag, subject=path)
+            hint = f"check that it is the right {what}; {FLAG} SIZE allows more"
+            raise error(problem, hint, flag=flag, subject=path)
     except BaseException:
         os.close(descriptor)
         raise
     return open(descriptor, "rb")  # it closes the descriptor, even when an interrupt comes here
+
+
+def asked_bytes() -> int:
+    """Return the most bytes that the user wants to be read of a file, 0 if that is not said.
+
+    Raises:
+        UsageError: the variable holds something else.
+    """
+    text = os.environ.get(VARIABLE, "0")
+    if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
+        problem = f"{text[:40]!r} is not a number of bytes"
+        raise UsageError(problem, f"give one, or {FLAG}", flag=VARIABLE)
+    return int(text)
+
+
+@contextlib.contextmanager
+def reading_at_most(size_bytes: int | None) -> Iterator[None]:
+    """Have this process, and those that it starts, read so many bytes of a file; None changes
+    nothing."""
+    before = os.environ.get(VARIABLE)
+    if size_bytes is not None:
+        os.environ[VARIABLE] = str(size_bytes)
+    try:
+        yield
+    finally:
+        if before is not None:
+            os.environ[VARIABLE] = before
+        elif size_bytes is not None:
+            del os.environ[VARIABLE]
 
 
 def check_input(path: str | os.PathLike[str], flag: str = "", *, what: str = "file") -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from lar.files.input_file import open_input, read_input
+from lar.files.unpacking import check_unpacked
 from lar.inputs.loaded import Array, Loaded, input_error
 
 _GAP = rb"(?:\s|#[^\r\n]*[\r\n])"
@@ -71,19 +73,22 @@ def _parse_plain(text: bytes, count: int, path: str) -> Array:
 
 
 def read_image(path: str, wanted: str = "") -> tuple[Loaded, ...]:
-    """Read any other image as `cv2.imread` does: uint8 (1,H,W,3), blue first.
+    """Read a PNG, JPEG, BMP or WebP image as `cv2.imread` does: uint8 (1,H,W,3), blue first.
 
     Raises:
-        UsageError: the file is truncated, or OpenCV cannot decode it.
+        UsageError: the file is truncated, unpacks to too much, or OpenCV cannot decode it.
     """
     import cv2
 
     data = read_input(path, "--input")
-    # A JPEG that is cut short is decoded all the same, the rest of it gray, and a PNG's broken
-    # chunk length is allocated before it is found to be broken.
-    check = {b"\xff\xd8": _is_complete_jpeg, b"\x89P": _is_complete_png}.get(data[:2])
-    if check and not check(data):
+    # OpenCV allocates what a header says before it looks at the rest.
+    found = next((size(data) for begin, size in _SIZES if begin.match(data)), None)
+    if found is None:
+        raise input_error(path, "cannot be decoded as an image: it is no PNG, JPEG, BMP or WebP")
+    height, width, is_complete = found
+    if not is_complete:
         raise input_error(path, "truncated or broken: the image ends before its end marker")
+    check_unpacked(3 * height * width, len(data), path, flag="--input")
     try:
         image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     except cv2.error:
@@ -93,38 +98,77 @@ def read_image(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     return (Loaded(image[np.newaxis], path, channels="bgr"),)
 
 
-def _is_complete_png(data: bytes) -> bool:
-    """Walk the chunks to the end of the image. Source: the PNG specification, section 5.3."""
-    position = 8
-    while position + 12 <= len(data):
-        if data[position + 4 : position + 8] == b"IEND":
-            return True
-        position += 12 + int.from_bytes(data[position : position + 4], "big")
-    return False
+class _Size(NamedTuple):
+    """What an image says of its size, and whether its end is there where it has a mark."""
+
+    height: int
+    width: int
+    is_complete: bool = True
 
 
-def _is_complete_jpeg(data: bytes) -> bool:
+def _number(data: bytes, at: int, count: int, order: Literal["big", "little"] = "little") -> int:
+    return int.from_bytes(data[at : at + count], order)
+
+
+def _size_of_png(data: bytes) -> _Size:
+    """Walk the chunks to the end of the image. Source: the PNG specification, section 5.3.
+
+    OpenCV allocates a broken chunk's length before it is found to be broken.
+    """
+    position, is_complete = 8, False
+    while position + 12 <= len(data) and not is_complete:
+        is_complete = data[position + 4 : position + 8] == b"IEND"
+        position += 12 + _number(data, position, 4, "big")
+    return _Size(_number(data, 20, 4, "big"), _number(data, 16, 4, "big"), is_complete)
+
+
+def _size_of_jpeg(data: bytes) -> _Size:
     """Walk the markers to the end of the first image, past thumbnails inside segments.
 
-    Source: ITU-T T.81, annex B. A frame of more pixels than any coder packs into a
-    file of this size is incomplete too.
+    Source: ITU-T T.81, annex B. One that is cut short is decoded all the same, the rest of it gray.
+    A frame of more pixels than any coder packs into a file of this size is incomplete too.
     """
-    position = 2
+    position = height = width = 0
     while True:
-        position = data.find(b"\xff", position)
-        if position < 0 or position + 1 == len(data):
-            return False
+        position = data.find(b"\xff", position + 2)
+        if position < 0 or position + 1 == len(data) or height * width > 1024 * len(data):
+            return _Size(height, width, is_complete=False)
         marker = data[position + 1]
         if marker == 0xD9:
-            return True
+            return _Size(height, width)
         if marker in _JPEG_FRAMES:
-            height = int.from_bytes(data[position + 5 : position + 7], "big")
-            width = int.from_bytes(data[position + 7 : position + 9], "big")
-            if height * width > 1024 * len(data):
-                return False
-        if marker == 0xFF:
-            position += 1
-        elif marker in (0x00, 0x01) or 0xD0 <= marker <= 0xD8:
-            position += 2
-        else:
-            position += 2 + int.from_bytes(data[position + 2 : position + 4], "big")
+            height = _number(data, position + 5, 2, "big")
+            width = _number(data, position + 7, 2, "big")
+        if marker == 0xFF:  # may stand before any marker
+            position -= 1
+        elif marker not in (0x00, 0x01) and not 0xD0 <= marker <= 0xD8:
+            position += _number(data, position + 2, 2, "big")
+
+
+def _size_of_bmp(data: bytes) -> _Size:
+    """Source: the structures BITMAPCOREHEADER and BITMAPINFOHEADER of Windows."""
+    if _number(data, 14, 4) == 12:
+        return _Size(_number(data, 20, 2), _number(data, 18, 2))
+    width, height = (
+        int.from_bytes(data[at : at + 4], "little", signed=True) for at in (18, 22)
+    )  # a height below 0: the first row is the top one
+    return _Size(abs(height), abs(width))
+
+
+def _size_of_webp(data: bytes) -> _Size:
+    """Source: RFC 9649, sections 2.5 to 2.7."""
+    if data[12:16] == b"VP8X":
+        return _Size(_number(data, 27, 3) + 1, _number(data, 24, 3) + 1)
+    if data[12:16] == b"VP8L":
+        bits = _number(data, 21, 4)
+        return _Size((bits >> 14) % (1 << 14) + 1, bits % (1 << 14) + 1)
+    return _Size(_number(data, 28, 2) % (1 << 14), _number(data, 26, 2) % (1 << 14))
+
+
+# How images begin, and what says their sizes.
+_SIZES: tuple[tuple[re.Pattern[bytes], Callable[[bytes], _Size]], ...] = (
+    (re.compile(rb"\x89PNG"), _size_of_png),
+    (re.compile(rb"\xff\xd8"), _size_of_jpeg),
+    (re.compile(rb"BM"), _size_of_bmp),
+    (re.compile(rb"RIFF....WEBP", re.DOTALL), _size_of_webp),
+)

@@ -489,6 +489,11 @@ IN_PROCESS = Switch(
     "in_process", "run without a worker process and its time limits, for a debugger"
 )
 DEBUG = Switch("debug", "show the traceback of an error")
+MAX_FILE_SIZE = Option(
+    "max_file_size",
+    Value(values.parse_bytes, "SIZE"),
+    "read files up to SIZE (as 8G) that are refused for what they unpack to",
+)
 
 
 def in_groups(declared: Iterable[object]) -> Iterator[Option[Any]]:

@@ -1,4 +1,4 @@
-"""The bytes of a profile's file: JSON, or JSON in gzip where that is large.
+"""Writing the bytes of a profile's file: JSON, or JSON in gzip where that is large.
 
 Trace viewers detect both by the first bytes, whatever the file is called. There is one member in a
 gzip file: some viewers read no other.
@@ -9,19 +9,14 @@ from __future__ import annotations
 import gzip
 import io
 import os
-import zlib
 from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import IO, cast
+from typing import IO
 
-from lar.errors import UsageError
-
-MAGIC = b"\x1f\x8b"
 # Most profiles are smaller, and JSON that any program reads.
 LARGEST_PLAIN_BYTES = 8_000_000
 # The higher levels take longer, and make little of it.
 LEVEL = 4
-AGAIN = "make it again with --profile"
 
 
 def is_packed_name(path: str | os.PathLike[str]) -> bool:
@@ -58,26 +53,3 @@ def pack(pieces: Iterable[bytes]) -> Iterator[bytes]:
             packed.seek(0)
             packed.truncate()
     yield packed.getvalue()
-
-
-def unpack(data: bytes, name: str, hint: str = AGAIN) -> bytes:
-    """Return the JSON of a file's content; `name` and `hint` are for messages.
-
-    Raises:
-        UsageError: its gzip is damaged or was cut short, or it does not fit into memory.
-    """
-    try:
-        return unpacked(io.BytesIO(data)).read()
-    except (OSError, EOFError, zlib.error) as error:
-        problem = f"is damaged, or was cut short: {str(error).lower()}"
-        raise UsageError(problem, hint, subject=name) from None
-    except MemoryError:
-        raise UsageError("does not fit into memory", hint, subject=name) from None
-
-
-def unpacked(file: IO[bytes]) -> IO[bytes]:
-    """Return the JSON of an open file as a stream. To read it raises OSError, EOFError or
-    zlib.error where its gzip is damaged."""
-    packed = file.read(len(MAGIC)) == MAGIC
-    file.seek(0)
-    return cast(IO[bytes], gzip.GzipFile(fileobj=file)) if packed else file

@@ -42,9 +42,10 @@ import msgspec
 
 from lar.errors import UsageError
 from lar.files.input_file import open_input
+from lar.files.unpacking import unpacked
 from lar.files.work_folders import prefix_of_owner
 from lar.measurement.time_origin import KINDS, earliest_ns, with_zero_at
-from lar.profiles.packed_file import is_packed_name, unpacked, write_pieces
+from lar.profiles.packed_file import is_packed_name, write_pieces
 from lar.profiles.trace_events import (
     EVENTS_BEGIN,
     LATEST_NS,
@@ -249,7 +250,7 @@ def decode_profile(data: bytes, name: str) -> Profile:
         UsageError: it is of another schema.
         msgspec.MsgspecError, ValueError: it is damaged.
     """
-    if (found := decode_stream(io.BytesIO(data))) is not None:
+    if (found := decode_stream(io.BytesIO(data), name)) is not None:
         return found
     # As another program has written it, or damaged.
     keys = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
@@ -274,17 +275,21 @@ def read_as_written(path: str | os.PathLike[str]) -> Profile | None:
     a time; None if it is not, or is damaged.
 
     Raises:
-        UsageError: there is no such file, or it is not one that can be opened.
+        UsageError: there is no such file, it is not one that can be opened, or unpacks to too much.
     """
     with open_input(path) as file:
-        return decode_stream(file)
+        return decode_stream(file, os.fspath(path))
 
 
-def decode_stream(packed: IO[bytes]) -> Profile | None:
+def decode_stream(packed: IO[bytes], name: str) -> Profile | None:
     """Return the profile in content that is written as lar writes it, in gzip or not, whose events
-    are decoded some at a time; None if it is not, or is damaged."""
+    are decoded some at a time; None if it is not, or is damaged. `name` is for messages.
+
+    Raises:
+        UsageError: it unpacks to too much.
+    """
     try:
-        content = unpacked(packed)
+        content = unpacked(packed, name)
         if (begin := read_head(content)) is None:
             return None
         file, engine_raw, rest = begin
@@ -465,7 +470,7 @@ def change_profile(path: str | Path, change: Callable[[Profile], Profile]) -> No
         ValueError: it is not a profile that lar has written.
     """
     with open(path, "rb") as packed:
-        content = unpacked(packed)
+        content = unpacked(packed, str(path))
         if (begin := read_head(content)) is None:
             raise ValueError("its events do not come last")
         file, engine_raw, first = begin

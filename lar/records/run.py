@@ -8,6 +8,7 @@ Times are seconds and sizes are bytes, everywhere; names carry the unit.
 
 from __future__ import annotations
 
+import math
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 # History of the result format (`RunResult.format`):
 #   lar.result/1  first version
 RESULT_FORMAT = "lar.result/1"
+MOST_COPIES = 1024  # that `--thread` takes
 
 Channels = Literal["bgr", "rgb"]
 Setting = bool | int | float | str
@@ -596,9 +598,30 @@ def read_result(data: bytes | str) -> RunResult:
     """Decode a result that `--json` wrote, of any version so far.
 
     Raises:
-        ValueError: the text is not JSON, or not a result of a version that this lar reads.
+        ValueError: the text is not JSON, not a result of a version that this lar reads, or it holds
+            what no run has.
     """
-    return record_of_format(data, RunResult, RESULT_FORMAT)
+    result = record_of_format(data, RunResult, RESULT_FORMAT)
+    check_result(result)
+    return result
+
+
+def check_result(result: RunResult) -> None:
+    """Refuse what no run has.
+
+    Raises:
+        ValueError: it has too many copies of the model, a column of its samples is shorter than
+            another, or a time is negative or infinite.
+    """
+    copies = result.spec.settings.get("thread", 1)
+    if type(copies) is not int or not 0 < copies <= MOST_COPIES:
+        raise ValueError(f"it has {copies} copies of the model")
+    for samples in (result.warmup, result.samples):
+        lengths = {len(getattr(samples, each.name)) for each in fields(samples)}
+        if not lengths <= {0, len(samples.end_to_end)}:
+            raise ValueError("its samples have columns of several lengths")
+        if not all(0 <= seconds < math.inf for seconds in samples.end_to_end):
+            raise ValueError("one of its times is not a time")
 
 
 def schema_of_result() -> dict[str, Any]:

@@ -3,11 +3,10 @@ program printed."""
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from lar.engines import each_engine
@@ -15,13 +14,14 @@ from lar.engines.engine import Engine
 from lar.errors import UsageError
 from lar.files.database import HEAD
 from lar.files.input_file import open_input, read_input
+from lar.files.unpacking import unpack
 from lar.measurement.rows import join_samples
-from lar.profiles.packed_file import unpack
 from lar.records.bench import BENCH_FORMAT, BenchResult, VariantResult, read_bench
 from lar.records.run import (
     RunResult,
     RunSpec,
     Samples,
+    check_result,
     read_result,
 )
 
@@ -92,6 +92,11 @@ def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
     engine = printer_of(data)
     if engine is not None:
         results = engine.read_log(data, name)
+        try:
+            for result in results:
+                check_result(result)
+        except ValueError as error:
+            raise UsageError(f"is damaged: {error}", HINT, subject=name) from None
         return tuple(
             Part(f"#{number}" if len(results) > 1 else "", (result,))
             for number, result in enumerate(results, start=1)
@@ -111,12 +116,7 @@ def content_of(text: bytes, name: str) -> tuple[Part, ...]:
         UsageError: it is cut short, damaged, or holds something else.
     """
     try:
-        parts = read_json(text)
-        for part in parts:
-            for result in part.results:
-                check_samples(result.warmup)
-                check_samples(result.samples)
-        return parts
+        return read_json(text)
     except (ValueError, RecursionError) as error:
         raise UsageError(problem_of(text, error), HINT, subject=name) from None
 
@@ -145,7 +145,11 @@ def read_json(text: bytes) -> tuple[Part, ...]:
         if BENCH_FORMAT.encode() not in text:
             raise
     bench = read_bench(text)
-    return tuple(Part(each.name, runs_of_variant(bench, each)) for each in bench.variants)
+    parts = tuple(Part(each.name, runs_of_variant(bench, each)) for each in bench.variants)
+    for part in parts:
+        for result in part.results:
+            check_result(result)
+    return parts
 
 
 def parts_of_store(path: str) -> tuple[Part, ...]:
@@ -162,6 +166,7 @@ def parts_of_store(path: str) -> tuple[Part, ...]:
         several = len({(each.model, each.engine, each.driver) for each in entries}) > 1
         kinds: dict[tuple[str, str, str], list[RunResult]] = {}
         for entry in entries:
+            store.refuse_damaged(entry)
             name = f"{entry.engine if several else ''} {entry.options or 'plain'}".strip()
             kinds.setdefault((name, entry.model, entry.driver), []).append(store.result(entry.id))
     if not kinds:
@@ -177,19 +182,6 @@ def is_database(path: str) -> bool:
     """
     with open_input(path, what=WHAT) as file:
         return file.read(len(HEAD)) == HEAD
-
-
-def check_samples(samples: Samples) -> None:
-    """Refuse samples that no run has.
-
-    Raises:
-        ValueError: a column is shorter than another, or a time is negative or infinite.
-    """
-    columns = (getattr(samples, each.name) for each in fields(samples))
-    if len({len(column) for column in columns if column}) > 1:
-        raise ValueError("its samples have columns of several lengths")
-    if not all(0 <= seconds < math.inf for seconds in samples.end_to_end):
-        raise ValueError("one of its times is not a time")
 
 
 def runs_of_bench(bench: BenchResult) -> tuple[RunResult, ...]:

@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
+import re
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
@@ -28,6 +30,7 @@ from lar.files.database import (
     open_database,
     refuse_no_database,
 )
+from lar.files.unpacking import unpack_zlib
 from lar.files.user_data import data_folder
 from lar.measurement.summary import summarize
 from lar.options.table import STORE
@@ -40,11 +43,29 @@ LEVEL = 6  # of compression
 SHA256_LETTERS = 64
 FILE_NAME = "history.sqlite"
 
-# What a column is, by the type of its field in `Entry`.
-SQL_TYPES = {
-    "int": "integer not null default 0",
-    "str": "text not null default ''",
-    "float | None": "real",
+DAMAGED = "damaged"
+OF_SAVING = ("tag", "saved_at")  # columns that are not made of the result
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class ColumnType(NamedTuple):
+    """A column: its type in SQL, its value where none is known, and whether a value fits: other
+    programs, and damage, leave any."""
+
+    sql: str
+    empty: object
+    fits: Callable[[Any], bool]
+
+
+# By the type of its field in `Entry`.
+TYPES = {
+    "int": ColumnType("integer not null default 0", 0, lambda it: type(it) is int and it >= 0),
+    "str": ColumnType(
+        "text not null default ''", "", lambda it: type(it) is str and not SURROGATE.search(it)
+    ),
+    "float | None": ColumnType(
+        "real", None, lambda it: it is None or (type(it) is float and 0 <= it < math.inf)
+    ),
 }
 
 
@@ -75,7 +96,8 @@ class Kind(NamedTuple):
 class Entry:
     """What the columns of the store say of a result, besides the result itself.
 
-    `id` is 0 for one that is in no store.
+    `id` is 0 for one that is in no store. Where a column holds what it cannot, the status is
+    `damaged`, and that column is empty.
     """
 
     id: int
@@ -108,7 +130,32 @@ class Entry:
         return Kind(self.model_sha256 or self.model, *rest)
 
 
-COLUMNS = {each.name: SQL_TYPES[str(each.type)] for each in fields(Entry) if each.name != "id"}
+COLUMNS = {each.name: TYPES[str(each.type)] for each in fields(Entry) if each.name != "id"}
+
+
+def entry_of(number: int, *values: Any) -> Entry:
+    """Return what the columns of a row hold."""
+    found = {
+        name: value if kind.fits(value) else kind.empty
+        for (name, kind), value in zip(COLUMNS.items(), values, strict=True)
+    }
+    status = found["status"] if [*found.values()] == [*values] else DAMAGED
+    return Entry(id=number, **{**found, "status": status})
+
+
+def content_of(packed: object, name: str) -> bytes:
+    """Return the JSON of a stored result; `name` is for messages.
+
+    Raises:
+        ValueError: it is damaged.
+        UsageError: it unpacks to too much.
+    """
+    if not isinstance(packed, bytes):
+        raise ValueError("it is not there")
+    try:
+        return unpack_zlib(packed, name)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
 
 
 class Added(NamedTuple):
@@ -147,9 +194,10 @@ SELECT = f"""
     select id, {", ".join(COLUMNS)} from results where
     (:ids = ',,' or instr(:ids, ',' || id || ',')) and (:tag is null or tag = :tag)
     and (:model = '' or model = :name or instr(model_sha256, lower(:model)) = 1)
-    and :engine in ('', engine) and instr(lower(machine), lower(:machine))
-    and instr(lower(options), lower(:options))
-    and saved_at >= :since and (:before = '' or saved_at < :before)
+    and (:engine = '' or engine = :engine)
+    and (:machine = '' or instr(lower(machine), lower(:machine)))
+    and (:options = '' or instr(lower(options), lower(:options)))
+    and (:since = '' or saved_at >= :since) and (:before = '' or saved_at < :before)
     order by id desc limit :newest
 """
 
@@ -233,8 +281,14 @@ class Store(Database):
         with self._explained(), self._transaction():
             return tuple(map(self._insert, rows))
 
-    def rows(self, entries: Iterable[Entry]) -> list[dict[str, object]]:
-        """Return the whole rows of entries, for another store."""
+    def rows(self, entries: Sequence[Entry]) -> list[dict[str, object]]:
+        """Return the whole rows of entries, for another store.
+
+        Raises:
+            UsageError: one is damaged.
+        """
+        for it in entries:
+            self.refuse_damaged(it)
         names = (*COLUMNS, "result")
         query = f"select {', '.join(names)} from results where id = ?"
         with self._explained():
@@ -256,7 +310,17 @@ class Store(Database):
         values = (selection or Selection()).values
         with self._explained():
             rows = self._connection.execute(SELECT, values).fetchall()
-        return [Entry(**dict(zip(("id", *COLUMNS), row, strict=True))) for row in reversed(rows)]
+        return [entry_of(*row) for row in reversed(rows)]
+
+    def refuse_damaged(self, entry: Entry) -> None:
+        """Refuse a result of which a column holds what it cannot.
+
+        Raises:
+            UsageError: naming it.
+        """
+        if entry.status == DAMAGED:
+            hint = f"`lar history prune {entry.id} --yes` removes it"
+            raise UsageError(f"result {entry.id} is damaged", hint, subject=self.path)
 
     def result(self, number: int) -> RunResult:
         """Return a result.
@@ -272,8 +336,8 @@ class Store(Database):
             hint = "`lar history list` lists them"
             raise UsageError(f"the store has no result {number}", hint, subject=self.path)
         try:
-            return read_result(zlib.decompress(row[0]))
-        except (zlib.error, ValueError) as error:
+            return read_result(content_of(row[0], f"{self.path}: result {number}"))
+        except ValueError as error:
             raise UsageError(
                 f"result {number} is damaged, or of a newer lar: {error}", subject=self.path
             ) from None
@@ -337,7 +401,7 @@ def make_table(connection: sqlite3.Connection) -> None:
 
     `sqlar_uncompress(result, result_bytes)` of the `sqlite3` program gives the JSON of a result.
     """
-    columns = [f"{name} {kind}" for name, kind in COLUMNS.items()]
+    columns = [f"{name} {kind.sql}" for name, kind in COLUMNS.items()]
     connection.execute(
         f"create table if not exists results (id integer primary key autoincrement, "
         f"{', '.join(columns)}, result blob not null, unique (content_sha256, tag))"
@@ -355,13 +419,11 @@ def make_table(connection: sqlite3.Connection) -> None:
 
 def make_columns(connection: sqlite3.Connection, number: int) -> None:
     """Make the columns of a stored result anew; those of a damaged one stay as they are."""
-    packed, tag, saved_at = connection.execute(
-        "select result, tag, saved_at from results where id = ?", (number,)
-    ).fetchone()
-    with contextlib.suppress(zlib.error, ValueError):
-        content = zlib.decompress(packed)
-        columns = columns_of(read_result(content), content, tag, saved_at)
-        changes = ", ".join(f"{name} = :{name}" for name in columns)
+    (packed,) = connection.execute("select result from results where id = ?", (number,)).fetchone()
+    with contextlib.suppress(UsageError, ValueError):
+        content = content_of(packed, "")
+        columns = columns_of(read_result(content), content)
+        changes = ", ".join(f"{name} = :{name}" for name in columns if name not in OF_SAVING)
         connection.execute(
             f"update results set {changes} where id = :id", {**columns, "id": number}
         )

@@ -27,7 +27,7 @@ from lar.tuning.evidence import RoundKind, Trial
 FLAG = "--session"
 PLAIN = "plain"
 IN_USE = "wait until its search has ended; `lar results` may look at it"
-TAG = re.compile(r"(round|proof|search) (\d+): (.+)")
+TAG = re.compile(r"(round|proof|search) (\d{1,9}): (.+)")
 
 SpecOf = Callable[[Candidate, RoundKind], RunSpec | None]
 """Returns the run that a candidate stands for in a round or a search."""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
 from lar.errors import UsageError
+from lar.files.input_file import VARIABLE
 from lar.inputs.loaded import Loaded
 from lar.inputs.readers import read_path
+from tests.conftest import REPOSITORY, RunLar
 
 IN_TMP_PATH = settings(
     deadline=None,
@@ -132,6 +136,55 @@ def test_a_size_that_the_file_cannot_hold_is_not_allocated(tmp_path: Path) -> No
     for data, name in ((jpeg, "a.jpg"), (png, "a.png")):
         with pytest.raises(UsageError, match="truncated or broken"):
             read_bytes(bytes(data), tmp_path / name)
+
+
+ENCODERS: dict[str, tuple[str, int, list[int]]] = {
+    "png": (".png", 3, []),
+    "gray png": (".png", 1, []),
+    "jpeg": (".jpg", 3, []),
+    "progressive jpeg": (".jpg", 3, [cv2.IMWRITE_JPEG_PROGRESSIVE, 1]),
+    "bmp": (".bmp", 3, []),
+    "webp": (".webp", 3, [cv2.IMWRITE_WEBP_QUALITY, 50]),
+    "lossless webp": (".webp", 3, [cv2.IMWRITE_WEBP_QUALITY, 101]),
+    "webp with alpha": (".webp", 4, [cv2.IMWRITE_WEBP_QUALITY, 50]),
+}
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+@IN_TMP_PATH
+@given(height=st.integers(1, 300), width=st.integers(1, 300), value=st.integers(0, 255))
+def test_the_size_is_known_before_it_is_decoded(
+    tmp_path: Path, kind: str, height: int, width: int, value: int
+) -> None:
+    suffix, channels, how = ENCODERS[kind]
+    pixels = np.full((height, width, channels), value, np.uint8)
+    data = cv2.imencode(suffix, pixels, how)[1].tobytes()
+    path = tmp_path / f"a{suffix}"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, str(3 * height * width))
+        assert read_bytes(data, path).array.shape == (1, height, width, 3)
+        patch.setenv(VARIABLE, str(3 * height * width - 1))
+        with pytest.raises(UsageError, match=f"has {len(data)} bytes and unpacks to more than"):
+            read_bytes(data, path)
+
+
+def test_a_few_bytes_do_not_become_gigabytes(tmp_path: Path, run_lar: RunLar) -> None:
+    png = bytearray(cv2.imencode(".png", picture(8, 8))[1].tobytes())
+    png[16:24] = struct.pack(">II", 30_000, 25_000)
+    png[29:33] = struct.pack(">I", zlib.crc32(png[12:29]))
+    path = tmp_path / "a.png"
+    path.write_bytes(png)
+    done = run_lar(str(REPOSITORY / "models" / "digits_cnn.onnx"), "--input", str(path))
+    assert done.returncode == 2
+    line = f"lar: error: --input: {path}: has {len(png)} bytes and unpacks to more than 67108864, "
+    assert line in done.stderr
+    assert "--max-file-size" in done.stderr
+
+
+def test_an_image_of_another_format_is_refused(tmp_path: Path) -> None:
+    data = cv2.imencode(".tiff", picture(8, 8))[1].tobytes()
+    with pytest.raises(UsageError, match="it is no PNG, JPEG, BMP or WebP"):
+        read_bytes(data, tmp_path / "a.png")
 
 
 def picture(height: int, width: int) -> Any:

@@ -137,7 +137,7 @@ def test_the_file_of_an_earlier_lar_is_read(profile: Profile) -> None:
 def test_an_engines_own_events_are_not_taken_for_the_profiles(profile: Profile) -> None:
     own = replace(profile, engine_raw=b'{"own":{"traceEvents":[{"ph":"X"},{"ph":"X"}]}}')
     assert decode_any(encode_profile(own), "p.json") == own
-    assert trace_file.decode_stream(io.BytesIO(encode_profile(own))) == own
+    assert trace_file.decode_stream(io.BytesIO(encode_profile(own)), "p.json") == own
 
 
 @given(bytes_at_once=st.integers(1, 300))
@@ -146,8 +146,8 @@ def test_it_is_the_same_however_many_bytes_are_read_at_once(bytes_at_once: int) 
     content = encode_profile(profile)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trace_file, "BYTES_AT_ONCE", bytes_at_once)
-        assert trace_file.decode_stream(io.BytesIO(content)) == profile
-        assert trace_file.decode_stream(io.BytesIO(content[:-1])) is None
+        assert trace_file.decode_stream(io.BytesIO(content), "p.json") == profile
+        assert trace_file.decode_stream(io.BytesIO(content[:-1]), "p.json") is None
 
 
 @pytest.mark.parametrize("packed", [True, False])

@@ -24,6 +24,7 @@ from lar.errors import LarError, UsageError
 from lar.records.run import RunResult, record_to_json
 from lar.results import store as module
 from lar.results.store import (
+    COLUMNS,
     KIND,
     SCHEMA,
     Selection,
@@ -32,7 +33,7 @@ from lar.results.store import (
     open_store,
     save,
 )
-from tests.conftest import REPOSITORY
+from tests.conftest import REPOSITORY, RunLar
 from tests.results.made_results import make_result, make_runs
 
 OLD = REPOSITORY / "tests" / "data" / "store_v1.sqlite"
@@ -435,3 +436,43 @@ def test_kinds_are_told_apart() -> None:
         replace(result, spec=replace(result.spec, batch_size=4)),
     ):
         assert kind_of(other) != kind_of(result)
+
+
+def loosen(place: str) -> sqlite3.Connection:
+    """Open a store whose columns take any value, as a foreign program may have made it."""
+    connection = sqlite3.connect(place)
+    names = [row[1] for row in connection.execute("pragma table_info(results)")]
+    connection.execute("create table kept as select * from results")
+    connection.execute("drop table results")
+    connection.execute(f"create table results (id integer primary key, {', '.join(names[1:])})")
+    connection.execute("insert into results select * from kept")
+    connection.execute("drop table kept")
+    return connection
+
+
+WRONG = ("null", "9e999", "-5", "x'ff00'", "cast(x'ff41' as text)")
+
+
+@pytest.mark.parametrize("column", [*COLUMNS, "result"])
+def test_a_wrong_value_damages_its_row_alone(place: str, column: str, run_lar: RunLar) -> None:
+    for value in WRONG:
+        Path(place).unlink(missing_ok=True)
+        fill(place, make_runs(2, 0.01), "a")
+        connection = loosen(place)
+        connection.execute(f"update results set {column} = {value} where id = 1")
+        connection.commit()
+        connection.close()
+        with open_store(place) as store:
+            first, second = store.entries()
+            assert (first.id, second.status) == (1, "ok")
+            assert (first.status == "ok") == (column == "result" or may_be(column, value))
+            assert store.result(2) == make_runs(2, 0.01)[1]
+        for words in (("list",), ("plot",), ("show", "2"), ("prune", "1", "--yes")):
+            done = run_lar("history", *words, "--store", place)
+            assert done.returncode == 0, (value, words, done.stderr)
+        assert ids_in(place) == [2]
+
+
+def may_be(column: str, value: str) -> bool:
+    """Return whether a column may hold such a value: seconds may be missing."""
+    return value == "null" and COLUMNS[column].empty is None

@@ -1,0 +1,112 @@
+"""Packed content: the one place that says how much it may unpack to.
+
+A file of a few megabytes can hold many gigabytes, which no deadline stops in time. So nothing is
+unpacked to more than `MOST_RATIO` times its size, or to more than `MOST_BYTES`; what is small is
+free. Profiles of real runs have a tenth to a thirtieth of their size in gzip.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import zlib
+from typing import IO, cast
+
+from lar.errors import UsageError
+from lar.files.input_file import FLAG, asked_bytes
+
+MAGIC = b"\x1f\x8b"
+FREE_BYTES = 1 << 26
+MOST_RATIO = 100
+MOST_BYTES = 1 << 32
+BYTES_AT_ONCE = 1 << 20
+
+RAISE_IT = f"if you trust it, give a larger {FLAG} SIZE, as 8G"
+
+
+def most_unpacked(packed_bytes: int) -> int:
+    """Return how many bytes so many packed ones may unpack to."""
+    by_size = min(max(FREE_BYTES, MOST_RATIO * packed_bytes), MOST_BYTES)
+    return asked_bytes() or max(by_size, 2 * packed_bytes)  # what is hardly packed is no trap
+
+
+def check_unpacked(
+    unpacked_bytes: int,
+    packed_bytes: int,
+    name: str,
+    *,
+    error: type[UsageError] = UsageError,
+    flag: str = "",
+) -> None:
+    """Refuse packed content that is too much when it is unpacked, or when some of it is.
+
+    Raises:
+        UsageError: it is.
+    """
+    most = most_unpacked(packed_bytes)
+    if unpacked_bytes > most:
+        times = most // max(packed_bytes, 1)
+        problem = f"has {packed_bytes} bytes and unpacks to more than {most}"
+        problem += f", {times} times as many" if times > 1 else ""
+        raise error(problem, RAISE_IT, flag=flag, subject=name)
+
+
+class Unpacked(gzip.GzipFile):
+    """The content of an open gzip file, as a stream that ends in an error where it is too much."""
+
+    def __init__(self, packed: IO[bytes], name: str) -> None:
+        self._packed_bytes = packed.seek(0, os.SEEK_END)
+        packed.seek(0)
+        self._name = name
+        super().__init__(fileobj=packed)
+
+    def read(self, size: int | None = -1) -> bytes:
+        if size is None or size < 0:
+            return b"".join(iter(lambda: self.read(BYTES_AT_ONCE), b""))
+        content = super().read(size)
+        check_unpacked(self.tell(), self._packed_bytes, self._name)
+        return content
+
+
+def unpacked(file: IO[bytes], name: str) -> IO[bytes]:
+    """Return the content of an open file, which may be in gzip, as a stream; `name` is for
+    messages.
+
+    To read it raises OSError, EOFError or zlib.error where its gzip is damaged, and UsageError
+    where it is too much.
+    """
+    is_packed = file.read(len(MAGIC)) == MAGIC
+    file.seek(0)
+    return cast(IO[bytes], Unpacked(file, name)) if is_packed else file
+
+
+def unpack(data: bytes, name: str, hint: str) -> bytes:
+    """Return the content of a file, which may be in gzip; `name` and `hint` are for messages.
+
+    Raises:
+        UsageError: its gzip is damaged or was cut short, it is too much, or does not fit into
+            memory.
+    """
+    try:
+        return unpacked(io.BytesIO(data), name).read()
+    except (OSError, EOFError, zlib.error) as error:
+        problem = f"is damaged, or was cut short: {str(error).lower()}"
+        raise UsageError(problem, hint, subject=name) from None
+    except MemoryError:
+        raise UsageError("does not fit into memory", hint, subject=name) from None
+
+
+def unpack_zlib(data: bytes, name: str) -> bytes:
+    """Return what is in a zlib stream.
+
+    Raises:
+        UsageError: it is too much.
+        zlib.error: it is damaged, or was cut short.
+    """
+    stream = zlib.decompressobj()
+    content = stream.decompress(data, most_unpacked(len(data)) + 1)
+    check_unpacked(len(content), len(data), name)
+    if not stream.eof:
+        raise zlib.error("it was cut short")
+    return content
