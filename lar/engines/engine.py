@@ -7,12 +7,13 @@ needs when it is called, so that a usage error or `--help` stays cheap.
 from __future__ import annotations
 
 import abc
+import contextlib
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
-from lar.errors import LarError, UsageError, nearest
+from lar.errors import EngineMissing, LarError, UsageError, nearest
 from lar.options.table import ENGINE_OPTION
 
 if TYPE_CHECKING:
@@ -52,6 +53,19 @@ def imported(place: str, package: str = "") -> Any:
     below the package."""
     module, _, name = place.rpartition(".")
     return getattr(import_module(module, package), name)
+
+
+@contextlib.contextmanager
+def importing(engine: str, hint: str = "") -> Iterator[None]:
+    """Import the package of an engine inside.
+
+    Raises:
+        EngineMissing: it is not installed, or does not load on this machine.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise EngineMissing(f"{engine} cannot be imported: {error}", hint) from error
 
 
 def late(face: Method, place: str) -> Method:

@@ -33,9 +33,11 @@ class OperatorFacts:
         modes: of types that do one of several things, the kinds of these by their numbers.
         numbers: types by the numbers that model files have for them.
         positions: the batch and spatial axes of a layout, where they are not (0, 2, 3).
-        moves: the types that copy; convert a layout; read no more of their first input than they
-            give, or its shape alone; may give a view of their input; or have no kernel, as they
-            hold data, take it in or give it out, or show it otherwise.
+        moves: the types that are constants; that copy; convert a layout; read no more of their
+            first input than they give, or its shape alone; give a view of their input, or may; or
+            have no kernel, as they hold data, take it in or give it out, or show it otherwise.
+        picked_from: the inputs of which an operator reads no more than it gives: tables to pick
+            from, and tensors of which it asks for the shape alone.
     """
 
     kinds: Mapping[str, Types]
@@ -53,6 +55,7 @@ class OperatorFacts:
     numbers: Mapping[str, str] = field(default_factory=dict)
     positions: Mapping[str, Sequence[int]] = field(default_factory=dict)
     moves: Mapping[str, Types] = field(default_factory=dict)
+    picked_from: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @cached_property
     def work_by_type(self) -> Mapping[str, str]:

@@ -61,24 +61,19 @@ class OptionRow(Generic[D, T]):
     has no hooks if the engine does it anyway, or if the hook of another option looks at it.
     """
 
+    before_load: Hook[D, T] | None = None
+    after_load: Hook[D, T] | None = None
+    before_run: Hook[D, T] | None = None
+    after_run: Hook[D, T] | None = None
+
     def __init__(
-        self,
-        option: Option[T],
-        drivers: Drivers[D],
-        how: str,
-        *,
-        before_load: Hook[D, T] | None = None,
-        after_load: Hook[D, T] | None = None,
-        before_run: Hook[D, T] | None = None,
-        after_run: Hook[D, T] | None = None,
+        self, option: Option[T], drivers: Drivers[D], how: str, **hooks: Hook[D, T]
     ) -> None:
-        self.option = option
-        self.drivers = drivers
-        self._how = how
-        self.before_load = before_load
-        self.after_load = after_load
-        self.before_run = before_run
-        self.after_run = after_run
+        """`hooks` are by their stages, each of which is an attribute of the class."""
+        self.option, self.drivers, self._how = option, drivers, how
+        for stage, hook in hooks.items():
+            assert hasattr(type(self), stage), stage
+            setattr(self, stage, hook)
 
     @property
     def how(self) -> str:

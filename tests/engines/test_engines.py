@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from lar.engines import (
     support_of_options,
 )
 from lar.engines.driver import Driver
-from lar.engines.engine import DriverEntry, Engine
+from lar.engines.engine import CasePacker, DriverEntry, Engine, StagedRun, imported
 from lar.engines.formats import FORMATS, MEGENGINE, MNN, ONNX, ORT, Format, format_in
 from lar.engines.option_rows import Drivers, Hook, OptionRow
 from lar.errors import UsageError
@@ -120,6 +121,31 @@ def test_an_option_that_needs_a_hook_has_one() -> None:
         for row in engine.rows.values():
             hooks = (row.before_load, row.after_load, row.before_run, row.after_run)
             assert any(hooks) != (row.key in (*without, *without_here.get(engine.name, ())))
+
+
+def places_of(owner: object) -> Iterator[tuple[str, str]]:
+    """Yield the methods that call what is imported late, with the place of that."""
+    for name in dir(type(owner)):
+        method = inspect.getattr_static(type(owner), name)
+        method = getattr(method, "fget", method)
+        for _ in range(2):  # a method may choose one by the format of a file
+            known = inspect.getclosurevars(method).nonlocals if inspect.isfunction(method) else {}
+            if "place" in known:
+                yield name, known["place"]
+            method = known.get("of_own")
+
+
+def test_what_is_imported_late_takes_what_the_methods_take() -> None:
+    count = 0
+    for owner in (each for it in ENGINES for each in (it, it.packing, it.staged)):
+        face = next((it for it in (Engine, CasePacker, StagedRun) if isinstance(owner, it)), None)
+        for name, place in places_of(owner):
+            found, wanted = imported(place, type(owner).__module__), getattr(face, name)
+            if callable(found) and callable(wanted):
+                taken = len(inspect.signature(found).parameters)
+                assert taken == len(inspect.signature(wanted).parameters) - 1, place
+            count += 1
+    assert count > 40
 
 
 # The engine of a file

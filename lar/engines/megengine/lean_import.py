@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from lar.errors import EngineMissing
+from lar.engines.engine import importing
 
 # Where megenginelite's own library is, below the folder of the packages.
 LITE_LIBRARY = "megenginelite/libs/liblite*"
@@ -52,11 +52,8 @@ def import_package(name: str) -> Any:
     Raises:
         EngineMissing: it is not installed, or does not load on this machine.
     """
-    try:
-        with lean_import():
-            module = importlib.import_module(name)
-    except ImportError as error:
-        raise EngineMissing(f"MegEngine cannot be imported: {error}") from error
+    with importing("MegEngine"), lean_import():
+        module = importlib.import_module(name)
     # Its library makes subnormal numbers zero in this process, which NumPy would warn of.
     warnings.filterwarnings("ignore", "The value of the smallest subnormal")
     return module

@@ -99,11 +99,7 @@ def shape_of(variable: Any) -> Shape:
 
 # Operators that are data.
 INPUT = "Host2DeviceCopy"
-CONSTANTS = (
-    *("ImmutableTensor", "SharedDeviceTensor", "SharedDeviceTensorWithFormat"),
-    *("MultipleDeviceTensorHolder", "MultipleDeviceTensorWithFormatHolder"),
-    "VolatileSharedDeviceTensor",
-)
+CONSTANTS = FACTS.moves["constants"]
 
 # Bits of an element of the types that are smaller than a byte.
 LOW_BITS: Mapping[str, int] = {"QuantizedS1": 1, "QuantizedS4": 4, "Quantized4Asymm": 4}

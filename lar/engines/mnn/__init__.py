@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 
 from lar.engines.engine import Defect, DriverEntry, Engine, imported, late
 from lar.engines.formats import MNN, ONNX
@@ -23,15 +25,8 @@ class Mnn(OwnFormatEngine):
     check_property = late(Engine.check_property, ".options.check_property")
 
     def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
-        return (
-            Defect(
-                name="mnn-backward-rnn",
-                effect="an LSTM backwards, and a GRU's state both ways, come out wrong",
-                detection="lar compare with another engine names the operator",
-                way_round="run such a model on another engine",
-                is_here=self.version == "3.6.1",
-            ),
-        )
+        rows = json.loads(Path(__file__).with_name("defects.json").read_text())
+        return tuple(Defect(**row, is_here=self.version == version) for version, row in rows)
 
 
 ENGINE = Mnn()

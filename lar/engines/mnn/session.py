@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 
 from lar.engines.driver import Driver
+from lar.engines.engine import importing
 from lar.engines.formats import is_onnx
 from lar.engines.meanings import last_line
 from lar.engines.mnn.conversion import INSTALL, MEANINGS, convert
 from lar.engines.mnn.net import Net, damaged, read_net
 from lar.engines.onnx_file.contents import read_ends
-from lar.errors import EngineMissing, LarError, UsageError
+from lar.errors import LarError, UsageError
 from lar.options.table import MODEL_DUMP, PRECISION, VERBOSE
 from lar.records.facts import EngineFacts
 from lar.records.profile import TensorFact
@@ -52,11 +53,8 @@ def import_mnn() -> Any:
     Raises:
         EngineMissing: it is not installed, or does not load on this machine.
     """
-    try:
-        with printed():
-            import MNN
-    except ImportError as error:
-        raise EngineMissing(f"MNN cannot be imported: {error}", INSTALL) from error
+    with importing("MNN", INSTALL), printed():
+        import MNN
     return MNN
 
 

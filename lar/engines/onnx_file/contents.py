@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from lar.engines.flops import Operation, Shape, count_flops
 from lar.engines.formats import ONNX, begins_like_ort, read_head, require_format
 from lar.engines.onnx_file import fields
-from lar.engines.onnx_file.axes import axes_of
 from lar.engines.onnx_file.external_data import check_size, place_of
 from lar.engines.onnx_file.fields import Message, attributes_of, type_name
 from lar.engines.onnx_file.operators import FACTS, WORK
@@ -319,7 +318,9 @@ def tensors_in(graph: Message) -> dict[str, Known]:
 def axes_in(tensor: Message) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
     """Return the axes of a tensor type as `axes_of` does. A size of -1 is any size, as the engine
     takes it."""
-    return axes_of(it.dim_value if "dim_value" in it else it.dim_param for it in tensor.shape.dim)
+    return fields.axes_of(
+        it.dim_value if "dim_value" in it else it.dim_param for it in tensor.shape.dim
+    )
 
 
 def shape_of(tensor: Message) -> Shape:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import mmap
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -347,3 +347,19 @@ def bits_of(type_name: str) -> int | None:
     the engine's; None where they differ."""
     found = re.search(r"\d+", type_name)
     return int(found[0]) if found else {"bool": 8}.get(type_name)
+
+
+# The axes of a model's inputs and outputs
+
+# What exporters write for an axis that they have no name for.
+NO_NAME = re.compile(r"(?i)none|unk__\d+|[\W\d_]*")
+
+
+def axes_of(axes: Iterable[int | str | None]) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
+    """Return the sizes of axes, None for any size, and their names; without any name, ()."""
+    sizes, names = [], []
+    for axis in axes:
+        sizes.append(axis if isinstance(axis, int) and axis >= 0 else None)
+        is_name = isinstance(axis, str) and not NO_NAME.fullmatch(axis)
+        names.append(str(axis).replace(" ", "") if is_name else "")
+    return tuple(sizes), tuple(names) if any(names) else ()

@@ -20,6 +20,7 @@ import msgspec
 from lar.engines.flops import Shape, flops_of
 from lar.engines.onnx_file.bodies import CONTROL_FLOW, parameters_of
 from lar.engines.onnx_file.fields import Message, graphs_in, node_of, type_name
+from lar.engines.onnx_file.operators import FACTS
 from lar.engines.onnxruntime.blocked_layout import DOMAIN, blocked_tensors
 from lar.engines.onnxruntime.kernel_kinds import kernel_kind
 from lar.engines.onnxruntime.profile_file import NodeKey, RawEvent, RawRun
@@ -37,15 +38,7 @@ DOTTED = re.compile(r"(\w+(?:\.\w+)*)\.\w+")
 # Names that are given anew in each session, to other nodes.
 REORDER = re.compile(r"Reorder(Input|Output)(_token_\d+)?")
 
-# Operators whose output is their first input, seen in another shape.
-VIEWS = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
-# The inputs of which an operator reads no more than it gives: tables to pick from, and tensors of
-# which it asks for the shape alone.
-TABLES = ("Gather", "GatherBlockQuantized", "GatherElements", "GatherND", "Slice")
-PICKED_FROM = {
-    **dict.fromkeys((*TABLES, "Shape", "Size"), (0,)),
-    **dict.fromkeys(("EmbedLayerNormalization", "QEmbedLayerNormalization"), (2, 3, 4)),
-}
+VIEWS = FACTS.moves["views"]
 
 
 class OptimizedGraph:
@@ -265,7 +258,7 @@ def moved_bytes_of(
     kind = node.op_type
     if kind in CONTROL_FLOW or (kind in VIEWS and graph.outputs.isdisjoint(outputs)):
         return 0
-    picked = {name for at, name in enumerate(node.input) if at in PICKED_FROM.get(kind, ())}
+    picked = {name for at, name in enumerate(node.input) if at in FACTS.picked_from.get(kind, ())}
     written, sizes = bytes_of(outputs.values()), [bytes_of((it,)) for it in inputs.values()]
     known = [size for size in sizes if size is not None]
     if written is None or len(known) < len(sizes):

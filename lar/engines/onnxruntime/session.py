@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from lar.engines.driver import Driver
+from lar.engines.engine import importing
 from lar.engines.meanings import phases_of
-from lar.engines.onnx_file.axes import axes_of
-from lar.engines.onnx_file.fields import SavedModel, open_model
+from lar.engines.onnx_file.fields import SavedModel, axes_of, open_model
 from lar.engines.onnxruntime import providers
 from lar.engines.onnxruntime.messages import MEANINGS, NO_FALLBACK, one_line
 from lar.engines.onnxruntime.values import DTYPES, FED, make_value, outputs_of
-from lar.errors import EngineMissing, LarError, UsageError, count_of
+from lar.errors import LarError, UsageError, count_of
 from lar.files.report_file import check_writable
 from lar.options import table
 from lar.records.facts import EngineFacts
@@ -40,10 +40,8 @@ def import_onnxruntime() -> Any:
     Raises:
         EngineMissing: it is not installed, or does not load on this machine.
     """
-    try:
+    with importing("ONNX Runtime"):
         import onnxruntime
-    except ImportError as error:
-        raise EngineMissing(f"ONNX Runtime cannot be imported: {error}") from error
     return onnxruntime
 
 

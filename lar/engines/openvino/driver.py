@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from lar.engines.driver import Driver
+from lar.engines.engine import importing
 from lar.engines.formats import is_onnx
 from lar.engines.meanings import Meanings, phases_of
 from lar.engines.onnx_file.contents import read_ends
 from lar.engines.openvino import tensors as ov_tensors
 from lar.engines.openvino.config import config_of
 from lar.engines.openvino.tensors import FED, Array, tensor_name
-from lar.errors import EngineMissing, LarError, UsageError
+from lar.errors import LarError, UsageError
 from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
 from lar.records.facts import EngineFacts
 from lar.records.run import TensorInfo
@@ -42,10 +43,8 @@ def import_openvino() -> Any:
     # What is None here cannot be imported; the package itself does without.
     sys.modules.setdefault(CONVERTER, None)  # type: ignore[arg-type]
     try:
-        import openvino
-    except ImportError as error:
-        hint = "pip install 'lar[openvino]'"
-        raise EngineMissing(f"OpenVINO cannot be imported: {error}", hint) from error
+        with importing("OpenVINO", "pip install 'lar[openvino]'"):
+            import openvino
     finally:
         if sys.modules[CONVERTER] is None:
             del sys.modules[CONVERTER]
