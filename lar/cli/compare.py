@@ -149,7 +149,9 @@ def main(arguments: argparse.Namespace) -> int:
         make_on = stack.enter_context(open_workers(arguments)) if arguments.scheduler else None
         with LateLine(sys.stderr) as line:
             comparison: Comparison | ComparisonOfSides = compare(
-                *sides,
+                sides[0],
+                sides[1],
+                *sides[2:],
                 **{key: getattr(arguments, key) for key in HOW},
                 max_error=arguments.max_err,
                 models=parse_models(arguments.model),

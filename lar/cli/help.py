@@ -70,7 +70,10 @@ def main(arguments: argparse.Namespace) -> int:
         page = page_of(words[0])
         from lar.cli.screen import screen_of_output  # the list of topics needs no tables
 
-        sys.stdout.write(fit_page(page, screen_of_output()))
+        screen = screen_of_output()
+        if screen.width is not None:
+            page = PART.sub(lambda it: fit_part(it[0], screen), page)
+        sys.stdout.write(page)
     return 0
 
 
@@ -119,11 +122,6 @@ def page_of(topic: str) -> str:
         )
     with open(os.path.join(DOCS, f"{found[0]}.md"), encoding="utf-8") as file:
         return LINK.sub(r"`lar help \1`", file.read())
-
-
-def fit_page(page: str, screen: Screen) -> str:
-    """Return a page whose paragraphs and tables are no wider than the screen."""
-    return page if screen.width is None else PART.sub(lambda it: fit_part(it[0], screen), page)
 
 
 def fit_part(part: str, screen: Screen) -> str:

@@ -27,7 +27,7 @@ from lar.results.figures import is_calm
 from lar.results.naming import read_named, split_name
 from lar.results.reading import is_database
 from lar.results.regressions import Check, check_kind
-from lar.results.store import Added, Entry, Kind, Selection, Store, kind_of, open_store
+from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store, row_of
 
 MOST_RUNS = 100  # of a kind, that are read for a check
 
@@ -131,9 +131,7 @@ def add_results(arguments: argparse.Namespace) -> int:
             "`lar history import` keeps them; --tag TAG gives all this one",
             subject=store_path,
         )
-    with open_store(arguments.store, create=True) as store:
-        print_added(store.add(results, arguments.tag or ""), store)
-    return 0
+    return add_rows([row_of(it, arguments.tag or "") for it in results], arguments.store)
 
 
 def read_completed(arguments: argparse.Namespace) -> list[RunResult]:
@@ -166,13 +164,6 @@ def complete(result: RunResult, model: ModelFile | None, machine: str | None) ->
     return result
 
 
-def print_added(added: Sequence[Added], store: Store) -> None:
-    count = sum(each.is_new for each in added)
-    known = len(added) - count
-    left = f"; {known} were there already" if known else ""
-    say(f"stored {count_of(count, 'result')} in {store.path}{left}", sys.stdout)
-
-
 def export_results(arguments: argparse.Namespace) -> int:
     """Copy results into another store."""
     with open_store(arguments.store) as store:
@@ -191,9 +182,11 @@ def import_results(arguments: argparse.Namespace) -> int:
 
 
 def add_rows(rows: Sequence[dict[str, object]], path: str | None) -> int:
-    """Put rows of other stores into one."""
+    """Put rows into a store, and say how many it did not have."""
     with open_store(path, create=True) as store:
-        print_added(store.add_rows(rows), store)
+        added = [each.is_new for each in store.add_rows(rows)]
+    left = f"; {added.count(False)} were there already" if False in added else ""
+    say(f"stored {count_of(sum(added), 'result')} in {store.path}{left}", sys.stdout)
     return 0
 
 

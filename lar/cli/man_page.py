@@ -47,8 +47,12 @@ def describe_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
                         rf"\fB{escape(its.prog)}\fR: {escape(its.description or '')}",
                     )
                     yield from describe_parser(its)
-            elif action.dest != "help":
-                yield from (".TP", describe_argument(action), escape(expand(action)))
+            elif action.dest != "help" and action.help != argparse.SUPPRESS:
+                yield from (
+                    ".TP",
+                    describe_argument(action),
+                    escape((action.help or "").replace("%%", "%")),
+                )
 
 
 def describe_argument(action: argparse.Action) -> str:
@@ -59,11 +63,6 @@ def describe_argument(action: argparse.Action) -> str:
         value = rf"\fI{escape(str(name))}\fR"
     names = ", ".join(rf"\fB{escape(name)}\fR" for name in action.option_strings)
     return " ".join(part for part in (names, value) if part)
-
-
-def expand(action: argparse.Action) -> str:
-    """Return an argument's help as argparse prints it."""
-    return (action.help or "").replace("%%", "%")
 
 
 def escape(text: str) -> str:

@@ -79,8 +79,9 @@ class OutputFile:
             elif self._temporary is not None:
                 with self._temporary.open("wb") as file:
                     for piece in pieces_of(text):
-                        is_text = isinstance(piece, str)
-                        file.write(piece.encode(errors="backslashreplace") if is_text else piece)
+                        if isinstance(piece, str):  # a name in it may be no UTF-8
+                            piece = piece.encode(errors="backslashreplace")
+                        file.write(piece)
                 self._temporary.chmod(self._mode)
                 os.replace(self._temporary, self.path)
                 self._temporary = None

@@ -223,6 +223,7 @@ def test_the_man_page_has_every_command_and_flag(capsys: pytest.CaptureFixture[s
     for key in BY_KEY:
         assert rf"\fB{flag_of(key)}\fR" in plain
     assert r"\fBlar cache pick\fR" in plain
+    assert "==SUPPRESS==" not in text
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")

@@ -162,6 +162,15 @@ def test_the_name_of_a_file_may_be_no_text(run_lar: RunLar, folder: Path, form: 
     assert "udcff.json" in (folder / f"x.{form}").read_text()
 
 
+def test_a_name_in_a_model_may_be_no_text(run_lar: RunLar, tmp_path: Path) -> None:
+    save_hostile_model(tmp_path / "m.onnx")
+    bad = (tmp_path / "m.onnx").read_bytes().replace(b"\x7f", b"\xff")
+    (tmp_path / "m.onnx").write_bytes(bad)
+    done = run_lar("m.onnx", "--iter", "1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("lar: error: m.onnx: holds a name that is not UTF-8\nhint: ")
+
+
 def test_a_page_shows_what_a_name_hides(folder: Path) -> None:
     page = (folder / "r.html").read_text()
     assert not hidden_in(page)

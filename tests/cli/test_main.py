@@ -249,18 +249,6 @@ def test_narrow_encoding(
         assert done.returncode == (2 if words == ["é.onnx"] else 0)
 
 
-def test_names_in_a_model_cannot_steer_the_terminal(
-    run_lar: RunLar, write_script: WriteScript
-) -> None:
-    name = "\x1b[2Jdata\nline"
-    inputs = [{"name": name, "dtype": "float32", "shape": [4]}]
-    script = write_script(inputs=inputs, outputs={name: [1.0]})
-    for words in (["info", script], [script, "--model-info"], [script, "--input", "x:1"]):
-        done = run_lar(*words)
-        assert "\x1b" not in done.stdout + done.stderr
-        assert not any(line.startswith("line") for line in done.stdout.splitlines())
-
-
 @posix_shell
 @pytest.mark.parametrize("words", ["engines", "models/one_operator.onnx --iter 1"])
 def test_folder_that_is_gone(root: Path, tmp_path: Path, words: str) -> None:

@@ -89,14 +89,6 @@ def test_flags_do_not_stand_after_two_hyphens(run_lar: RunLar, words: list[str])
     check_error(run_lar(*words), 2, "--iter: stands after --", "leave the -- out")
 
 
-@pytest.mark.parametrize("letters", ["\x1b[31mred", "two\nlines", "\x07bell"])
-def test_control_characters_never_reach_the_terminal(run_lar: RunLar, letters: str) -> None:
-    for words in ([f"{letters}.onnx"], ["model.onnx", f"--{letters}"]):
-        done = run_lar(*words)
-        check_error(done, 2)
-        assert not any(ord(letter) < 32 for letter in done.stderr.replace("\n", ""))
-
-
 def test_a_flag_of_two_names_is_named_by_both(run_lar: RunLar) -> None:
     done = run_lar("m.mge", "--runners", "0")
     assert done.returncode == 2

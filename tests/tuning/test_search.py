@@ -189,7 +189,8 @@ def test_a_session_is_a_store_that_others_read(
     assert "round 0: plain" in listed.stdout
     shown = run_lar("results", session, "--format", "csv")
     assert shown.returncode == 0, shown.stderr
-    rows = {row["result"] for row in csv.DictReader(shown.stdout.splitlines())}
+    found = csv.DictReader(shown.stdout.splitlines())
+    rows = {row["result"].removeprefix("'") for row in found}
     assert {"plain", "--enable-nchw44 --multithread 2"} <= rows
 
 
