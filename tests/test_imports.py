@@ -128,10 +128,12 @@ def test_the_parent_of_a_run_imports_no_engine_and_no_numpy(tmp_path: Path) -> N
         [model, "--json", files[0]],
         [model, "--iter", "1", "--bin-io-dump", files[1]],
         [model, "--iter", "1", "--profile", files[2]],
-        ["bench", model, "--vary", "multithread=1,2", "--budget", "0.5"],
     )
     assert sorted(map(str, tmp_path.iterdir())) == sorted([*files, f"{files[1]}.index.json"])
     assert not found[-1] & (set(LIBRARIES) - {"msgspec"})
+    code = "import sys, lar.running.bench, lar.tuning.search; print(*sys.modules)"
+    searching = subprocess.check_output([sys.executable, "-c", code], cwd=REPOSITORY, text=True)
+    assert "numpy" not in searching.split()
 
 
 def test_dumps_that_agree_are_compared_without_what_runs_models(tmp_path: Path) -> None:
