@@ -40,7 +40,9 @@ def locked(
     with contextlib.ExitStack() as stack:
         is_free = True
         with contextlib.suppress(OSError):
-            file = os.open(os.path.realpath(place), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            # Whatever takes the place of a folder meanwhile is neither followed nor waited for.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            file = os.open(os.path.realpath(place), flags)
             stack.callback(os.close, file)
             while not (is_free := try_lock(file, kind)) and time.monotonic() < end:
                 time.sleep(LOOK_SECONDS)
