@@ -7,6 +7,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator
+from glob import iglob
 from pathlib import Path
 
 from lar.errors import UsageError, printable
@@ -67,15 +68,28 @@ def try_lock(file: int, kind: int) -> bool:
 def holder_of(place: str) -> str:
     """Return which process holds a lock on a folder or file, as far as the system says."""
     with contextlib.suppress(OSError):
-        status = os.stat(place)
-        device = os.major(status.st_dev), os.minor(status.st_dev)
-        name = "{:02x}:{:02x}:{}".format(*device, status.st_ino)
-        # NUMBER: [->] FLOCK|POSIX ADVISORY READ|WRITE PID DEVICE FIRST LAST; -> waits for it.
-        rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-        holders = [int(row[4]) for row in rows if row[5] == name]
-        # This process may have a lock on a part of it; a process out of sight has no number.
-        for pid in sorted(holders, key=lambda pid: pid == os.getpid()):
-            if pid > 0:
+        for pid in pids_of_holders(os.stat(place)):
+            with contextlib.suppress(OSError):  # it has ended, or is out of sight
                 program = Path(f"/proc/{pid}/comm").read_text(errors="replace")
                 return f"process {pid} ({printable(program)})"
     return "another program"
+
+
+def pids_of_holders(status: os.stat_result) -> Iterator[str]:
+    """Yield the numbers of processes that have a lock on a file, this one's in the end.
+
+    Raises:
+        OSError: the system has no list of locks.
+    """
+    device = os.major(status.st_dev), os.minor(status.st_dev)
+    name, own = "{:02x}:{:02x}:{}".format(*device, status.st_ino), str(os.getpid())
+    # NUMBER: [->] FLOCK|POSIX ADVISORY READ|WRITE PID DEVICE FIRST LAST; -> waits for it.
+    rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    pids = [row[4] for row in rows if row[5] == name]
+    yield from (pid for pid in pids if pid != own)
+    # What has locked it may have ended, as `flock 9` in a shell, and left it to others.
+    for path in iglob("/proc/[0-9]*/fdinfo/*"):
+        with contextlib.suppress(OSError):
+            if f" {name} " in Path(path).read_text() and (pid := path.split("/")[2]) != own:
+                yield pid
+    yield from pids

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,11 +21,11 @@ MODEL = str(MODELS / "one_operator.onnx")
 
 
 @contextlib.contextmanager
-def held(place: Path) -> Iterator[None]:
+def held(place: Path) -> Iterator[int]:
     """Hold a lock that others want."""
     descriptor = os.open(place, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    yield
+    yield descriptor
     os.close(descriptor)
 
 
@@ -55,6 +57,21 @@ def test_who_locks_the_folder_of_an_output_is_named(run_lar: RunLar, tmp_path: P
             "hint: wait until that has ended, or choose another place",
         ],
     )
+
+
+def test_who_was_left_a_lock_is_named(tmp_path: Path) -> None:
+    code = "import time; print('here', flush=True); time.sleep(60)"
+    with held(tmp_path) as descriptor:
+        # The process that has locked it is gone for the one that has inherited it.
+        words = [sys.executable, "-c", code]
+        child = subprocess.Popen(words, pass_fds=[descriptor], stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert locks.holder_of(str(tmp_path)).startswith(f"process {child.pid} (")
+    finally:
+        child.kill()
+        child.communicate()
 
 
 def test_a_locked_cache_of_a_model_is_loaded(run_lar: RunLar, tmp_path: Path) -> None:
