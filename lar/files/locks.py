@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from glob import iglob
 from pathlib import Path
@@ -14,7 +13,6 @@ from lar.errors import UsageError, printable
 
 # For so long lar waits for another program; its own processes are done sooner.
 PATIENCE_SECONDS = 3.0
-LOOK_SECONDS = 0.02
 WAIT = "wait until that has ended, or end it"
 
 
@@ -36,7 +34,7 @@ def locked(
     Raises:
         UsageError: another program has held it so long, and it is needed.
     """
-    end = time.monotonic() + (PATIENCE_SECONDS if seconds is None else seconds)
+    seconds = PATIENCE_SECONDS if seconds is None else seconds
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with contextlib.ExitStack() as stack:
         is_free = True
@@ -45,15 +43,14 @@ def locked(
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = os.open(os.path.realpath(place), flags)
             stack.callback(os.close, file)
-            while not (is_free := try_lock(file, kind)) and time.monotonic() < end:
-                time.sleep(LOOK_SECONDS)
+            is_free = take_lock(file, kind, seconds)
         if needed and not is_free:
             raise UsageError(f"{holder_of(place)} has locked it", hint, flag=flag, subject=place)
         yield is_free
 
 
-def try_lock(file: int, kind: int) -> bool:
-    """Lock a file; return False if another program holds it.
+def take_lock(file: int, kind: int, seconds: float) -> bool:
+    """Lock a file; return False if another program holds it for so long.
 
     Raises:
         OSError: the file system has no such locks.
@@ -61,8 +58,27 @@ def try_lock(file: int, kind: int) -> bool:
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        return wait_for_lock(file, kind, seconds) if seconds else False
     return True
+
+
+def wait_for_lock(file: int, kind: int, seconds: float) -> bool:
+    """Wait for a lock behind those that came before: who only looked now and then might never find
+    it free. A thread does so, with a copy of the descriptor: if it comes too late, the lock goes when
+    both are closed."""
+    import threading  # slow to import, and seldom needed
+
+    copy = os.dup(file)
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(copy, kind)
+        os.close(copy)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    waiting.join(seconds)
+    return not waiting.is_alive()
 
 
 def holder_of(place: str) -> str:
