@@ -64,8 +64,8 @@ def take_lock(file: int, kind: int, seconds: float) -> bool:
 
 def wait_for_lock(file: int, kind: int, seconds: float) -> bool:
     """Wait for a lock behind those that came before: who only looked now and then might never find
-    it free. A thread does so, with a copy of the descriptor: if it comes too late, the lock goes when
-    both are closed."""
+    it free. A thread does so, with a copy of the descriptor: if it comes too late, the lock goes
+    when both are closed."""
     import threading  # slow to import, and seldom needed
 
     copy = os.dup(file)
