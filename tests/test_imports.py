@@ -122,10 +122,18 @@ def test_ctrl_c_is_heeded_before_slow_imports() -> None:
     assert not modules & {"typing", "re", "contextlib", "argparse"}
 
 
-def test_the_parent_of_a_run_imports_no_engine(tmp_path: Path) -> None:
-    modules = modules_after("models/one_operator.onnx", "--json", str(tmp_path / "result.json"))
-    assert (tmp_path / "result.json").exists()
-    assert not modules & (set(LIBRARIES) - {"msgspec"})
+def test_the_parent_of_a_run_imports_no_engine_and_no_numpy(tmp_path: Path) -> None:
+    model, files = "models/one_operator.onnx", [str(tmp_path / name) for name in "abc"]
+    found = modules_after_each(
+        [model, "--json", files[0]],
+        [model, "--iter", "1", "--bin-io-dump", files[1]],
+        [model, "--iter", "1", "--profile", files[2]],
+    )
+    assert sorted(map(str, tmp_path.iterdir())) == sorted([*files, f"{files[1]}.index.json"])
+    assert not found[-1] & (set(LIBRARIES) - {"msgspec"})
+    code = "import sys, lar.running.bench, lar.tuning.search; print(*sys.modules)"
+    searching = subprocess.check_output([sys.executable, "-c", code], cwd=REPOSITORY, text=True)
+    assert "numpy" not in searching.split()
 
 
 def test_dumps_that_agree_are_compared_without_what_runs_models(tmp_path: Path) -> None:

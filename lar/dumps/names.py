@@ -21,6 +21,9 @@ from typing import NamedTuple
 
 from lar.records.record import Record
 
+# Behind the name of a sequence or a map, for one of its elements.
+ELEMENT = re.compile(r"\[[^][]*\]$")
+
 HEAD = re.compile(
     r"\{id:(?P<id>\d{1,19}), (?P<kind>layout|shape):\{(?P<axes>[\d(),-]*)"
     r"(?: @ (?P<format>\w+\{[\d,]*\}))?(?: \w+)?\}, (?P<dtype>\w+), owner:"

@@ -17,8 +17,8 @@ from lar.dumps.binary import TEXT, write_tensor
 from lar.dumps.dump import Array
 from lar.dumps.excerpts import format_block, format_values
 from lar.dumps.facts import NO_FACTS, DumpFacts, OperatorFact, write_facts
-from lar.dumps.names import Numbering, Variable, format_name
-from lar.dumps.values import ELEMENT, Unheld, part_of
+from lar.dumps.names import ELEMENT, Numbering, Variable, format_name
+from lar.dumps.values import Unheld, part_of
 from lar.errors import UsageError, error_of_write
 from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, TEXT_DUMPS
 

@@ -7,7 +7,6 @@ Texts are kept as their bytes in UTF-8, those of an element on the last axis, pa
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -15,9 +14,6 @@ import numpy as np
 
 from lar.dumps.binary import AXES, BY_DTYPE, TEXT
 from lar.dumps.dump import Array
-
-# Behind the name of a sequence or a map, for one of its elements.
-ELEMENT = re.compile(r"\[[^][]*\]$")
 
 
 class Part(NamedTuple):

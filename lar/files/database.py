@@ -18,7 +18,7 @@ from functools import partial
 from urllib.parse import quote
 
 from lar.errors import LarError, UsageError, error_of_write, file_size_limit
-from lar.files.locks import PATIENCE_SECONDS, WAIT, holder_of
+from lar.files import locks
 from lar.files.report_file import check_writable
 from lar.files.work_folders import error_of_full_disk
 
@@ -45,7 +45,6 @@ class DatabaseKind:
         make: makes the tables, or brings those of an older schema to this.
         room_hint: what to do where the disk is full; `{place}` is the file.
         flag: the one that names the file.
-        wait_seconds: how long a writer waits for others.
     """
 
     name: str
@@ -55,7 +54,6 @@ class DatabaseKind:
     make: Callable[[sqlite3.Connection], None]
     room_hint: str
     flag: str
-    wait_seconds: float = PATIENCE_SECONDS
 
 
 def refuse_no_database(place: str, flag: str) -> None:
@@ -87,7 +85,7 @@ def open_database(place: str, kind: DatabaseKind, *, create: bool) -> Iterator[s
         connection = sqlite3.connect(
             f"file:{quote(os.fsencode(os.path.abspath(place)))}?mode={mode}",
             uri=True,
-            timeout=kind.wait_seconds,
+            timeout=locks.PATIENCE_SECONDS,
             isolation_level=None,
         )
     connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
@@ -135,8 +133,9 @@ def error_of_database(error: sqlite3.DatabaseError, place: str, kind: DatabaseKi
         hint = "check its permissions and those of its folder"
         return UsageError(f"the {kind.name} cannot be opened or written", hint, subject=place)
     if "locked" in text or "busy" in text:
-        problem = f"{holder_of(place)} has locked the {kind.name} for {kind.wait_seconds:g} s"
-        return UsageError(problem, WAIT, subject=place)
+        holder, seconds = locks.holder_of(place), locks.PATIENCE_SECONDS
+        problem = f"{holder} has locked the {kind.name} for {seconds:g} s"
+        return UsageError(problem, locks.WAIT, subject=place)
     if "full" in text or "disk I/O" in text:
         # SQLite has one text for both, and for what a limit stops.
         full = error_of_full_disk(os.path.dirname(place) or os.curdir)

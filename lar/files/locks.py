@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
 from collections.abc import Iterator
+from glob import iglob
 from pathlib import Path
 
 from lar.errors import UsageError, printable
 
 # For so long lar waits for another program; its own processes are done sooner.
 PATIENCE_SECONDS = 3.0
-LOOK_SECONDS = 0.02
 WAIT = "wait until that has ended, or end it"
 
 
@@ -35,22 +34,23 @@ def locked(
     Raises:
         UsageError: another program has held it so long, and it is needed.
     """
-    end = time.monotonic() + (PATIENCE_SECONDS if seconds is None else seconds)
+    seconds = PATIENCE_SECONDS if seconds is None else seconds
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with contextlib.ExitStack() as stack:
         is_free = True
         with contextlib.suppress(OSError):
-            file = os.open(os.path.realpath(place), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            # Whatever takes the place of a folder meanwhile is neither followed nor waited for.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            file = os.open(os.path.realpath(place), flags)
             stack.callback(os.close, file)
-            while not (is_free := try_lock(file, kind)) and time.monotonic() < end:
-                time.sleep(LOOK_SECONDS)
+            is_free = take_lock(file, kind, seconds)
         if needed and not is_free:
             raise UsageError(f"{holder_of(place)} has locked it", hint, flag=flag, subject=place)
         yield is_free
 
 
-def try_lock(file: int, kind: int) -> bool:
-    """Lock a file; return False if another program holds it.
+def take_lock(file: int, kind: int, seconds: float) -> bool:
+    """Lock a file; return False if another program holds it for so long.
 
     Raises:
         OSError: the file system has no such locks.
@@ -58,22 +58,54 @@ def try_lock(file: int, kind: int) -> bool:
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        return False
+        return wait_for_lock(file, kind, seconds) if seconds else False
     return True
+
+
+def wait_for_lock(file: int, kind: int, seconds: float) -> bool:
+    """Wait for a lock behind those that came before: who only looked now and then might never find
+    it free. A thread does so, with a copy of the descriptor: if it comes too late, the lock goes
+    when both are closed."""
+    import threading  # slow to import, and seldom needed
+
+    copy = os.dup(file)
+
+    def wait() -> None:
+        with contextlib.suppress(OSError):
+            fcntl.flock(copy, kind)
+        os.close(copy)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    waiting.join(seconds)
+    return not waiting.is_alive()
 
 
 def holder_of(place: str) -> str:
     """Return which process holds a lock on a folder or file, as far as the system says."""
     with contextlib.suppress(OSError):
-        status = os.stat(place)
-        device = os.major(status.st_dev), os.minor(status.st_dev)
-        name = "{:02x}:{:02x}:{}".format(*device, status.st_ino)
-        # NUMBER: [->] FLOCK|POSIX ADVISORY READ|WRITE PID DEVICE FIRST LAST; -> waits for it.
-        rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-        holders = [int(row[4]) for row in rows if row[5] == name]
-        # This process may have a lock on a part of it; a process out of sight has no number.
-        for pid in sorted(holders, key=lambda pid: pid == os.getpid()):
-            if pid > 0:
+        for pid in pids_of_holders(os.stat(place)):
+            with contextlib.suppress(OSError):  # it has ended, or is out of sight
                 program = Path(f"/proc/{pid}/comm").read_text(errors="replace")
                 return f"process {pid} ({printable(program)})"
     return "another program"
+
+
+def pids_of_holders(status: os.stat_result) -> Iterator[str]:
+    """Yield the numbers of processes that have a lock on a file, this one's in the end.
+
+    Raises:
+        OSError: the system has no list of locks.
+    """
+    device = os.major(status.st_dev), os.minor(status.st_dev)
+    name, own = "{:02x}:{:02x}:{}".format(*device, status.st_ino), str(os.getpid())
+    # NUMBER: [->] FLOCK|POSIX ADVISORY READ|WRITE PID DEVICE FIRST LAST; -> waits for it.
+    rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+    pids = [row[4] for row in rows if row[5] == name]
+    yield from (pid for pid in pids if pid != own)
+    # What has locked it may have ended, as `flock 9` in a shell, and left it to others.
+    for path in iglob("/proc/[0-9]*/fdinfo/*"):
+        with contextlib.suppress(OSError):
+            if f" {name} " in Path(path).read_text() and (pid := path.split("/")[2]) != own:
+                yield pid
+    yield from pids

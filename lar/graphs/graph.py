@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import TypeVar
 
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor
-from lar.dumps.values import ELEMENT
+from lar.dumps.names import ELEMENT
 from lar.graphs.operator_kinds import UNKNOWN_STEPS, OperatorKinds, Steps, steps_of
 
 Item = TypeVar("Item")

@@ -24,7 +24,6 @@ from lar.records.run import FedInput, OutputSummary, RunContext, RunResult, RunS
 from lar.running.api import file_of
 from lar.running.compared_sides import ModelRun
 from lar.running.isolation import LOOK_SECONDS, TurnWorker
-from lar.running.side_runs import generated_inputs
 from lar.running.steps import unpack_cases
 from lar.running.variants import Variant
 
@@ -404,6 +403,8 @@ def inputs_like(base: Variant, variant: Variant, place: Path) -> tuple[str, ...]
         return ()
     if any(spec.inputs or spec.cases for spec in (base.spec, variant.spec)):
         return ()
+    from lar.running.side_runs import generated_inputs  # slow to import, and two models are rare
+
     sides = [ModelRun(it.model, it.model, dict(it.options)) for it in (base, variant)]
     place.mkdir()
     settings = {"fill": variant.spec.fill, "seed": variant.spec.seed}

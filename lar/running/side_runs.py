@@ -14,7 +14,8 @@ from lar.comparison.compare import Progress, Request
 from lar.dumps.binary import TEXT
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.index import open_dump
-from lar.dumps.values import ELEMENT, texts_of_bytes
+from lar.dumps.names import ELEMENT
+from lar.dumps.values import texts_of_bytes
 from lar.engines import all_engines, engine_for, operator_kinds_of
 from lar.engines.engine import Engine
 from lar.engines.formats import format_in, format_named, read_head

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import time
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,11 +21,11 @@ MODEL = str(MODELS / "one_operator.onnx")
 
 
 @contextlib.contextmanager
-def held(place: Path) -> Iterator[None]:
+def held(place: Path) -> Iterator[int]:
     """Hold a lock that others want."""
     descriptor = os.open(place, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    yield
+    yield descriptor
     os.close(descriptor)
 
 
@@ -57,6 +59,21 @@ def test_who_locks_the_folder_of_an_output_is_named(run_lar: RunLar, tmp_path: P
     )
 
 
+def test_who_was_left_a_lock_is_named(tmp_path: Path) -> None:
+    code = "import time; print('here', flush=True); time.sleep(60)"
+    with held(tmp_path) as descriptor:
+        # The process that has locked it is gone for the one that has inherited it.
+        words = [sys.executable, "-c", code]
+        child = subprocess.Popen(words, pass_fds=[descriptor], stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert locks.holder_of(str(tmp_path)).startswith(f"process {child.pid} (")
+    finally:
+        child.kill()
+        child.communicate()
+
+
 def test_a_locked_cache_of_a_model_is_loaded(run_lar: RunLar, tmp_path: Path) -> None:
     words = [MODEL, "--iter", "1", "--fast-run-algo-policy", str(tmp_path / "cache")]
     assert run_lar(*words, "--fast-run").returncode == 0
@@ -74,19 +91,24 @@ def test_a_locked_cache_of_algorithms_is_not_changed(run_lar: RunLar, tmp_path: 
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_a_lock_that_is_let_go_in_time_is_taken(tmp_path: Path) -> None:
+def test_a_lock_that_is_let_go_in_time_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "PATIENCE_SECONDS", 60)
     with contextlib.ExitStack() as stack:
         stack.enter_context(held(tmp_path))
-        began = time.monotonic()
+        threading.Timer(0.1, stack.close).start()
+        with locks.locked(str(tmp_path)) as is_free:
+            assert is_free
+            with locks.locked(str(tmp_path), needed=False, seconds=0) as again:
+                assert not again
 
-        def let_go(seconds: float) -> None:
-            stack.close()
 
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("lar.files.locks.time.sleep", let_go)
-            with locks.locked(str(tmp_path), seconds=60) as is_free:
-                assert is_free
-        assert time.monotonic() - began < 60
+def test_a_lock_that_comes_too_late_is_let_go(tmp_path: Path) -> None:
+    with held(tmp_path), locks.locked(str(tmp_path), needed=False) as is_free:
+        assert not is_free
+    with locks.locked(str(tmp_path)) as is_free:
+        assert is_free
 
 
 def test_a_link_is_followed_and_what_cannot_be_opened_is_not_locked(tmp_path: Path) -> None:

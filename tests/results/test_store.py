@@ -394,7 +394,7 @@ def test_a_damaged_result_is_named_and_the_others_are_read(place: str) -> None:
 
 def test_a_store_that_another_keeps_is_named(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(place, [make_result(TIMES)])
-    monkeypatch.setattr(module, "KIND", replace(KIND, wait_seconds=0.05))
+    monkeypatch.setattr("lar.files.locks.PATIENCE_SECONDS", 0.05)
     connection = sqlite3.connect(place, isolation_level=None)
     connection.execute("begin exclusive")
     says = rf"process {os.getpid()} \(.+\) has locked the store for 0\.05 s"

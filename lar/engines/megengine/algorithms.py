@@ -188,7 +188,7 @@ def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None
     worker has ended, also one that was interrupted.
 
     Raises:
-        UsageError: the file is missing though nothing is searched, damaged, or not writable.
+        UsageError: the file is missing though nothing is searched, damaged, locked or not writable.
     """
     cache = known_cache(path, searching=searching) if path else {}
     if driver.runner:  # the cache is one for the whole process
@@ -208,13 +208,15 @@ def known_cache(path: Path, *, searching: bool) -> AlgorithmCache:
     """Read a cache file, an empty one where a search is to make it.
 
     Raises:
-        UsageError: the file is missing though nothing is searched, damaged, or not writable.
+        UsageError: the file is missing though nothing is searched, damaged, locked or not writable.
     """
     cache = {} if searching and not path.exists() else read_cache(path)
     if searching:
-        from lar.files.report_file import check_writable  # most runs search nothing
+        from lar.files.locks import locked  # most runs search nothing
+        from lar.files.report_file import check_writable
 
-        check_writable(str(path), FLAG)
+        with locked(str(path.resolve().parent), FLAG):  # else it would be lost in the end
+            check_writable(str(path), FLAG)
     return cache
 
 

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 
 from lar.dumps.layouts import to_blocked
-from lar.dumps.values import ELEMENT, Part, Unheld, parts_of
+from lar.dumps.names import ELEMENT
+from lar.dumps.values import Part, Unheld, parts_of
 from lar.engines.engine import Isolation
 from lar.engines.onnx_file.bodies import BODY_INPUT, LOOPS, names_taken
 from lar.engines.onnx_file.fields import Message

@@ -416,7 +416,11 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_work(
         load_driver(DIGITS, fast_run=True, fast_run_algo_policy=str(missing))
     build()
     before = content_of(place.parent)
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # as root may write anything
+
+    def refuse(path: Path) -> None:  # as root may write anything
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("lar.files.report_file.open_for_writing", refuse)
     with pytest.raises(UsageError, match=f"{place}: cannot be written: permission denied"):
         build(graph_optimization_level="basic")
     build()  # it may still be read
