@@ -86,7 +86,7 @@ def holder_of(place: str) -> str:
     with contextlib.suppress(OSError):
         for pid in pids_of_holders(os.stat(place)):
             with contextlib.suppress(OSError):  # it has ended, or is out of sight
-                program = Path(f"/proc/{pid}/comm").read_text(errors="replace")
+                program = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
                 return f"process {pid} ({printable(program)})"
     return "another program"
 
