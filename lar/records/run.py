@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from lar.errors import LarError, check_keywords, error_with_code, format_message
 from lar.records.dataset import Item, ItemClasses
-from lar.records.facts import EngineFacts, MachineFacts, ModelFile
+from lar.records.facts import MOST_COPIES, EngineFacts, MachineFacts, ModelFile
 from lar.records.record import Record, ShortRecord
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Pacing, Rank, Stopped, Stopping
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # History of the result format (`RunResult.format`):
 #   lar.result/1  first version
 RESULT_FORMAT = "lar.result/1"
-MOST_COPIES = 1024  # that `--thread` takes
 
 Channels = Literal["bgr", "rgb"]
 Setting = bool | int | float | str
