@@ -526,6 +526,8 @@ def record_from_json(data: bytes | str, record_type: type[R]) -> R:
         return msgspec.json.decode(data, type=record_type)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("JSON is malformed: it is nested too deeply") from None
 
 
 class Headed(ShortRecord):
@@ -609,12 +611,14 @@ def check_result(result: RunResult) -> None:
     """Refuse what no run has.
 
     Raises:
-        ValueError: it has too many copies of the model, a column of its samples is shorter than
-            another, or a time is negative or infinite.
+        ValueError: it has too many copies of the model or a percentile that is none, a column of
+            its samples is shorter than another, or a time is negative or infinite.
     """
     copies = result.spec.settings.get("thread", 1)
     if type(copies) is not int or not 0 < copies <= MOST_COPIES:
         raise ValueError(f"it has {copies} copies of the model")
+    if not all(0 < rank < 100 for rank in result.spec.percentiles):
+        raise ValueError("one of its percentiles is not between 0 and 100")
     for samples in (result.warmup, result.samples):
         lengths = {len(getattr(samples, each.name)) for each in fields(samples)}
         if not lengths <= {0, len(samples.end_to_end)}:

@@ -54,7 +54,7 @@ class ColumnType(NamedTuple):
     programs, and damage, leave any."""
 
     sql: str
-    empty: object
+    empty: Any
     fits: Callable[[Any], bool]
 
 
@@ -136,7 +136,7 @@ COLUMNS = {each.name: TYPES[str(each.type)] for each in fields(Entry) if each.na
 
 def entry_of(number: int, *values: Any) -> Entry:
     """Return what the columns of a row hold."""
-    found = {
+    found: dict[str, Any] = {
         name: value if kind.fits(value) else kind.empty
         for (name, kind), value in zip(COLUMNS.items(), values, strict=True)
     }
