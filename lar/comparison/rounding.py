@@ -176,9 +176,10 @@ def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
 
 
 def coarsest(precisions: Iterable[str]) -> str:
-    """Return the coarsest of some types; empty if none is coarse."""
-    order = ("", "tf32", "int16", "float16", "bfloat16", "int8", "int4")
-    return max(precisions, key=order.index, default="")
+    """Return the coarsest of some types; empty if none is coarse or known."""
+    found = {*precisions}
+    order = ("int4", "int8", "bfloat16", "float16", "int16", "tf32")
+    return next((each for each in order if each in found), "")
 
 
 class Rounding:

@@ -18,6 +18,7 @@ import numpy as np
 from lar.dumps.dump import Array, Dump, DumpedTensor, DumpIndex
 from lar.errors import DumpError, first_line
 from lar.files.input_file import open_input
+from lar.files.unpacking import check_unpacked
 
 SUFFIX = ".npy"
 HINT = "save arrays of numbers, with numpy.save or numpy.savez"
@@ -62,6 +63,8 @@ def open_archive(path: Path) -> Dump:
     open_input(path, error=DumpError).close()
     with naming(str(path)):
         archive = np.load(path)
+        unpacked_bytes = sum(member.file_size for member in archive.zip.infolist())
+        check_unpacked(unpacked_bytes, path.stat().st_size, str(path), error=DumpError)
         names = [name for name in archive.files if name[-1:] != "/"]
 
     def read(name: str) -> Array:
@@ -95,7 +98,7 @@ def naming(where: str) -> Iterator[None]:
     """
     try:
         yield
-    except MemoryError:
+    except DumpError:
         raise
     except Exception as error:
         raise DumpError(f"cannot be read: {first_line(error)}", HINT, subject=where) from None

@@ -32,6 +32,7 @@ from lar.files.input_file import open_input
 COUNTS = struct.Struct("<3I")
 AXES = 7
 MOST_NAME_BYTES = 1 << 22
+MOST_ELEMENTS = 1 << 58
 LIKELY_HEAD = 1 << 10  # bytes before the elements, but of very long names
 HINT = "give a dump's folder or text, a tensor's file, a .npy, a .npz or a folder of .npy files"
 NOT_PLAIN = re.compile(r"[^\x00-\x7f]|\\")
@@ -139,7 +140,9 @@ def read_header(path: Path) -> TensorHeader:
     sizes = struct.unpack_from(f"<{axes}I", head, COUNTS.size)
     element, size = BY_CODE[code], file_size - offset
     shape = shape_of(sizes, name, size)
-    if size not in sizes_of(element, shape):
+    # An array without elements may have any sizes that an array can have.
+    is_absurd = math.prod(filter(None, shape)) > MOST_ELEMENTS
+    if is_absurd or size not in sizes_of(element, shape):
         listed = ", ".join(map(str, sizes))
         raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{listed}}}")
     return TensorHeader(path, name, element, shape, offset, size)

@@ -19,10 +19,10 @@ from lar.engines.engine import Engine, Site
 from lar.engines.signs import Sign, computing_ns_of
 from lar.errors import UsageError
 from lar.measurement.machine import read_machine
-from lar.options.command_line import format_flags
+from lar.options.command_line import can_be, format_flags
 from lar.options.option import is_set
 from lar.options.rules import RULES, Asked, check_rules
-from lar.options.table import ENGINE_FIX, LAYOUT_CHOICES, OPTIONS
+from lar.options.table import BY_KEY, ENGINE_FIX, LAYOUT_CHOICES, OPTIONS
 from lar.options.variants import BENCH_KEYS
 from lar.records.choices import Choice, OptionValue
 from lar.records.profile import Profile, TriedSetting, keep_with_profile
@@ -84,8 +84,13 @@ def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
 
 
 def given_in(profile: Profile) -> dict[str, Any]:
-    """Return the options of the run of a profile, without what was recorded and where to."""
-    return {key: it for key, it in profile.facts.options.items() if key in BENCH_KEYS}
+    """Return the options of the run of a profile, without what was recorded and where to, nor what
+    no option may be."""
+    return {
+        key: value
+        for key, value in profile.facts.options.items()
+        if key in BENCH_KEYS and can_be(BY_KEY[key], value)
+    }
 
 
 def in_order(signs: Iterable[Sign]) -> list[Sign]:

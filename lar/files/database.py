@@ -185,6 +185,11 @@ class Database:
             raise UsageError(
                 f"is {what}, but not a {kind.title}", "give another file", subject=self.path
             )
+        # No lar makes them, and they compute what they want, without an end too.
+        foreign = "select name from sqlite_master where type in ('view', 'trigger')"
+        if found := connection.execute(foreign).fetchone():
+            problem = f"the {kind.name} is damaged: {found[0]!r} in it computes something"
+            raise UsageError(problem, "bring back a copy of it", subject=self.path)
         if version > kind.schema:
             raise UsageError(
                 f"the {kind.name} is of a newer lar: its schema is {version}, and this lar knows "

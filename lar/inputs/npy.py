@@ -20,6 +20,7 @@ import numpy as np
 
 from lar.errors import UsageError
 from lar.files.input_file import open_input
+from lar.files.unpacking import check_unpacked
 from lar.inputs.literals import MOST_AXES
 from lar.inputs.loaded import Array, Loaded, check_memory, input_error, pick_names
 from lar.records.run import format_shape
@@ -72,6 +73,8 @@ def _open_archive(file: io.BufferedReader, path: str) -> Iterator[zipfile.ZipFil
     """Open a .zip, whose damage makes Python raise nearly anything, in words of its format."""
     try:
         with zipfile.ZipFile(file) as archive:
+            unpacked_bytes = sum(member.file_size for member in archive.infolist())
+            check_unpacked(unpacked_bytes, os.fstat(file.fileno()).st_size, path, flag="--input")
             yield archive
     except (UsageError, MemoryError):
         raise

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from lar.options.option import Option, is_set
@@ -32,13 +33,32 @@ def words_of(options: Mapping[str, OptionValue]) -> Iterator[str]:
         if option.parse is None:
             yield option.flag
             continue
-        values: Iterable[object] = (value,)
-        if option.repeatable and isinstance(value, str):
-            values = value.split(option.joined_by)
-        elif option.repeatable and isinstance(value, (list, tuple)):
-            values = value
-        for each in values:
-            yield from words_of_value(option, text_of(each))
+        for text in texts_of(option, value):
+            yield from words_of_value(option, text)
+
+
+def texts_of(option: Option[object], value: object) -> list[str]:
+    """Return what would be typed for each value of an option, of which a repeatable one may have
+    several."""
+    if option.repeatable and isinstance(value, str):
+        return value.split(option.joined_by)
+    if option.repeatable and isinstance(value, (list, tuple)):
+        return [*map(text_of, value)]
+    return [text_of(value)]
+
+
+def can_be(option: Option[object], value: object) -> bool:
+    """Return whether an option can have a value, which a file may say."""
+    if option.parse is None:
+        return isinstance(value, bool)
+    try:
+        parsed = [option.parse(text) for text in texts_of(option, value)]
+    except (argparse.ArgumentTypeError, ValueError):
+        return False
+    alike = ((str,), (int, float), (list, tuple))
+    return option.repeatable or any(
+        isinstance(value, kinds) and isinstance(parsed[0], kinds) for kinds in alike
+    )
 
 
 def words_of_value(option: Option[object], text: str) -> Iterator[str]:

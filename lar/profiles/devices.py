@@ -24,7 +24,7 @@ def device_title(device: str) -> str:
 
 def device_number(device: str) -> int:
     """Return the number of a device: 1 for `cuda1` and `cuda:1`."""
-    number = re.search(r"[0-9]+$", device)
+    number = re.search(r"[0-9]{1,9}$", device)
     return int(number[0]) if number else 0
 
 

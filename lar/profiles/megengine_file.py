@@ -10,19 +10,22 @@ Times are seconds with six places; the host's and the device's have different ze
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from lar.records.profile import Count
 
+# Seconds from a zero; what nanoseconds cannot count is damaged.
+Moment = Annotated[float, msgspec.Meta(ge=-4e9, le=4e9)]
+
 
 class RawTimes(msgspec.Struct, frozen=True, gc=False):
     """Seconds: when an operator began, began to compute after a wait, and ended."""
 
-    start: float
-    kern: float
-    end: float
+    start: Moment
+    kern: Moment
+    end: Moment
 
 
 class RawFootprint(msgspec.Struct, frozen=True):

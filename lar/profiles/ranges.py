@@ -290,9 +290,10 @@ def executions_by_range(profile: Profile) -> dict[Span, list[list[int]]]:
     executions = profile.timed_executions
     found: dict[Span, list[list[int]]] = {}
     for pattern, name in patterns_of(profile.facts.options):
-        for run in runs_of_pattern(pattern, profile.operators, executions):
-            span = span_of_run(name, [executions[place] for place in run])
-            found.setdefault(span, []).append(run)
+        with contextlib.suppress(re.error):  # of a damaged file
+            for run in runs_of_pattern(pattern, profile.operators, executions):
+                span = span_of_run(name, [executions[place] for place in run])
+                found.setdefault(span, []).append(run)
     return found
 
 

@@ -55,6 +55,7 @@ from lar.profiles.trace_events import (
     pieces_of_trace,
     point,
 )
+from lar.records.facts import MOST_COPIES
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,
@@ -151,7 +152,7 @@ class TraceEvent(msgspec.Struct, gc=False):
     ts: Annotated[float, msgspec.Meta(ge=-LATEST_US, le=LATEST_US)] = 0.0
     dur: Annotated[float, msgspec.Meta(ge=0, le=LATEST_US)] | None = None
     pid: int = 0
-    tid: int = 0
+    tid: Annotated[int, msgspec.Meta(ge=-LATEST_NS, le=LATEST_NS)] = 0
     args: TraceArgs | None = None
 
 
@@ -390,6 +391,8 @@ class EventRecords:
                 )
             elif event.cat == "profiler_step":
                 copy = thread // THREADS_OF_A_COPY
+                if not 0 <= copy < MOST_COPIES:
+                    raise ValueError(f"the event {event.name} is of copy {copy} of the model")
                 found["steps"].append(Step(args.step or 0, begin, end, args.warmup, copy))
             elif event.cat in CATEGORIES:
                 own = {"category": event.cat, "name": self._one_of(event.name), **times}

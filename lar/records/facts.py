@@ -6,6 +6,8 @@ from dataclasses import field
 
 from lar.records.record import Record
 
+MOST_COPIES = 1024  # of a model that run at once, as `--thread` takes them
+
 
 class MachineFacts(Record):
     """The machine that ran it, when the run began. Unknown facts are empty or None.

@@ -36,6 +36,9 @@ THREADS_OF_A_COPY = 1000
 # What is counted: bytes, operations, elements. A file with a negative count is damaged.
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
+# How long something took; what lasts longer than nanoseconds can count is damaged.
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=4e9)]
+
 
 class TensorFact(msgspec.Struct, frozen=True):
     """A tensor that an operator reads or writes."""
@@ -311,12 +314,12 @@ class Cost(msgspec.Struct, frozen=True):
     is known of the cost.
     """
 
-    profiled_seconds: float
-    unprofiled_seconds: float
+    profiled_seconds: Seconds
+    unprofiled_seconds: Seconds
     profiled_iterations: int = 0
     unprofiled_iterations: int = 0
-    calm_profiled_seconds: float | None = None
-    calm_unprofiled_seconds: float | None = None
+    calm_profiled_seconds: Seconds | None = None
+    calm_unprofiled_seconds: Seconds | None = None
     disturbed: bool = False
 
     @property

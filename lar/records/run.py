@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from lar.errors import LarError, check_keywords, error_with_code, format_message
 from lar.records.dataset import Item, ItemClasses
-from lar.records.facts import EngineFacts, MachineFacts, ModelFile
+from lar.records.facts import MOST_COPIES, EngineFacts, MachineFacts, ModelFile
 from lar.records.record import Record, ShortRecord
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Pacing, Rank, Stopped, Stopping
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 # History of the result format (`RunResult.format`):
 #   lar.result/1  first version
 RESULT_FORMAT = "lar.result/1"
-MOST_COPIES = 1024  # that `--thread` takes
 
 Channels = Literal["bgr", "rgb"]
 Setting = bool | int | float | str
@@ -527,6 +526,8 @@ def record_from_json(data: bytes | str, record_type: type[R]) -> R:
         return msgspec.json.decode(data, type=record_type)
     except msgspec.MsgspecError as error:
         raise ValueError(str(error)) from None
+    except RecursionError:
+        raise ValueError("JSON is malformed: it is nested too deeply") from None
 
 
 class Headed(ShortRecord):
@@ -610,12 +611,14 @@ def check_result(result: RunResult) -> None:
     """Refuse what no run has.
 
     Raises:
-        ValueError: it has too many copies of the model, a column of its samples is shorter than
-            another, or a time is negative or infinite.
+        ValueError: it has too many copies of the model or a percentile that is none, a column of
+            its samples is shorter than another, or a time is negative or infinite.
     """
     copies = result.spec.settings.get("thread", 1)
     if type(copies) is not int or not 0 < copies <= MOST_COPIES:
         raise ValueError(f"it has {copies} copies of the model")
+    if not all(0 < rank < 100 for rank in result.spec.percentiles):
+        raise ValueError("one of its percentiles is not between 0 and 100")
     for samples in (result.warmup, result.samples):
         lengths = {len(getattr(samples, each.name)) for each in fields(samples)}
         if not lengths <= {0, len(samples.end_to_end)}:

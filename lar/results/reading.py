@@ -117,7 +117,7 @@ def content_of(text: bytes, name: str) -> tuple[Part, ...]:
     """
     try:
         return read_json(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(problem_of(text, error), HINT, subject=name) from None
 
 
@@ -126,7 +126,7 @@ def problem_of(text: bytes, error: Exception) -> str:
     said = str(error)
     if "truncated" in said:
         return "was cut short"
-    if "malformed" in said or isinstance(error, RecursionError):
+    if "malformed" in said:
         return "is not JSON, or is damaged"
     if b'"spec"' not in text and BENCH_FORMAT.encode() not in text:
         return "is not a result of lar"

@@ -15,6 +15,7 @@ import hashlib
 import math
 import os
 import re
+import shlex
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,7 +54,7 @@ class ColumnType(NamedTuple):
     programs, and damage, leave any."""
 
     sql: str
-    empty: object
+    empty: Any
     fits: Callable[[Any], bool]
 
 
@@ -135,7 +136,7 @@ COLUMNS = {each.name: TYPES[str(each.type)] for each in fields(Entry) if each.na
 
 def entry_of(number: int, *values: Any) -> Entry:
     """Return what the columns of a row hold."""
-    found = {
+    found: dict[str, Any] = {
         name: value if kind.fits(value) else kind.empty
         for (name, kind), value in zip(COLUMNS.items(), values, strict=True)
     }
@@ -319,8 +320,12 @@ class Store(Database):
             UsageError: naming it.
         """
         if entry.status == DAMAGED:
-            hint = f"`lar history prune {entry.id} --yes` removes it"
-            raise UsageError(f"result {entry.id} is damaged", hint, subject=self.path)
+            raise self.damaged(entry.id)
+
+    def damaged(self, number: int, why: str = "") -> UsageError:
+        """Return the error for a result that is damaged."""
+        hint = f"`lar history prune {number} --yes --store {shlex.quote(self.path)}` removes it"
+        return UsageError(f"result {number} is damaged{why}", hint, subject=self.path)
 
     def result(self, number: int) -> RunResult:
         """Return a result.
@@ -338,9 +343,7 @@ class Store(Database):
         try:
             return read_result(content_of(row[0], f"{self.path}: result {number}"))
         except ValueError as error:
-            raise UsageError(
-                f"result {number} is damaged, or of a newer lar: {error}", subject=self.path
-            ) from None
+            raise self.damaged(number, f", or of a newer lar: {error}") from None
 
     def remove(self, numbers: Sequence[int]) -> None:
         """Remove results for good, and give their room back.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,19 @@ def write_archive_of_text(path: Path) -> None:
         archive.writestr("notes.txt", "no array")
 
 
+def write_archive_of_zeros(path: Path) -> None:
+    np.savez_compressed(path, a=np.zeros(20_000_000, np.float32))
+
+
+def write_archive_of_promises(path: Path) -> None:
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(  # type: ignore[no-untyped-call]
+        head, {"shape": (10**14,), "fortran_order": False, "descr": "<f4"}
+    )
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", head.getvalue() + bytes(64))
+
+
 def write_archive_of_damage(path: Path) -> None:
     path.write_bytes(save_archive(path).read_bytes().replace(b"NUMPY", b"NIMPY"))
 
@@ -71,6 +85,8 @@ def write_archive_of_damage(path: Path) -> None:
     ("name", "write", "problem"),
     [
         ("damaged.npz", write_archive_of_damage, "damaged.npz: conv1: cannot be read: "),
+        ("zeros.npz", write_archive_of_zeros, "bytes and unpacks to more than 67108864, "),
+        ("promises.npz", write_archive_of_promises, "promises.npz: a: cannot be read: Unable to"),
         ("cut.npy", write_cut, "cannot be read: mmap length is greater"),
         ("no.npy", lambda path: path.write_text("no array"), "cannot be read"),
         ("empty.npy", lambda path: path.write_bytes(b""), "cannot be read"),

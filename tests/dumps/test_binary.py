@@ -116,6 +116,7 @@ def test_any_bytes_are_a_tensor_or_refused(tmp_path: Path, content: bytes) -> No
         (struct.pack("<3I", 2**22, 0, 7) + bytes(28), "damaged or cut off"),
         (struct.pack("<3I", 2**22 + 1, 0, 7) + bytes(28), "holds no tensors that"),
         (struct.pack("<10I", 0, 0, 7, *[2**32 - 1] * 7), "damaged or cut off"),
+        (struct.pack("<10I", 0, 0, 7, *[2**32 - 1] * 5, 0, 1), "damaged or cut off"),
         (struct.pack("<10I", 0, 0, 7, 3, *[0] * 6) + bytes(11), "damaged or cut off"),
         (struct.pack("<10I", 0, 0, 7, 3, *[0] * 6) + bytes(13), "damaged or cut off"),
         (struct.pack("<10I", 3, 0, 7, 3, *[0] * 6) + bytes(12), "damaged or cut off"),

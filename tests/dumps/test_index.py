@@ -156,3 +156,9 @@ def test_the_index_is_plain_json_for_all_who_may_read_the_tensors(folder: Path) 
         "origin": "",
         "quantization": None,
     }
+
+
+def test_an_index_that_is_nested_too_deeply_is_refused(folder: Path) -> None:
+    index_place(folder).write_bytes(b'{"tensors":' + b"[" * 100_000)
+    with pytest.raises(DumpError, match=r"is not the index of a dump: .*nested too deeply"):
+        lar.open_dump(folder)

@@ -79,11 +79,11 @@ def test_a_file_that_is_nested_too_deeply_is_refused(opening: bytes) -> None:
     [
         ({"end": 0.0005}, "relu ends before it begins to compute"),
         ({"kern": 0.0005}, "or computes before it begins"),
-        ({"end": 1e305}, "cannot convert float infinity"),
+        ({"end": 1e305}, "expected `float` <= 4000000000"),
     ],
 )
 def test_times_that_cannot_be_are_told(times: dict[str, float], said: str) -> None:
     with pytest.raises(UsageError) as caught:
         decode_any(megengine_file(**times), "raw.json")
-    assert caught.value.message.startswith("raw.json: is damaged: ")
+    assert caught.value.message.startswith("raw.json: is damaged")
     assert said in caught.value.message

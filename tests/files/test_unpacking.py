@@ -6,6 +6,7 @@ import gzip
 import io
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_what_is_hardly_packed_or_small_comes_back(data: bytes, times: int) -> N
 @pytest.mark.parametrize("more", [0, 1])
 def test_the_bound_is_exact_for_every_reader(more: int) -> None:
     data = bytes(MOST + more)
-    readers = {
+    readers: dict[str, Callable[[], bytes]] = {
         "gzip": lambda: unpack(gzip.compress(data), "a", ""),
         "stream": lambda: unpacked(io.BytesIO(gzip.compress(data)), "a").read(MOST + 5),
         "zlib": lambda: unpack_zlib(zlib.compress(data), "a"),

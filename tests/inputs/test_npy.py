@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
 from lar.errors import UsageError, one_line
+from lar.files import unpacking
+from lar.files.input_file import VARIABLE
 from lar.inputs import loaded as loaded_module
 from lar.inputs.loaded import Loaded
 from lar.inputs.readers import read_path
@@ -93,6 +95,21 @@ def test_broken_and_foreign_files_are_refused(tmp_path: Path, data: bytes, probl
     with pytest.raises(UsageError, match=problem) as caught:
         read_bytes(data, tmp_path / "a.npy")
     assert caught.value.message.startswith(f"--input: {tmp_path / 'a.npy'}: ")
+
+
+def test_an_archive_that_unpacks_to_too_much_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "a.npz")
+    np.savez_compressed(path, a=np.zeros(20_000), b=np.zeros(20_000))
+    monkeypatch.setattr(unpacking, "FREE_BYTES", 170_000)  # for one of them, but not for both
+    with pytest.raises(UsageError, match=f"{path}: has .* and unpacks to more than"):
+        read_path(path, "a")
+    monkeypatch.setenv(VARIABLE, "400000")
+    assert len(read_path(path)) == 2
+    np.savez(path, a=np.zeros(20_000), b=np.zeros(30_000))
+    monkeypatch.delenv(VARIABLE)
+    assert len(read_path(path)) == 2  # not packed
 
 
 @pytest.mark.parametrize("shape", [(0,), (2, 0), (1,) * 32])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from tests.results.made_results import make_result
 DATA = Path(__file__).resolve().parents[1] / "data"
 V1 = (DATA / "result_v1.json").read_bytes()
 LOG = (DATA / "load_and_run" / "mobilenet_default.txt").read_bytes()
+
+DAMAGED = "is damaged, or of another version of lar"
 
 
 def results_in(data: bytes, name: str) -> tuple[RunResult, ...]:
@@ -82,12 +85,18 @@ def test_a_mark_of_the_byte_order_is_no_content() -> None:
         (b"{", "was cut short"),
         (V1.replace(b'"status": "ok",', b'"status" "ok",'), "is not JSON, or is damaged"),
         (V1.replace(b'"ok"', b'"fine"'), "is damaged, or of another version of lar: Invalid enum"),
-        (V1.replace(b"lar.result/1", b"lar.result/99"), "is damaged, or of another version of lar"),
+        (V1.replace(b"lar.result/1", b"lar.result/99"), DAMAGED),
         (
             V1.replace(b"0.004953397999997833,", b""),
-            "is damaged, or of another version of lar: its",
+            f"{DAMAGED}: its",
         ),
-        (V1.replace(b"0.004953397999997833,", b"-1,"), "is damaged, or of another version of lar"),
+        (V1.replace(b"0.004953397999997833,", b"-1,"), DAMAGED),
+        *(
+            (V1.replace(b'"settings": {}', b'"settings": {"thread": ' + copies + b"}"), DAMAGED)
+            for copies in (b"0", b"1025", b"9" * 30, b'"x"')
+        ),
+        (V1.replace(b'"seed"', b'"percentiles": [100], "seed"'), DAMAGED),
+        (re.sub(rb'"end_to_end": \[[^]]*\]', b'"end_to_end": []', V1), DAMAGED),
         (b"{}", "is not a result of lar"),
         (b'{"format": "lar.comparison/1"}', "is a comparison of tensors, not a result"),
         (b'{"format": "lar.settings/1"}', "is a file of settings, not a result"),

@@ -476,3 +476,18 @@ def test_a_wrong_value_damages_its_row_alone(place: str, column: str, run_lar: R
 def may_be(column: str, value: str) -> bool:
     """Return whether a column may hold such a value: seconds may be missing."""
     return value == "null" and COLUMNS[column].empty is None
+
+
+def test_a_store_that_computes_something_is_refused(place: str) -> None:
+    fill(place, make_runs(1, 0.01))
+    connection = sqlite3.connect(place)
+    names = ", ".join(row[1] for row in connection.execute("pragma table_info(results)"))
+    connection.execute("alter table results rename to kept")
+    connection.execute(
+        "create view results as with recursive many(n) as (select 1 union all select n + 1 from "
+        f"many) select {names} from kept, many"
+    )
+    connection.commit()
+    connection.close()
+    with pytest.raises(UsageError, match="the store is damaged: 'results' in it computes"):
+        ids_in(place)

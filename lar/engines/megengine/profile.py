@@ -161,7 +161,8 @@ def facts_of(
     """Return what is known of variables; the footprint alone knows shapes of those that only the
     host reads. Types are named as NumPy names them; the quantised ones keep their names."""
     facts = []
-    for var, shape, layout in zip_longest(variables, shapes, layouts[: len(variables)]):
+    count = len(variables)
+    for var, shape, layout in zip_longest(variables, shapes[:count], layouts[:count]):
         own = var.mem_plan.layout if var.mem_plan else RawLayout(shape or ())
         dtype = own.dtype if own.dtype.startswith("Quantized") else own.dtype.lower()
         facts.append(TensorFact(own.shape, dtype, ",".join(map(str, layout or ()))))
@@ -182,10 +183,11 @@ def flops_of_operator(type: str, inputs: Facts, outputs: Facts, known: RawFootpr
         return 0
     taken, made = ([fact.shape for fact in facts] for facts in (inputs, outputs))
     flops = None
-    with contextlib.suppress(LookupError):  # the engine has left out a parameter
+    # The engine has left out a parameter, or the file has one that none can be.
+    with contextlib.suppress(LookupError, TypeError, ValueError):
         parameters = known.param if isinstance(known.param, dict) else {}
         flops = flops_of(operation_of(type, taken, made, parameters))
-    return known.computation if flops is None else flops
+    return flops if flops is not None and flops >= 0 else known.computation
 
 
 def stored_bytes(fact: TensorFact, layout: RawLayout) -> int | None:

@@ -16,7 +16,9 @@ def steps_by_mode(operator: DumpedOperator) -> Steps:
     known = operator.parameters
     if "activation" in known:
         heavy = "deconv" if operator.type.startswith("Deconv") else "conv"
-        return tuple(filter(None, (heavy, "bias" if known["bias"] else "", known["activation"])))
+        return tuple(
+            filter(None, (heavy, "bias" if known.get("bias") else "", known["activation"]))
+        )
     return (known["mode"],) if known.get("mode") else ()
 
 
