@@ -64,8 +64,8 @@ def open_archive(path: Path) -> Dump:
     with naming(str(path)):
         archive = np.load(path)
         unpacked_bytes = sum(member.file_size for member in archive.zip.infolist())
-        check_unpacked(unpacked_bytes, path.stat().st_size, str(path), error=DumpError)
         names = [name for name in archive.files if name[-1:] != "/"]
+    check_unpacked(unpacked_bytes, path.stat().st_size, str(path), error=DumpError)
 
     def read(name: str) -> Array:
         return numbers_of(lambda: archive[name], f"{path}: {name}")
@@ -98,8 +98,6 @@ def naming(where: str) -> Iterator[None]:
     """
     try:
         yield
-    except DumpError:
-        raise
     except Exception as error:
         raise DumpError(f"cannot be read: {first_line(error)}", HINT, subject=where) from None
 

@@ -141,8 +141,7 @@ def read_header(path: Path) -> TensorHeader:
     element, size = BY_CODE[code], file_size - offset
     shape = shape_of(sizes, name, size)
     # An array without elements may have any sizes that an array can have.
-    is_absurd = math.prod(filter(None, shape)) > MOST_ELEMENTS
-    if is_absurd or size not in sizes_of(element, shape):
+    if math.prod(filter(None, shape)) > MOST_ELEMENTS or size not in sizes_of(element, shape):
         listed = ", ".join(map(str, sizes))
         raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{listed}}}")
     return TensorHeader(path, name, element, shape, offset, size)

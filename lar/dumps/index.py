@@ -70,8 +70,7 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
             return replace(index, tensors=found.tensors, operators=found.operators), ()
     if headers := read_headers(folder):
         return index_of(headers), ()
-    hint = "give the folder that a dump wrote"
-    raise DumpError("holds no dumped tensors", hint, subject=folder)
+    raise DumpError("holds no dumped tensors", "give the folder that a dump wrote", subject=folder)
 
 
 def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:

@@ -128,10 +128,9 @@ def answer_to(task: Task, root: str, contents: Mapping[str, bytes], stream: Stre
     sys.argv = [*task.command]
     arguments = map_texts(task.arguments, lambda text: text.replace(ROOT, root))
     value = task.function(stream, *arguments)
-    wanted = [Path(root, place) for place in sorted(task.sending.wanted)]
     found = {
         str(path.relative_to(root)): path.read_bytes() if path.is_file() else None
-        for each in wanted
+        for each in map(Path(root).joinpath, sorted(task.sending.wanted))
         for path in (each, *sorted(each.rglob("*")))
         if path.exists()
     }
@@ -148,10 +147,9 @@ def main() -> None:
     task, root, contents = pickle.load(sys.stdin.buffer)
     try:
         answer = answer_to(task, root, contents, stream)
-    except KeyboardInterrupt:
-        answer = Answer(root=root, failure=Failure.of(Interrupted("interrupted")))
-    except LarError as error:
-        answer = Answer(root=root, failure=Failure.of(error))
+    except (KeyboardInterrupt, LarError) as error:
+        known = error if isinstance(error, LarError) else Interrupted("interrupted")
+        answer = Answer(root=root, failure=Failure.of(known))
     except Exception as error:  # a defect: it ends as one line all the same
         text = f"{type(error).__name__}: {first_line(error)}"
         answer = Answer(root=root, failure=Failure(text, "this is a defect of lar"))

@@ -69,14 +69,6 @@ class Killed(Lost):
     """Workers were lost with a job again and again: it may be what kills them."""
 
 
-def address_of(text: str) -> str:
-    """Return the address of a scheduler as Dask takes it: `dask://` stands for `tcp://`, and its
-    port is 8786 unless another one is given."""
-    protocol, _, place = text.rpartition("://")
-    place = place if re.search(r":\d+$", place) else f"{place}:8786"
-    return f"{'tcp' if protocol in ('', 'dask') else protocol}://{place}"
-
-
 class Farm:
     """Has jobs done by the workers of a scheduler."""
 
@@ -87,7 +79,10 @@ class Farm:
             EngineMissing: Dask is not installed.
             LarError: no scheduler answers.
         """
-        self.address = address_of(scheduler)
+        # As Dask takes it: `dask://` stands for `tcp://`, and the port is 8786 if none is given.
+        protocol, _, place = scheduler.rpartition("://")
+        place = place if re.search(r":\d+$", place) else f"{place}:8786"
+        self.address = f"{'tcp' if protocol in ('', 'dask') else protocol}://{place}"
         try:
             from distributed import Client
         except ImportError as error:

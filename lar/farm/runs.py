@@ -83,8 +83,7 @@ def make_on_farm(
 
     def make(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
         sending = Sending()
-        sent = sending.rewrite_spec(spec)
-        context = sending.rewrite_context(context)
+        sent, context = sending.rewrite_spec(spec), sending.rewrite_context(context)
         follow = RunFollower(spec, listener).takers
         try:
             made = farm.play(sending, executor.play_run, sent, context, on=on, follow=follow)

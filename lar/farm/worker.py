@@ -130,8 +130,7 @@ def environment_of_runs() -> dict[str, str]:
     import dask
 
     added: Mapping[str, object] = dask.config.get("distributed.nanny.pre-spawn-environ", {})
-    own = os.environ.items()
-    return {name: value for name, value in own if str(added.get(name, "")) != value}
+    return {name: value for name, value in os.environ.items() if str(added.get(name, "")) != value}
 
 
 def end_unwanted(process: Popen[bytes], is_unwanted: Check) -> None:

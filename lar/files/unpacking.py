@@ -97,16 +97,21 @@ def unpack(data: bytes, name: str, hint: str) -> bytes:
         raise UsageError("does not fit into memory", hint, subject=name) from None
 
 
-def unpack_zlib(data: bytes, name: str) -> bytes:
+def unpack_zlib(data: object, name: str) -> bytes:
     """Return what is in a zlib stream.
 
     Raises:
         UsageError: it is too much.
-        zlib.error: it is damaged, or was cut short.
+        ValueError: it is no stream, damaged, or was cut short.
     """
+    if not isinstance(data, bytes):
+        raise ValueError("it is not there")
     stream = zlib.decompressobj()
-    content = stream.decompress(data, most_unpacked(len(data)) + 1)
+    try:
+        content = stream.decompress(data, most_unpacked(len(data)) + 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
     check_unpacked(len(content), len(data), name)
     if not stream.eof:
-        raise zlib.error("it was cut short")
+        raise ValueError("it was cut short")
     return content

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from lar.measurement.noise import Reading
     from lar.records.run import Samples
 
-Times = tuple[float, float, float]
-
 # The integers of the header: how many rows of both kinds there are; the length of the warm-up, one
 # more so that 0 is that it goes on; a number that grows while a runner sleeps.
 COUNT, READINGS, WARMUPS, BEATS = range(4)
@@ -104,7 +102,7 @@ class SampleRows:
         self._readings[at : at + READING_COLUMNS] = figures
         self._header[READINGS] = count + 1
 
-    def row(self, index: int) -> Times:
+    def row(self, index: int) -> tuple[float, float, float]:
         """Return an iteration's times: end to end, host and device."""
         at = ROW_COLUMNS * index
         return self._rows[at], self._rows[at + 1], self._rows[at + 2]
@@ -126,14 +124,13 @@ class SampleRows:
         readings = self._readings[: READING_COLUMNS * self._header[READINGS]]
         rows = self._rows[: ROW_COLUMNS * self.count]
         # Numbers are made where they are kept: a column of a long run takes tens of megabytes.
-        _, host, device, began, queueing = columns_of(rows, ROW_COLUMNS)
-        end_to_end = tuple(rows[::ROW_COLUMNS])
+        end_to_end, host, device, began, queueing = columns_of(rows, ROW_COLUMNS)
         read = map(list, columns_of(readings, READING_COLUMNS))
         ends, delay, busiest, active, cpu, steal, throttled, frequency, probe, before = read
         if any(before):
             delay = reach_back(delay, before, ends, end_to_end)
         return Samples(
-            end_to_end=end_to_end,
+            end_to_end=tuple(end_to_end),
             host=tuple(host),
             device=optional(device),
             queue_delay=share_out(delay, ends, end_to_end) or (None,) * len(end_to_end),

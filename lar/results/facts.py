@@ -6,20 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from lar.options import table
 from lar.options.option import flag_of
-from lar.options.table import (
-    ARRIVALS,
-    BATCH_SIZE,
-    BY_KEY,
-    COPY_TO_HOST,
-    ENGINE_ENV,
-    IDLE_MS,
-    INPUT,
-    OPTIONS,
-    PYTHON,
-    RATE,
-    SHAPE,
-)
 
 if TYPE_CHECKING:  # slow to import, and the help of a command needs the names of facts alone
     from lar.records.run import RunResult, RunSpec
@@ -28,7 +16,7 @@ if TYPE_CHECKING:  # slow to import, and the help of a command needs the names o
 NAMES = ("model", "machine", "engine", "version", "driver", "device", "option", "input")
 
 # The flags of files in which engines keep what they have found.
-CACHES = frozenset(option.flag for option in OPTIONS if option.purpose == "cache")
+CACHES = frozenset(option.flag for option in table.OPTIONS if option.purpose == "cache")
 
 
 class NamedResult(NamedTuple):
@@ -69,15 +57,15 @@ def options_of(spec: RunSpec) -> dict[str, str]:
     pairs = (f"{key}={value}" for key, value in sorted(spec.environment.items()))
     idle = pacing.idle_seconds
     others = {
-        BATCH_SIZE.flag: spec.batch_size,
-        SHAPE.flag: ",".join(f"{axis}={size}" for axis, size in spec.shape.items()),
-        COPY_TO_HOST.flag: "yes" if spec.copy_outputs else "",
-        IDLE_MS.flag: "" if idle is None else f"{1e3 * idle:g}",
-        RATE.flag: f"{pacing.rate:g}" if pacing.rate else "",
-        ARRIVALS.flag: pacing.arrivals if pacing.rate else "",
+        table.BATCH_SIZE.flag: spec.batch_size,
+        table.SHAPE.flag: ",".join(f"{axis}={size}" for axis, size in spec.shape.items()),
+        table.COPY_TO_HOST.flag: "yes" if spec.copy_outputs else "",
+        table.IDLE_MS.flag: "" if idle is None else f"{1e3 * idle:g}",
+        table.RATE.flag: f"{pacing.rate:g}" if pacing.rate else "",
+        table.ARRIVALS.flag: pacing.arrivals if pacing.rate else "",
         "--scenario": spec.scenario.name if spec.scenario else "",
-        PYTHON.flag: spec.python,
-        ENGINE_ENV.flag: " ".join(pairs),
+        table.PYTHON.flag: spec.python,
+        table.ENGINE_ENV.flag: " ".join(pairs),
     }
     return {
         **{flag_of(key): text_of(key, value) for key, value in sorted(spec.settings.items())},
@@ -93,7 +81,7 @@ def fed_shapes(result: RunResult) -> str:
 
 
 def text_of(key: str, value: object) -> str:
-    option = BY_KEY.get(key)
+    option = table.BY_KEY.get(key)
     text = str(value).replace("\n", " ")  # of an option that is given again
     return "yes" if value is True or (option and option.writes) else text
 
@@ -108,7 +96,7 @@ def describe_options(facts: Mapping[str, str]) -> str:
     return " ".join(
         name if value == "yes" else f"{name} {value}"
         for name, value in facts.items()
-        if is_option(name) and value and name != INPUT.flag
+        if is_option(name) and value and name != table.INPUT.flag
     )
 
 

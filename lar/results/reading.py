@@ -3,10 +3,13 @@ program printed."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from lar.engines import each_engine
@@ -17,13 +20,7 @@ from lar.files.input_file import open_input, read_input
 from lar.files.unpacking import unpack
 from lar.measurement.rows import join_samples
 from lar.records.bench import BENCH_FORMAT, BenchResult, VariantResult, read_bench
-from lar.records.run import (
-    RunResult,
-    RunSpec,
-    Samples,
-    check_result,
-    read_result,
-)
+from lar.records.run import RunResult, RunSpec, Samples, check_result, read_result
 
 WHAT = "result file"
 HINT = "give what `lar run MODEL --json FILE` wrote, or what load_and_run printed"
@@ -32,16 +29,9 @@ MOST_BYTES = 1 << 32
 # What a variant of a bench says of its processes as a result does of its own.
 OF_VARIANT = ("engine", "model", "fed", "outputs", "load_seconds", "peak_memory_bytes", "failure")
 
-# How files begin that lar writes, and what is refused: the problem, and what to do.
+# How files begin that lar writes; those of some formats are refused: why, and what to do.
 BEGINNING = re.compile(rb'\{\s*"(?:format|schema)":\s*"lar\.(\w+)/|lar \S+: using ')
-NO_RESULTS = {
-    "": ("is what lar printed, which is not the whole result", "write the result with --json FILE"),
-    "comparison": ("is a comparison of tensors, not a result", HINT),
-    "profile": ("is a profile, not a result", "`lar report` prints it"),
-    "cache": ("is the content of a cache, not a result", HINT),
-    "settings": ("is a file of settings, not a result", "`lar MODEL --settings FILE` runs with it"),
-    "tune": ("is what a search has found, not a result", "`lar results SESSION` shows its runs"),
-}
+NO_RESULTS = json.loads(Path(__file__).with_name("no_results.json").read_text())
 
 
 class Part(NamedTuple):
@@ -87,21 +77,21 @@ def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
     begins = BEGINNING.match(text)
     if begins and (refused := NO_RESULTS.get((begins[1] or b"").decode())):
         raise UsageError(*refused, subject=name)
-    if text.startswith(b"{"):
-        return content_of(text, name)
-    engine = printer_of(data)
-    if engine is not None:
-        results = engine.read_log(data, name)
-        try:
-            for result in results:
-                check_result(result)
-        except ValueError as error:
-            raise UsageError(f"is damaged: {error}", HINT, subject=name) from None
-        return tuple(
-            Part(f"#{number}" if len(results) > 1 else "", (result,))
-            for number, result in enumerate(results, start=1)
-        )
-    raise UsageError("is not a result that lar reads", HINT, subject=name)
+    engine = None if text.startswith(b"{") else printer_of(data)
+    try:
+        parts = parts_of_log(engine.read_log(data, name)) if engine else read_json(text)
+        for result in (result for part in parts for result in part.results):
+            check_result(result)
+    except ValueError as error:
+        problem = f"is damaged: {error}" if engine else problem_of(text, error)
+        raise UsageError(problem, HINT, subject=name) from None
+    return parts
+
+
+def parts_of_log(results: Sequence[RunResult]) -> tuple[Part, ...]:
+    """Return the results that an engine's program printed, with their numbers if there are some."""
+    names = (f"#{number}" if len(results) > 1 else "" for number in range(1, 1 + len(results)))
+    return tuple(Part(name, (result,)) for name, result in zip(names, results, strict=True))
 
 
 def printer_of(data: bytes) -> Engine | None:
@@ -109,21 +99,11 @@ def printer_of(data: bytes) -> Engine | None:
     return next((engine for engine in each_engine() if engine.prints_log(data)), None)
 
 
-def content_of(text: bytes, name: str) -> tuple[Part, ...]:
-    """Return the parts that JSON holds.
-
-    Raises:
-        UsageError: it is cut short, damaged, or holds something else.
-    """
-    try:
-        return read_json(text)
-    except ValueError as error:
-        raise UsageError(problem_of(text, error), HINT, subject=name) from None
-
-
 def problem_of(text: bytes, error: Exception) -> str:
-    """Return why JSON holds no result."""
+    """Return why a text holds no result."""
     said = str(error)
+    if not text.startswith(b"{"):
+        return "is not a result that lar reads"
     if "truncated" in said:
         return "was cut short"
     if "malformed" in said:
@@ -145,11 +125,7 @@ def read_json(text: bytes) -> tuple[Part, ...]:
         if BENCH_FORMAT.encode() not in text:
             raise
     bench = read_bench(text)
-    parts = tuple(Part(each.name, runs_of_variant(bench, each)) for each in bench.variants)
-    for part in parts:
-        for result in part.results:
-            check_result(result)
-    return parts
+    return tuple(Part(each.name, runs_of_variant(bench, each)) for each in bench.variants)
 
 
 def parts_of_store(path: str) -> tuple[Part, ...]:
@@ -165,8 +141,8 @@ def parts_of_store(path: str) -> tuple[Part, ...]:
         entries = store.entries()
         several = len({(each.model, each.engine, each.driver) for each in entries}) > 1
         kinds: dict[tuple[str, str, str], list[RunResult]] = {}
+        store.refuse_damaged(entries)
         for entry in entries:
-            store.refuse_damaged(entry)
             name = f"{entry.engine if several else ''} {entry.options or 'plain'}".strip()
             kinds.setdefault((name, entry.model, entry.driver), []).append(store.result(entry.id))
     if not kinds:

@@ -144,21 +144,6 @@ def entry_of(number: int, *values: Any) -> Entry:
     return Entry(id=number, **{**found, "status": status})
 
 
-def content_of(packed: object, name: str) -> bytes:
-    """Return the JSON of a stored result; `name` is for messages.
-
-    Raises:
-        ValueError: it is damaged.
-        UsageError: it unpacks to too much.
-    """
-    if not isinstance(packed, bytes):
-        raise ValueError("it is not there")
-    try:
-        return unpack_zlib(packed, name)
-    except zlib.error as error:
-        raise ValueError(str(error)) from None
-
-
 class Added(NamedTuple):
     """The number of a result in the store, and whether it was not there before."""
 
@@ -288,8 +273,7 @@ class Store(Database):
         Raises:
             UsageError: one is damaged.
         """
-        for it in entries:
-            self.refuse_damaged(it)
+        self.refuse_damaged(entries)
         names = (*COLUMNS, "result")
         query = f"select {', '.join(names)} from results where id = ?"
         with self._explained():
@@ -313,14 +297,14 @@ class Store(Database):
             rows = self._connection.execute(SELECT, values).fetchall()
         return [entry_of(*row) for row in reversed(rows)]
 
-    def refuse_damaged(self, entry: Entry) -> None:
-        """Refuse a result of which a column holds what it cannot.
+    def refuse_damaged(self, entries: Iterable[Entry]) -> None:
+        """Refuse results of which a column holds what it cannot.
 
         Raises:
-            UsageError: naming it.
+            UsageError: naming the first one.
         """
-        if entry.status == DAMAGED:
-            raise self.damaged(entry.id)
+        for number in (it.id for it in entries if it.status == DAMAGED):
+            raise self.damaged(number)
 
     def damaged(self, number: int, why: str = "") -> UsageError:
         """Return the error for a result that is damaged."""
@@ -341,7 +325,7 @@ class Store(Database):
             hint = "`lar history list` lists them"
             raise UsageError(f"the store has no result {number}", hint, subject=self.path)
         try:
-            return read_result(content_of(row[0], f"{self.path}: result {number}"))
+            return read_result(unpack_zlib(row[0], f"{self.path}: result {number}"))
         except ValueError as error:
             raise self.damaged(number, f", or of a newer lar: {error}") from None
 
@@ -424,7 +408,7 @@ def make_columns(connection: sqlite3.Connection, number: int) -> None:
     """Make the columns of a stored result anew; those of a damaged one stay as they are."""
     (packed,) = connection.execute("select result from results where id = ?", (number,)).fetchone()
     with contextlib.suppress(UsageError, ValueError):
-        content = content_of(packed, "")
+        content = unpack_zlib(packed, "")
         columns = columns_of(read_result(content), content)
         changes = ", ".join(f"{name} = :{name}" for name in columns if name not in OF_SAVING)
         connection.execute(

@@ -155,7 +155,7 @@ class Copies:
                 generator.complete(samples)
 
         with no_garbage_collection():
-            times = (rows.row(index)[0] for rows in self.tables for index in range(rows.count))
+            times = [seconds for rows in self.tables for seconds in rows.end_to_end()]
             generator.start(min(times))  # of the warm-up
             if self.threads is None:
                 run(0)
