@@ -15,7 +15,7 @@ from lar import __version__
 from lar.engines import engine_named
 from lar.errors import EXIT_CODES, count_of, one_line
 from lar.measurement.queueing import summarize_queue
-from lar.measurement.rows import SampleRows, Times
+from lar.measurement.rows import SampleRows
 from lar.measurement.statistics import (
     PERCENTILES,
     Statistics,
@@ -41,6 +41,8 @@ from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec
 from lar.records.stopping import QueueSummary
 from lar.records.summary import Cause, Interval, Summary
 from lar.records.testcase import Verdict, error_of
+
+Times = tuple[float, float, float]  # of an iteration: end to end, host, device
 
 # What load_and_run says, on its standard error, of options that change what is computed.
 CHANGES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 import lar
 from lar.errors import LarError, UsageError
 from lar.farm import farm as farm_module
-from lar.farm.farm import Farm, address_of
+from lar.farm.farm import Farm
 from lar.farm.runs import make_on_farm, run_many
 from lar.farm.sending import Answer, Sending
 from lar.farm.worker import Task
@@ -292,10 +293,22 @@ def test_no_engine_is_needed_here(
     assert plan_run(str(root / MODEL), {"scheduler": "dask://x"}).engine == "onnxruntime"
 
 
-def test_addresses() -> None:
-    typed = ("dask://board:99", "tls://board", "dask://[::1]:8786", "board")
-    taken = ["tcp://board:99", "tls://board:8786", "tcp://[::1]:8786", "tcp://board:8786"]
-    assert [*map(address_of, typed)] == taken
+@pytest.mark.parametrize(
+    ("typed", "taken"),
+    [
+        ("dask://board:99", "tcp://board:99"),
+        ("tls://board", "tls://board:8786"),
+        ("dask://[::1]:8786", "tcp://[::1]:8786"),
+        ("board", "tcp://board:8786"),
+    ],
+)
+def test_addresses(typed: str, taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(address: str, **_: object) -> None:
+        raise OSError(address)
+
+    monkeypatch.setattr("distributed.Client", refuse)
+    with pytest.raises(LarError, match=f"no scheduler answers at {re.escape(taken)}: "):
+        Farm(typed)
 
 
 def test_inputs_with_their_places_on_the_worker(
