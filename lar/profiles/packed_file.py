@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import IO
 
+from lar.files.unpacking import MAGIC
+
 # Most profiles are smaller, and JSON that any program reads.
 LARGEST_PLAIN_BYTES = 8_000_000
 # The higher levels take longer, and make little of it.
@@ -22,6 +24,16 @@ LEVEL = 4
 def is_packed_name(path: str | os.PathLike[str]) -> bool:
     """Return whether a file's name says that it is in gzip."""
     return os.fspath(path).endswith(".gz")
+
+
+def is_packed(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is in gzip.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def write_pieces(file: IO[bytes], pieces: Iterable[bytes], *, packed: bool | None = None) -> None:

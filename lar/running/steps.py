@@ -45,6 +45,10 @@ if TYPE_CHECKING:
 
 # Enough for a median; a long profiled run should not take twice as long for it.
 PLAIN_ITERATIONS = 30
+IN_GZIP = (
+    "the profile has more than 8 MB and is in gzip: for a program that reads JSON alone, as "
+    "profile_analyze, `gzip -dc FILE` prints it"
+)
 
 Make: TypeAlias = Callable[[RunSpec, RunContext, Listener], RunResult]
 """What makes a run."""
@@ -206,15 +210,18 @@ def run_profiled(make: Make, spec: RunSpec, context: RunContext, listener: Liste
     result = replace(make(spec, context, listener), unprofiled=before.samples)
     if result.status != "ok":
         return result
+    from lar.profiles.packed_file import is_packed, is_packed_name  # few runs are profiled
+
     option = next(each for each in PROFILES if each.key in written)
     place = os.path.abspath(str(spec.settings[option.key]))
     try:
         complete_profile(written[option.key], place, result, context.deadline(spec))
+        in_gzip = is_packed(written[option.key]) and not is_packed_name(place)
     except KeyboardInterrupt:
         return replace(result, status="interrupted", failure=INTERRUPTED)
     except OSError as error:
         raise error_of_write(error, flag=option.flag, subject=place) from None
-    return result
+    return replace(result, warnings=(*result.warnings, IN_GZIP)) if in_gzip else result
 
 
 def without_profile(plain: RunResult, spec: RunSpec) -> RunResult:

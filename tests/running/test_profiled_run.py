@@ -14,6 +14,7 @@ import pytest
 import lar
 from lar.errors import LarError, UsageError
 from lar.measurement.listener import Listener
+from lar.profiles import packed_file
 from lar.profiles.costs import cost_of
 from lar.profiles.ranges import patterns_of
 from lar.records.profile import Peak
@@ -240,6 +241,15 @@ def test_four_runs_have_the_same_peak(
     assert found[-1] is not None
     # The best and the last are kept.
     assert found[-1].spread == pytest.approx(1 - (128.4 + 90) / 2 / 128.4)
+
+
+@pytest.mark.parametrize(("name", "is_said"), [("p.json", True), ("p.json.gz", False)])
+def test_a_large_profile_is_said_to_be_in_gzip(
+    name: str, is_said: bool, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed_file, "LARGEST_PLAIN_BYTES", 1000)
+    result = lar.run(script, profile=tmp_path / name, iter=1)
+    assert any("`gzip -dc FILE`" in text for text in result.warnings) == is_said
 
 
 def test_a_profile_of_the_warm_up_alone_is_told(
