@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from lar.tuning.outcome import Tuning
     from lar.tuning.search import tune
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # The public API and where it lives; a name is imported when it is first used.
 _API = {

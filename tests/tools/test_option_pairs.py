@@ -19,7 +19,7 @@ RUN = Case(
     flags=("--cpu", "--json"),
     exit_code=0,
     stderr="lar: note: no --input\n",
-    stdout=("lar 0.1.0: using MegEngine 1.13.0 (lite)", "load model: 10.3ms"),
+    stdout=("lar 0.2.0: using MegEngine 1.13.0 (lite)", "load model: 10.3ms"),
     files=("result.json",),
     workers=1,
     seconds=0.2,
@@ -114,9 +114,9 @@ def test_time_alone_is_no_difference(
         (RUN, REFUSAL, "exit code"),
         (REFUSAL, replace(REFUSAL, stderr="lar: error: no\nhint: other\n"), "message"),
         (RUN, replace(RUN, files=()), "files"),
-        (REFUSAL, replace(REFUSAL, stdout=("lar 0.1.0",)), "output before a refusal"),
+        (REFUSAL, replace(REFUSAL, stdout=("lar 0.2.0",)), "output before a refusal"),
         (REFUSAL, replace(REFUSAL, stderr="lar: error: no\n"), "refusal without a hint"),
-        (RUN, replace(RUN, stdout=("lar 0.1.0: using MegEngine 1.13.0 (graph)",)), "first lines"),
+        (RUN, replace(RUN, stdout=("lar 0.2.0: using MegEngine 1.13.0 (graph)",)), "first lines"),
     ],
 )
 def test_what_else_differs_is_listed(
