@@ -181,7 +181,7 @@ def explaining(
     except MemoryError as error:
         raise LarError("out of memory", "a smaller batch or model, or more memory") from error
     except UnicodeDecodeError as error:
-        problem = "holds a name that is not UTF-8: is it damaged?"
+        problem = "holds a name, or gives a text, that is not UTF-8: is it damaged?"
         raise UsageError(problem, "copy or export it again", subject=driver.spec.model) from error
     except Exception as error:
         if loading and isinstance(error, OSError) and error.errno in NO_ROOM:

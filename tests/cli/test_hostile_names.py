@@ -168,7 +168,24 @@ def test_a_name_in_a_model_may_be_no_text(run_lar: RunLar, tmp_path: Path) -> No
     (tmp_path / "m.onnx").write_bytes(bad)
     done = run_lar("m.onnx", "--iter", "1", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.startswith("lar: error: m.onnx: holds a name that is not UTF-8: ")
+    assert done.stderr.startswith(
+        "lar: error: m.onnx: holds a name, or gives a text, that is not UTF-8: "
+    )
+
+
+def test_a_text_that_a_model_gives_may_be_no_utf_8(run_lar: RunLar, tmp_path: Path) -> None:
+    text = helper.make_tensor("text", TensorProto.STRING, [1], [b"caf\xe9"])
+    graph = helper.make_graph(
+        [helper.make_node("Constant", [], ["y"], value=text)],
+        "latin",
+        [],
+        [helper.make_tensor_value_info("y", TensorProto.STRING, [1])],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    done = run_lar("m.onnx", "--iter", "1", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "gives a text, that is not UTF-8" in done.stderr
 
 
 def test_a_page_shows_what_a_name_hides(folder: Path) -> None:
