@@ -36,6 +36,7 @@ RIVALS = (MOBILENET, MOBILENET_ONNX)
 SMALL = (*(str(MODELS / f"digits_cnn.{suffix}") for suffix in ("mge", "onnx")), *RIVALS)
 # Seconds in which a variant of a comparison is measured.
 COMPARE_SECONDS = 20.0
+RIVAL_SECONDS = 8.0
 RIVAL_BUDGETS = (30.0, 60.0, 90.0)
 LONG_SECONDS = 600.0
 SHORT_SECONDS = 60.0
@@ -63,21 +64,32 @@ def measure_short(settings: Settings) -> Outcome:
 
 
 def measure_rivals(settings: Settings, *, is_busy: bool) -> Outcome:
-    """Search with both formats as rivals, with short budgets, and compare the winners with that of
-    a long search."""
-    best, _ = ratio_of_tuned(RIVALS, LONG_SECONDS)
+    """Search with both formats as rivals, with short budgets, and compare each winner with that of
+    a long search by `lar bench`, on a machine that has become quiet again."""
     right, near, count = 0, 0, 0
     for number in repeat(settings):
         for seconds in RIVAL_BUDGETS:
-            with disturbed(number) if is_busy else contextlib.nullcontext():
-                ratio, winner = ratio_of_tuned(RIVALS, seconds, compare_seconds=0)
+            best, file = best_of_long_search()
+            with tempfile.TemporaryDirectory() as place:
+                with disturbed(number) if is_busy else contextlib.nullcontext():
+                    found, tuned = tune(RIVALS, Path(place), seconds)
+                winner = best_of(found)
+                sides = ((best.model, file), (winner.model, tuned))
+                ratio = compare_settings(*sides, seconds=RIVAL_SECONDS)[0]
             right += winner.engine == "onnxruntime"
-            near += ratio <= 1.1 * best
+            near += ratio <= 1.1
             count += 1
-            note(f"{seconds:g} s: {winner.name}, ratio {ratio:.3f} of {best:.3f}")
+            note(f"{seconds:g} s: {winner.name}, {ratio:.3f} of {best.name}")
     return Outcome(
         f"{right} of {count}, {near} within 10 %", right == count and near >= 0.9 * count
     )
+
+
+@functools.cache
+def best_of_long_search() -> tuple[RankedCandidate, str]:
+    """Return the winner of the rivals' long search, and its settings file."""
+    found, tuned = tune(RIVALS, Path(tempfile.mkdtemp()), LONG_SECONDS)
+    return best_of(found), tuned
 
 
 RIGHT = "30 of 30, 27 within 10 %"
@@ -102,7 +114,7 @@ def measure_never_slower(settings: Settings) -> Outcome:
     slower, gains = 0, []
     for at in repeat(settings):
         ratio, verdict = ratio_of_tuned((SMALL[at % len(SMALL)],), settings.budget_seconds / 4)
-        slower += verdict.verdict == "slower"
+        slower += verdict == "slower"
         gains.append(ratio)
     count = settings.repetitions
     return Outcome(
@@ -165,26 +177,27 @@ def singles_of(result: TuneResult) -> set[str]:
     return {each.name for each in result.ranking if len(each.choices) == 1}
 
 
-def ratio_of_tuned(
-    models: Sequence[str], seconds: float, compare_seconds: float = COMPARE_SECONDS
-) -> tuple[float, RankedCandidate]:
-    """Tune a model; return the ratio of the best to the plain run, by `lar bench` afterwards or as
-    the search has measured it, and the best with the verdict of the bench."""
+def ratio_of_tuned(models: Sequence[str], seconds: float) -> tuple[float, str]:
+    """Tune a model; return the ratio of the best to the plain run, by `lar bench` afterwards, and
+    the verdict of the bench."""
     with tempfile.TemporaryDirectory() as place:
         found, tuned = tune(models, Path(place), seconds)
         best = best_of(found)
-        if not compare_seconds:
-            return best.ratio or 1.0, best
-        specs = (models[0], f"{best.model} --settings {tuned}")
-        bench = run_json("bench", *specs, "--budget", f"{2 * compare_seconds:g}", "--json", "-")
-    result: BenchResult = lar.read_bench(json.dumps(bench))
-    difference = result.variants[1].difference
-    ratio = difference.ratio if difference else 1.0
+        ratio, verdict = compare_settings((models[0], ""), (best.model, tuned))
     note(f"{Path(best.model).name}: {best.name}, ratio {ratio:.3f}")
-    verdict = difference.verdict if difference else ""
-    return ratio, RankedCandidate(
-        name=best.name, model=best.model, engine=best.engine, verdict=verdict
-    )
+    return ratio, verdict
+
+
+def compare_settings(
+    *sides: tuple[str, str], seconds: float = COMPARE_SECONDS
+) -> tuple[float, str]:
+    """Compare two models, each with a settings file or none, by `lar bench`; return the ratio of
+    the second to the first, and the verdict. Each is measured for so many seconds."""
+    specs = [f"{model} --settings {file}" if file else model for model, file in sides]
+    answer = run_json("bench", *specs, "--budget", f"{2 * seconds:g}", "--json", "-")
+    result: BenchResult = lar.read_bench(json.dumps(answer))
+    difference = result.variants[1].difference
+    return (difference.ratio, difference.verdict) if difference else (1.0, "")
 
 
 def kill_after(command: Sequence[str], seconds: float) -> bool:
