@@ -26,12 +26,10 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("running", "reports"),
     ("worker", "results"),
     ("engines",),
-    ("profiles",),
-    ("comparison", "testcases"),
+    ("profiles", "comparison", "testcases"),
     ("graphs", "datasets"),
     ("inputs", "dumps", "measurement"),
-    ("options", "files"),
-    ("records",),
+    ("records", "options", "files"),
 )
 RANKS = {folder: rank for rank, row in enumerate(LAYERS) for folder in row}
 FOR_ALL = ("lar", "lar.errors")

@@ -5,26 +5,22 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from lar.options.option import Option, is_set
 from lar.options.table import CUDA, OPTIONS
 
-if TYPE_CHECKING:
-    from lar.records.choices import OptionValue
 
-
-def format_command(model: str, options: Mapping[str, OptionValue]) -> str:
+def format_command(model: str, options: Mapping[str, object]) -> str:
     """Return the command line that runs a model with these options, quoted for a shell."""
     return shlex.join(["lar", model, *words_of(options)])
 
 
-def format_flags(options: Mapping[str, OptionValue]) -> str:
+def format_flags(options: Mapping[str, object]) -> str:
     """Return the flags that these options stand for, quoted for a shell."""
     return shlex.join(words_of(options))
 
 
-def words_of(options: Mapping[str, OptionValue]) -> Iterator[str]:
+def words_of(options: Mapping[str, object]) -> Iterator[str]:
     """Yield the flags of options and their values, in the order of the table of options."""
     for option in OPTIONS:
         value = options.get(option.key)
