@@ -154,3 +154,11 @@ def test_it_says_the_three_sentences() -> None:
         "A RunSpec goes in, a RunResult comes out. A run happens in a child process. Everything "
         "after it is a pure function of records." in text
     )
+
+
+def test_each_dependency_says_what_it_is_for() -> None:
+    required = re.findall(r'"([A-Za-z][\w-]*)[<>=]', (ROOT / "pyproject.toml").read_text())
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    chapter = text.partition("## What lar depends on\n")[2].partition("\n## ")[0]
+    assert required
+    assert not [name for name in required if not re.search(rf"\b{name}\b", chapter)]

@@ -2,12 +2,14 @@
 
     python tools/peers.py run MODEL COUNT [WARMUP [FOLDER]]
     python tools/peers.py search MODEL
+    python tools/peers.py times MODEL ENGINE WARMUP COUNT
     python tools/peers.py loop|onnxruntime-test MODEL
 
 `run` is a whole run of a `.mge` through lite's C functions: it prints the milliseconds of each
 iteration after those that warm up, one by default, and what the outputs begin with. With a folder
 the engine computes in the calling thread and, unless it is `-`, dumps each tensor there. `search`
-prints the seconds of a first iteration in which MegEngine measures its algorithms.
+prints the seconds of a first iteration in which MegEngine measures its algorithms. `times` prints
+the median and the minimum in seconds of a loop on OpenVINO or MNN with one thread.
 
 The others read lines of two numbers, and make so many untimed iterations and so many timed ones for
 each. They print the seconds of an iteration: the median of a bare loop, or the mean that ONNX
@@ -20,6 +22,7 @@ from __future__ import annotations
 import ctypes
 import glob
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -117,6 +120,45 @@ def open_session(model: str) -> Callable[[], Any]:
     return lambda: session.run_with_iobinding(binding)
 
 
+def times(model: str, engine: str, warmup: str, count: str) -> None:
+    iterate, rearm = (open_openvino if engine == "openvino" else open_mnn)(model)
+    taken = times_of(iterate, int(warmup) + int(count), rearm)[int(warmup) :]
+    print(statistics.median(taken), min(taken))
+
+
+def open_openvino(model: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Compile a model with OpenVINO; return what runs one iteration, and what comes before it."""
+    import openvino
+
+    core = openvino.Core()
+    config = {"INFERENCE_NUM_THREADS": 1, "INFERENCE_PRECISION_HINT": "f32"}
+    request = core.compile_model(model, "CPU", config).create_infer_request()
+    for tensor in request.input_tensors:
+        tensor.data[:] = 1
+    infer = openvino._pyopenvino.InferRequest.infer
+    return lambda: infer(request, {}, True, False), bool
+
+
+def open_mnn(model: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
+    """Load a `.mnn` with MNN; return what runs one iteration, and what comes before it: MNN
+    computes other tensors in the memory of its inputs."""
+    import MNN
+
+    interpreter = MNN.Interpreter(model)
+    session = interpreter.createSession({"numThread": 1, "precision": 1})
+    fed = []
+    for tensor in interpreter.getSessionInputAll(session).values():
+        shape, kind = tensor.getShape(), MNN.Tensor_DimensionType_Caffe
+        ones = np.ones(shape, np.float32)
+        fed.append((tensor, MNN.Tensor(shape, tensor.getDataType(), ones, kind)))
+
+    def feed() -> None:
+        for tensor, host in fed:
+            tensor.copyFrom(host)
+
+    return lambda: interpreter.runSession(session), feed
+
+
 def onnxruntime_test(model: str) -> None:
     import contextlib
     import io
@@ -143,10 +185,13 @@ def onnxruntime_test(model: str) -> None:
     answer_turns(measure)
 
 
-def times_of(iterate: Callable[[], Any], count: int) -> list[float]:
-    """Return the seconds of so many iterations."""
+def times_of(
+    iterate: Callable[[], Any], count: int, rearm: Callable[[], Any] = bool
+) -> list[float]:
+    """Return the seconds of so many iterations; what comes before each is not timed."""
     times = []
     for _ in range(count):
+        rearm()
         began = time.perf_counter()
         iterate()
         times.append(time.perf_counter() - began)
@@ -166,6 +211,7 @@ if __name__ == "__main__":
     peers: dict[str, Callable[..., None]] = {
         "run": run,
         "search": search,
+        "times": times,
         "loop": loop,
         "onnxruntime-test": onnxruntime_test,
     }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from lar.cli import gates
@@ -24,8 +26,8 @@ from lar.reports.history_report import report_check, report_course, report_histo
 from lar.reports.report import Report
 from lar.results.facts import NamedResult, describe_options, facts_of
 from lar.results.figures import is_calm
-from lar.results.naming import read_named, split_name
-from lar.results.reading import is_database
+from lar.results.naming import paths_of, split_name
+from lar.results.reading import is_database, read_results
 from lar.results.regressions import Check, check_kind
 from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store, row_of
 
@@ -123,7 +125,6 @@ def plot_results(arguments: argparse.Namespace) -> int:
 
 def add_results(arguments: argparse.Namespace) -> int:
     """Store the results in files."""
-    results = read_completed(arguments)
     paths = [split_name(word)[1] for word in arguments.files] if arguments.tag is None else []
     if store_path := next((path for path in paths if path != "-" and is_database(path)), None):
         raise UsageError(
@@ -131,18 +132,21 @@ def add_results(arguments: argparse.Namespace) -> int:
             "`lar history import` keeps them; --tag TAG gives all this one",
             subject=store_path,
         )
-    return add_rows([row_of(it, arguments.tag or "") for it in results], arguments.store)
+    # Made before the store is locked, and of one result at a time.
+    rows = [row_of(it, arguments.tag or "") for it in read_completed(arguments)]
+    return add_rows(rows, arguments.store)
 
 
-def read_completed(arguments: argparse.Namespace) -> list[RunResult]:
-    """Return the results in files, with what the flags say of the model and the machine of logs.
+def read_completed(arguments: argparse.Namespace) -> Iterator[RunResult]:
+    """Yield the results in files, with what the flags say of the model and the machine of logs.
 
     Raises:
         UsageError: a file is no result, or of another model.
     """
     model = None if arguments.model is None else read_model_file(Path(arguments.model))
-    named = read_named(arguments.files)
-    return [complete(each.result, model, arguments.machine) for each in named]
+    for path in paths_of(arguments.files):
+        for result in read_results(path):
+            yield complete(result, model, arguments.machine)
 
 
 def complete(result: RunResult, model: ModelFile | None, machine: str | None) -> RunResult:
@@ -169,19 +173,18 @@ def export_results(arguments: argparse.Namespace) -> int:
     with open_store(arguments.store) as store:
         refuse_clashes([Place(arguments.output, "--output")], [store.path])
         rows = store.rows(store.entries(selection_of(arguments)))
-    return add_rows(rows, arguments.output)
+        return add_rows(rows, arguments.output)
 
 
 def import_results(arguments: argparse.Namespace) -> int:
     """Store what other stores have: all of it, or nothing if one is damaged."""
-    rows = []
-    for path in arguments.files:
-        with open_store(path) as store:
-            rows += store.rows(store.entries())
-    return add_rows(rows, arguments.store)
+    with contextlib.ExitStack() as stack:
+        stores = [stack.enter_context(open_store(path)) for path in arguments.files]
+        rows = chain.from_iterable(store.rows(store.entries()) for store in stores)
+        return add_rows(rows, arguments.store)
 
 
-def add_rows(rows: Sequence[dict[str, object]], path: str | None) -> int:
+def add_rows(rows: Iterable[dict[str, object]], path: str | None) -> int:
     """Put rows into a store, and say how many it did not have."""
     with open_store(path, create=True) as store:
         added = [each.is_new for each in store.add_rows(rows)]
@@ -301,7 +304,7 @@ def new_results(
         UsageError: there are no new runs.
     """
     if made is None and arguments.files:
-        made = read_completed(arguments)
+        made = [*read_completed(arguments)]
     if made is not None:
         return [(0, result) for result in made]
     tag, base = arguments.tag, arguments.baseline

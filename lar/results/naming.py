@@ -18,9 +18,7 @@ def read_named(words: Sequence[str]) -> list[NamedResult]:
     Raises:
         UsageError: a file is no result.
     """
-    names, paths = zip(*map(split_name, words), strict=True)
-    if sum(path == "-" for path in paths) > 1:
-        raise UsageError("standard input is given twice", "give it once", subject="-")
+    names, paths = [split_name(word)[0] for word in words], paths_of(words)
     shorts = shorten(paths) if len(paths) > 1 else [""]  # runs of the only file have own names
     parts = [
         (f"{name or short} {part.name}".strip() or os.path.basename(path), name, path, part)
@@ -33,6 +31,18 @@ def read_named(words: Sequence[str]) -> list[NamedResult]:
         for label, (_, name, path, part) in zip(labels, parts, strict=True)
         for result in part.results
     ]
+
+
+def paths_of(words: Sequence[str]) -> list[str]:
+    """Return the paths in words that may name their files, `NAME=FILE`.
+
+    Raises:
+        UsageError: standard input is among them twice.
+    """
+    paths = [split_name(word)[1] for word in words]
+    if paths.count("-") > 1:
+        raise UsageError("standard input is given twice", "give it once", subject="-")
+    return paths
 
 
 def split_name(word: str) -> tuple[str, str]:

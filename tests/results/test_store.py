@@ -422,7 +422,7 @@ def test_results_are_copied_with_tags_and_times(tmp_path: Path, place: str) -> N
     with open_store(again, create=True) as store:
         assert all(added.is_new for added in store.add_rows(rows))
         assert not any(added.is_new for added in store.add_rows(rows))
-        assert store.rows(store.entries()) == rows
+        assert [*store.rows(store.entries())] == rows
 
 
 def test_kinds_are_told_apart() -> None:
