@@ -72,7 +72,7 @@ def measure_rivals(settings: Settings, *, is_busy: bool) -> Outcome:
             best, file = best_of_long_search()
             with tempfile.TemporaryDirectory() as place:
                 with disturbed(number) if is_busy else contextlib.nullcontext():
-                    found, tuned = tune(RIVALS, Path(place), seconds)
+                    found, tuned = tune(RIVALS, Path(place), seconds, allowed="")
                 winner = best_of(found)
                 sides = ((best.model, file), (winner.model, tuned))
                 ratio = compare_settings(*sides, seconds=RIVAL_SECONDS)[0]
@@ -88,7 +88,7 @@ def measure_rivals(settings: Settings, *, is_busy: bool) -> Outcome:
 @functools.cache
 def best_of_long_search() -> tuple[RankedCandidate, str]:
     """Return the winner of the rivals' long search, and its settings file."""
-    found, tuned = tune(RIVALS, Path(tempfile.mkdtemp()), LONG_SECONDS)
+    found, tuned = tune(RIVALS, Path(tempfile.mkdtemp()), LONG_SECONDS, allowed="")
     return best_of(found), tuned
 
 
@@ -155,12 +155,15 @@ def measure_kills(settings: Settings) -> Outcome:
 # Steps
 
 
-def tune(models: Sequence[str], folder: Path, seconds: float) -> tuple[TuneResult, str]:
+def tune(
+    models: Sequence[str], folder: Path, seconds: float, allowed: str = ALLOWED
+) -> tuple[TuneResult, str]:
     """Tune a model; return the result and the settings file."""
+    permits = ("--allow", allowed) if allowed else ()
     folder.mkdir(exist_ok=True)
     settings = str(folder / "tuned.json")
     answer = run_json(
-        *("tune", *models, "--budget", f"{seconds:g}", "--allow", ALLOWED, "--json", "-"),
+        *("tune", *models, "--budget", f"{seconds:g}", *permits, "--json", "-"),
         *("--session", str(folder / "session"), "--output", settings),
     )
     return lar.read_tune(json.dumps(answer)), settings
