@@ -175,11 +175,13 @@ def verdict_of(result: TuneResult) -> str:
         message = result.failure.message if result.failure else "nothing was measured"
         return one_line(f"{title}: none: {message}")
     plain = f"{request.spaces[0].engine}: plain" if len(request.spaces) > 1 else "the plain run"
-    if best.ratio is None or best.ratio_low is None or best.ratio_high is None:
+    is_plain = not best.choices and best.model == request.spaces[0].model
+    if best.ratio is None or is_plain:
         shown = "none was shown to be better" if len(result.ranking) > 1 else "measured alone"
         return one_line(f"{title}: {plain}: {shown}")
-    low, times, high = (f"{1 / it:.3g}" for it in (best.ratio_high, best.ratio, best.ratio_low))
-    compared = sentence.format(times=times, plain=plain)
+    compared = sentence.format(times=f"{1 / best.ratio:.3g}", plain=plain)
+    if best.ratio_low and best.ratio_high:
+        compared += f" ({1 / best.ratio_high:.3g} to {1 / best.ratio_low:.3g})"
     outputs = f"outputs {describe_outputs(best) or 'not compared'}"
     doubt = "; likely, not proven" if best.verdict == "likely best" else ""
-    return one_line(f"{title}: {best.name}: {compared} ({low} to {high}), {outputs}{doubt}")
+    return one_line(f"{title}: {best.name}: {compared}, {outputs}{doubt}")

@@ -43,7 +43,12 @@ def space_of(engine: str, **dimensions: tuple[str, ...]) -> ModelSpace:
 
 def result_of(seconds: float) -> RunResult:
     """Return the result of a process whose iterations took so long."""
-    samples = Samples(end_to_end=(seconds,) * 5)
+    return result_with((seconds,) * 5)
+
+
+def result_with(times: tuple[float, ...]) -> RunResult:
+    """Return the result of a process whose iterations took these times."""
+    samples = Samples(end_to_end=times)
     spec = RunSpec(model="net", engine="e", driver="d")
     return RunResult(spec=spec, status="ok", phase="done", samples=samples)
 
@@ -293,3 +298,22 @@ def test_what_time_is_too_short_to_prove_is_taken_as_likely() -> None:
     assert (best.choices, best.verdict) == (("blocked",), "likely best")
     assert best.ratio_high is not None
     assert best.ratio_high < 1
+
+
+def test_beside_very_much_other_work_the_shortest_iteration_tells_engines_apart() -> None:
+    """Of processes that hardly get a CPU the medians show nothing."""
+    other = Candidate(model=1)
+    spaces = (space_of("one"), space_of("other"))
+    trials = [
+        Trial("round", number, candidate, result_with(times))
+        for number, (slow, fast) in enumerate(
+            [((0.036, 0.033), (0.0025, 0.0023)), ((0.048, 0.044), (0.051, 0.046))]
+        )
+        for candidate, times in ((BASELINE, slow), (other, fast))
+    ]
+    survey = Survey(TuneRequest(spaces=spaces), Evidence("latency", trials), lambda _: True)
+    best = next(row for row in rank(survey) if row.is_best)
+    assert (best.engine, best.verdict) == ("other", "likely best")
+    trials = [each for each in trials if each.number]
+    survey = Survey(TuneRequest(spaces=spaces), Evidence("latency", trials), lambda _: True)
+    assert find_best(survey) == BASELINE
