@@ -98,7 +98,7 @@ def measure_added(settings: Settings, model: str, engine: str) -> Outcome:
 def converted(settings: Settings, model: str) -> str:
     """Return the `.mnn` file of a model."""
     place = str(settings.folder / f"{Path(model).stem}.mnn")
-    run_well(LAR, model, "--engine", "mnn", "--model-dump", place, "--iter", "1", "--overwrite")
+    run_well(LAR, model, "--engine", "mnn", "--model-dump", place, "--iter", "1")
     return place
 
 
