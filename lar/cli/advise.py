@@ -51,11 +51,12 @@ def main(arguments: argparse.Namespace) -> int:
     from lar.cli.bench import check_end, describe_progress
     from lar.cli.progress_line import PacedLine
     from lar.cli.report_files import ReportFiles
-    from lar.engines.advice import describe_advice, suggestions_of
+    from lar.engines.advice import suggestions_of
     from lar.files.work_folders import work_folder
     from lar.profiles.summary import summary_lines
     from lar.profiles.trace_file import add_tried
     from lar.reports.advice_report import build_report
+    from lar.reports.advice_text import describe_advice
     from lar.reports.report import Report
     from lar.running.advice import MOST_TRIED, plan_plain, race, tried_in
 

@@ -6,19 +6,16 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import get_args
 
 from lar.cli.arguments import argument
 from lar.cli.report_files import ReportFiles, open_reports
 from lar.engines import all_engines
-from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Preference, Size
+from lar.engines.caches import AlgorithmCacheFiles, AnyCacheFiles, ModelCacheFiles, Preference
 from lar.engines.formats import HEAD_SIZE
 from lar.errors import UsageError
 from lar.files.input_file import open_input
-from lar.reports.model import INDENTED, PLAIN, AnyTable, table_of_values
-from lar.reports.report import Report
-from lar.reports.text import format_bytes
+from lar.reports import cache_report
 
 # History of what `show --json` writes:
 #   lar.cache/1  first version
@@ -63,41 +60,66 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def show_cache(arguments: argparse.Namespace) -> int:
-    """Print what a file holds."""
-    paths = arguments.files
-    report = files_of_all(paths).show(paths, arguments.operator, every_algorithm=arguments.all)
+    """Print what a file holds; of several files, what they say of the same operators."""
+    paths, text, every = arguments.files, arguments.operator, arguments.all
+    kind = files_of_all(paths)
+    if isinstance(kind, ModelCacheFiles) and not (paths[1:] or text or every):
+        report = cache_report.report_model(kind.read(paths[0]))
+    else:
+        how = "beside others" if paths[1:] else "by --operator" if text else "by --all"
+        found = with_algorithms(kind, paths[0], f"show {how}").read(paths)
+        report = cache_report.report_operators(found, paths, text, every_algorithm=every)
     named = {"files": paths} if len(paths) > 1 else {"file": paths[0]}
-    content = {"format": CACHE_FORMAT, **named, **report.record}
+    content = {"format": CACHE_FORMAT, **named, **report.document}
     with open_reports(vars(arguments), ("json",)) as files:
         document = json.dumps(content, indent=2) + "\n"
-        files.write(lambda form: report_of(report) if form == "text" else document)
+        files.write(lambda form: report if form == "text" else document)
     return 0
 
 
 def diff_cache(arguments: argparse.Namespace) -> int:
     """Print how two files differ; return 1 when they do."""
-    files = files_of_all([arguments.first, arguments.second])
-    return print_report(files.compare(arguments.first, arguments.second))
+    first, second = names = (arguments.first, arguments.second)
+    kind = files_of_all(names)
+    if isinstance(kind, ModelCacheFiles):
+        keys = [kind.read(name).key for name in names]
+        report, differs = cache_report.compare_models(keys, names)
+    else:
+        ours, theirs, both = (kind.read(paths) for paths in ([first], [second], names))
+        report, differs = cache_report.compare_operators(ours, theirs, both, names)
+    ReportFiles().write(report)
+    return 1 if differs else 0
 
 
 def merge_cache(arguments: argparse.Namespace) -> int:
     """Add the content of all files to one file, which keeps what it has."""
-    files = files_of_all([*arguments.files, *there(arguments.output)])
-    return print_report(files.merge(arguments.files, arguments.output, arguments.prefer))
+    paths, output = arguments.files, arguments.output
+    files = with_algorithms(files_of_all([*paths, *there(output)]), paths[0], "merge")
+    merged = files.merge(paths, output, arguments.prefer)
+    ReportFiles().write(cache_report.describe_merge(merged, len(paths), output))
+    return 0
 
 
 def pick_cache(arguments: argparse.Namespace) -> int:
     """Change one choice in a file, or in OUT, which then gets what it lacks from the file."""
-    files = files_of_all([arguments.file, *there(arguments.output)])
-    return print_report(
-        files.pick(arguments.file, arguments.operator, arguments.algorithm, arguments.output)
-    )
+    path, output = arguments.file, arguments.output
+    files = with_algorithms(files_of_all([path, *there(output)]), path, "pick from")
+    changed = files.pick(path, arguments.operator, arguments.algorithm, output)
+    ReportFiles().write(cache_report.describe_pick(changed))
+    return 0
 
 
-def print_report(report: CacheReport) -> int:
-    """Print a report, and return the exit code: 1 where it is of a difference."""
-    ReportFiles().write(report_of(report))
-    return 1 if report.differs else 0
+def with_algorithms(files: AnyCacheFiles, path: str, action: str) -> AlgorithmCacheFiles:
+    """Return files that hold algorithms.
+
+    Raises:
+        UsageError: these hold a model, so that the action cannot be; or one is damaged.
+    """
+    if isinstance(files, ModelCacheFiles):
+        files.read(path)
+        hint = "`lar cache show` and `diff` print what it was made for"
+        raise UsageError(f"such a cache holds {files.holds} to {action}", hint, subject=path)
+    return files
 
 
 def there(output: str | None) -> list[str]:
@@ -105,7 +127,7 @@ def there(output: str | None) -> list[str]:
     return [output] if output and os.path.lexists(output) else []
 
 
-def files_of(path: str) -> CacheFiles:
+def files_of(path: str) -> AnyCacheFiles:
     """Return the engine's kind of cache files that a file is of.
 
     Raises:
@@ -125,7 +147,7 @@ def files_of(path: str) -> CacheFiles:
     )
 
 
-def files_of_all(paths: Sequence[str]) -> CacheFiles:
+def files_of_all(paths: Sequence[str]) -> AnyCacheFiles:
     """Return the one kind that several files are of.
 
     Raises:
@@ -135,24 +157,3 @@ def files_of_all(paths: Sequence[str]) -> CacheFiles:
     if any(kind is not first for kind in others):
         raise UsageError("these are caches of two engines", subject=", ".join(paths))
     return first
-
-
-def report_of(report: CacheReport) -> Report:
-    """Return what an engine says of caches as a report."""
-    return Report(
-        style="cache",
-        body=tuple(it if isinstance(it, str) else table_of(it) for it in report.lines),
-    )
-
-
-def table_of(part: CacheTable) -> AnyTable:
-    """Return a table of a report, sizes in the unit that fits."""
-    rows = [
-        [
-            format_bytes(cell.size_bytes) + cell.note if isinstance(cell, Size) else cell
-            for cell in row
-        ]
-        for row in part.rows
-    ]
-    table = table_of_values("", "", part.header, rows)
-    return replace(table, layout=INDENTED if part.is_indented else PLAIN)

@@ -8,8 +8,7 @@ little, and the others stand in the order in which they are worth a try.
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,10 @@ from lar.options.rules import RULES, Asked, check_rules
 from lar.options.table import BY_KEY, ENGINE_FIX, LAYOUT_CHOICES, OPTIONS
 from lar.options.variants import BENCH_KEYS
 from lar.records.choices import Choice, OptionValue
-from lar.records.profile import Profile, TriedSetting, keep_with_profile
+from lar.records.profile import Profile, keep_with_profile
 
 # What is expected to save less of an iteration is not worth a race.
 LEAST_SAVED = 0.03
-# What seems faster by less is not named as likely.
-LEAST_LIKELY = 0.01
 # A file may claim any number.
 MOST_CORES = 4096
 # What a file stands for that a search writes first.
@@ -137,40 +134,3 @@ def site_of(profile: Profile) -> Site:
         device="cpu" if facts.device.startswith("cpu") else facts.device,
         environment=machine.get("variables", {}),
     )
-
-
-# In words
-
-
-def describe_advice(profile: Profile) -> str:
-    """Return what a profile speaks for, and what became of that where it was tried, in one
-    sentence without its full stop."""
-    facts = profile.facts
-    if facts.tried:
-        return f"{describe_tried(facts.tried)} (tried)"
-    model = shlex.quote(facts.model.path or "MODEL")
-    if found := suggestions_of(profile):
-        words = " ".join(filter(None, ("lar advise", model, format_flags(given_in(profile)))))
-        return f"{found[0].flags}, as {found[0].why} (not tried: {words} does)"
-    return f"no setting stands out; lar tune {model} tries all"
-
-
-def describe_tried(tried: Sequence[TriedSetting]) -> str:
-    """Return which setting of a race is the fastest whose outputs are right, in one sentence."""
-    best = best_of(tried)
-    if best is None or not best.ratio or best.difference is None:
-        names = ", ".join(each.flags for each in tried)
-        return f"nothing is shown to be faster, of {names}"
-    times, interval = f"{1 / best.ratio:.2f} times as fast", best.difference.interval
-    if not best.is_proven or interval is None or not 0 < interval.low <= interval.high:
-        return f"{best.flags} is likely faster: {times} so far, not proven"
-    between = f"{1 / interval.high:.2f} to {1 / interval.low:.2f}"
-    return f"{best.flags} is {times} ({between}), outputs {best.outputs}"
-
-
-def best_of(tried: Sequence[TriedSetting]) -> TriedSetting | None:
-    """Return the setting that is proven to be the fastest, or else the likely winner; None where
-    none with right outputs seems faster."""
-    likely = [each for each in tried if each.ratio and each.ratio < 1 - LEAST_LIKELY]
-    proven = [each for each in likely if each.is_proven]
-    return min(proven or likely, key=lambda each: each.ratio or 1.0, default=None)

@@ -249,6 +249,19 @@ class Driver(abc.ABC):
     def facts(self) -> EngineFacts:
         """Return what really runs: version, driver, device."""
 
+    def usual_facts(self, version: str, **libraries: str) -> EngineFacts:
+        """Return the facts of an engine that takes arrays of NumPy, and runs as the spec says."""
+        import numpy as np
+
+        return EngineFacts(
+            name=self.spec.engine,
+            version=version,
+            driver=self.name,
+            device=self.spec.device,
+            libraries={"numpy": np.__version__, **libraries},
+            threads=self.thread_count(),
+        )
+
     @abc.abstractmethod
     def load(self) -> None:
         """Load the model of the spec."""

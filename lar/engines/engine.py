@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lar.dumps.facts import DumpFacts
+    from lar.engines.caches import AnyCacheFiles
     from lar.engines.driver import Driver
     from lar.engines.formats import Format
     from lar.engines.option_rows import OptionRow
@@ -82,6 +83,11 @@ def late(face: Method, place: str) -> Method:
     return cast(Method, method)
 
 
+def late_function(package: str, place: str) -> Callable[..., Any]:
+    """Return a function of a package that is imported when it is called."""
+    return lambda *values: imported(place, package)(*values)
+
+
 def late_value(place: str) -> Any:
     """Return a property that has a constant of the engine's package, imported when it is read."""
     return property(late(lambda self: None, place))
@@ -110,39 +116,31 @@ class DriverEntry(NamedTuple):
     shared_library: str = ""
 
 
-class CasePacker(abc.ABC):
-    """Writes models with testcases, for `lar pack`."""
+class CasePacker(NamedTuple):
+    """Writes models with testcases, for `lar pack`.
 
-    # The driver that computes the expected outputs.
+    `driver` computes the expected outputs. `write` takes a driver that has loaded the model, the
+    testcases, each with what is fed and what came out, and the path; it raises a UsageError for a
+    model that cannot be written so.
+    """
+
     driver: str
-
     writes: Literal["file", "folder"]
-
-    @abc.abstractmethod
-    def write(self, driver: Driver, cases: Sequence[tuple[Arrays, Arrays]], path: str) -> None:
-        """Write the model of a loaded driver with testcases: what each feeds, what came out.
-
-        Raises:
-            UsageError: the model cannot be written so.
-        """
+    write: Callable[[Driver, Sequence[tuple[Arrays, Arrays]], str], None]
 
 
-class StagedRun(abc.ABC):
-    """Makes runs with certain options in several worker processes."""
+class StagedRun(NamedTuple):
+    """Makes runs with certain `options` in several worker processes.
 
-    # The options that ask for it.
+    One process cannot make such a run beside options of `apart_with`. Without them it can, as it
+    has to where runs take turns; only the report on the other processes is missing then. `run`
+    makes it: it is given a step, which executes a spec in a worker of its own, and the run that was
+    asked for.
+    """
+
     options: tuple[Option[Any], ...]
-
-    # Options beside which one process cannot make such a run. Without them it can, as it has to
-    # where runs take turns; only the report on the other processes is missing then.
     apart_with: tuple[Option[Any], ...]
-
-    @abc.abstractmethod
-    def run(
-        self, spec: RunSpec, context: RunContext, listener: Listener, step: Step, run: Run
-    ) -> RunResult:
-        """Make the run; `step` executes a spec in a worker of its own, `run` is the run that was
-        asked for."""
+    run: Callable[[RunSpec, RunContext, Listener, Step, Run], RunResult]
 
 
 class Isolation(abc.ABC):
@@ -163,93 +161,6 @@ class Isolation(abc.ABC):
         Raises:
             LarError: there is no such tensor for certain, or it takes others than the given ones.
         """
-
-
-class Size(NamedTuple):
-    """A number of bytes in a table, with a note."""
-
-    size_bytes: int
-    note: str = ""
-
-
-class CacheTable(NamedTuple):
-    """A table of the contents of a cache file."""
-
-    header: Sequence[str]
-    rows: Sequence[Sequence[str | Size]]
-    is_indented: bool = False
-
-
-# What a merged cache has of an operator that several files know:
-#
-# median   the median of each algorithm's times, the fastest by that first
-# fastest  the shortest of each algorithm's times
-# first    the entry of the first file
-# last     the entry of the last file
-Preference = Literal["median", "fastest", "first", "last"]
-
-
-class CacheReport(NamedTuple):
-    """The lines that `lar cache` prints for an action, and the record that `--json` writes.
-
-    `differs` is whether a comparison found a difference.
-    """
-
-    lines: Sequence[str | CacheTable]
-    record: Mapping[str, Any] = {}
-    differs: bool = False
-
-
-class CacheFiles(abc.ABC):
-    """The files in which an engine keeps what it has found for later runs, for `lar cache`.
-
-    All of these raise a UsageError for a file that is missing or damaged.
-    """
-
-    # What a refusal says that such a file holds.
-    holds: str = "no algorithms"
-
-    @abc.abstractmethod
-    def begins(self, head: bytes) -> bool:
-        """Return whether the first bytes of a file show that it is one of these."""
-
-    @abc.abstractmethod
-    def show(self, paths: Sequence[str], operator: str, *, every_algorithm: bool) -> CacheReport:
-        """Describe a file, or those of its operators that match a number or a text; of several
-        files, what they say of the same operators, and how far they agree."""
-
-    @abc.abstractmethod
-    def compare(self, first: str, second: str) -> CacheReport:
-        """Describe how two files differ."""
-
-    def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> CacheReport:
-        """Add the contents of files to another file, and keep what it already has.
-
-        A file `output` that is there counts as the first of the files, unless it is one of them.
-        """
-        raise self.refusal(paths[0], "merge")
-
-    def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> CacheReport:
-        """Choose the algorithm of an operator, in the file itself or in a copy of it."""
-        raise self.refusal(path, "pick from")
-
-    def refusal(self, path: str, action: str) -> UsageError:
-        """Return the error of an action that files of this kind do not allow."""
-        self.show([path], "", every_algorithm=False)  # a damaged one is refused for that
-        hint = "`lar cache show` and `diff` print what it was made for"
-        return UsageError(f"such a cache holds {self.holds} to {action}", hint, subject=path)
-
-    def copy(self, path: str, place: str, flag: str) -> None:
-        """Copy a file with all that belongs to it; what stands at the place is replaced as a whole.
-
-        Raises:
-            LarError: the place cannot be written; the flag is named.
-        """
-        from lar.files.input_file import read_input
-        from lar.files.report_file import OutputFile
-
-        with OutputFile(place, flag) as output:
-            output.write(read_input(path, what="cache"))
 
 
 class Defect(NamedTuple):
@@ -397,7 +308,7 @@ class Engine(abc.ABC):
         return installed_version(self.distribution) if self.distribution else ""
 
     @property
-    def cache(self) -> CacheFiles | None:
+    def cache(self) -> AnyCacheFiles | None:
         """The files in which it keeps what it has found, None if it keeps nothing."""
         return None
 
@@ -547,10 +458,6 @@ class Engine(abc.ABC):
             LarError: it does not load.
         """
         raise NotImplementedError(f"{self.title} computes no part of a graph alone")
-
-    def open_isolation(self, spec: RunSpec, context: RunContext) -> Isolation:
-        """Return the isolation of a spec's model for `isolating_driver`."""
-        return self.isolation(self.make_driver(spec, context))
 
     def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
         """Read the operators of a model file with the names of their tensors, in their order; in

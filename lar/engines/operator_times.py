@@ -7,7 +7,7 @@ iteration's dispatch on. What it does not say of an operator is derived from nam
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -16,7 +16,12 @@ from lar.engines.onnx_file.fields import bits_of
 from lar.records.columns import ExecutionColumns
 from lar.records.profile import Execution, ProfiledOperator, Step, TensorFact, Times
 
+# The path of a layer in the name of something in it, and one with dots alone.
 LAYER = re.compile(r"(.+)[/.][^/.]+")
+DOTTED = re.compile(r"(\w+(?:\.\w+)*)\.\w+")
+
+# The spans of what an operator does besides computing.
+RELAYOUT: Mapping[str, Any] = {"category": "relayout", "name": "[relayout]"}
 
 
 class OperatorTimes:
@@ -65,15 +70,26 @@ def derived_operator(
     name: str, *, flops: int | None, size_bytes: int | None, **known: Any
 ) -> ProfiledOperator:
     """Return an operator whose work is derived from shapes, and its layer from its name."""
-    layer = LAYER.fullmatch(name)
     return ProfiledOperator(
         name=name,
-        module=layer[1] if layer else "",
+        module=layer_in((name,)),
         flops=flops,
         size_bytes=size_bytes,
         source="none" if flops is None and size_bytes is None else "derived",
         **known,
     )
+
+
+def layer_in(names: Iterable[str], path: re.Pattern[str] = LAYER) -> str:
+    """Return the path of the layer in the first of some names that has one, empty without."""
+    return next((found[1] for found in map(path.fullmatch, names) if found), "")
+
+
+def copy_span(source: str, target: str, library: str = "CUDA") -> dict[str, Any]:
+    """Return the category and name of a span that copies, and from where to where it does."""
+    name = f"[{library} memcpy {source[0].upper()}to{target[0].upper()}]"
+    kinds = {"source_kind": source, "destination_kind": target}
+    return {"category": "memcpy", "name": name, **kinds}
 
 
 def bytes_of(facts: Iterable[TensorFact]) -> int | None:

@@ -1,13 +1,14 @@
-"""The command line that option values stand for."""
+"""The command line that option values stand for, and the values that one stands for."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 from collections.abc import Iterator, Mapping
 
 from lar.options.option import Option, is_set
-from lar.options.table import CUDA, OPTIONS
+from lar.options.table import BY_KEY, CUDA, INPUT, OPTIONS
 
 
 def format_command(model: str, options: Mapping[str, object]) -> str:
@@ -70,3 +71,39 @@ def words_of_value(option: Option[object], text: str) -> Iterator[str]:
 def text_of(value: object) -> str:
     """Return what would be typed for a value; several have commas between them."""
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def read_command(command: str) -> tuple[str, tuple[str, ...], dict[str, bool | int | float | str]]:
+    """Return what stands behind the name of `load_and_run` in a command line, many of whose flags
+    lar has: the model, its inputs, the settings."""
+    try:
+        words = shlex.split(command, comments=True)
+    except ValueError:  # a quotation mark without its twin
+        words = command.split()
+    model, *rest = words or [""]
+    inputs, settings = list[str](), dict[str, bool | int | float | str]()
+    while rest:
+        flag, equals, value = rest.pop(0).partition("=")
+        if not flag.startswith("--"):
+            continue
+        key = flag[2:].replace("-", "_")
+        option = BY_KEY.get(key)
+        takes_value = option is None or option.parse is not None
+        if takes_value and not equals and rest and not rest[0].startswith("--"):
+            value = rest.pop(0)
+        if key == INPUT.key:
+            inputs.append(value)
+        elif option is None or option.by_engine:
+            settings[key] = value_in(value, option)
+    return model, tuple(inputs), settings
+
+
+def value_in(text: str, option: Option[object] | None) -> bool | int | float | str:
+    """Return the value of an option as lar has it; as text if lar does not have it."""
+    if option is CUDA and not text:
+        return 0  # the first device
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        value = option.parse(text) if option and option.parse else text
+        if isinstance(value, (bool, int, float, str)):
+            return value or True
+    return text or True

@@ -1,15 +1,18 @@
 """Which options need or exclude which others, and why: checked before anything is started.
 
-`RULES` hold for every engine. Rules of the same kinds that hold for one engine stand beside its
-rows, in `lar/engines/*/options.py`. To add one, write it into the table: it is declared once, and
-nothing else has to know of it.
+`RULES` hold for every engine, and stand in `rules.json`. Rules of the same kinds that hold for one
+engine stand beside its rows, in `lar/engines/*/rules.json`. To add one, write it into the table: it
+is declared once, and nothing else has to know of it.
 """
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import combinations, product
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from lar.errors import UsageError, count_of
@@ -203,6 +206,42 @@ def needs_cores(hint: str, threads: int | None = None) -> Rule:
     return check
 
 
+def read_rules(names: dict[str, Any]) -> tuple[Rule, ...]:
+    """Return the rules in `rules.json` beside a module, which gives its `globals()`.
+
+    A row has the terms of `excludes`, `needs` or `bans`, or of options that go `alone`, with the
+    `others` or `any_of`, the reason and what to do. A term is what has that name in the module,
+    here or in the table of options, or several terms; `NAME=VALUE,...` is an option with one of
+    these values. A row of a name alone is that rule.
+    """
+    known = ChainMap(names, globals(), vars(table))
+    rows = json.loads(Path(names["__file__"]).with_name("rules.json").read_text())
+    return tuple(known[row] if isinstance(row, str) else rule_of(row, known) for row in rows)
+
+
+def rule_of(row: Mapping[str, Any], known: Mapping[str, Any]) -> Rule:
+    """Return the rule of a row of a file, whose terms have names."""
+
+    def terms(key: str) -> tuple[Term, ...]:
+        return tuple(term for text in row[key] for term in terms_named(text, known))
+
+    if "needs" in row:
+        rule: Pairs = needs(terms("needs"), any_of=terms("any_of"))
+    elif "excludes" in row:
+        rule = excludes(terms("excludes"), *terms("others"))
+    else:
+        rule = exclude_each_other(*terms("alone")) if "alone" in row else bans(*terms("bans"))
+    return rule.because(row["why"], row.get("hint", ""))
+
+
+def terms_named(text: str, known: Mapping[str, Any]) -> Iterator[Term]:
+    """Yield the terms that a text in a file stands for."""
+    name, equals, values = text.partition("=")
+    found: Any = known[name]
+    for term in found if isinstance(found, tuple) else (found,):
+        yield valued(term, *values.split(",")) if equals else term
+
+
 def check_rules(rules: Iterable[Rule], asked: Asked) -> None:
     """Refuse what breaks a rule; of several broken ones, the first in the table is reported.
 
@@ -234,10 +273,8 @@ SEVERAL_RUNNERS = having(table.THREAD, lambda count: count > 1)
 ONE_CHANNEL_ORDER = exclude_each_other(table.BGR, table.RGB).because(
     "the channels of an image have one order"
 )
-WITHOUT_TESTCASES = "leave {first} out, or give model and input files instead of testcases"
 
 OPEN_END = (table.DURATION, table.TARGET_CI)
-ON_STDOUT = tuple(valued(option, "-") for option in (table.JSON, table.CSV, table.HTML))
 
 
 def check_times(asked: Asked) -> None:
@@ -268,148 +305,8 @@ CACHE_FILE = needs_file(
     table.FAST_RUN_ALGO_POLICY, "make it with --fast-run, then run without", unless=table.SEARCHES
 )
 
-RULES: tuple[Rule, ...] = (
-    # End and pace of measuring
-    excludes(table.ITER, *OPEN_END).because(
-        "--iter N times exactly N iterations, however long they take"
-    ),
-    excludes(table.DURATION, table.TARGET_CI, table.MIN_TIME, table.MAX_TIME).because(
-        "--duration S measures for S seconds, however well the median is known then",
-        "leave --duration out: --target-ci 1% --max-time S measures for at most S seconds",
-    ),
-    excludes(table.WARMUP, table.TARGET_CI).because(
-        "it warms up until times settle", "leave {first} out"
-    ),
-    excludes(table.WARMUP, TESTCASES, *table.DUMPS, *table.PROFILE_FILES).because(
-        "they count the iterations of the warm-up", "give --warmup-iter N instead of {first}"
-    ),
-    excludes(table.RATE, table.IDLE_MS).because("each says when an iteration begins"),
-    excludes(table.RATE, table.TARGET_CI).because(
-        "how long a request waits depends on many before it, and no interval is known for that",
-        "give --duration S instead of --target-ci",
-    ),
-    excludes((*OPEN_END, table.RATE), TESTCASES).because(
-        "each testcase is run --iter times", WITHOUT_TESTCASES
-    ),
-    excludes((*OPEN_END, table.RATE), DATASET).because(
-        "each item of a data set is run --iter times", "leave {first} out"
-    ),
-    excludes((*OPEN_END, table.RATE), *table.DUMPS).because(
-        "a dump takes longer than what is measured, and grows with each iteration", "run twice"
-    ),
-    excludes(OPEN_END, *table.PROFILE_FILES).because(
-        "a profile grows with each iteration", "give --iter N instead of {first}"
-    ),
-    excludes((table.RATE, table.IDLE_MS), *table.PROFILE_FILES).because(
-        "a profile counts what the CPU does between iterations as theirs", "run twice"
-    ),
-    excludes(table.RATE, NO_EXECUTION).because("nothing is run", "give --iter 1 or more"),
-    excludes(table.RATE, NO_WARMUP).because(
-        "the first request would take as long as the engine takes to get ready",
-        "give --warmup-iter 1 or more",
-    ),
-    needs((table.MIN_TIME, table.MAX_TIME), any_of=table.TARGET_CI).because(
-        "it bounds the time that this takes"
-    ),
-    needs(table.ARRIVALS, any_of=table.RATE).because("no request arrives"),
-    check_times,
-    needs((table.TAG, table.STORE), any_of=table.SAVE).because("nothing is stored"),
-    needs(table.FORCE, any_of=table.SETTINGS).because(
-        "nothing else is refused that it would allow"
-    ),
-    # Device and threads
-    excludes(table.CUDA, table.CPU, table.CPU_DEFAULT, table.PROVIDER).because(
-        "they name different devices"
-    ),
-    excludes(
-        table.CUDA, table.MULTITHREAD, table.MULTITHREAD_DEFAULT, table.MULTI_THREAD_CORE_IDS
-    ).because("threads and cores belong to the CPU"),
-    exclude_each_other(table.CPU_DEFAULT, table.MULTITHREAD, table.MULTITHREAD_DEFAULT).because(
-        "each says which threads compute an operator"
-    ),
-    # How the engine computes
-    exclude_each_other(*table.LAYOUT_CHOICES).because("a convolution runs in one layout"),
-    exclude_each_other(*table.SEARCHES).because("--full-run is the wider search of the two"),
-    exclude_each_other(table.RECORD_COMP_SEQ, table.RECORD_COMP_SEQ2).because(
-        "--record-comp-seq2 records as well, and frees more"
-    ),
-    # Inputs
-    ONE_CHANNEL_ORDER,
-    excludes((FED_BESIDES, *FED_OTHERWISE), TESTCASES).because(
-        "testcases bring their own inputs", WITHOUT_TESTCASES
-    ),
-    needs(
-        (table.INPUT_LAYOUT, table.RESIZE, table.MEAN, table.SCALE, table.BGR, table.RGB),
-        any_of=table.INPUT,
-    ).because(
-        "the data generated without it is not an image",
-        "give --input an image file, or an array of 3 or 4 axes from a file",
-    ),
-    excludes(SEVERAL_RUNNERS, TESTCASES).because(
-        "testcases are run one after the other", WITHOUT_TESTCASES
-    ),
-    excludes(table.FAKE_FIRST, TESTCASES).because(
-        "the first execution computes nothing, and its outputs would be wrong", WITHOUT_TESTCASES
-    ),
-    excludes(SEVERAL_RUNNERS, DATASET).because(
-        "the items of a data set are run one after the other", "leave {first} out"
-    ),
-    needs((table.LABELS, table.RESUME), any_of=DATASET).because(
-        "it is about the items of a data set", "give --input a folder or a list"
-    ),
-    needs(table.RESUME, any_of=table.BIN_OUT_DUMP).because(
-        "the outputs dumped show which items are done"
-    ),
-    # Dumps
-    exclude_each_other(*table.TEXT_DUMPS).because("the text goes to one place"),
-    excludes(table.OPERATOR_DUMPS, *table.PROFILE_FILES).because(
-        "dumping takes many times as long as what would be timed", "run twice"
-    ),
-    excludes(table.BIN_OUT_DUMP, NO_EXECUTION).because(
-        "nothing is run whose outputs could be dumped", "give --iter 1"
-    ),
-    needs((table.DUMP_FILTER, table.OVERWRITE), any_of=table.DUMPS).because(
-        "no dump is made", "add --bin-io-dump DIR, or another dump"
-    ),
-    excludes(table.IO_DUMP_STDOUT, *ON_STDOUT).because(
-        "both go to standard output", "give one of them a file: --io-dump FILE"
-    ),
-    exclude_each_other(*ON_STDOUT).because("both go to standard output", "give one of them a file"),
-    # Profiles
-    exclude_each_other(*table.PROFILES).because("--profile-host writes all that --profile does"),
-    needs(
-        (table.PROFILE_MEMORY, table.PROFILE_SYSCALLS, table.RANGE_BY), any_of=table.PROFILES
-    ).because("no profile is made", "add --profile FILE"),
-    bans(*(valued(option, "-") for option in table.PROFILE_FILES)).because(
-        "a profile goes to a file", "give a file name"
-    ),
-    excludes(table.PROFILE_RAW, SEVERAL_RUNNERS).because(
-        "the engine writes a profile of its own for each copy of a model",
-        "take --profile, or leave --thread out",
-    ),
-    excludes(table.PROFILE_SYSCALLS, SEVERAL_RUNNERS).because(
-        "which copy of a model a thread of the system computes is not known", "leave --thread out"
-    ),
-    excludes(table.PROFILE_FILES, NO_EXECUTION).because("nothing is run", "give --iter 1 or more"),
-    excludes(table.PROFILE_FILES, table.RESUME).because(
-        "a resumed run has no profile of what was done before it"
-    ),
-    # Checks
-    excludes(table.GET_STATIC_MEM_INFO, table.RANGE, table.CHECK_VAR_VALUE).because(
-        "the checkers run small graphs, whose memory would be recorded instead", "run twice"
-    ),
-    # Files that are read
-    *map(needs_file, (table.LABELS, table.PACK_INFO_JSON, table.PACK_CACHE, table.C_OPR_LIB)),
-    # Other machines
-    needs(table.ON, any_of=table.SCHEDULER).because("a label is that of a scheduler's workers"),
-    excludes(table.SCHEDULER, table.PYTHON).because("that Python is on this machine"),
-    excludes(table.SCHEDULER, table.IN_PROCESS).because("the run is made on another machine"),
-    excludes(table.SCHEDULER, table.MODEL_INFO).because(
-        "a model is read on this machine", "use `lar info`"
-    ),
-    # Finding faults
-    excludes(table.IN_PROCESS, table.PYTHON).because("another Python is another process"),
-    excludes(table.IN_PROCESS, table.TIMEOUT).because(
-        "only a process of its own can be ended in time"
-    ),
+LABELS_THERE, PACK_INFO_THERE, PACK_CACHE_THERE, C_OPR_LIB_THERE = map(
+    needs_file, (table.LABELS, table.PACK_INFO_JSON, table.PACK_CACHE, table.C_OPR_LIB)
 )
+
+RULES = read_rules(globals())

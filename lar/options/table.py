@@ -2,7 +2,7 @@
 
 An option belongs to the group that stands above it: a heading of the help.
 
-`lar/options/rules.py` says which options need or exclude which others. How an engine honours an
+`lar/options/rules.json` says which options need or exclude which others. How an engine honours an
 option is a row of that engine's own table (`lar/engines/*/options.py`).
 """
 

@@ -28,7 +28,7 @@ LEAST_SHARE = 0.10
 
 def summary_lines(profile: Profile, advice: str = "") -> list[str]:
     """Return the lines about a profile, each after a word for what it is about; none if nothing was
-    timed. `advice` says what to try (`lar.engines.advice`)."""
+    timed. `advice` says what to try (`lar.reports.advice_text`)."""
     rows = rows_of(profile)
     if not rows and not profile.timed_steps():
         return []

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lar.engines.advice import Suggestion, best_of, describe_tried, options_of
+from lar.engines.advice import Suggestion, options_of
 from lar.options.command_line import format_command
 from lar.records.bench import BenchResult, VariantResult
 from lar.records.profile import TriedSetting
+from lar.reports.advice_text import best_of, describe_tried
 from lar.reports.bench_report import color_of, columns_of, head_of
 from lar.reports.model import Column, Table
 from lar.reports.report import Report

@@ -26,23 +26,11 @@ def describe_smallest(difference: Difference | None) -> str:
     return f"{smallest:.1%}" if smallest < LARGEST_SHARE else f"{1 + smallest:.0f} times"
 
 
-def format_ratio(difference: Difference | None) -> str:
-    return f"{difference.ratio:.3f}" if difference else ""
-
-
 def format_interval(interval: Interval | None, scale: float = 1.0) -> str:
     """Return an interval, empty for one that has no end."""
     if interval is None:
         return ""
     return f"{scale * interval.low:.3f} to {scale * interval.high:.3f}"
-
-
-def low_of(interval: Interval | None) -> float | None:
-    return None if interval is None else interval.low
-
-
-def high_of(interval: Interval | None) -> float | None:
-    return None if interval is None else interval.high
 
 
 def color_of_verdict(difference: Difference | None) -> str:

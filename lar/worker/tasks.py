@@ -115,7 +115,8 @@ def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit:
     Raises:
         LarError: the model does not load.
     """
-    isolation = engine_named(spec.engine).open_isolation(spec, context)
+    engine = engine_named(spec.engine)
+    isolation = engine.isolation(engine.make_driver(spec, context))
     emit(PhaseEntered("prepare"))
     folder = Path(context.work_folder)
     for number in turns:

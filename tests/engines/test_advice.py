@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.engines.advice import best_of, describe_advice, describe_tried, suggestions_of
+from lar.engines.advice import suggestions_of
 from lar.records.profile import (
     CpuUse,
     Profile,
@@ -18,6 +18,7 @@ from lar.records.profile import (
     TriedSetting,
 )
 from lar.records.summary import Difference, Interval, Verdict
+from lar.reports.advice_text import best_of, describe_advice, describe_tried
 from tests.profiles.synthetic import operator_of
 from tests.profiles.timelines import execution_of, profile_of, step_of
 

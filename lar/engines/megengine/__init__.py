@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lar.engines import engine
-from lar.engines.engine import DriverEntry, Engine, imported, late, late_value
+from lar.engines.engine import DriverEntry, Engine, imported, late, late_function, late_value
 from lar.engines.formats import MEGENGINE
 from lar.engines.megengine.lean_import import LITE_LIBRARY
 from lar.errors import LarError
@@ -20,20 +20,8 @@ LITE = partial(imported, ".lite.LiteDriver", __name__)
 GRAPH = partial(imported, ".graph.GraphDriver", __name__)
 
 
-class TestcaseFiles(engine.CasePacker):
-    """Writes files with testcases in front of the model, as MegEngine's own tool does."""
-
-    driver = "graph"
-    writes = "file"
-    write = late(engine.CasePacker.write, ".testcases.write_testcases")
-
-
-class WinogradRun(engine.StagedRun):
-    """A run that prefers winograd algorithms, for which it looks at what the engine has chosen."""
-
-    options = (table.WINOGRAD_TRANSFORM,)
-    apart_with = table.SEARCHES
-    run = late(engine.StagedRun.run, ".winograd.run_with_winograd")
+WRITE_TESTCASES = late_function(__name__, ".testcases.write_testcases")
+RUN_WITH_WINOGRAD = late_function(__name__, ".winograd.run_with_winograd")
 
 
 class MegEngine(Engine):
@@ -52,8 +40,8 @@ class MegEngine(Engine):
     searches = table.SEARCHES
     settles = (table.FAST_RUN_ALGO_POLICY, *table.SEARCHES, table.TENSORRT_CACHE)
     isolating_driver = "graph"
-    packing = TestcaseFiles()
-    staged = WinogradRun()
+    packing = engine.CasePacker("graph", "file", WRITE_TESTCASES)
+    staged = engine.StagedRun((table.WINOGRAD_TRANSFORM,), table.SEARCHES, RUN_WITH_WINOGRAD)
 
     own_variables = ("MKL_DEBUG_CPU_TYPE=5",)
 

@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.dumps.facts import Kernel
+from lar.engines.caches import Algorithm, Operand, Operator
 from lar.engines.megengine import cache as caches
 from lar.engines.megengine import cache_operators
 from lar.engines.megengine.cache import AlgorithmCache, read_cache
-from lar.engines.megengine.cache_operators import Operand, Operator
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.options import table
@@ -279,7 +279,7 @@ def is_of(choice: LoggedChoice, operator: Operator) -> bool:
 
 def find_known(
     choice: LoggedChoice, operators: Iterable[Operator]
-) -> tuple[Operator, caches.Algorithm] | tuple[None, None]:
+) -> tuple[Operator, Algorithm] | tuple[None, None]:
     """Return the operator of a cache that a choice is for, and its algorithm there; None where the
     engine has not taken it from the cache."""
     known = (

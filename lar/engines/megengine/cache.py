@@ -27,10 +27,10 @@ import os
 import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from lar.engines.caches import Algorithm
 from lar.errors import UsageError
 from lar.files.input_file import read_input
 
@@ -42,28 +42,6 @@ LONGEST_CATEGORY = 255  # the engine reads a name into a buffer of 256 bytes, un
 # What an algorithm promises, and what it depends on.
 ATTRIBUTES = {1: "reproducible", 2: "naive", 4: "depends on shape", 8: "depends on batch"}
 LARGEST_FILE = 1 << 28  # far above any cache; a model named by mistake is not read into memory
-
-
-@dataclass(frozen=True)
-class Algorithm:
-    """One algorithm that was timed; `blob` describes it to the engine, `result` is its text."""
-
-    name: str
-    seconds: float
-    workspace_bytes: int
-    attribute: int
-    blob: bytes
-    result: bytes
-
-    @property
-    def attributes(self) -> tuple[str, ...]:
-        """The names of its attributes."""
-        return tuple(name for bit, name in ATTRIBUTES.items() if bit & self.attribute)
-
-    @property
-    def winograd(self) -> str:
-        """Which winograd it is, empty for another algorithm."""
-        return winograd_of(self.name)
 
 
 def winograd_of(algorithm: str) -> str:
@@ -180,7 +158,8 @@ def algorithm_of(blob: bytes, result: bytes) -> Algorithm:
     seconds = float(match[2]) if match else math.inf
     if not match or math.isinf(seconds):
         raise ValueError(f"{result[:40]!r} is not the result of a search")
-    return Algorithm(name, seconds, int(match[3]), int(match[1]), blob, result)
+    names = tuple(name for bit, name in ATTRIBUTES.items() if bit & int(match[1]))
+    return Algorithm(name, seconds, int(match[3]), names, winograd_of(name), blob, result)
 
 
 def text_of(raw: bytes) -> str:

@@ -21,16 +21,17 @@ import json
 import re
 import statistics
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from lar.engines.engine import Preference
-from lar.engines.megengine.cache import SEARCH, Algorithm, AlgorithmCache, Entry, Place
+from lar.engines.caches import Algorithm, Operand, Operator, Preference, matching
+from lar.engines.megengine.cache import SEARCH, AlgorithmCache, Entry, Place
 from lar.errors import UsageError
 
 T = TypeVar("T")
+Searches = Sequence[tuple[Algorithm, ...]]
 MOST_TOLD = 9  # operators in one message
 
 OPERAND = re.compile(rb"(\d+(?:,\d+)*)?(?:;(-?\d+(?:,-?\d+)*))?;([A-Za-z]\w*)\|")
@@ -45,78 +46,9 @@ VALUES: Mapping[str, str] = FACTS["values"]  # what the numbers of a field stand
 DEFAULTS: Mapping[str, int | None] = FACTS["defaults"]
 
 
-class Operand(NamedTuple):
-    """One input or output; the strides are given where they are not the dense ones."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: str
-
-    def __str__(self) -> str:
-        """Format a shape as {?,8,32,32}, ? where any size goes."""
-        shape = "{" + ",".join(str(size) if size else "?" for size in self.shape) + "}"
-        strides = ",".join(map(str, self.strides))
-        return f"{shape} strides {{{strides}}}" if strides else shape
-
-
-@dataclass(frozen=True)
-class Operator:
-    """An operator that one or more searches have timed.
-
-    Attributes:
-        number: counted from 1, in the order of the file.
-        settings: the parameters by field; empty where they are not known.
-        algorithms: the chosen one first; of several searches in the order of their medians, as a
-            merged file has them.
-        times: of each algorithm, by its blob: one of each search that has kept it.
-        choices: the algorithm that each search has chosen.
-    """
-
-    number: int
-    place: Place
-    device: str
-    name: str
-    operands: tuple[Operand, ...]
-    settings: Mapping[str, int]
-    algorithms: tuple[Algorithm, ...]
-    times: Mapping[bytes, tuple[float, ...]]
-    choices: tuple[Algorithm, ...]
-
-    @property
-    def chosen(self) -> Algorithm:
-        return self.algorithms[0]
-
-    @property
-    def next_best(self) -> Algorithm | None:
-        """The fastest of the others, which a choice by hand may have passed over."""
-        return min(self.algorithms[1:], key=lambda each: each.seconds, default=None)
-
-    @property
-    def agree(self) -> bool:
-        """Whether all searches have made the same choice."""
-        return len({each.blob for each in self.choices}) == 1
-
-    @property
-    def is_within_spread(self) -> bool:
-        """Whether the ranges of all that were chosen overlap, so that the times tell none of them
-        apart."""
-        ranges = [self.times[each.blob] for each in self.choices]
-        return max(map(min, ranges)) <= min(map(max, ranges))
-
-    @property
-    def shapes(self) -> str:
-        """The key as {1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32, pad 1; without defaults."""
-        given = [operand for operand in self.operands if operand.shape]
-        if not given:
-            return "unknown shapes"
-        return ", ".join([format_operands(given), *format_settings(self.settings)])
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.shapes}"
-
-
-def read_key(name: str, key: bytes) -> tuple[tuple[Operand, ...], Mapping[str, int]]:
-    """Return the operands and the settings of an operator that a key describes."""
+def read_key(name: str, key: bytes) -> tuple[str, tuple[Operand, ...], dict[str, int | str]]:
+    """Return what a key says of an operator, as {1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32,
+    pad 1, without defaults; its operands, and its settings."""
     operands: list[Operand] = []
     begin = 0
     while match := OPERAND.match(key, begin):
@@ -127,7 +59,11 @@ def read_key(name: str, key: bytes) -> tuple[tuple[Operand, ...], Mapping[str, i
     layout = STRUCTS.get(name, f"<{len(fields)}I")
     is_known = struct.calcsize(layout) == len(key) - begin
     numbers = map(int, struct.unpack_from(layout, key, begin)) if is_known else ()
-    return tuple(operands), dict(zip(fields, numbers, strict=is_known))
+    settings = dict(zip(fields, numbers, strict=is_known))
+    given = [operand for operand in operands if operand.shape]
+    shapes = [format_operands(given), *format_settings(settings)] if given else ["unknown shapes"]
+    named = {it.rpartition(".")[2]: value_of(it, number) for it, number in settings.items()}
+    return ", ".join(shapes), tuple(operands), named
 
 
 def format_operands(operands: Sequence[Operand]) -> str:
@@ -171,11 +107,18 @@ def operators_of(*caches: AlgorithmCache) -> list[Operator]:
         searched, searches = SEARCH.fullmatch(place[0]), searches_among(entries)
         if searched and searches:
             device, name = searched.groups()
-            joined, choices = join_searches(searches), tuple(entry[0] for entry in searches)
-            known = (place, device, name, *read_key(name, place[1]))
-            number = len(operators) + 1
-            operators.append(Operator(number, *known, joined, times_in(searches), choices))
+            known = (len(operators) + 1, place, device, name, *read_key(name, place[1]))
+            joined = tuple(with_searches(join_searches(searches), searches))
+            operators.append(Operator(*known, joined))
     return operators
+
+
+def with_searches(algorithms: Iterable[Algorithm], searches: Searches) -> Iterator[Algorithm]:
+    """Yield algorithms with what searches say of each."""
+    times, chosen = times_in(searches), [entry[0].blob for entry in searches]
+    for each in algorithms:
+        chosen_by = tuple(at for at, blob in enumerate(chosen) if blob == each.blob)
+        yield replace(each, times=times[each.blob], chosen_by=chosen_by)
 
 
 def gather(caches: Iterable[AlgorithmCache]) -> dict[Place, list[Entry]]:
@@ -203,9 +146,7 @@ def join_caches(caches: Iterable[AlgorithmCache], prefer: Preference) -> Algorit
     return {place: join(entries) for place, entries in gather(caches).items()}
 
 
-def join_searches(
-    searches: Sequence[tuple[Algorithm, ...]], prefer: Preference = "median"
-) -> tuple[Algorithm, ...]:
+def join_searches(searches: Searches, prefer: Preference = "median") -> tuple[Algorithm, ...]:
     """Return one entry of those that several searches have made for one operator, in their order.
 
     An algorithm is described as the last file describes it. One that fewer than half of the
@@ -226,7 +167,7 @@ def join_searches(
     return tuple(sorted(timed, key=rank))
 
 
-def times_in(searches: Sequence[tuple[Algorithm, ...]]) -> dict[bytes, tuple[float, ...]]:
+def times_in(searches: Searches) -> dict[bytes, tuple[float, ...]]:
     """Return the times of each algorithm, by its blob, the earliest file's first."""
     times: dict[bytes, tuple[float, ...]] = {}
     for entry in searches:
@@ -245,15 +186,9 @@ def with_seconds(algorithm: Algorithm, seconds: float) -> Algorithm:
     if seconds == algorithm.seconds:
         return algorithm
     text = f"{seconds:.6g}"
-    result = f":{algorithm.attribute};{text};{algorithm.workspace_bytes}:\0".encode()
+    attribute, _, workspace = algorithm.result.split(b";")
+    result = b";".join((attribute, text.encode(), workspace))
     return replace(algorithm, seconds=float(text), result=result)
-
-
-def matching(operators: Iterable[Operator], text: str) -> list[Operator]:
-    """Return the operators that a number, or a piece of the name or shapes, means."""
-    if text.isdecimal():
-        return [each for each in operators if each.number == int(text)]
-    return [each for each in operators if text.lower() in str(each).lower()]
 
 
 def find_operator(cache: AlgorithmCache, text: str) -> Operator:
@@ -296,28 +231,6 @@ def the_one(found: Sequence[T], problem: str, hint: str) -> T:
 
 def with_first(algorithms: Sequence[Algorithm], first: Algorithm) -> tuple[Algorithm, ...]:
     return (first, *(each for each in algorithms if each is not first))
-
-
-class CacheDifference(NamedTuple):
-    """The difference of two caches: operators of one only, and those with another choice."""
-
-    only_first: list[Operator]
-    only_second: list[Operator]
-    differing: list[tuple[Operator, Operator]]
-    same: int
-
-
-def compare_caches(first: AlgorithmCache, second: AlgorithmCache) -> CacheDifference:
-    """Compare the choices of two caches."""
-    ours, theirs = ({each.place: each for each in operators_of(it)} for it in (first, second))
-    both = [(ours[place], theirs[place]) for place in ours if place in theirs]
-    differing = [(a, b) for a, b in both if a.chosen.blob != b.chosen.blob]
-    return CacheDifference(
-        [each for place, each in ours.items() if place not in theirs],
-        [each for place, each in theirs.items() if place not in ours],
-        differing,
-        len(both) - len(differing),
-    )
 
 
 Fits = Callable[[Algorithm], object]

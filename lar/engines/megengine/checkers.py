@@ -51,23 +51,9 @@ def check_dispatch(driver: GraphDriver, _: bool) -> None:
 
 def collect_at_each_run(driver: GraphDriver, _: bool) -> None:
     """Have what was found so far collected before each execution, outside the timed region."""
-    rearm = driver.rearm
+    rearm, collect = driver.rearm, driver.dispatch_check.collect
     assert rearm is not None
-
-    def collect_and_rearm() -> None:
-        driver.dispatch_check.collect()
-        rearm()
-
-    driver.rearm = collect_and_rearm
-
-
-def finish_check_dispatch(driver: GraphDriver, _: bool) -> None:
-    """Report the operators that were found.
-
-    Raises:
-        CheckFailed: there are some.
-    """
-    driver.dispatch_check.finish()
+    driver.rearm = lambda: (collect(), rearm())
 
 
 def attach(flag: str, constructor: str, graph: Any, *arguments: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -37,15 +38,8 @@ class MegEngineDriver(Driver):
         return 1
 
     def facts(self) -> EngineFacts:
-        return EngineFacts(
-            name="megengine",
-            version=self.package.__version__,
-            driver=self.name,
-            device=self.spec.device,
-            libraries={"numpy": np.__version__, **read_libraries()},
-            threads=self.thread_count(),
-            spin_seconds=find_spin_seconds(self.spec.settings),
-        )
+        facts = self.usual_facts(self.package.__version__, **read_libraries())
+        return replace(facts, spin_seconds=find_spin_seconds(self.spec.settings))
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
         return explain_megengine(

@@ -15,11 +15,8 @@ what messages set: to the number in the message, where it has one.
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import math
 import re
-import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +26,7 @@ import msgspec
 
 from lar.errors import UsageError
 from lar.options import table
+from lar.options.command_line import read_command
 from lar.options.table import BY_KEY
 from lar.records import run as records
 from lar.records.facts import EngineFacts
@@ -210,27 +208,6 @@ class LoggedRun:
             if found := re.search(pattern, text):
                 self.settings.setdefault(key, int(found[1]) if found.groups() else True)
 
-    def take_command(self, command: str) -> None:
-        """Take what the command line says: the model, its inputs, its options."""
-        try:
-            words = shlex.split(command, comments=True)
-        except ValueError:  # a quotation mark without its twin
-            words = command.split()
-        self.model, *rest = words or [""]
-        while rest:
-            flag, equals, value = rest.pop(0).partition("=")
-            if not flag.startswith("--"):
-                continue
-            key = flag[2:].replace("-", "_")
-            option = BY_KEY.get(key)
-            takes_value = option is None or option.parse is not None
-            if takes_value and not equals and rest and not rest[0].startswith("--"):
-                value = rest.pop(0)
-            if key == table.INPUT.key:
-                self.inputs += (value,)
-            elif option is None or option.by_engine:
-                self.settings[key] = setting_of(key, value)
-
     def find_cut(self) -> str:
         """Return where the lines end before the run does, empty if it is whole or failed."""
         unfinished = self.open_tests
@@ -268,8 +245,7 @@ def read_log(data: bytes, name: str) -> tuple[records.RunResult, ...]:
     for number, line in enumerate(lines, start=1):
         text = PREFIX.sub("", line, count=1).rstrip()
         if found := VERSIONS.match(text):
-            runs.append(LoggedRun(version=found[1], megdnn=found[2]))
-            runs[-1].take_command(command)
+            runs.append(LoggedRun(found[1], found[2], *read_command(command)))
             command = ""
         elif (found := COMMAND.match(text)) and not ENDS.match(text):
             command = found[1]
@@ -298,18 +274,6 @@ def seconds_of(text: str) -> float:
     if not (math.isfinite(seconds) and seconds >= 0):
         raise ValueError(f"is damaged: {text} is not a time")
     return seconds
-
-
-def setting_of(key: str, text: str) -> records.Setting:
-    """Return the value of an option as lar has it; as text if lar does not have it."""
-    option = BY_KEY.get(key)
-    if option is table.CUDA and not text:
-        return 0  # the first device
-    with contextlib.suppress(argparse.ArgumentTypeError):
-        value = option.parse(text) if option and option.parse else text
-        if isinstance(value, (bool, int, float, str)):
-            return value or True
-    return text or True
 
 
 def result_of(run: LoggedRun) -> records.RunResult:

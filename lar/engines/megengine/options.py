@@ -184,7 +184,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         table.CHECK_DISPATCH,
         before_load=checkers.check_dispatch,
         before_run=checkers.collect_at_each_run,
-        after_run=checkers.finish_check_dispatch,
+        after_run=lambda driver, _: driver.dispatch_check.finish(),
     ),
     BOTH.row(table.C_OPR_LIB, before_load=c_operators.load_operators),
     GRAPH.row(
@@ -211,8 +211,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     LITE.row(table.SHARE_PARAM_MEM, before_load=lite.share_weights),
     GRAPH.row(table.MODEL_DUMP, after_run=model_dump.dump_model),
     LITE.row(table.PACKED_MODEL_DUMP, after_run=packing.dump_packed),
-    LITE.row(table.PACK_INFO_JSON),
-    LITE.row(table.PACK_CACHE),
+    *LITE.rows(table.PACK_INFO_JSON, table.PACK_CACHE),
 )
 
 
@@ -255,85 +254,11 @@ def check_packed_files(asked: rules.Asked) -> None:
         packing.read_cache_file(cache)
 
 
-RULES: tuple[rules.Rule, ...] = (
-    # Device and threads
-    rules.needs((table.ENABLE_JIT, table.TENSORRT), any_of=table.CUDA).because(
-        "MegEngine has it for CUDA devices alone", "add --cuda, or leave the flag out"
-    ),
-    rules.needs(table.TENSORRT_CACHE, any_of=table.TENSORRT).because(
-        "it keeps what TensorRT builds"
-    ),
-    rules.needs_cores(
-        "give one core for each thread of --multithread N or --multithread-default N, for each "
-        "copy of --thread N",
-        threads=1,
-    ),
-    # Layouts
-    rules.needs(table.LAYOUT_TRANSFORM_DUMP, any_of=table.LAYOUT_TRANSFORM).because(
-        "it writes what that search finds"
-    ),
-    rules.needs(rules.valued(table.LAYOUT_TRANSFORM, "cuda"), any_of=table.CUDA).because(
-        "MegEngine searches on the device that it runs on", "add --cuda, or give cpu or unspec"
-    ),
-    rules.excludes(rules.valued(table.LAYOUT_TRANSFORM, "cpu"), table.CUDA).because(
-        "MegEngine searches on the device that it runs on", "give --layout-transform cuda or unspec"
-    ),
-    rules.bans(rules.valued(table.LAYOUT_TRANSFORM, "arm", "opencl")).because(
-        "MegEngine searches on the device that it runs on, and that is the CPU or CUDA",
-        "give cpu, cuda or unspec",
-    ),
-    rules.excludes(table.LAYOUT_TRANSFORM, table.RECORD_COMP_SEQ2).because(
-        "recording frees the graph before what was found is read", "take --record-comp-seq"
-    ),
-    rules.needs(
-        (hanging(table.ENABLE_NCHW88), hanging(table.LAYOUT_TRANSFORM)), any_of=table.ENGINE_FIX
-    ).because(
-        "it hangs on processors other than Intel's, where MKL-DNN cannot read the number of cores",
-        "--engine-fix x2apic mends it in the loaded library, for this run",
-    ),
-    # Algorithms
-    rules.needs(
-        table.FAST_RUN_SHARED_BATCH_SIZE,
-        any_of=(table.FAST_RUN, table.FULL_RUN, table.FAST_RUN_ALGO_POLICY),
-    ).because(
-        "it is the batch that a search measures with, and its cache is read by it",
-        "add --fast-run, or --fast-run-algo-policy FILE",
-    ),
-    rules.excludes(table.SEARCHES, rules.NO_EXECUTION).because(
-        "the search is made in the first iteration", "give --warmup-iter 1"
-    ),
-    rules.excludes(table.SEARCHES, SEVERAL_WITHOUT_WARMUP).because(
-        "the copies would search at once, and damage what they find",
-        "give --warmup-iter 1: then the first copy searches",
-    ),
-    rules.CACHE_FILE,
-    # Execution
-    rules.excludes(table.FAKE_FIRST, *RECORDS, NO_FULL_EXECUTION, table.BIN_OUT_DUMP).because(
-        "the first execution computes nothing, and would be recorded, or taken for a result",
-        "leave one of them out, or give --warmup-iter 1 --iter 1",
-    ),
-    rules.excludes(rules.SEVERAL_RUNNERS, table.RECORD_COMP_SEQ2).because(
-        "MegEngine can record one model at a time, and aborts", "take --record-comp-seq"
-    ),
-    # Dumps and profiles
-    rules.excludes(table.TEXT_DUMPS, table.BIN_IO_DUMP).because(
-        "MegEngine makes one dump at a time", "run twice"
-    ),
-    rules.excludes(table.BIN_IO_DUMP, rules.NO_EXECUTION).because(
-        "MegEngine dumps what it runs", "give --iter 1"
-    ),
-    rules.excludes((*table.OPERATOR_DUMPS, *table.PROFILE_FILES), *RECORDS).because(
-        "a replayed run passes by the operators that are dumped or timed"
-    ),
-    rules.excludes(table.PROFILES, rules.SEVERAL_RUNNERS).because(
-        "MegEngine profiles one copy of a model", "leave --thread out"
-    ),
-    rules.excludes(table.GET_STATIC_MEM_INFO, rules.NO_EXECUTION).because(
-        "the first iteration plans the memory", "give --iter 1"
-    ),
-    # Model files
-    rules.needs((table.PACK_INFO_JSON, table.PACK_CACHE), any_of=table.PACKED_MODEL_DUMP).because(
-        "it is put into the packed model"
-    ),
-    check_packed_files,
+HANGING = (hanging(table.ENABLE_NCHW88), hanging(table.LAYOUT_TRANSFORM))
+CORES_FOR_THREADS = rules.needs_cores(
+    "give one core for each thread of --multithread N or --multithread-default N, for each copy of "
+    "--thread N",
+    threads=1,
 )
+
+RULES = rules.read_rules(globals())

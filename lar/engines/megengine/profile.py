@@ -26,7 +26,7 @@ from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
 from lar.engines.megengine.model_file import CONSTANTS, INPUT, operation_of
 from lar.engines.megengine.operator_kinds import FACTS
-from lar.engines.operator_times import bytes_of
+from lar.engines.operator_times import DOTTED, RELAYOUT, bytes_of, copy_span, layer_in
 from lar.errors import count_of
 from lar.files.libraries import release_loaded
 from lar.options.option import Option
@@ -46,7 +46,6 @@ Facts = Sequence[TensorFact]
 
 CALLING_THREAD = ("cpu:default", "multithread:default")
 COMP_NODE = re.compile(r'CompNode\("([^"]*)"')
-MODULE_PATH = re.compile(r"(\w+(?:\.\w+)*)\.\w+")
 NUMBER = re.compile(r"\[\d+\]")  # of an operator or a variable, which another compilation changes
 
 PERSISTENT = "PERSISTENT_DEVICE_VALUE"
@@ -172,8 +171,7 @@ def facts_of(
 def module_of(inputs: Iterable[str], outputs: Iterable[str]) -> str:
     """Return the path of the layer: that of the weights, else that of the output's name."""
     weights = (name for name in inputs if name.endswith((".weight", ".bias")))
-    paths = filter(None, map(MODULE_PATH.fullmatch, (*weights, *outputs)))
-    return next((found[1] for found in paths), "")
+    return layer_in((*weights, *outputs), DOTTED)
 
 
 def flops_of_operator(type: str, inputs: Facts, outputs: Facts, known: RawFootprint) -> int | None:
@@ -368,6 +366,7 @@ def spans_of(
     """Return a span for each execution that copies a tensor or converts its layout because a view
     of it is not enough and, on a device, for each that computes, by its algorithm's name."""
     on_host = device.startswith("cpu")
+    ends = ("host", "CPU") if on_host else ("device", "CUDA")
     spans = SpanColumns()
     for each in executions:
         operator, (start, end) = operators[each.operator], each.computation
@@ -377,25 +376,14 @@ def spans_of(
         copies = operator.type in COPIES
         moves = (copies or operator.type in RELAYOUTS) and operator.size_bytes != 0
         if moves:
-            named = copy_of(operator, on_host=on_host) if copies else RELAYOUT
+            source = "host" if on_host or operator.type == INPUT else "device"
+            named = copy_span(source, *ends) if copies else RELAYOUT
             moved = {**named, "size_bytes": bytes_of(operator.outputs), "tensor": operator.name}
             spans.add(start, end, each.step, **moved, **common)
         if not on_host and each.compute_ns > 0 and not (copies and moves):
             name = operator.algorithm or operator.type
             spans.add(start, end, each.step, category="kernel", name=name, **common)
     return spans
-
-
-RELAYOUT: Mapping[str, Any] = {"category": "relayout", "name": "[relayout]"}
-
-
-def copy_of(operator: ProfiledOperator, *, on_host: bool) -> Mapping[str, Any]:
-    """Return the category and name of a span that copies, and from where to where it does."""
-    source = "host" if on_host or operator.type == INPUT else "device"
-    target = "host" if on_host else "device"
-    name = f"[{'CPU' if on_host else 'CUDA'} memcpy {source[0].upper()}to{target[0].upper()}]"
-    kinds = {"source_kind": source, "destination_kind": target}
-    return {"category": "memcpy", "name": name, **kinds}
 
 
 def allocations_of(

@@ -12,7 +12,6 @@ from lar.engines.engine import unknown_property
 from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, dump_rows
 from lar.errors import UsageError
 from lar.options import table
-from lar.options.rules import Rule
 
 if TYPE_CHECKING:
     from lar.engines.mnn import dumps, profile
@@ -72,5 +71,3 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     INTERPRETER.row(table.PROFILE, before_run=profile.start_profiling),
     *dump_rows(INTERPRETER, dumps.dump_net, dumps.dump_outputs),
 )
-
-RULES: tuple[Rule, ...] = ()

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -212,15 +213,8 @@ class InterpreterDriver(Driver):
 
     def facts(self) -> EngineFacts:
         asked = PRECISION.of(self.spec.settings) or "float32"
-        return EngineFacts(
-            name="mnn",
-            version=self.mnn.version(),
-            driver=self.name,
-            device=self.spec.device,
-            libraries={"numpy": np.__version__},
-            threads=self.thread_count(),
-            products="" if asked == "float32" else asked,
-        )
+        facts = self.usual_facts(self.mnn.version())
+        return replace(facts, products="" if asked == "float32" else asked)
 
     def default_threads(self) -> int:
         if self.spec.runners > 1:

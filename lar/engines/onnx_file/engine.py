@@ -55,14 +55,12 @@ class OwnFormatEngine(OnnxFileEngine):
     """An engine that takes `.onnx` files and those of a format of its own.
 
     What it does stands in modules of its package that have the same names for each such engine:
-    `options` (`ROWS`, `RULES`), `operator_kinds` (`KINDS`), `dimensions`
-    (`dimensions_of`) and, for its own format, `model_file` (`read_model`, `read_operators`,
-    `files_beside`).
+    `options` (`ROWS`), `operator_kinds` (`KINDS`), `dimensions` (`dimensions_of`) and, for its own
+    format, `model_file` (`read_model`, `read_operators`, `files_beside`).
     """
 
     environment = ONE_BLAS_THREAD
     option_rows = late(Engine.option_rows, ".options.ROWS")
-    option_rules = late(Engine.option_rules, ".options.RULES")
     operator_kinds = late_value(".operator_kinds.KINDS")
     dimensions = late(Engine.dimensions, ".dimensions.dimensions_of")
     read_model = by_format(OnnxFileEngine.read_model, "read_model")

@@ -27,12 +27,7 @@ HELD = (table.CPU, table.ENABLE_NCHW88, table.WEIGHT_PREPROCESS, table.FAST_RUN_
 SESSION = partial(engine.imported, ".session.SessionDriver", __name__)
 
 
-class TestcaseFolders(engine.CasePacker):
-    """Writes folders with testcases, in the form of ONNX's own test data."""
-
-    driver = "session"
-    writes = "folder"
-    write = late(engine.CasePacker.write, ".testcases.write_testcases")
+WRITE_TESTCASES = engine.late_function(__name__, ".testcases.write_testcases")
 
 
 class OnnxRuntime(OnnxFileEngine):
@@ -50,7 +45,7 @@ class OnnxRuntime(OnnxFileEngine):
         *(table.BIN_IO_DUMP, table.IO_DUMP, table.IO_DUMP_STDOUT, table.IO_DUMP_STDERR),
     )
     isolating_driver = "session"
-    packing = TestcaseFolders()
+    packing = engine.CasePacker("session", "folder", WRITE_TESTCASES)
 
     option_rows = late(Engine.option_rows, ".options.ROWS")
     option_rules = late(Engine.option_rules, ".options.RULES")

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from lar.engines import model_caches as caches
-from lar.engines.engine import Size
+from lar.engines import caches
+from lar.engines.caches import Size
 from lar.engines.onnx_file.external_data import files_beside, place_of, tensors_outside
 from lar.engines.onnx_file.fields import Message, SavedModel
 from lar.engines.onnxruntime.messages import one_line
@@ -35,7 +35,7 @@ from lar.files.locks import locked
 from lar.files.report_file import OutputFile
 from lar.files.work_folders import remove_leftovers, work_folder
 from lar.measurement.machine import read_instruction_sets, read_processor
-from lar.options.table import C_OPR_LIB, ENGINE_OPTION, FAST_RUN, FAST_RUN_ALGO_POLICY
+from lar.options.table import C_OPR_LIB, ENGINE_OPTION, FAST_RUN_ALGO_POLICY
 from lar.records.run import RunContext, RunSpec
 
 if TYPE_CHECKING:
@@ -127,13 +127,13 @@ class ModelCaches(caches.ModelCacheFiles):
 
     def read(self, path: str) -> caches.Contents:
         cache = read_cache(path)
-        rows: list[list[str | Size]] = [["size of the model", Size(len(cache.model))]]
+        facts: list[tuple[str, str | Size]] = [("size of the model", Size(len(cache.model)))]
         if cache.data:
             kind = "as operators take them" if cache.prepacked else "not rearranged for operators"
-            rows.append(["size of its weights", Size(cache.data_bytes, f", {kind}")])
-            rows.append(["file of its weights", cache.data])
+            facts.append(("size of its weights", Size(cache.data_bytes, f", {kind}")))
+            facts.append(("file of its weights", cache.data))
         record = {it: getattr(cache, it) for it in ("data", "data_bytes", "prepacked")}
-        return caches.Contents(cache.key, rows, {"model_bytes": len(cache.model), **record})
+        return caches.Contents(cache.key, facts, {"model_bytes": len(cache.model), **record})
 
     def copy(self, path: str, place: str, flag: str) -> None:
         with loading(path):
@@ -186,10 +186,9 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
     """
     with loading(path):  # its second file stays until it is loaded
         cache = read_if_there(path)
-        if cache is None and not FAST_RUN.is_given(driver.spec.settings):
-            raise caches.missing(path)
         key = key_of(driver, cache)
-        if cache is not None and cache.key == key:
+        made_for = cache.key if cache else None
+        if caches.serves(driver, path, made_for, key) and cache:
             if cache.data:  # which another run may replace before it is verified
                 file = os.open(folder_of(path) / cache.data, os.O_RDONLY | os.O_CLOEXEC)
                 driver.unverified = file, cache
@@ -201,8 +200,6 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
                 raise refusal(path, problem) from error
             driver.saved = model
             return session
-    if cache is not None:
-        driver.notes.append(caches.note_on_rebuild(path, cache.key, key))
     place = Path(os.path.realpath(path))
     try:
         if not place.parent.is_dir():

@@ -235,45 +235,10 @@ FAST_RUN_OFF_CUDA = rules.fact(
     table.FAST_RUN.flag, lambda asked: table.FAST_RUN.of(asked.values) and not is_on_cuda(asked)
 )
 
-RULES: tuple[rules.Rule, ...] = (
-    # Device and threads
-    rules.excludes(
-        table.TENSORRT,
-        *(table.CPU, table.CPU_DEFAULT, table.MULTITHREAD, table.MULTITHREAD_DEFAULT),
-        *(table.MULTI_THREAD_CORE_IDS, table.PROVIDER),
-    ).because("TensorRT runs on a CUDA device and chooses its own"),
-    rules.needs(table.TENSORRT_CACHE, any_of=table.TENSORRT).because(
-        "it keeps what TensorRT builds"
-    ),
-    rules.excludes(
-        rules.having(table.PROVIDER, lambda name: short_name(name) != "cpu"),
-        *(table.CPU, table.CPU_DEFAULT),
-    ).because("they name different devices"),
-    check_providers,
-    rules.excludes(table.NO_TF32, table.TENSORRT).because(
-        "ONNX Runtime cannot have TensorRT do without"
-    ),
-    rules.needs(
-        table.NO_TF32, any_of=(table.CUDA, rules.fact("--provider cuda", is_on_cuda))
-    ).because("the CPU rounds to no type of fewer bits"),
-    rules.needs_cores(
-        "give one core for each thread of --multithread N, for each copy of --thread N"
-    ),
-    # Layouts and optimisers
-    rules.excludes(
-        table.ENABLE_NCHW88,
-        rules.having(table.GRAPH_OPTIMIZATION_LEVEL, lambda level: level != "all"),
-        LAYOUT_LEFT_OUT,
-    ).because("the layout is one of the optimisations of the level all"),
-    rules.excludes(table.ENABLE_NCHW88, OTHER_DEVICE).because("the layout is for the CPU alone"),
-    check_optimizers,
-    # Algorithms
-    rules.excludes(table.FAST_RUN_ALGO_POLICY, OTHER_DEVICE).because(
-        "ONNX Runtime keeps a cache for the CPU alone", "leave {first} out"
-    ),
-    rules.needs(FAST_RUN_OFF_CUDA, any_of=table.FAST_RUN_ALGO_POLICY).because(
-        "ONNX Runtime measures no algorithms here, it can only keep the optimised model",
-        "add --fast-run-algo-policy FILE to keep the optimised model, which loads faster",
-    ),
-    rules.CACHE_FILE,
+OTHER_PROVIDER = rules.having(table.PROVIDER, lambda name: short_name(name) != "cpu")
+ON_CUDA = rules.fact("--provider cuda", is_on_cuda)
+CORES_FOR_THREADS = rules.needs_cores(
+    "give one core for each thread of --multithread N, for each copy of --thread N"
 )
+
+RULES = rules.read_rules(globals())

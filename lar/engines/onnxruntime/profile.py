@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import tempfile
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
@@ -29,7 +29,7 @@ from lar.engines.onnxruntime.profile_file import RawEvent, RawProfile, RawRun, T
 from lar.engines.onnxruntime.profiled_operators import VIEWS, OperatorTable, OptimizedGraph
 from lar.engines.onnxruntime.providers import CPU, DEVICES
 from lar.engines.onnxruntime.saving import release_memory, save_optimized
-from lar.engines.operator_times import bytes_of
+from lar.engines.operator_times import RELAYOUT, bytes_of, copy_span
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
 from lar.profiles.intervals import merge_intervals, total_of
@@ -45,15 +45,12 @@ ROUNDING_NS = 1000  # the engine's times are whole microseconds, rounded down
 ADDRESS_BITS = 32
 
 # Nodes that change a layout, or copy between the host and a device: the spans that they are.
-RELAYOUT: dict[str, Any] = {"category": "relayout", "name": "[relayout]"}
-TO_DEVICE = {"source_kind": "host", "destination_kind": "device"}
-TO_HOST = {"source_kind": "device", "destination_kind": "host"}
-ENDS = {"[CUDA memcpy HtoD]": TO_DEVICE, "[CUDA memcpy DtoH]": TO_HOST}
-SPANS: dict[str, dict[str, Any]] = {
+SPANS: Mapping[str, Mapping[str, Any]] = {
     **dict.fromkeys(("ReorderInput", "ReorderOutput", "Transpose"), RELAYOUT),
-    "MemcpyFromHost": {"category": "memcpy", "name": "[CUDA memcpy HtoD]", **TO_DEVICE},
-    "MemcpyToHost": {"category": "memcpy", "name": "[CUDA memcpy DtoH]", **TO_HOST},
+    "MemcpyFromHost": copy_span("host", "device"),
+    "MemcpyToHost": copy_span("device", "host"),
 }
+BY_NAME = {str(span["name"]): span for span in SPANS.values()}
 
 NO_PARTS = "dispatch and wait of an operator: ONNX Runtime does not report them separately"
 NO_KERNELS = (
@@ -175,7 +172,7 @@ class RunEvents:
         named = SPANS.get(args.op_name)
         if named and not (self.on_device and named is RELAYOUT):
             size_bytes = bytes_of(self.table.operators[place].outputs)
-            self.spans.add(*times, step.number, size_bytes=size_bytes, **named | here)
+            self.spans.add(*times, step.number, size_bytes=size_bytes, **{**named, **here})
 
     def _add_works(
         self, step: types.Step, place: int, dispatch: types.Interval, works: Sequence[DeviceWork]
@@ -196,7 +193,7 @@ class RunEvents:
         )
         here: dict[str, Any] = {"operator": place, "warmup": step.warmup, "device": self.device}
         for each, thread in zip(works, streams, strict=True):
-            facts = {**each.facts(), **ENDS.get(each.name, {})}
+            facts = {**each.facts(), **BY_NAME.get(each.name, {})}
             self.spans.add(each.start_ns, each.end_ns, step.number, thread=thread, **here, **facts)
 
 
@@ -222,10 +219,8 @@ def allocations_of(events: RunEvents, steps: Sequence[types.Step]) -> tuple[type
         for place, it in enumerate(taken):
             address = (number << ADDRESS_BITS) + place
             at = ends[number] if any(it is each for each in kept) else it.reader.end_ns
-            for user, time, size in (
-                (it.maker, it.maker.start_ns, it.size_bytes),
-                (it.reader, at, -it.size_bytes),
-            ):
+            sides = (it.maker, it.maker.start_ns, it.size_bytes), (it.reader, at, -it.size_bytes)
+            for user, time, size in sides:
                 changed = types.Allocation(time, size, user.operator, address, source="estimate")
                 found.append(changed)
     return tuple(sorted(found, key=attrgetter("at_ns")))

@@ -24,7 +24,7 @@ from lar.engines.onnx_file.operators import FACTS
 from lar.engines.onnxruntime.blocked_layout import DOMAIN, blocked_tensors
 from lar.engines.onnxruntime.kernel_kinds import kernel_kind
 from lar.engines.onnxruntime.profile_file import NodeKey, RawEvent, RawRun
-from lar.engines.operator_times import bytes_of
+from lar.engines.operator_times import DOTTED, bytes_of, layer_in
 from lar.records.profile import Count, ProfiledOperator, TensorFact
 
 # The engine's names of element types that NumPy calls otherwise.
@@ -34,7 +34,6 @@ TENSORS = msgspec.json.Decoder(list[dict[str, tuple[Count, ...]]])
 BLOCKED_NAME = "_nchwc"  # the blocked layout's optimiser puts it behind a node's name
 # Of torch's exporter, `/layer1/conv/Conv`; else the path of the weights or of the node.
 SCOPE = re.compile(r"/?(.+)/[^/]+")
-DOTTED = re.compile(r"(\w+(?:\.\w+)*)\.\w+")
 # Names that are given anew in each session, to other nodes.
 REORDER = re.compile(r"Reorder(Input|Output)(_token_\d+)?")
 
@@ -269,10 +268,5 @@ def moved_bytes_of(
 
 def module_of(name: str, weights: Iterable[str]) -> str:
     """Return the path of the layer in the names: those of the weights, else the node's."""
-    own = name.removesuffix(BLOCKED_NAME)
-    found = (
-        pattern.fullmatch(each)
-        for pattern, names in ((SCOPE, (own, *weights)), (DOTTED, (*weights, own)))
-        for each in names
-    )
-    return next((match[1] for match in found if match), "")
+    own, weights = name.removesuffix(BLOCKED_NAME), tuple(weights)
+    return layer_in((own, *weights), SCOPE) or layer_in((*weights, own), DOTTED)

@@ -84,20 +84,13 @@ class SessionDriver(Driver):
         provider, device = self.asked_provider(), self.spec.device
         if provider in providers.DEVICES and not table.CUDA.is_given(self.spec.settings):
             device = f"{providers.DEVICES[provider]}:0"
-        libraries = {"numpy": np.__version__}
+        libraries = dict[str, str]()
         if provider in self.onnxruntime.get_available_providers():
             libraries["provider"] = provider
         if self.gpu:
             libraries["device"] = self.gpu.name
-        return EngineFacts(
-            name="onnxruntime",
-            version=self.onnxruntime.__version__,
-            driver=self.name,
-            device=device,
-            libraries=libraries,
-            threads=self.thread_count(),
-            products="tf32" if self.rounds_to_tf32() else "",
-        )
+        facts = self.usual_facts(self.onnxruntime.__version__, **libraries)
+        return replace(facts, device=device, products="tf32" if self.rounds_to_tf32() else "")
 
     @cached_property
     def gpu(self) -> providers.CudaDevice | None:

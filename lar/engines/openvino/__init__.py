@@ -23,6 +23,7 @@ class OpenVino(OwnFormatEngine):
     isolating_driver = "compiled"
 
     cache = late_value(".cache.CACHES")
+    option_rules = late(Engine.option_rules, ".options.RULES")
     check_property = late(Engine.check_property, ".config.check_property")
     find_devices = late(Engine.find_devices, ".driver.find_devices")
     isolation = late(Engine.isolation, ".isolation.ModelIsolation")

@@ -13,16 +13,14 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines import model_caches
-from lar.engines.engine import Size
+from lar.engines import caches
+from lar.engines.caches import Contents, Size
 from lar.engines.formats import is_onnx
 from lar.engines.meanings import last_line
-from lar.engines.model_caches import Contents
 from lar.errors import UsageError
 from lar.files.input_file import read_input
 from lar.files.report_file import OutputFile
 from lar.measurement.machine import read_processor
-from lar.options.table import FAST_RUN
 
 if TYPE_CHECKING:
     from lar.engines.openvino.driver import CompiledDriver
@@ -48,10 +46,10 @@ def read_cache(path: str | Path) -> tuple[dict[str, str], bytes]:
             return {str(name): str(text) for name, text in record["key"].items()}, content
     except (ValueError, LookupError, AttributeError):
         pass
-    raise model_caches.damaged(path, "OpenVINO")
+    raise caches.damaged(path, "OpenVINO")
 
 
-class CompiledModels(model_caches.ModelCacheFiles):
+class CompiledModels(caches.ModelCacheFiles):
     """Compiled models, each with what it was made for."""
 
     def begins(self, head: bytes) -> bool:
@@ -60,7 +58,7 @@ class CompiledModels(model_caches.ModelCacheFiles):
     def read(self, path: str) -> Contents:
         key, content = read_cache(path)
         size = len(content)
-        return Contents(key, [["size of the model", Size(size)]], {"model_bytes": size})
+        return Contents(key, [("size of the model", Size(size))], {"model_bytes": size})
 
 
 CACHES = CompiledModels()
@@ -79,18 +77,16 @@ def open_cached(driver: CompiledDriver, place: str) -> Any:
             cannot be written.
     """
     key, path = key_of(driver), Path(place)
+    made_for: caches.Key | None = None
     if path.exists():
         made_for, content = read_cache(path)
-        if made_for == key:
-            try:
-                return driver.core.import_model(content, driver.device, driver.config)
-            except RuntimeError as error:
-                said = f"OpenVINO cannot load it: {last_line(str(error))}"
-                raise UsageError(said, model_caches.ANOTHER_FILE, subject=path) from error
-        driver.notes.append(model_caches.note_on_rebuild(path, made_for, key))
-    elif not FAST_RUN.is_given(driver.spec.settings):
-        raise model_caches.missing(path)
-    with OutputFile(place, model_caches.FLAG) as output:
+    if caches.serves(driver, path, made_for, key):
+        try:
+            return driver.core.import_model(content, driver.device, driver.config)
+        except RuntimeError as error:
+            said = f"OpenVINO cannot load it: {last_line(str(error))}"
+            raise UsageError(said, caches.ANOTHER_FILE, subject=path) from error
+    with OutputFile(place, caches.FLAG) as output:
         compiled = driver.compile(driver.model)
         content = compiled.export_model().getvalue()
         record = {"key": key, "crc32": zlib.crc32(content)}
@@ -108,7 +104,7 @@ def key_of(driver: CompiledDriver) -> dict[str, str]:
     config = [f"{name}={text}" for name, text in driver.config.items() if name not in REPORTING]
     return {
         "model": driver.context.model_sha256,
-        "weights": ", ".join(model_caches.describe_file(model.parent / name) for name in files),
+        "weights": ", ".join(caches.describe_file(model.parent / name) for name in files),
         "openvino": driver.openvino.get_version(),
         "device": driver.core.get_property(driver.device, "FULL_DEVICE_NAME"),
         "processor": read_processor(),

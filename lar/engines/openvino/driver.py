@@ -82,15 +82,10 @@ class CompiledDriver(Driver):
             problem = f"OpenVINO finds no device {self.device} here"
             raise UsageError(problem, hint, flag=PROVIDER.flag)
         precision = self.effective_precision()
-        return EngineFacts(
-            name="openvino",
-            version=self.openvino.get_version().split("-")[0],
-            driver=self.name,
-            device=self.device.lower(),
-            libraries={"numpy": np.__version__, "precision": precision},
-            threads=self.thread_count(),
-            products="" if precision == "float32" else precision,
-        )
+        version = self.openvino.get_version().split("-")[0]
+        facts = self.usual_facts(version, precision=precision)
+        products = "" if precision == "float32" else precision
+        return replace(facts, device=self.device.lower(), products=products)
 
     def effective_precision(self) -> str:
         """Return the type that float32 tensors are computed in.

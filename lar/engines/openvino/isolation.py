@@ -29,10 +29,8 @@ class ModelIsolation(Isolation):
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
         if output not in self.known:
             raise LarError("no operator of the model gives this tensor")
-        openvino, arrays = (
-            self.driver.openvino,
-            {self.known[name]: it for name, it in values.items()},
-        )
+        openvino = self.driver.openvino
+        arrays = {self.known[name]: it for name, it in values.items()}
         shapes = {port: openvino.PartialShape([*array.shape]) for port, array in arrays.items()}
         try:
             cut = cut_model(openvino, self.driver.model, shapes, [self.known[output]])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, dump_rows
 from lar.options import table
-from lar.options.rules import CACHE_FILE, Rule, excludes, needs
+from lar.options.rules import read_rules
 
 if TYPE_CHECKING:
     from lar.engines.openvino import cache, dumps, profile
@@ -30,13 +30,4 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     *dump_rows(COMPILED, dumps.dump_graph, dumps.dump_outputs),
 )
 
-RULES: tuple[Rule, ...] = (
-    needs(table.FAST_RUN, any_of=table.FAST_RUN_ALGO_POLICY).because(
-        "OpenVINO measures no algorithms, it can only keep the compiled model",
-        "add --fast-run-algo-policy FILE to keep the compiled model, which loads faster",
-    ),
-    CACHE_FILE,
-    excludes(table.CONST_SHAPE, table.FAST_RUN_ALGO_POLICY).because(
-        "the model is compiled before the shapes of its inputs are known"
-    ),
-)
+RULES = read_rules(globals())

@@ -39,13 +39,7 @@ class EvaluatorDriver(Driver):
         self.results: dict[str, Any] = {}
 
     def facts(self) -> EngineFacts:
-        return EngineFacts(
-            name="reference",
-            version=onnx.__version__,
-            driver=self.name,
-            device="cpu",
-            libraries={"numpy": np.__version__},
-        )
+        return self.usual_facts(onnx.__version__)
 
     def load(self) -> None:
         self.fire_hooks("before_load")

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
-from lar.engines.advice import describe_advice
 from lar.errors import UsageError
 from lar.profiles.activities import launches_of
 from lar.profiles.operator_filter import operators_matching
@@ -14,6 +13,7 @@ from lar.profiles.rows import Key, Row, rows_of
 from lar.profiles.summary import layout_of, summary_lines
 from lar.profiles.totals import UNITS_NS
 from lar.records.profile import Profile
+from lar.reports.advice_text import describe_advice
 from lar.reports.model import Column, Table, number
 from lar.reports.profile_plots import plots_of
 from lar.reports.report import Report

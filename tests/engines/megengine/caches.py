@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from lar.engines.caches import Algorithm, Difference, Operator, compare_choices
 from lar.engines.megengine.cache import (
-    Algorithm,
     AlgorithmCache,
+    algorithm_of,
     blob_bytes,
     number_bytes,
 )
-from lar.engines.megengine.cache_operators import Operator, operators_of, pick_entry
+from lar.engines.megengine.cache_operators import operators_of, pick_entry
 from tests.engines.megengine.programs import MODELS, REPOSITORY
 
 REAL_FILE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
@@ -20,8 +21,7 @@ EMPTY_FILE = number_bytes(0)
 def algorithm(name: str, seconds: str = "1.5e-05", workspace: int = 64) -> Algorithm:
     """An algorithm as the engine writes it."""
     blob = number_bytes(1) + number_bytes(3) + number_bytes(0) + blob_bytes(name.encode())
-    result = f":1;{seconds};{workspace}:\0".encode()
-    return Algorithm(name, float(seconds), workspace, 1, blob, result)
+    return algorithm_of(blob, f":1;{seconds};{workspace}:\0".encode())
 
 
 def cache_with(**entries: str) -> AlgorithmCache:
@@ -33,6 +33,11 @@ def cache_with(**entries: str) -> AlgorithmCache:
 def choose_algorithm(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
     """The cache with another choice for one operator."""
     return {**cache, **pick_entry(cache, operator, algorithm)}
+
+
+def compare_caches(first: AlgorithmCache, second: AlgorithmCache) -> Difference:
+    """The difference of two caches."""
+    return compare_choices(operators_of(first), operators_of(second))
 
 
 def candidates(operator: Operator) -> list[Algorithm]:

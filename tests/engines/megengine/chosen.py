@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from lar.engines.caches import Operator
 from lar.engines.megengine.cache import read_cache
-from lar.engines.megengine.cache_operators import Operator, operators_of
+from lar.engines.megengine.cache_operators import operators_of
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.engines.megengine.cache import SEARCH, bytes_of, cache_of, number_bytes, winograd_of
-from lar.engines.megengine.cache_operators import (
-    Operator,
-    compare_caches,
-    find_operator,
-    operators_of,
-    value_of,
+from lar.engines.caches import Operator
+from lar.engines.megengine.cache import (
+    SEARCH,
+    algorithm_of,
+    bytes_of,
+    cache_of,
+    number_bytes,
+    winograd_of,
 )
+from lar.engines.megengine.cache_operators import find_operator, operators_of, value_of
 from lar.errors import UsageError
-from tests.engines.megengine.caches import REAL, algorithm, cache_with, choose_algorithm
+from tests.engines.megengine.caches import (
+    REAL,
+    algorithm,
+    cache_with,
+    choose_algorithm,
+    compare_caches,
+)
 
 CONVOLUTION = "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32, pad 1"
 WINOGRAD = "CONVOLUTION_DEFAULT_WINOGRAD:FB_GI_F32_MK4_4x8:4:4:24:3"
@@ -186,4 +194,5 @@ def test_any_key_can_be_told(operator: str, blob: bytes) -> None:
     ("attribute", "names"), [(9, ("reproducible", "depends on batch")), (0, ()), (16, ())]
 )
 def test_the_attributes_are_named(attribute: int, names: tuple[str, ...]) -> None:
-    assert replace(algorithm("A"), attribute=attribute).attributes == names
+    result = f":{attribute};1e-05;64:\0".encode()
+    assert algorithm_of(algorithm("A").blob, result).attributes == names

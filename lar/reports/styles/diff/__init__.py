@@ -17,16 +17,10 @@ from lar.profiles.run_contrast import contrasts_of
 from lar.profiles.totals import UNITS_NS
 from lar.records.profile import Profile
 from lar.records.summary import Interval
-from lar.reports.model import Column, Layout, Rule, Table, number, table_of_values
+from lar.reports.model import Column, Layout, Rule, Table, number, table_of_values, value_at
 from lar.reports.report import Report
 from lar.reports.sorting import sort_rows
-from lar.reports.verdicts import (
-    color_of_verdict,
-    describe_difference,
-    format_interval,
-    high_of,
-    low_of,
-)
+from lar.reports.verdicts import color_of_verdict, describe_difference, format_interval
 
 TimeColumn = Column[ComparedTimes]
 RULE = Rule(middle="--")
@@ -142,8 +136,8 @@ def columns_of(found: ComparedProfiles, unit: str) -> tuple[TimeColumn, ...]:
             "ratio",
             text=lambda it: format_interval(interval_of(it)) or "-",
             parts=(
-                Column("ratio low", lambda it: low_of(interval_of(it)), digits=3),
-                Column("ratio high", lambda it: high_of(interval_of(it)), digits=3),
+                Column("ratio low", value_at("difference.interval.low"), digits=3),
+                Column("ratio high", value_at("difference.interval.high"), digits=3),
             ),
             in_text=found.is_judged,
         ),

@@ -69,10 +69,11 @@ class FakeEngine(Engine):
     def find_devices(self) -> tuple[str, ...]:
         return ("cpu",)
 
-    def open_isolation(self, spec: RunSpec, context: RunContext) -> Isolation:
+    def isolation(self, driver: Driver) -> Isolation:
         from lar_scripted.script import FakeDriver, FakeIsolation
 
-        return FakeIsolation(FakeDriver(spec, self.rows, context))
+        assert isinstance(driver, FakeDriver)
+        return FakeIsolation(driver)
 
     def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
         from lar_scripted.script import describe_progress

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.engine import CacheFiles, DriverEntry, Engine
+from lar.engines.caches import AnyCacheFiles
+from lar.engines.engine import DriverEntry, Engine
 from lar.engines.formats import ONNX, Format
 from lar.errors import UsageError
 from lar.options.table import ENGINE_OPTION, FAST_RUN
@@ -70,7 +71,7 @@ class Toy(Engine):
         return (Dimension(name="opset", choices=tuple(choices)),)
 
     @property
-    def cache(self) -> CacheFiles:
+    def cache(self) -> AnyCacheFiles:
         from .cache import CACHES
 
         return CACHES

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
 from pathlib import Path
 
-from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Size
+from lar.engines.caches import Contents, ModelCacheFiles, Size
 from lar.errors import UsageError
 
 BEGINNING = b"toy cache\n"
@@ -22,20 +22,16 @@ def read_cache(path: str) -> bytes:
     return content.removeprefix(BEGINNING)
 
 
-class ToyCaches(CacheFiles):
+class ToyCaches(ModelCacheFiles):
     holds = "a converted model and nothing"
 
     def begins(self, head: bytes) -> bool:
         return head.startswith(BEGINNING)
 
-    def show(self, paths: Sequence[str], operator: str, *, every_algorithm: bool) -> CacheReport:
-        sizes = {path: len(read_cache(path)) for path in paths}
-        rows: list[list[str | Size]] = [[path, Size(count)] for path, count in sizes.items()]
-        return CacheReport([CacheTable(("file", "model"), rows)], {"sizes": sizes})
-
-    def compare(self, first: str, second: str) -> CacheReport:
-        differs = read_cache(first) != read_cache(second)
-        return CacheReport(["another model" if differs else "the same model"], differs=differs)
+    def read(self, path: str) -> Contents:
+        content = read_cache(path)
+        key = {"model": hashlib.sha256(content).hexdigest()}
+        return Contents(key, [("size", Size(len(content)))], {"model_bytes": len(content)})
 
 
 CACHES = ToyCaches()
