@@ -7,12 +7,11 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import get_args
 
-from lar.cli.arguments import argument
+from lar.cli.arguments import declared
 from lar.cli.report_files import ReportFiles, open_reports
 from lar.engines import all_engines
-from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Preference, Size
+from lar.engines.engine import CacheFiles, CacheReport, CacheTable, Size
 from lar.engines.formats import HEAD_SIZE
 from lar.errors import UsageError
 from lar.files.input_file import open_input
@@ -24,36 +23,7 @@ from lar.reports.text import format_bytes
 #   lar.cache/1  first version
 CACHE_FORMAT = "lar.cache/1"
 
-# fmt: off
-ACTIONS = {
-    "show": ("print the algorithm chosen for each operator, and the next best", (
-        argument("files FILE", "a fast-run cache file; for several of one model lar prints how far "
-                 "their searches agree", nargs="+"),
-        argument("--operator TEXT", "print only the operator of this number, or those with TEXT in "
-                 "name or shapes", default=""),
-        argument("--all", "print every algorithm in the file"),
-        argument("--json FILE", "write it as JSON; - is standard output"),
-    )),
-    "diff": ("print the operators that one file lacks, and those with another choice", (
-        argument("first A", "a fast-run cache file"),
-        argument("second B", "another one"),
-    )),
-    "merge": ("add the operators of all files to OUT", (
-        argument("files FILE", "fast-run cache files", nargs="+"),
-        argument("--prefer", "for an operator in several files, keep the algorithm with the best "
-                 "median (the default), the one with the shortest time (fastest), or the entry of "
-                 "the first or last file", choices=get_args(Preference), default="median"),
-        argument("-o --output OUT", "the file to add to", required=True),
-    )),
-    "pick": ("choose the algorithm of one operator by hand", (
-        argument("file FILE", "the fast-run cache file to edit"),
-        argument("operator OP", "the operator's number in `show`, or a piece of its name or "
-                 "shapes"),
-        argument("algorithm ALGORITHM", "the algorithm's name, or a piece of it"),
-        argument("-o --output OUT", "write the choice to OUT and leave FILE as it is"),
-    )),
-}
-# fmt: on
+ARGUMENTS = (declared("cache"),)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -68,7 +38,7 @@ def show_cache(arguments: argparse.Namespace) -> int:
     report = files_of_all(paths).show(paths, arguments.operator, every_algorithm=arguments.all)
     named = {"files": paths} if len(paths) > 1 else {"file": paths[0]}
     content = {"format": CACHE_FORMAT, **named, **report.record}
-    with open_reports(vars(arguments), ("json",)) as files:
+    with open_reports(vars(arguments)) as files:
         document = json.dumps(content, indent=2) + "\n"
         files.write(lambda form: report_of(report) if form == "text" else document)
     return 0
@@ -113,16 +83,12 @@ def files_of(path: str) -> CacheFiles:
     """
     with open_input(path, what="fast-run cache") as file:
         head = file.read(HEAD_SIZE)
-    engines = [engine for engine in all_engines() if engine.cache]
-    for engine in engines:
-        if engine.cache and engine.cache.begins(head):
-            return engine.cache
-    names = ", ".join(engine.name for engine in engines)
-    raise UsageError(
-        "is not a fast-run cache that an engine reads",
-        f"engines with caches: {names}",
-        subject=path,
-    )
+    known = {engine.name: engine.cache for engine in all_engines() if engine.cache}
+    for kind in known.values():
+        if kind.begins(head):
+            return kind
+    problem = "is not a fast-run cache that an engine reads"
+    raise UsageError(problem, f"engines with caches: {', '.join(known)}", subject=path)
 
 
 def files_of_all(paths: Sequence[str]) -> CacheFiles:
@@ -147,12 +113,10 @@ def report_of(report: CacheReport) -> Report:
 
 def table_of(part: CacheTable) -> AnyTable:
     """Return a table of a report, sizes in the unit that fits."""
-    rows = [
-        [
-            format_bytes(cell.size_bytes) + cell.note if isinstance(cell, Size) else cell
-            for cell in row
-        ]
-        for row in part.rows
-    ]
+
+    def shown(cell: str | Size) -> str:
+        return format_bytes(cell.size_bytes) + cell.note if isinstance(cell, Size) else cell
+
+    rows = [[*map(shown, row)] for row in part.rows]
     table = table_of_values("", "", part.header, rows)
     return replace(table, layout=INDENTED if part.is_indented else PLAIN)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lar.cli import gates
-from lar.cli.report_files import open_places, render
+from lar.cli.report_files import open_reports, render
 from lar.cli.results import write_table
 from lar.cli.screen import say
 from lar.errors import UsageError, count_of
@@ -70,9 +70,9 @@ def list_results(arguments: argparse.Namespace) -> int:
     """Print the list."""
     with open_store(arguments.store) as store:
         selection = selection_of(arguments)
-        entries = store.entries(replace(selection, newest=arguments.newest or None))
-        total = len(store.entries(selection)) if len(entries) == arguments.newest else len(entries)
-    left = total - len(entries)
+        found = store.entries(selection)
+    entries = found[-arguments.newest :]  # all with 0
+    left = len(found) - len(entries)
     notes = [f"({left} older: -n 0 shows all)"] if left else []
     if not entries and arguments.format == "text":
         is_chosen = selection != Selection()
@@ -90,7 +90,7 @@ def show_results(arguments: argparse.Namespace) -> int:
     if arguments.json is not None:
         if len(results) > 1:
             raise UsageError("takes one result", "give one number", flag="--json")
-        with open_places([("json", arguments.json, "--json")], [store.path]) as files:
+        with open_reports(vars(arguments), read=[store.path]) as files:
             (result,) = results.values()
             files.write(record_to_json(result) + b"\n", prints=False)
         return 0
@@ -111,12 +111,9 @@ def plot_results(arguments: argparse.Namespace) -> int:
     report = report_course(entries)
     if not report.tables[0].rows:
         raise UsageError("no result that fits has times", "`lar history list` lists the results")
-    if arguments.html is None:
-        print_report(report, "text")
-        return 0
-    with open_places([("html", arguments.html, "--html")], [store.path]) as files:
-        files.write(report, prints=False)
-    if files.console is sys.stdout:
+    with open_reports(vars(arguments), read=[store.path]) as files:
+        files.write(report, prints=not files.files)
+    if files.files and files.console is sys.stdout:
         say(f"wrote {arguments.html}", sys.stdout)
     return 0
 
@@ -126,11 +123,8 @@ def add_results(arguments: argparse.Namespace) -> int:
     results = read_completed(arguments)
     paths = [split_name(word)[1] for word in arguments.files] if arguments.tag is None else []
     if store_path := next((path for path in paths if path != "-" and is_database(path)), None):
-        raise UsageError(
-            "is a store, whose results have tags",
-            "`lar history import` keeps them; --tag TAG gives all this one",
-            subject=store_path,
-        )
+        hint = "`lar history import` keeps them; --tag TAG gives all this one"
+        raise UsageError("is a store, whose results have tags", hint, subject=store_path)
     return add_rows([row_of(it, arguments.tag or "") for it in results], arguments.store)
 
 
@@ -196,11 +190,8 @@ def prune_results(arguments: argparse.Namespace) -> int:
     Raises:
         UsageError: nothing says which.
     """
-    selection = selection_of(arguments)
-    if arguments.older_than:
-        before = min(filter(None, (selection.before, arguments.older_than)))
-        selection = replace(selection, before=before)
-    selection = replace(selection, ids=tuple(arguments.ids))
+    before = min(filter(None, (arguments.before, arguments.older_than)), default="")
+    selection = replace(selection_of(arguments), ids=tuple(arguments.ids), before=before)
     if selection == Selection() and arguments.keep is None:
         raise UsageError(
             "which results to remove is not said", "give --older-than, --keep, --tag or numbers"

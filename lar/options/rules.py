@@ -234,6 +234,11 @@ SEVERAL_RUNNERS = having(table.THREAD, lambda count: count > 1)
 ONE_CHANNEL_ORDER = exclude_each_other(table.BGR, table.RGB).because(
     "the channels of an image have one order"
 )
+# What several commands take.
+SHARED = (
+    needs(table.ON, any_of=table.SCHEDULER).because("a label is that of a scheduler's workers"),
+    needs((table.TAG, table.STORE), any_of=table.SAVE).because("nothing is stored"),
+)
 WITHOUT_TESTCASES = "leave {first} out, or give model and input files instead of testcases"
 
 OPEN_END = (table.DURATION, table.TARGET_CI)
@@ -313,7 +318,6 @@ RULES: tuple[Rule, ...] = (
     ),
     needs(table.ARRIVALS, any_of=table.RATE).because("no request arrives"),
     check_times,
-    needs((table.TAG, table.STORE), any_of=table.SAVE).because("nothing is stored"),
     needs(table.FORCE, any_of=table.SETTINGS).because(
         "nothing else is refused that it would allow"
     ),
@@ -400,8 +404,8 @@ RULES: tuple[Rule, ...] = (
     ),
     # Files that are read
     *map(needs_file, (table.LABELS, table.PACK_INFO_JSON, table.PACK_CACHE, table.C_OPR_LIB)),
-    # Other machines
-    needs(table.ON, any_of=table.SCHEDULER).because("a label is that of a scheduler's workers"),
+    # Other machines, results that are kept
+    *SHARED,
     excludes(table.SCHEDULER, table.PYTHON).because("that Python is on this machine"),
     excludes(table.SCHEDULER, table.IN_PROCESS).because("the run is made on another machine"),
     excludes(table.SCHEDULER, table.MODEL_INFO).because(
