@@ -147,19 +147,10 @@ class Interrupted(LarError):
     exit_code = 130
 
 
-def error_with_code(
-    exit_code: int,
-    problem: str,
-    hint: str = "",
-    detail: str = "",
-    *,
-    flag: str = "",
-    subject: object = "",
-) -> LarError:
-    """Return the error of an exit code, for a failure that came from another process."""
+def kind_of_error(exit_code: int) -> type[LarError]:
+    """Return the kind of error that an exit code stands for."""
     kinds = (CheckFailed, UsageError, EngineMissing, OutOfTime, Interrupted)
-    kind = next((kind for kind in kinds if kind.exit_code == exit_code), LarError)
-    return kind(problem, hint, detail, flag=flag, subject=subject)
+    return next((kind for kind in kinds if kind.exit_code == exit_code), LarError)
 
 
 def error_of_write(

@@ -17,8 +17,9 @@ import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from lar.records.run import RunResult
 
 Array = np.ndarray[Any, Any]
+T = TypeVar("T")
 
 ITERATIONS = 3
 DEADLINE_SECONDS = 2.0
@@ -87,10 +89,11 @@ class Subject:
 Check = Callable[[Subject], None]
 
 
-def require(holds: object, what: str) -> None:
-    """Raise an error that says what does not hold."""
+def require(holds: T | None, what: str) -> T:
+    """Return what holds, or raise an error that says what does not."""
     if not holds:
         raise ContractError(what)
+    return holds
 
 
 def is_declared_well(it: Subject) -> None:
@@ -140,9 +143,7 @@ def describes_its_models(it: Subject) -> None:
 def measures_each_iteration(it: Subject) -> None:
     """Each iteration has times, and the result says what ran, as with --verbose."""
     result = it.run_well(verbose=it.has(table.VERBOSE))
-    facts = result.engine
-    require(facts is not None, "the result has no facts about the engine")
-    assert facts is not None
+    facts = require(result.engine, "the result has no facts about the engine")
     require((facts.name, facts.driver) == (it.engine.name, it.driver), "its facts name another one")
     own = it.engine.version
     require(facts.version == own, f"its facts name the version {facts.version}, lar {own}")
@@ -184,9 +185,9 @@ def refuses_wrong_inputs(it: Subject) -> None:
     for text, name in wrong:
         result = it.run(inputs=text)
         require(result.status == "failed", f"a run with {text} ends with {result.status}")
-        failure = result.failure
-        require(failure and failure.exit_code == 2, f"{text} is no wrong input: {failure}")
-        said = f"{failure.message} {failure.hint}" if failure else ""
+        failure = require(result.failure, f"a run with {text} says nothing of its failure")
+        require(failure.exit_code == 2, f"{text} is no wrong input: {failure}")
+        said = f"{failure.message} {failure.hint}"
         require(name in said and "\n" not in said, f"{text} is refused by: {said}")
 
 
@@ -369,15 +370,13 @@ def check_engine(
     """
     found = engine_named(engine) if isinstance(engine, str) else engine
     failures = []
-    for driver in (entry.name for entry in found.drivers):
-        for check in CHECKS:
-            if check.__name__ in without:
-                continue
-            with tempfile.TemporaryDirectory() as folder:
-                fed = (Path(model), Path(folder), inputs, expected or {}, max_error)
-                try:
-                    check(Subject(found, driver, *fed))
-                except (ContractError, LarError) as error:
-                    failures.append(f"{driver}: {check.__name__}: {error}")
+    checks = [check for check in CHECKS if check.__name__ not in without]
+    for driver, check in product((entry.name for entry in found.drivers), checks):
+        with tempfile.TemporaryDirectory() as folder:
+            fed = (Path(model), Path(folder), inputs, expected or {}, max_error)
+            try:
+                check(Subject(found, driver, *fed))
+            except (ContractError, LarError) as error:
+                failures.append(f"{driver}: {check.__name__}: {error}")
     if failures:
         raise ContractError("\n".join(failures))

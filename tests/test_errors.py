@@ -12,8 +12,8 @@ from lar.errors import (
     EngineMissing,
     LarError,
     UsageError,
-    error_with_code,
     first_line,
+    kind_of_error,
     nearest,
     out_of_address_space,
     says_out_of_memory,
@@ -36,7 +36,7 @@ def test_each_error_has_its_exit_code(kind: type[LarError], exit_code: int) -> N
 
 def test_each_exit_code_of_a_failure_has_its_error() -> None:
     for code in (1, 2, 3, 4, 124, 130):
-        error = error_with_code(code, "what", "hint", "detail")
+        error = kind_of_error(code)("what", "hint", "detail")
         assert (error.exit_code, error.message, error.hint) == (code, "what", "hint")
         assert error.detail == "detail"
 

@@ -9,35 +9,18 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lar.cli.arguments import argument, heading, headings_of, option
-from lar.cli.run_help import MODEL
+from lar.cli.arguments import declared, headings_of
 from lar.errors import UsageError
-from lar.options.option import is_set
-from lar.options.table import BY_KEY, ITER, PROFILE
-from lar.options.values import parse_duration
-from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
+from lar.options.table import ITER, PROFILE
+from lar.options.variants import BENCH_OPTIONS
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile
 
 # A median of so many iterations is what the suggestions rest on.
 ITERATIONS = 20
-# How long settings are measured, all together with the run as it is.
-SECONDS = 20.0
 
-
-# fmt: off
-ARGUMENTS = (
-    argument("model MODEL", MODEL),
-    heading("what to try",
-        argument("--budget S", "after the profile, measure the settings for at most S seconds, "
-                 f"or 2m (default {SECONDS:g})", parse_duration, default=SECONDS),
-        option(ITER, f"profile N iterations (default {ITERATIONS})"),
-        option(PROFILE, "keep the profile, with what was tried, for `lar report FILE`"),
-    ),
-    *headings_of(BENCH_OPTIONS),
-)
-# fmt: on
+ARGUMENTS = (declared("advise"), *headings_of(BENCH_OPTIONS))
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -62,11 +45,8 @@ def main(arguments: argparse.Namespace) -> int:
 
     if arguments.iter == 0:
         raise UsageError("nothing would be profiled", "give 1 or more", flag=ITER.flag)
-    options = {
-        key: it
-        for key, it in vars(arguments).items()
-        if key in BENCH_KEYS and is_set(it) and it != BY_KEY[key].default
-    }
+    values = vars(arguments)
+    options = {it.key: values[it.key] for it in BENCH_OPTIONS if it.is_given(values)}
     plain = plan_plain(arguments.model, options)
     with work_folder() as folder, PacedLine(sys.stderr) as line:
         line.show("profiling the model")

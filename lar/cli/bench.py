@@ -9,12 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from lar.cli import gates, scenario
-from lar.cli.arguments import argument, heading, headings_of, option
+from lar.cli.arguments import declared, headings_of
 from lar.cli.screen import say
 from lar.errors import LarError
-from lar.options.rules import Asked, check_rules, needs
-from lar.options.table import ON, SAVE, SCHEDULER, STORE, TAG
-from lar.options.values import parse_duration, parse_path, parse_share
+from lar.options.rules import SHARED, Asked, check_rules
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 
 if TYPE_CHECKING:
@@ -25,49 +23,14 @@ if TYPE_CHECKING:
     from lar.running.bench import BenchProgress
     from lar.running.variants import Variant
 
-RULES = (needs(ON, any_of=SCHEDULER).because("a label is that of a scheduler's workers"),)
-
-MODEL = 'a model, or one with flags of its own in one word: "model.onnx --multithread 2"'
-
 # Why a variant has no difference.
 NO_TIME, ALONE = "no time was left for it", "no other has data of its shape"
 
-SHOWN = {
-    "json": "write all that was measured as JSON; - is standard output",
-    "csv": "write the table as CSV; - is standard output",
-    "html": "write a page with distributions and a time line; - is standard output",
-}
-
-# fmt: off
+# Options are texts: each run parses them together with its own.
 ARGUMENTS = (
-    argument("models MODEL", MODEL, nargs="+"),
-    heading("comparison",
-        argument("--vary FLAG=V1,V2", "compare the values of a flag; a switch without values is "
-                 "off and on; several --vary compare all combinations", action="append",
-                 default=[]),
-        argument("--baseline NAME", "compare with the variant of that name or number (default the "
-                 "first)"),
-        argument("--budget S", "measure for at most S seconds, or 2m (default 120)",
-                 parse_duration, default=120.0),
-        argument("--margin SHARE", "stop when lar would have shown a change as large as this "
-                 "(default 1%)", parse_share, default=0.01),
-        *gates.ARGUMENTS,
-    ),
-    *scenario.ARGUMENTS,
-    heading("report",
-        *(argument(f"--{key} FILE", text, parse_path) for key, text in SHOWN.items()),
-        option(SAVE, "keep the result of each process in a store that `lar history` reads"),
-        option(TAG, "keep the results with this tag"),
-        option(STORE, "keep the results in this store instead of the user's own"),
-    ),
-    heading("other machines",
-        option(SCHEDULER, "measure on one worker of this Dask scheduler (`lar help farm`)"),
-        option(ON),
-    ),
-    # Texts: each run parses them together with its own.
+    declared("bench"),
     *headings_of(BENCH_OPTIONS, ", of all variants", parse=str),
 )
-# fmt: on
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -82,7 +45,7 @@ def main(arguments: argparse.Namespace) -> int:
     from lar.running.bench import run_bench
     from lar.running.variants import find_baseline, make_variants, parse_vary
 
-    check_rules(RULES, Asked(vars(arguments)))
+    check_rules(SHARED, Asked(vars(arguments)))
     options = {key: value for key, value in vars(arguments).items() if key in BENCH_KEYS}
     elsewhere = arguments.scheduler is not None
     axes = [*map(parse_vary, arguments.vary)]
@@ -158,7 +121,7 @@ def open_files(
     from lar.files.report_file import check_places
     from lar.running.places import places_of
 
-    files = stack.enter_context(open_reports(vars(arguments), SHOWN))
+    files = stack.enter_context(open_reports(vars(arguments)))
     for variant in variants:
         fed = variant.spec.inputs if variant.spec else ()
         settings = variant.spec.settings if variant.spec else {}  # those of a settings file too

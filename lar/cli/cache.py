@@ -6,12 +6,11 @@ import argparse
 import json
 import os
 from collections.abc import Sequence
-from typing import get_args
 
-from lar.cli.arguments import argument
+from lar.cli.arguments import declared
 from lar.cli.report_files import ReportFiles, open_reports
 from lar.engines import all_engines
-from lar.engines.caches import AlgorithmCacheFiles, AnyCacheFiles, ModelCacheFiles, Preference
+from lar.engines.caches import AlgorithmCacheFiles, AnyCacheFiles, ModelCacheFiles
 from lar.engines.formats import HEAD_SIZE
 from lar.errors import UsageError
 from lar.files.input_file import open_input
@@ -21,36 +20,7 @@ from lar.reports import cache_report
 #   lar.cache/1  first version
 CACHE_FORMAT = "lar.cache/1"
 
-# fmt: off
-ACTIONS = {
-    "show": ("print the algorithm chosen for each operator, and the next best", (
-        argument("files FILE", "a fast-run cache file; for several of one model lar prints how far "
-                 "their searches agree", nargs="+"),
-        argument("--operator TEXT", "print only the operator of this number, or those with TEXT in "
-                 "name or shapes", default=""),
-        argument("--all", "print every algorithm in the file"),
-        argument("--json FILE", "write it as JSON; - is standard output"),
-    )),
-    "diff": ("print the operators that one file lacks, and those with another choice", (
-        argument("first A", "a fast-run cache file"),
-        argument("second B", "another one"),
-    )),
-    "merge": ("add the operators of all files to OUT", (
-        argument("files FILE", "fast-run cache files", nargs="+"),
-        argument("--prefer", "for an operator in several files, keep the algorithm with the best "
-                 "median (the default), the one with the shortest time (fastest), or the entry of "
-                 "the first or last file", choices=get_args(Preference), default="median"),
-        argument("-o --output OUT", "the file to add to", required=True),
-    )),
-    "pick": ("choose the algorithm of one operator by hand", (
-        argument("file FILE", "the fast-run cache file to edit"),
-        argument("operator OP", "the operator's number in `show`, or a piece of its name or "
-                 "shapes"),
-        argument("algorithm ALGORITHM", "the algorithm's name, or a piece of it"),
-        argument("-o --output OUT", "write the choice to OUT and leave FILE as it is"),
-    )),
-}
-# fmt: on
+ARGUMENTS = (declared("cache"),)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -71,7 +41,7 @@ def show_cache(arguments: argparse.Namespace) -> int:
         report = cache_report.report_operators(found, paths, text, every_algorithm=every)
     named = {"files": paths} if len(paths) > 1 else {"file": paths[0]}
     content = {"format": CACHE_FORMAT, **named, **report.document}
-    with open_reports(vars(arguments), ("json",)) as files:
+    with open_reports(vars(arguments)) as files:
         document = json.dumps(content, indent=2) + "\n"
         files.write(lambda form: report if form == "text" else document)
     return 0
@@ -135,16 +105,12 @@ def files_of(path: str) -> AnyCacheFiles:
     """
     with open_input(path, what="fast-run cache") as file:
         head = file.read(HEAD_SIZE)
-    engines = [engine for engine in all_engines() if engine.cache]
-    for engine in engines:
-        if engine.cache and engine.cache.begins(head):
-            return engine.cache
-    names = ", ".join(engine.name for engine in engines)
-    raise UsageError(
-        "is not a fast-run cache that an engine reads",
-        f"engines with caches: {names}",
-        subject=path,
-    )
+    known = {engine.name: engine.cache for engine in all_engines() if engine.cache}
+    for kind in known.values():
+        if kind.begins(head):
+            return kind
+    problem = "is not a fast-run cache that an engine reads"
+    raise UsageError(problem, f"engines with caches: {', '.join(known)}", subject=path)
 
 
 def files_of_all(paths: Sequence[str]) -> AnyCacheFiles:

@@ -1,18 +1,19 @@
 """The commands of lar: a module `lar/cli/NAME.py` each, with `main(arguments)`.
 
-It may have `ARGUMENTS` (`lar.cli.arguments`), or `ACTIONS`: the arguments of each of its actions,
-with a line about it; `EPILOG`, the last lines of its help; `MISSING`, what is said where an
-argument is missing; and `hint_at(flag, near)`, the hint at a flag that it does not take, where
-`near` names the one that may have been meant. `other_ways.json` says what does the same as a flag
-that has gone.
+It may have `ARGUMENTS` (`lar.cli.arguments`); `EPILOG`, the last lines of its help; `MISSING`, what
+is said where an argument is missing; and `hint_at(flag, near)`, the hint at a flag that it does not
+take, where `near` names the one that may have been meant. `other_ways.json` says what does the same
+as a flag that has gone.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 from collections.abc import Mapping
 from types import ModuleType
+from typing import Any
 
 COMMANDS: Mapping[str, str] = {
     "run": "run a model and time it; `lar MODEL` is short for `lar run MODEL`",
@@ -36,11 +37,17 @@ COMMANDS: Mapping[str, str] = {
 def other_way(command: str, word: str) -> str:
     """Return how lar does what a flag that has gone did; of `commands`, what people type for what
     lar does in another way. Empty for any other word."""
-    import json  # refusals alone need it
-
-    with open(os.path.join(os.path.dirname(__file__), "other_ways.json")) as file:
-        hint: str = json.load(file).get(command, {}).get(word, "")
+    hint: str = read_table("other_ways").get(command, {}).get(word, "")
     return hint
+
+
+@functools.cache
+def read_table(name: str) -> Mapping[str, Any]:
+    """Return what a JSON file beside this module holds."""
+    import json  # `lar --help` does without
+
+    with open(os.path.join(os.path.dirname(__file__), f"{name}.json")) as file:
+        return dict(json.load(file))
 
 
 def load_command(name: str) -> ModuleType:

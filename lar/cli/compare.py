@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.cli.arguments import argument, heading, option
+from lar.cli.arguments import argument, declared, heading, option
 from lar.errors import Interrupted, UsageError
 from lar.options.option import Option, is_set
-from lar.options.rules import Asked, check_rules, excludes, needs, typed
-from lar.options.table import COPY_TO_HOST, ON, SCHEDULER, VERBOSE, WARMUP_ITER, option_of
-from lar.options.values import parse_limit
+from lar.options.rules import SHARED, Asked, check_rules, excludes, typed
+from lar.options.table import COPY_TO_HOST, SCHEDULER, VERBOSE, WARMUP_ITER, option_of
 from lar.options.variants import BENCH_OPTIONS
 
 if TYPE_CHECKING:
@@ -26,16 +24,10 @@ if TYPE_CHECKING:
     from lar.running.compared_sides import Side
     from lar.running.side_runs import MakeOn
 
-SIDE = (
-    "a dump's folder, a tensor's file, a folder of .npy, a .npz, a .npy, the text of --io-dump, or "
-    'a model with its options: "model.mge --cpu"'
-)
-EXPECTED = "what A should be, given in the same ways"
 ENGINE_HELP = """\
 any option of `lar run` that says how a model is run (`lar run --help all`), as
 --graph-optimization-level basic; in the quotes of a side it is for that side alone"""
 
-FORMATS = ("markdown", "csv", "html", "json")
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".html": "html", ".json": "json"}
 
 # How the models are loaded, fed and computed, once and without what is written beside.
@@ -61,68 +53,24 @@ RULES = (
     excludes(typed("--max-err"), typed("--rtol"), typed("--atol")).because(
         "--max-err E alone decides how far elements may be apart"
     ),
-    needs(ON, any_of=SCHEDULER).because("a label is that of a scheduler's workers"),
+    *SHARED,
 )
 
 
-def parse_tolerance(text: str) -> float:
-    """Parse a tolerance: 0 or more."""
-    return 0.0 if re.fullmatch(r"0+(\.0*)?", text) else parse_limit(text)
-
-
-# fmt: off
 ARGUMENTS = (
-    argument("actual A", SIDE),
-    argument("expected B", EXPECTED),
-    argument("others C", "more sides: all are compared with A, and the odd one out is named",
-             nargs="*"),
-    heading("tolerance",
-        argument("--rtol R", "an element may differ by R times the expected one (default 1e-4 for "
-                 "float32)", parse_tolerance),
-        argument("--atol D", "an element may also differ by D, added to --rtol (default R times "
-                 "the tensor's root mean square)", parse_tolerance),
-        argument("-e --max-err E", "instead of --rtol and --atol: |a-e| / max(|a|, |e|, 1) may "
-                 "be up to E", parse_tolerance),
-        argument("--raw", "compare the integers of quantised tensors, not the real numbers that "
-                 "they stand for"),
-        argument("--only", "what decides: the models' outputs (the default), or every tensor that "
-                 "both sides have", choices=("outputs", "common"), default="outputs"),
-    ),
-    heading("matching",
-        argument("--model [A=]FILE", "take names and graph of a dump or of arrays from this "
-                 "model; for both sides, or with A= for A alone", action="append", default=[]),
-    ),
-    heading("culprits",
-        argument("--isolate", "run every operator of A alone, on B's values of its inputs, and "
-                 "print the error of each; this also finds a second fault behind the first"),
-        argument("--truth MODEL", "compute what the model should give, in float64, and print "
-                 "how far A and B are from it; uses the .onnx of a side, the one beside its model, "
-                 "or MODEL",
-                 nargs="?", const=True, default=False),
-    ),
-    heading("report",
-        argument("--all", "print every tensor, not only the 20 worst that differ"),
-        argument("--report FILE", "write a report to FILE.html, FILE.json, FILE.csv or FILE.md; "
-                 "- for stdout, in the form of --format; may be given again",
-                 action="append", default=[]),
-        argument("--format", "the form of a report whose name does not say it (default markdown)",
-                 choices=FORMATS),
-    ),
-    heading("other machines",
-        option(SCHEDULER, "have workers of this Dask scheduler run the models (`lar help farm`)"),
-        option(ON, 'use a worker that has this label; for one side: "m.onnx --on x86"'),
-    ),
-    heading("input of models, on all sides",
-        argument("--case N", "which testcase of a file or folder to compare (default 0)", int),
+    declared("compare"),
+    heading(
+        "input of models, on all sides",
+        argument("--case N", "which testcase of a file or folder to compare (default 0)", type=int),
         # Texts: the runs parse them, as they do those in the sides.
         *(option(it, parse=str) for it in OPTIONS_OF_SIDES if it.purpose == "input"),
     ),
-    heading("engine and settings of models, on all sides",
+    heading(
+        "engine and settings of models, on all sides",
         *(option(it, argparse.SUPPRESS, str) for it in OPTIONS_OF_SIDES if it.purpose != "input"),
         text=ENGINE_HELP,
     ),
 )
-# fmt: on
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -213,12 +161,8 @@ def form_of(name: str, asked: str | None) -> str:
     """
     form = SUFFIXES.get(Path(name).suffix.lower()) or asked or ("markdown" if name == "-" else "")
     if not form:
-        raise UsageError(
-            "its format is not known",
-            "name it .html, .json, .csv or .md, or say --format",
-            flag="--report",
-            subject=name,
-        )
+        hint = "name it .html, .json, .csv or .md, or say --format"
+        raise UsageError("its format is not known", hint, flag="--report", subject=name)
     return form
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from lar.cli.arguments import argument
+from lar.cli.arguments import declared
 from lar.cli.commands import COMMANDS
 from lar.cli.help import topics
 from lar.cli.parser import Parser
 from lar.cli.run_help import GROUPS, all_parsers
-
-SHELLS = ("bash", "zsh", "fish")
 
 EPILOG = """\
 to switch it on:
@@ -28,7 +26,7 @@ FILES = frozenset({"FILE", "MODEL", "PROFILE", "OTHER", "A", "B", "OUT", "ITEMS"
 FOLDERS = frozenset({"DIR"})
 
 
-ARGUMENTS = (argument("shell SHELL", "bash, zsh or fish", choices=SHELLS),)
+ARGUMENTS = (declared("completion"),)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Iterable, Sequence
 
-from lar.cli.arguments import argument
+from lar.cli.arguments import declared
 from lar.cli.screen import say, screen_of_output
 from lar.engines import added_engines, all_engines, support_of_options
 from lar.engines.engine import Engine
@@ -15,10 +15,7 @@ from lar.options.option import flag_of
 from lar.reports.model import MARKDOWN, WRAPPED
 from lar.reports.text import PAPER, Screen, format_rows
 
-ARGUMENTS = (
-    argument("--options", "print the table of options alone, as Markdown"),
-    argument("--quirks", "print the engines' known defects, and ways round"),
-)
+ARGUMENTS = (declared("engines"),)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -55,10 +52,9 @@ def row_of(engine: Engine) -> list[str]:
 def format_quirks(engines: Iterable[Engine], screen: Screen = PAPER) -> list[str]:
     """Return the known defects of the engines: each one's name, whether it applies here, its
     effect and, below that, how it is detected and the way round it."""
-    states = {True: "yes", False: "no"}
     rows = []
     for engine, each in ((it, defect) for it in engines for defect in it.defects(os.environ)):
-        here = states[each.is_here] if engine.is_installed else "not installed"
+        here = ("no", "yes")[each.is_here] if engine.is_installed else "not installed"
         rows.append([each.name, here, each.effect])
         rows += [["", "", text] for text in (each.detection, f"-> {each.way_round}")]
     header = ["quirk", "here", "effect, how it is detected, and the way round"]
@@ -67,9 +63,8 @@ def format_quirks(engines: Iterable[Engine], screen: Screen = PAPER) -> list[str
 
 def describe_devices(engine: Engine) -> str:
     """Return the devices of an engine, or why they cannot be found."""
-    from lar.running.tasks import (
-        find_devices,  # slow to import: an error in the command line needs it not
-    )
+    # Slow to import: an error in the command line needs it not.
+    from lar.running.tasks import find_devices
 
     try:
         return ", ".join(find_devices(engine.name))
@@ -79,15 +74,14 @@ def describe_devices(engine: Engine) -> str:
 
 def table_of_options(engines: Sequence[Engine]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the options that engines honour, with the drivers that do."""
-    tables = [engine.rows for engine in engines]
     rows = [
-        [
-            flag_of(key),
-            *(
-                f"{table[key].how} ({', '.join(table[key].drivers)})" if key in table else "no"
-                for table in tables
-            ),
-        ]
+        [flag_of(key), *(describe_support(engine, key) for engine in engines)]
         for key in support_of_options()
     ]
     return ["option", *(engine.name for engine in engines)], rows
+
+
+def describe_support(engine: Engine, key: str) -> str:
+    """Return how an engine honours an option, and with which drivers."""
+    row = engine.rows.get(key)
+    return f"{row.how} ({', '.join(row.drivers)})" if row else "no"

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from lar.cli.arguments import argument
 from lar.errors import EXIT_CODES, format_message, one_line
+from lar.options.values import read_number, require
 
 if TYPE_CHECKING:
     from lar.records.run import Failure
@@ -38,25 +38,10 @@ class Outcome(NamedTuple):
 
 def parse_percent(text: str) -> float:
     """Parse `5` or `5%`."""
-    try:
-        percent = float(text.removesuffix("%"))
-    except ValueError:
-        percent = -1.0
-    if not 0 <= percent < 1e6:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no percentage; write --fail-if-slower=0 before a file"
-        )
+    problem = f"{text!r} is no percentage; write --fail-if-slower=0 before a file"
+    percent = read_number(text.removesuffix("%"), problem)
+    require(0 <= percent < 1e6, problem)
     return percent
-
-
-# fmt: off
-ARGUMENTS = (
-    argument("--fail-if-slower PERCENT", "exit with 1 if a side is shown to be slower by more than "
-             "PERCENT (default 0), with 4 if a side failed", parse_percent, nargs="?", const=0.0),
-    argument("--fail-if-unjudged", "exit with 5 if lar can say nothing about a side, or nothing "
-             "about a change by PERCENT"),
-)
-# fmt: on
 
 
 def is_asked(arguments: argparse.Namespace) -> bool:

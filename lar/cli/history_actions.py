@@ -12,7 +12,7 @@ from itertools import chain
 from pathlib import Path
 
 from lar.cli import gates
-from lar.cli.report_files import open_places, render
+from lar.cli.report_files import open_reports, render
 from lar.cli.results import write_table
 from lar.cli.screen import say
 from lar.errors import UsageError, count_of
@@ -72,9 +72,9 @@ def list_results(arguments: argparse.Namespace) -> int:
     """Print the list."""
     with open_store(arguments.store) as store:
         selection = selection_of(arguments)
-        entries = store.entries(replace(selection, newest=arguments.newest or None))
-        total = len(store.entries(selection)) if len(entries) == arguments.newest else len(entries)
-    left = total - len(entries)
+        found = store.entries(selection)
+    entries = found[-arguments.newest :]  # all with 0
+    left = len(found) - len(entries)
     notes = [f"({left} older: -n 0 shows all)"] if left else []
     if not entries and arguments.format == "text":
         is_chosen = selection != Selection()
@@ -92,7 +92,7 @@ def show_results(arguments: argparse.Namespace) -> int:
     if arguments.json is not None:
         if len(results) > 1:
             raise UsageError("takes one result", "give one number", flag="--json")
-        with open_places([("json", arguments.json, "--json")], [store.path]) as files:
+        with open_reports(vars(arguments), read=[store.path]) as files:
             (result,) = results.values()
             files.write(record_to_json(result) + b"\n", prints=False)
         return 0
@@ -113,12 +113,9 @@ def plot_results(arguments: argparse.Namespace) -> int:
     report = report_course(entries)
     if not report.tables[0].rows:
         raise UsageError("no result that fits has times", "`lar history list` lists the results")
-    if arguments.html is None:
-        print_report(report, "text")
-        return 0
-    with open_places([("html", arguments.html, "--html")], [store.path]) as files:
-        files.write(report, prints=False)
-    if files.console is sys.stdout:
+    with open_reports(vars(arguments), read=[store.path]) as files:
+        files.write(report, prints=not files.files)
+    if files.files and files.console is sys.stdout:
         say(f"wrote {arguments.html}", sys.stdout)
     return 0
 
@@ -127,11 +124,8 @@ def add_results(arguments: argparse.Namespace) -> int:
     """Store the results in files."""
     paths = [split_name(word)[1] for word in arguments.files] if arguments.tag is None else []
     if store_path := next((path for path in paths if path != "-" and is_database(path)), None):
-        raise UsageError(
-            "is a store, whose results have tags",
-            "`lar history import` keeps them; --tag TAG gives all this one",
-            subject=store_path,
-        )
+        hint = "`lar history import` keeps them; --tag TAG gives all this one"
+        raise UsageError("is a store, whose results have tags", hint, subject=store_path)
     # Made before the store is locked, and of one result at a time.
     rows = [row_of(it, arguments.tag or "") for it in read_completed(arguments)]
     return add_rows(rows, arguments.store)
@@ -199,11 +193,8 @@ def prune_results(arguments: argparse.Namespace) -> int:
     Raises:
         UsageError: nothing says which.
     """
-    selection = selection_of(arguments)
-    if arguments.older_than:
-        before = min(filter(None, (selection.before, arguments.older_than)))
-        selection = replace(selection, before=before)
-    selection = replace(selection, ids=tuple(arguments.ids))
+    before = min(filter(None, (arguments.before, arguments.older_than)), default="")
+    selection = replace(selection_of(arguments), ids=tuple(arguments.ids), before=before)
     if selection == Selection() and arguments.keep is None:
         raise UsageError(
             "which results to remove is not said", "give --older-than, --keep, --tag or numbers"

@@ -8,15 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.cli.arguments import argument, option
+from lar.cli.arguments import declared
 from lar.cli.screen import say
 from lar.engines import engine_for
 from lar.errors import LarError, UsageError, count_of, error_of_write
 from lar.files.input_file import read_input_lines, split_items
 from lar.files.path_conflicts import Place, paths_in, refuse_clashes
 from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules, excludes, fact, needs, typed
-from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY, SHAPE
-from lar.options.values import parse_error, parse_positive
+from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
 from lar.running.plan import check_name, check_text, image_settings, plan_run, sizes_given
 from lar.testcases.paths import source_of
 
@@ -50,34 +49,8 @@ RULES = (
     ),
 )
 
-DATA = (
-    "a testcase: FILE, or NAME:FILE;NAME:FILE for several inputs. A file is what --input of "
-    "`lar run` takes; an image gets the layout that the model takes, its channels blue, green, "
-    "red. #rand(MIN,MAX) or #rand(MIN,MAX,1,3,224,224) is random. @LIST is a file with a testcase "
-    "on each line. May be given several times"
-)
 
-
-# fmt: off
-ARGUMENTS = (
-    argument("model MODEL", "a model file: .mge, .onnx, ..."),
-    argument("-d --data DATA", DATA, action="append", required=True),
-    argument("-o --output OUT", "the file to write for an engine that keeps testcases in the "
-             "model, or the folder for one that keeps them beside it", required=True),
-    argument("--optimize", "optimise the model for inference first"),
-    argument("--max-err --maxerr E", "largest error that a run may have (default 1e-4): |e-a| "
-             "/ max(min(|e|,|a|), 1)", parse_error),
-    argument("--no-assert", "pack the inputs without expected outputs"),
-    argument("--silent", "a run does not print the errors"),
-    argument("--resize-input", "resize images to the size of the input"),
-    argument("--input-transform EXPR", "what to make of data from files: a Python expression "
-             "on data, a NumPy array, and np, as 'data / np.std(data)'. It runs as a program "
-             "of yours", default=""),
-    argument("--repeat N", "repeat data from files N times along the batch", parse_positive,
-             default=1),
-    *(option(BY_KEY[key]) for key in (*IMAGE_OPTIONS, SHAPE.key, ALLOW_EXTERNAL_DATA.key)),
-)
-# fmt: on
+ARGUMENTS = (declared("pack"),)
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -221,13 +194,12 @@ def read_lists(data: Sequence[str]) -> list[str]:
     """
     found = []
     for text in data:
-        if not text.startswith("@"):
-            found.append(text)
-            continue
-        listed = [line for line in read_input_lines(text[1:], "-d @LIST", what="list") if line]
-        if not listed:
+        lines = [text]
+        if text.startswith("@"):
+            lines = [*filter(None, read_input_lines(text[1:], "-d @LIST", what="list"))]
+        if not lines:
             raise UsageError("is empty", "write a testcase on each line", flag=f"-d {text}")
-        found += listed
+        found += lines
     return found
 
 

@@ -95,12 +95,6 @@ def parser_of(command: str) -> Parser:
     parser.epilog = getattr(module, "EPILOG", None)
     parser.set_defaults(parser=parser)
     add_rows(parser, getattr(module, "ARGUMENTS", ()))
-    if actions := getattr(module, "ACTIONS", {}):
-        parsers = parser.add_subparsers(metavar="|".join(actions), required=True)
-        for name, (text, rows) in actions.items():
-            its = parsers.add_parser(name, help=text, description=text, allow_abbrev=False)
-            its.set_defaults(action=name, parser=its)
-            add_rows(its, rows)
     return parser
 
 

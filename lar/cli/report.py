@@ -7,14 +7,15 @@ import gc
 import os
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
-from lar.cli.arguments import argument, heading
+from lar.cli.arguments import argument, declared, heading, name_supporters
 from lar.cli.screen import say
 from lar.errors import UsageError
 from lar.files.input_file import check_input
 from lar.options.option import flag_of
-from lar.reports.options import BY_KEY, add_report_options, collect_report_options, describe_choices
+from lar.reports.options import KEYS, collect_report_options, describe_choices
 from lar.reports.styles import EXPORTS, GONE_STYLES, STYLES, Style
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ def parse_style(name: str) -> str:
     return name
 
 
+def name_styles(parser: argparse._ActionsContainer) -> None:
+    """Say of each flag which styles honour it, if not all do."""
+    able = {key: [name for name, style in STYLES.items() if key in style.options] for key in KEYS}
+    name_supporters(parser, {key: it for key, it in able.items() if len(it) < len(STYLES)})
+
+
 STYLES_OF_TWO = ", ".join(name for name, style in STYLES.items() if 2 in style.profiles)
 STYLES_OF_PAIRS = ", ".join(name for name, style in STYLES.items() if style.takes_pairs)
 
@@ -43,9 +50,10 @@ ARGUMENTS = (
     argument("more MORE", "more profiles of the same two commands, in turns; they show how "
              f"much runs differ [{STYLES_OF_PAIRS}]", nargs="*"),
     argument("--style", "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
-             + " (default operators; diff with two profiles)", parse_style,
+             + " (default operators; diff with two profiles)", type=parse_style,
              choices=tuple(STYLES)),
-    add_report_options,
+    declared("what a report shows"),
+    name_styles,
     heading("where to",
         *(argument(f"--{kind} FILE", f"write the report as {kind.upper()}; - for stdout")
           for kind in FORMS),
@@ -83,20 +91,13 @@ def report(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "goes with --export", "--csv, --json or --html write a report", flag="--output"
         )
-    paths = [arguments.profile, *([arguments.other] if arguments.other else [])]
-    if len(paths) not in style.profiles:
-        if len(paths) == 1:
-            raise UsageError("compares two profiles", "give a second one", flag=f"--style {name}")
-        raise UsageError(
-            "takes one profile", f"two: --style {STYLES_OF_TWO}", flag=f"--style {name}"
-        )
-    check_pairs(arguments.more, name, style)
-    paths += arguments.more
+    paths = [arguments.profile, *filter(None, [arguments.other]), *arguments.more]
+    check_paths(paths, name, style)
     options = collect_report_options(vars(arguments), name, style)
     asked = [kind for kind in FORMS if getattr(arguments, kind)]
     from lar.cli.report_files import open_reports  # not before: the help needs none of it
 
-    with open_reports(vars(arguments), FORMS, read=paths) as files:
+    with open_reports(vars(arguments), read=paths) as files:
         profiles = [open_profile(path, as_recorded=style.as_recorded) for path in paths]
         *baseline, profile = profiles[:2]
         if not arguments.style and name == "operators" and not profile.facts.lar_version:
@@ -121,25 +122,27 @@ def default_style(arguments: argparse.Namespace) -> str:
     """Return the style that nobody has named: the first that honours the flags that are given."""
     if arguments.other:
         return "diff"
-    asked = {key for key in BY_KEY if getattr(arguments, key) is not None}
+    asked = {key for key in KEYS if getattr(arguments, key) is not None}
     able = (name for name, it in STYLES.items() if asked <= it.options and 1 in it.profiles)
     return next(able, "operators")
 
 
-def check_pairs(more: list[str], name: str, style: Style) -> None:
-    """Check the profiles behind the first two.
+def check_paths(paths: list[str], name: str, style: Style) -> None:
+    """Check the number of profiles: one or two, and pairs behind them.
 
     Raises:
-        UsageError: the style takes no more, or they are no pairs.
+        UsageError: the style takes fewer or more, or one is no pair.
     """
-    if more and not style.takes_pairs:
-        raise UsageError(
-            "takes two profiles", f"more: --style {STYLES_OF_PAIRS}", flag=f"--style {name}"
-        )
-    if len(more) % 2:
-        raise UsageError(
-            "has no partner", "give runs of the two commands by turns", subject=more[-1]
-        )
+    refusal = partial(UsageError, flag=f"--style {name}")
+    if len(paths) == 1 and 1 not in style.profiles:
+        raise refusal("compares two profiles", "give a second one")
+    if len(paths) > 1 and 2 not in style.profiles:
+        raise refusal("takes one profile", f"two: --style {STYLES_OF_TWO}")
+    if len(paths) > 2 and not style.takes_pairs:
+        raise refusal("takes two profiles", f"more: --style {STYLES_OF_PAIRS}")
+    if len(paths) > 2 and len(paths) % 2:
+        hint = "give runs of the two commands by turns"
+        raise UsageError("has no partner", hint, subject=paths[-1])
 
 
 def open_profile(path: str, *, as_recorded: bool = True) -> Profile:
@@ -174,13 +177,11 @@ def export(arguments: argparse.Namespace) -> int:
 
     if arguments.other:
         raise UsageError("takes one profile", f"leave {arguments.other} out", flag="--export")
-    keys = ("style", *FORMS, *BY_KEY)
-    if refused := [flag_of(key) for key in keys if getattr(arguments, key) is not None]:
-        raise UsageError(
-            f"writes a trace instead of a report, and takes no {', '.join(refused)}",
-            f"leave {', '.join(refused)} out",
-            flag="--export",
-        )
+    given = {key for key, it in vars(arguments).items() if it is not None}
+    keys = ("style", *FORMS, *(key for key in vars(arguments) if key in KEYS))
+    if refused := ", ".join(flag_of(key) for key in keys if key in given):
+        problem = f"writes a trace instead of a report, and takes no {refused}"
+        raise UsageError(problem, f"leave {refused} out", flag="--export")
     if not arguments.output:
         raise UsageError("where to is not said", "add -o FILE", flag="--export")
     with OutputFile(arguments.output, "--output") as file:

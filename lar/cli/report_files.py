@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lar.cli.screen import screen_of_output
-from lar.errors import LarError, UsageError, error_of_write, error_with_code
+from lar.errors import LarError, error_of_write, kind_of_error
 from lar.options.table import SAVE, STORE, TAG
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Content = Report | str | bytes
 
+FORMS = ("json", "csv", "html", "markdown")  # whose flags name files
 SUFFIXES = {"markdown": "md"}
 
 
@@ -114,36 +115,21 @@ def open_places(
 
 @contextlib.contextmanager
 def open_reports(
-    values: Mapping[str, Any], keys: Iterable[str], name: str = "", read: Iterable[str] = ()
+    values: Mapping[str, Any], name: str = "", read: Iterable[str] = ()
 ) -> Iterator[ReportFiles]:
-    """Open the files that flags name, whose keys are the forms, and the store of --save; `name` is
+    """Open the files that --json, --csv and their like name, and the store of --save; `name` is
     that of the file in folders, which the flags name then. See `open_places`."""
-    given = {key: values[key] for key in keys if values[key] is not None}
+    given = {key: values[key] for key in FORMS if values.get(key) is not None}
     suffixes = {key: SUFFIXES.get(key, key) for key in given}
     places = [(key, place_in(path, name, suffixes[key]), f"--{key}") for key, path in given.items()]
     with contextlib.ExitStack() as stack:
         files = stack.enter_context(open_places(places, read))
-        if "save" in values:
-            files.kept = open_asked_store(values, stack)
+        if values.get(SAVE.key):
+            from lar.results.store import open_store  # few runs need it
+
+            store = stack.enter_context(open_store(values[STORE.key], create=True))
+            files.kept = store, values[TAG.key] or ""
         yield files
-
-
-def open_asked_store(
-    values: Mapping[str, Any], stack: contextlib.ExitStack
-) -> tuple[Store, str] | None:
-    """Open the store of --save; return it and the tag of what will be stored.
-
-    Raises:
-        UsageError: it is no store, or --tag or --store is given without --save.
-    """
-    if not values["save"]:
-        for option in (TAG, STORE):
-            if option.is_given(values):
-                raise UsageError(f"needs {SAVE.flag}: nothing is stored", flag=option.flag)
-        return None
-    from lar.results.store import open_store  # few runs need it
-
-    return stack.enter_context(open_store(values["store"], create=True)), values["tag"] or ""
 
 
 @contextlib.contextmanager
@@ -167,7 +153,7 @@ def raise_all(errors: Sequence[LarError], head: str = "") -> None:
     if len(errors) == 1:
         raise worst
     text = head + "; ".join(each.message for each in errors)
-    raise error_with_code(worst.exit_code, text, worst.hint)
+    raise kind_of_error(worst.exit_code)(text, worst.hint)
 
 
 def place_in(path: str, name: str, suffix: str) -> str:

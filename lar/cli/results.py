@@ -7,9 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from lar.cli import gates
-from lar.cli.arguments import argument
+from lar.cli.arguments import declared
 from lar.cli.screen import say
-from lar.results.facts import NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,30 +18,7 @@ if TYPE_CHECKING:
     from lar.results.rows import Row
     from lar.results.side_by_side import SideBySide
 
-FORMATS = ("text", "markdown", "csv", "html", "json")
-
-
-# fmt: off
-FORMAT = argument("--format", "the form of the table (default text)", choices=FORMATS,
-                  default="text")
-# What shapes a table of results.
-TABLE = (
-    argument("--by FACTS", "a row for all results that agree in these, with commas between: "
-             f"{', '.join(NAMES)}, or the flag of an option", default=""),
-    argument("--baseline ROW", "compare with this row: its file or name, or a fact (`none`: "
-             "no options) for the row that differs only in it (default: the first row of each "
-             "model)", default=""),
-    FORMAT,
-)
-ARGUMENTS = (
-    argument("files FILE", "what --json wrote, or what C++ load_and_run printed; NAME=FILE "
-             "gives it a name; - for stdin; or a store: a session of lar tune, or that of lar "
-             "history", nargs="+"),
-    *TABLE,
-    *gates.ARGUMENTS,
-    argument("-o --output OUT", "write the table to this file", default="-"),
-)
-# fmt: on
+ARGUMENTS = (declared("results"),)
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -8,16 +8,16 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lar.cli.arguments import argument, headings_of
-from lar.cli.run_help import HELP, MODEL
+from lar.cli.arguments import declared, headings_of
+from lar.cli.run_help import HELP
 from lar.options.table import OPTIONS
 
 if TYPE_CHECKING:
     from lar.running.worker_process import WorkerProcess
 
 
-# Which engines honour a flag is slow to collect: see `name_engines`.
-ARGUMENTS = (HELP, argument("model MODEL", MODEL), *headings_of(OPTIONS))
+# Which engines honour a flag is slow to collect: `all_parsers` adds it.
+ARGUMENTS = (HELP, declared("model"), *headings_of(OPTIONS))
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from lar.cli.report_files import Content
 
 
-FORMS = ("json", "csv", "html")
-
 # What a row of CSV takes to format and to write: it repeats the facts of the run.
 CSV_SECONDS = 15e-6
 
@@ -55,7 +53,7 @@ def open_console(
     Raises:
         UsageError: a report cannot be written.
     """
-    with open_reports(values, FORMS) as reports:
+    with open_reports(values) as reports:
         # A report on standard output stands there alone.
         printer = LinePrinter(spec, reports.console, may_fail=bool(reports.files))
         if values["csv"] is not None:

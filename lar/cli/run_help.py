@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from lar.cli.arguments import add_rows, argument, headings_of
+from lar.cli.arguments import add_rows, argument, declared, headings_of, name_supporters
 from lar.cli.commands import COMMANDS
 from lar.cli.parser import Parser, format_entries, help_width, parser_of
 from lar.engines import ENGINES, support_of_options
@@ -15,8 +15,6 @@ from lar.errors import UsageError
 from lar.options.option import Group, Option
 from lar.options.suggestions import nearest_spelling
 from lar.options.table import COMMON, OPTIONS
-
-MODEL = "a model file (.mge, .onnx, ...), or a file or folder of testcases"
 
 GROUPS: tuple[Group, ...] = tuple(dict.fromkeys(option.group for option in OPTIONS))
 
@@ -74,24 +72,17 @@ def format_options(options: Sequence[Option[Any]]) -> str:
     engines = {engine.name for engine in ENGINES if not engine.is_exact}
     partial = {key: names for key, names in support.items() if not engines <= set(names)}
     parser = Parser(prog="lar run", usage="lar MODEL [flags]", add_help=False)
-    add_rows(parser, (argument("model MODEL", MODEL), *headings_of(options)))
-    name_engines(parser, partial)
+    add_rows(parser, (declared("model"), *headings_of(options)))
+    name_supporters(parser, partial)
     if any(option.key in partial for option in options):
         parser.epilog = "[NAME]: only the engine of that name honours the flag"
     return parser.format_help()
 
 
-def name_engines(parser: argparse.ArgumentParser, support: Mapping[str, Sequence[str]]) -> None:
-    """Add the names of the engines that honour a flag to its help, in a parser of `lar run`."""
-    for action in parser._actions:
-        if action.dest in support:
-            action.help = f"{action.help} [{', '.join(support[action.dest])}]"
-
-
 def all_parsers() -> dict[str, Parser]:
     """Return the parsers of all commands, that of `lar run` with the names of engines."""
     parsers = {name: parser_of(name) for name in COMMANDS}
-    name_engines(parsers["run"], support_of_options())
+    name_supporters(parsers["run"], support_of_options())
     return parsers
 
 

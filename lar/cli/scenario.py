@@ -6,43 +6,15 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lar.cli.arguments import Row, argument, heading
 from lar.errors import UsageError
 from lar.options.option import flag_of
-from lar.options.values import (
-    parse_duration,
-    parse_milliseconds,
-    parse_path,
-    parse_positive,
-    parse_rate,
-)
 from lar.records.scenario import SCENARIOS, Scenario, ScenarioName
 
-LOGS = "loadgen_logs"
-
-# What says more of a scenario, by the field that it sets.
-# fmt: off
-SETTINGS: Mapping[str, Row] = {
-    "target_rate": argument("--target-rate R", "with server, have R queries a second arrive",
-                            parse_rate),
-    "target_latency": argument("--target-latency MS", "with server, have each query answered "
-                               "within MS milliseconds (default 100)", parse_milliseconds),
-    "samples_per_query": argument("--samples-per-query N", "with multi-stream, ask for N samples "
-                                  "at once (default 8)", parse_positive),
-    "min_queries": argument("--min-queries N", "ask for at least N queries (default 100)",
-                            parse_positive),
-    "min_duration": argument("--min-duration S", "load the model for at least S seconds (default "
-                             "10)", parse_duration),
-    LOGS: argument("--loadgen-logs DIR", "keep the logs of LoadGen in this folder", parse_path),
-}
-ARGUMENTS = (
-    heading("scenarios of MLPerf",
-        argument("--scenario", "load one model as MLPerf's LoadGen does, instead of comparing "
-                 "variants", choices=SCENARIOS),
-        *SETTINGS.values(),
-    ),
+# What says more of a scenario.
+SETTINGS = (
+    *("target_rate", "target_latency", "samples_per_query", "min_queries", "min_duration"),
+    "loadgen_logs",
 )
-# fmt: on
 
 # The settings that one scenario alone has.
 SCENARIO_OF: Mapping[str, ScenarioName] = {
@@ -105,13 +77,13 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
         raise UsageError("loads one model at a time", "give one MODEL", flag="--scenario")
     options = {key: value for key, value in vars(arguments).items() if key in keys}
     (variant,) = make_variants(arguments.models, [], options)
-    with open_reports(vars(arguments), ("json",)) as files:
+    with open_reports(vars(arguments)) as files:
         values = parse_values(variant.options)
         result = run_scenario(
             variant.model,
             scenario_of(arguments, values),
             values,
-            log_folder=getattr(arguments, LOGS) or "",
+            log_folder=arguments.loadgen_logs or "",
         )
         lines = tuple(format_scenario(result))
         files.write(Report(style="scenario", body=lines, document=result))

@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.cli.arguments import FORMS
 from lar.cli.progress_line import PacedLine
-from lar.cli.report_files import kept_for_later, open_reports, place_in, raise_all
+from lar.cli.report_files import FORMS, kept_for_later, open_reports, place_in, raise_all
 from lar.cli.screen import say
 from lar.errors import LarError, UsageError, printable
 from lar.files.path_conflicts import Place, paths_in
@@ -59,11 +58,8 @@ def search_all(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int
     """
     groups = group_models(arguments.models)
     if len(groups) > 1 and arguments.session is not None:
-        raise UsageError(
-            f"is for one model, and {len(groups)} are given",
-            "tune them one after the other",
-            flag="--session",
-        )
+        problem = f"is for one model, and {len(groups)} are given"
+        raise UsageError(problem, "tune them one after the other", flag="--session")
     with contextlib.ExitStack() as stack:
         command = Command(arguments, options)
         if arguments.scheduler is not None:
@@ -73,7 +69,7 @@ def search_all(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int
         planned = [plan(group, command) for group in groups]
         if arguments.list_space:
             report = report_space([each.request for each in planned])
-            stack.enter_context(open_reports(vars(arguments), FORMS)).write(report)
+            stack.enter_context(open_reports(vars(arguments))).write(report)
         elif len(planned) == 1:
             raise_end(tune(planned[0], command))
         else:
@@ -202,7 +198,7 @@ class Outputs:
             UsageError: a file cannot be written, or would replace what is read.
         """
         self.arguments = arguments = command.arguments
-        self.reports = stack.enter_context(open_reports(vars(arguments), FORMS, name))
+        self.reports = stack.enter_context(open_reports(vars(arguments), name))
         self.packed = ""
         self.settings: OutputFile | None = None
         opened, beside = [*self.reports.files], list[Place]()

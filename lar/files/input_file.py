@@ -12,11 +12,13 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from functools import partial
 from io import BufferedReader
 
 from lar.errors import UsageError
 
 CHECK_PATH = "check the path"
+NOT_REGULAR = "is not a regular file", "copy its content into a file"
 MOST_TEXT_BYTES = 1 << 30
 # The most bytes that are read of a file which would be refused for its size, and the variable by
 # which the processes that a command starts know them, and `lar` in Python.
@@ -46,31 +48,29 @@ def open_input(
             or it is too large.
     """
     path = os.fspath(path)
+    refusal = partial(error, flag=flag, subject=path)
     if not path:
-        raise error(f"the name of the {what} is empty", "give the path of a file", flag=flag)
+        raise refusal(f"the name of the {what} is empty", "give the path of a file")
     try:
         # Without O_NONBLOCK, opening a pipe waits for somebody to write into it.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except FileNotFoundError:
-        raise error(f"no such {what}", CHECK_PATH, flag=flag, subject=path) from None
+        raise refusal(f"no such {what}", CHECK_PATH) from None
     except OSError as failure:
         if failure.errno == errno.ENXIO:  # a socket
-            raise _not_regular(path, flag, what, error) from None
+            raise refusal(*NOT_REGULAR) from None
         raise cannot_read(path, failure, flag, error=error) from None
     except ValueError:
-        raise error(
-            "cannot be read: no file has such a name", CHECK_PATH, flag=flag, subject=path
-        ) from None
+        raise refusal("cannot be read: no file has such a name", CHECK_PATH) from None
     try:
         status = os.fstat(descriptor)
         if stat.S_ISDIR(status.st_mode):
-            raise error(f"is a folder, not a {what}", "give a file", flag=flag, subject=path)
+            raise refusal(f"is a folder, not a {what}", "give a file")
         if not stat.S_ISREG(status.st_mode):
-            raise _not_regular(path, flag, what, error)
+            raise refusal(*NOT_REGULAR)
         if limit is not None and status.st_size > max(limit, asked_bytes()):
             problem = f"has {status.st_size} bytes; at most {limit} are read"
-            hint = f"check that it is the right {what}; {FLAG} SIZE allows more"
-            raise error(problem, hint, flag=flag, subject=path)
+            raise refusal(problem, f"check that it is the right {what}; {FLAG} SIZE allows more")
     except BaseException:
         os.close(descriptor)
         raise
@@ -128,17 +128,17 @@ def read_input(
     Raises:
         UsageError: as `open_input`, or the file cannot be read or does not fit into memory.
     """
+    refusal = partial(error, flag=flag, subject=path)
     with open_input(path, flag, what=what, error=error, limit=limit) as file:
         try:
             content: bytes | None = file.read()
         except OSError as failure:
             raise cannot_read(path, failure, flag, error=error) from None
         except MemoryError:
-            problem = "does not fit into memory"
             hint = f"check that it is the right {what}"
-            raise error(problem, hint, flag=flag, subject=path) from None
+            raise refusal("does not fit into memory", hint) from None
     if content is None:  # some files of /proc wait for what comes
-        raise _not_regular(os.fspath(path), flag, what, error)
+        raise refusal(*NOT_REGULAR)
     return content
 
 
@@ -171,11 +171,6 @@ def cannot_read(
     reason = (failure.strerror or str(failure)).lower()
     hint = "check the path and its permissions"
     return error(f"cannot be read: {reason}", hint, flag=flag, subject=os.fspath(path))
-
-
-def _not_regular(path: str, flag: str, what: str, error: type[UsageError]) -> UsageError:
-    problem, hint = "is not a regular file", "copy its content into a file"
-    return error(problem, hint, flag=flag, subject=path)
 
 
 def split_items(text: str) -> list[str]:

@@ -55,11 +55,10 @@ def take_lock(file: int, kind: int, seconds: float) -> bool:
     Raises:
         OSError: the file system has no such locks.
     """
-    try:
+    with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return wait_for_lock(file, kind, seconds) if seconds else False
-    return True
+        return True
+    return seconds > 0 and wait_for_lock(file, kind, seconds)
 
 
 def wait_for_lock(file: int, kind: int, seconds: float) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import TextIO
 
 from lar.errors import UsageError, error_of_write, printable_lines
@@ -20,7 +20,7 @@ from lar.files.work_folders import prefix_of_owner, remove_leftovers
 Content = str | bytes | Iterable[bytes]
 
 
-class OutputFile:
+class OutputFile(AbstractContextManager["OutputFile"]):
     """A file that `FILE|-` names. What stood there before stays until `write` replaces it."""
 
     def __init__(self, name: str, flag: str) -> None:
@@ -49,18 +49,13 @@ class OutputFile:
                 return
             # What a link leads to is replaced, not the link.
             self.path = Path(os.path.realpath(name))
-            self._mode = new_file_mode()
             if self.path.is_file():
                 open_for_writing(self.path)
-                self._mode = stat.S_IMODE(self.path.stat().st_mode)
             remove_leftovers(str(self.path.parent))
-            prefix = prefix_of_owner()
-            descriptor, temporary = tempfile.mkstemp(prefix=prefix, dir=self.path.parent)
+            self._temporary = make_temporary(self.path)
         except OSError as error:
             hint = "choose another file"
             raise error_of_write(error, flag=flag, subject=name, hint=hint) from None
-        os.close(descriptor)
-        self._temporary = Path(temporary)
 
     def write(self, text: Content) -> None:
         """Write the whole content.
@@ -82,27 +77,44 @@ class OutputFile:
                         if isinstance(piece, str):  # a name in it may be no UTF-8
                             piece = piece.encode(errors="backslashreplace")
                         file.write(piece)
-                self._temporary.chmod(self._mode)
-                os.replace(self._temporary, self.path)
+                take_place(self._temporary, self.path)
                 self._temporary = None
         except OSError as error:
             hint = "choose another file"
             raise error_of_write(error, flag=self.flag, subject=self.path, hint=hint) from None
 
-    def __enter__(self) -> OutputFile:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with contextlib.suppress(OSError):
             if self._stream is not None:
                 self._stream.close()
             if self._temporary is not None:
                 self._temporary.unlink()
+
+
+def make_temporary(path: Path) -> Path:
+    """Make a file that may take the place of another, and that nobody else can read until then who
+    cannot read that.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    mode = 0o666  # of which the umask takes its part
+    if path.is_file():
+        mode = stat.S_IMODE(path.stat().st_mode) | stat.S_IWUSR
+    temporary = path.with_name(prefix_of_owner() + os.urandom(8).hex())
+    temporary.touch(mode, exist_ok=False)
+    return temporary
+
+
+def take_place(temporary: Path, path: Path) -> None:
+    """Put a file in the place of another, with the mode of that.
+
+    Raises:
+        OSError: it cannot be.
+    """
+    if path.is_file():
+        shutil.copymode(path, temporary)
+    os.replace(temporary, path)
 
 
 def write_text(stream: TextIO, text: Content) -> None:
@@ -144,13 +156,6 @@ def is_stdout(name: str) -> bool:
     except OSError:
         return False
     return os.path.samestat(there, stdout) and not stat.S_ISCHR(stdout.st_mode)
-
-
-def new_file_mode() -> int:
-    """Return the mode that a new file has."""
-    umask = os.umask(0)
-    os.umask(umask)
-    return 0o666 & ~umask
 
 
 def check_places(

@@ -46,17 +46,11 @@ def prefix_of_owner(hidden: bool = True) -> str:
 def start_of(pid: int) -> int | None:
     """Return when a process began, in clock ticks; 0 where the system does not say, None if there
     is no such process."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except FileNotFoundError:
-        if os.path.isdir("/proc/self"):
-            return None
-    except (OSError, IndexError):
-        pass
+    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[19])
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return None
     except OSError:
         pass

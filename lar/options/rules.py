@@ -273,6 +273,12 @@ SEVERAL_RUNNERS = having(table.THREAD, lambda count: count > 1)
 ONE_CHANNEL_ORDER = exclude_each_other(table.BGR, table.RGB).because(
     "the channels of an image have one order"
 )
+# What several commands take.
+ON_SCHEDULER = needs(table.ON, any_of=table.SCHEDULER).because(
+    "a label is that of a scheduler's workers"
+)
+SAVED = needs((table.TAG, table.STORE), any_of=table.SAVE).because("nothing is stored")
+SHARED = (ON_SCHEDULER, SAVED)
 
 OPEN_END = (table.DURATION, table.TARGET_CI)
 

@@ -28,8 +28,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import stat
-import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -42,8 +40,8 @@ import msgspec
 
 from lar.errors import UsageError
 from lar.files.input_file import open_input
+from lar.files.report_file import make_temporary, take_place
 from lar.files.unpacking import unpacked
-from lar.files.work_folders import prefix_of_owner
 from lar.measurement.time_origin import KINDS, earliest_ns, with_zero_at
 from lar.profiles.packed_file import is_packed_name, write_pieces
 from lar.profiles.trace_events import (
@@ -507,15 +505,11 @@ def write_over(path: str | Path, pieces: Iterable[bytes]) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    place = os.path.realpath(path)
-    descriptor, temporary = tempfile.mkstemp(prefix=prefix_of_owner(), dir=os.path.dirname(place))
+    place = Path(os.path.realpath(path))
+    temporary = make_temporary(place)
     try:
-        with open(descriptor, "wb") as file:
+        with temporary.open("wb") as file:
             write_pieces(file, pieces, packed=is_packed_name(path) or None)
-        os.chmod(temporary, stat.S_IMODE(os.stat(place).st_mode))
-        os.replace(temporary, place)
-    except BaseException:
-        # An interrupt may come when it has its place already.
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+        take_place(temporary, place)
+    finally:  # an interrupt may come when it has its place already
+        temporary.unlink(missing_ok=True)

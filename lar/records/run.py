@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from lar.errors import LarError, check_keywords, error_with_code, format_message
+from lar.errors import LarError, check_keywords, format_message, kind_of_error
 from lar.records.dataset import Item, ItemClasses
 from lar.records.facts import MOST_COPIES, EngineFacts, MachineFacts, ModelFile
 from lar.records.record import Record, ShortRecord
@@ -239,14 +239,8 @@ class Failure(ShortRecord):
 
     def to_error(self) -> LarError:
         """Return the error that it would be in this process."""
-        return error_with_code(
-            self.exit_code,
-            self.problem,
-            self.hint,
-            self.detail,
-            flag=self.flag,
-            subject=self.subject,
-        )
+        kind = kind_of_error(self.exit_code)
+        return kind(self.problem, self.hint, self.detail, flag=self.flag, subject=self.subject)
 
     def called(self, names: Mapping[str, str]) -> Failure:
         """Return it with the names that the user knows for its flag and its subject."""

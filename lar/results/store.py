@@ -24,13 +24,7 @@ from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 from lar.errors import UsageError, check_keywords, error_of_write
-from lar.files.database import (
-    STORE_ID,
-    Database,
-    DatabaseKind,
-    open_database,
-    refuse_no_database,
-)
+from lar.files.database import Database, open_database, refuse_no_database
 from lar.files.unpacking import unpack_zlib
 from lar.files.user_data import data_folder
 from lar.measurement.summary import summarize
@@ -167,13 +161,12 @@ class Selection:
     options: str = ""
     since: str = ""
     before: str = ""
-    newest: int | None = None
 
     @property
     def values(self) -> dict[str, object]:
         """The values that `SELECT` asks for."""
-        own = {"ids": f",{','.join(map(str, self.ids))},", "newest": self.newest or -1}
-        return {**vars(self), **own, "name": os.path.basename(self.model)}
+        own = {"ids": f",{','.join(map(str, self.ids))},", "name": os.path.basename(self.model)}
+        return {**vars(self), **own}
 
 
 SELECT = f"""
@@ -184,7 +177,7 @@ SELECT = f"""
     and (:machine = '' or instr(lower(machine), lower(:machine)))
     and (:options = '' or instr(lower(options), lower(:options)))
     and (:since = '' or saved_at >= :since) and (:before = '' or saved_at < :before)
-    order by id desc limit :newest
+    order by id
 """
 
 
@@ -230,9 +223,9 @@ def open_store(path: str | None = None, *, create: bool = False) -> Iterator[Sto
         problem = "no result is stored yet" if path is None else "there is no such store"
         raise UsageError(problem, "`lar MODEL --save` stores the result of a run", subject=place)
     refuse_no_database(place, STORE.flag)
-    with open_database(place, KIND, create=create) as connection:
-        store = Store(place, connection, KIND)
-        store.prepare()
+    with open_database(place, create=create) as connection:
+        store = Store(place, connection)
+        store.prepare(SCHEMA, make_table)
         yield store
 
 
@@ -297,7 +290,7 @@ class Store(Database):
         values = (selection or Selection()).values
         with self._explained():
             rows = self._connection.execute(SELECT, values).fetchall()
-        return [entry_of(*row) for row in reversed(rows)]
+        return [entry_of(*row) for row in rows]
 
     def refuse_damaged(self, entries: Iterable[Entry]) -> None:
         """Refuse results of which a column holds what it cannot.
@@ -416,14 +409,3 @@ def make_columns(connection: sqlite3.Connection, number: int) -> None:
         connection.execute(
             f"update results set {changes} where id = :id", {**columns, "id": number}
         )
-
-
-KIND = DatabaseKind(
-    name="store",
-    title="store of lar",
-    application_id=STORE_ID,
-    schema=SCHEMA,
-    make=make_table,
-    room_hint="make room on the disk, or write the result with --json FILE",
-    flag=STORE.flag,
-)

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 
 from lar.cli.commands import COMMANDS
-from lar.cli.completion import LAST_OF_ZSH, RUN_OF_ZSH, SHELLS
+from lar.cli.completion import LAST_OF_ZSH, RUN_OF_ZSH
 from lar.cli.help import topics
 from lar.cli.main import main
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+
+SHELLS = ("bash", "zsh", "fish")
 
 
 @pytest.fixture(scope="module")

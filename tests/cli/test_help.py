@@ -7,17 +7,20 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args
 
 import pytest
 
-from lar.cli.commands import COMMANDS, other_way
+from lar.cli.commands import COMMANDS, other_way, read_table
 from lar.cli.help import topics
 from lar.cli.main import main
 from lar.cli.parser import Formatter, parser_of
 from lar.cli.run_help import GROUPS
 from lar.options.option import Group, flag_of
 from lar.options.table import BY_KEY, COMMON, OPTIONS
+from lar.records.choices import Allowed
+from lar.results.facts import NAMES
 
 
 def printed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
@@ -246,3 +249,31 @@ def test_help_leaves_two_columns_of_the_terminal_free(monkeypatch: pytest.Monkey
     formatter = Formatter("lar")
     formatter.add_text("ab" + " x" * 60)
     assert len(formatter.format_help().splitlines()[0]) == 58
+
+
+def rows_in(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield rows of the table of arguments, and those below them."""
+    for row in rows:
+        yield row
+        yield from rows_in(row.get("rows", ()))
+        for _, its in row.get("actions", {}).values():
+            yield from rows_in(its)
+
+
+def test_each_row_of_the_table_of_arguments_is_of_a_kind_and_in_use() -> None:
+    table = read_table("arguments")
+    kinds = {"name", "option", "heading", "rows_of", "actions"}
+    every = [row for rows in table.values() for row in rows_in(rows)]
+    assert [row for row in every if len(kinds & {*row}) != 1] == []
+    shared = {row["rows_of"] for row in every if "rows_of" in row}
+    assert {*table} - {*COMMANDS} - {"what a report shows"} <= shared
+
+
+def test_the_help_names_what_a_flag_takes() -> None:
+    helps = {
+        action.dest: action.help or ""
+        for command in ("tune", "results")
+        for action in parser_of(command)._actions
+    }
+    assert helps["allow"].endswith(f": {', '.join(get_args(Allowed))}")
+    assert f": {', '.join(NAMES)}, or " in helps["by"]

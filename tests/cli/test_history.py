@@ -407,7 +407,7 @@ def test_the_processes_of_a_bench_are_saved(
     assert len(done.stdout.splitlines()) == 3
     assert "--copy-to-host" in done.stdout
     done = run_lar(*bench, "--tag", "b", cwd=tmp_path)
-    assert done.stderr.startswith("lar: error: --tag: needs --save: nothing is stored")
+    assert done.stderr.startswith("lar: error: --tag needs --save: nothing is stored")
 
 
 @pytest.mark.parametrize("words", [["--baseline", "v1"], ["--baseline=v1"], ["--fail-if-slower"]])

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from lar.cli.main import main
+from lar.cli.parser import parser_of
 from lar.profiles.trace_file import write_profile
-from lar.reports.options import BY_KEY
+from lar.reports.options import KEYS
 from lar.reports.styles import STYLES
 from tests.conftest import RunLar
 from tests.profiles.synthetic import profile_of_times
@@ -94,7 +95,7 @@ def test_styles_of_two_name_themselves(run_lar: RunLar, profile: str) -> None:
         (["--iteration", "3"], "flag --iteration\nhint: `--export perfetto -o FILE`"),
         (["--output", "x"], "--output: goes with --export"),
         (["--csv", "@"], "--csv"),
-        (["--csv", "-", "--json", "-"], "--csv and --json go to the same place"),
+        (["--csv", "-", "--json", "-"], "--json and --csv go to the same place"),
         (["--csv", "/nowhere/x.csv"], "--csv: /nowhere/x.csv: cannot be written"),
         (["--top", "-1"], "--top, -t: '-1' is not a number of rows"),
         (["--top", "x"], "--top, -t: 'x' is not a number of rows"),
@@ -211,5 +212,7 @@ def test_standard_output_takes_a_report_in_place_of_the_text(run_lar: RunLar, pr
 
 
 def test_every_option_is_honoured_by_a_style() -> None:
-    honoured = {key for style in STYLES.values() for key in style.options}
-    assert honoured == set(BY_KEY)
+    (shown,) = (
+        group for group in parser_of("report")._action_groups if group.title == "what is shown"
+    )
+    assert {action.dest for action in shown._group_actions} == KEYS

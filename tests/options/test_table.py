@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from lar.cli.arguments import add_rows, headings_of
-from lar.cli.run_help import name_engines
+from lar.cli.arguments import add_rows, headings_of, name_supporters
 from lar.errors import UsageError
 from lar.options.option import Option
 from lar.options.table import BY_KEY, OPTIONS, collect_settings
@@ -60,7 +59,7 @@ def test_keys_are_unique() -> None:
 def test_the_help_shows_flag_group_text_and_engines() -> None:
     parser = argparse.ArgumentParser()
     add_rows(parser, headings_of(OPTIONS))
-    name_engines(parser, {"cuda": ["megengine", "onnxruntime"]})
+    name_supporters(parser, {"cuda": ["megengine", "onnxruntime"]})
     words = " ".join(parser.format_help().split())
     for option in OPTIONS:
         separator = " " if option.metavar else ""

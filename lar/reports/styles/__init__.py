@@ -16,7 +16,7 @@ class Style(NamedTuple):
     """A style: `build` takes a profile and the options set, and of two profiles then the other:
     the baseline that the profile is compared with.
 
-    `options` are the keys of those in `lar.reports.options` that it honours; any other
+    `options` are the keys of the options of `lar report` that it honours; any other
     is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
     --view, the first of each being the default, but for views, which are all shown. `columns` are
     those that text has only where --columns asks for them, `former_views` names that a view had
