@@ -12,11 +12,12 @@ from string import ascii_uppercase
 from typing import Any, TypeAlias
 
 from lar.dumps.dump import Dump
-from lar.dumps.index import SUFFIX, open_dump
+from lar.dumps.index import open_dump
 from lar.engines import formats_of
 from lar.engines.formats import HEAD_SIZE, format_named
 from lar.errors import UsageError, count_of
 from lar.files.input_file import cannot_read, check_input, open_input
+from lar.files.path_conflicts import INDEX_SUFFIX
 from lar.inputs.loaded import Array
 from lar.options.command_line import words_of
 from lar.options.option import flag_of
@@ -95,7 +96,7 @@ def side_of(text: str) -> Side:
     except (OSError, ValueError):
         return side_of_words(text)
     is_folder = os.path.isdir(path)
-    if is_folder or text.endswith(SUFFIX):
+    if is_folder or text.endswith(INDEX_SUFFIX):
         has_cases = is_folder and source_of(text).case_count
         return model_run(text, text, {}) if has_cases else open_dump(path)
     check_input(path)
@@ -109,7 +110,7 @@ def side_of_words(text: str) -> Side:
     Raises:
         UsageError: it is none, or an option is not one of a side.
     """
-    if text.endswith(SUFFIX):
+    if text.endswith(INDEX_SUFFIX):
         return open_dump(Path(text))
     words = split_words(text)
     if len(words) < 2:
