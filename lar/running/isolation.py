@@ -193,10 +193,8 @@ def cpu_limit_reached(status: int, usage: resource.struct_rusage | None) -> int:
         return 0
     used = usage.ru_utime + usage.ru_stime
     ended_by = os.WTERMSIG(status)
-    is_limit = ended_by == signal.SIGXCPU or (
-        ended_by == signal.SIGKILL and used >= soft - CPU_LIMIT_SLACK
-    )
-    return soft if is_limit else 0
+    is_late = ended_by == signal.SIGKILL and used >= soft - CPU_LIMIT_SLACK
+    return soft if is_late or ended_by == signal.SIGXCPU else 0
 
 
 class Watch:

@@ -19,7 +19,7 @@ from lar.errors import UsageError, did_you_mean
 from lar.files.input_file import read_input
 from lar.measurement.machine import read_machine, read_model_file
 from lar.options.option import Option
-from lar.options.table import BY_KEY, FAST_RUN, FAST_RUN_ALGO_POLICY, FULL_RUN, SETTINGS
+from lar.options.table import BY_KEY, FAST_RUN, FAST_RUN_ALGO_POLICY, SEARCHES, SETTINGS, one_of
 from lar.options.variants import BENCH_KEYS
 from lar.records.choices import OptionValue
 from lar.records.facts import ModelFile
@@ -28,8 +28,6 @@ from lar.records.settings import SETTINGS_FORMAT, TunedSettings
 
 MOST_BYTES = 1 << 20
 HINT = "give what `lar tune MODEL --output FILE` wrote"
-# What a search for algorithms makes anew if it is missing.
-SEARCHES = (FAST_RUN, FULL_RUN)
 # What of a machine the settings are for, by its field.
 FITTING = {
     "processor": "processor",
@@ -199,7 +197,7 @@ def check_caches(settings: TunedSettings, path: str, values: Mapping[str, Any]) 
     Raises:
         UsageError: naming it.
     """
-    if any(option.is_given(values) for option in SEARCHES):
+    if one_of(SEARCHES, values):
         return
     for key, cache in settings.options.items():
         is_cache = BY_KEY[key].purpose == "cache" and values[key] == cache
@@ -207,9 +205,8 @@ def check_caches(settings: TunedSettings, path: str, values: Mapping[str, Any]) 
             hint = f"copy it from where {os.path.basename(path)} was written"
             if key == FAST_RUN_ALGO_POLICY.key:
                 hint += f", or add {FAST_RUN.flag}, which searches anew and writes it"
-            raise refusal(
-                path, f"its cache {os.path.basename(str(cache))} is missing beside it", hint
-            )
+            name = os.path.basename(str(cache))
+            raise refusal(path, f"its cache {name} is missing beside it", hint)
 
 
 def name_of_cache(path: str) -> str:

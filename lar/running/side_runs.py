@@ -65,9 +65,7 @@ class SideRuns:
             UsageError: an option cannot be used.
         """
         self.sides, self.asked = sides, asked
-        self.models = {
-            number: side for number, side in enumerate(sides) if isinstance(side, ModelRun)
-        }
+        self.models = {number: it for number, it in enumerate(sides) if isinstance(it, ModelRun)}
         self.folder = Path()
         if self.models or asked.truth:
             from lar.files.work_folders import work_folder  # two dumps need none
