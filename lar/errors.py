@@ -15,7 +15,7 @@ What an engine does during a run (fails, crashes, hangs) is not an exception but
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
 from typing import NamedTuple, ParamSpec, TypeVar
 
@@ -44,6 +44,9 @@ MEMORY_REFUSED = (
     "pthread_create failed",
     "can't start new thread",
 )
+
+# A text names so many things, and counts the others.
+MOST_NAMED = 3
 
 # OpenBLAS takes less.
 LARGE_LIBRARY_BYTES = 1 << 26
@@ -298,6 +301,12 @@ def one_line(text: str) -> str:
 def count_of(count: int, noun: str) -> str:
     """Return a number of things in words: `1 core`, `2 cores`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def join_first(names: Sequence[str], joint: str = ", ") -> str:
+    """Return the first names, and how many more there are."""
+    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
+    return joint.join([*names[:MOST_NAMED], *more])
 
 
 def first_line(error: BaseException) -> str:

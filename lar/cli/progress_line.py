@@ -40,20 +40,15 @@ class ProgressLine:
                 line = shorten(text, max(width - 1 - len(ending), 1)) + ending
             self.write("\r" + line.ljust(self.width))
             self.width = len(line)
-        elif elapsed // SECONDS_BETWEEN_LINES > self.lines:
-            self.write(line + "\n")
+        elif elapsed // SECONDS_BETWEEN_LINES != self.lines:  # less, where something new begins
             self.lines = int(elapsed // SECONDS_BETWEEN_LINES)
+            self.write(line + "\n" if self.lines else "")
 
     def clear(self) -> None:
         """Clear the line for other output."""
         if self.width:
             self.write("\r" + " " * self.width + "\r")
             self.width = 0
-
-    def end(self) -> None:
-        """Begin anew with the next search."""
-        self.clear()
-        self.lines = 0
 
     def write(self, text: str) -> None:
         self.file.write(text)
@@ -82,7 +77,7 @@ class PacedLine(AbstractContextManager["PacedLine"]):
 
     def end(self) -> None:
         """Clear the line."""
-        self.line.end()
+        self.line.clear()
 
 
 class LateLine(PacedLine):

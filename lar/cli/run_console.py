@@ -165,14 +165,11 @@ class LinePrinter(Listener):
             self.notes.write(printable_lines(text.decode(errors="replace")))
 
     def on_progress(self, text: str, elapsed: float) -> None:
-        if text:
-            self.progress.show(text, elapsed)
-        else:
-            self.progress.end()
+        self.progress.show(text, elapsed)
 
     def finish(self, result: RunResult) -> None:
         """Print what follows the last iteration."""
-        self.progress.end()
+        self.progress.clear()
         lines = self.cases.finish(result) if self.cases else format_finish(result)
         lines = [*lines, *format_summary(result), *format_algorithms(result)]
         print_lines(self.lines, [*lines, *format_accuracy(result)])

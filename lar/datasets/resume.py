@@ -12,8 +12,9 @@ from lar.datasets.classes import classes_of
 from lar.dumps.binary import TensorHeader, read_header, read_stored
 from lar.dumps.delivery import facts_of_run, files_of_items
 from lar.dumps.dump import DumpIndex
-from lar.dumps.index import index_place, is_tensor, read_headers, read_index, write_index
+from lar.dumps.index import is_tensor, read_headers, read_index, write_index
 from lar.errors import UsageError
+from lar.files.path_conflicts import index_place
 from lar.options.table import BIN_OUT_DUMP
 from lar.records.dataset import Item
 from lar.records.run import RunResult, RunSpec

@@ -16,9 +16,9 @@ from lar.dumps.dump import DumpIndex
 from lar.dumps.excerpts import UNFINISHED, filter_blocks
 from lar.dumps.facts import SUFFIX, DumpFacts
 from lar.dumps.graph import index_of
-from lar.dumps.index import index_place, read_headers, read_index, tensor_files, write_index
+from lar.dumps.index import read_headers, read_index, tensor_files, write_index
 from lar.errors import UsageError
-from lar.files.path_conflicts import paths_in
+from lar.files.path_conflicts import index_place, paths_in
 from lar.files.work_folders import error_of_full_disk
 from lar.records.run import RunResult, RunSpec
 

@@ -17,9 +17,9 @@ from lar.dumps.excerpts import begins_text_dump, open_text
 from lar.dumps.graph import index_of
 from lar.errors import DumpError, check_keywords
 from lar.files.input_file import MOST_TEXT_BYTES, cannot_read, read_input
+from lar.files.path_conflicts import INDEX_SUFFIX, index_place
 from lar.records.run import record_of_format, record_to_json
 
-SUFFIX = ".index.json"
 HEAD_BYTES = 4096
 
 
@@ -33,7 +33,7 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
     """
     from lar.dumps import arrays  # few dumps are NumPy's
 
-    place = Path(str(path).removesuffix(SUFFIX))
+    place = Path(str(path).removesuffix(INDEX_SUFFIX))
     if place.is_dir():
         if not index_place(place).exists() and any(place.glob(f"*{arrays.SUFFIX}")):
             return arrays.open_files(place)
@@ -80,11 +80,6 @@ def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:
         for side in (tensors, index_of(read_headers(folder)).tensors)
     )
     return bool(listed) and listed == found
-
-
-def index_place(folder: Path) -> Path:
-    """Return where the index of a folder stands."""
-    return Path(os.path.abspath(folder) + SUFFIX)
 
 
 def tensor_files(folder: Path) -> list[str]:

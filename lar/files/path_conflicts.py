@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
+from pathlib import Path
 from typing import NamedTuple
 
 from lar.errors import UsageError
@@ -26,8 +27,13 @@ class Place(NamedTuple):
 
 def places_of_dump(folder: str, flag: str = "", what: str = "") -> tuple[Place, Place]:
     """Return the places of a dump: the folder, and the index beside it."""
-    index = os.path.abspath(folder) + INDEX_SUFFIX
-    return Place(folder, flag, what), Place(index, flag, f"the index of {what or flag}")
+    index = Place(str(index_place(folder)), flag, f"the index of {what or flag}")
+    return Place(folder, flag, what), index
+
+
+def index_place(folder: str | Path) -> Path:
+    """Return where the index of a dumped folder stands."""
+    return Path(os.path.abspath(folder) + INDEX_SUFFIX)
 
 
 def refuse_clashes(places: Sequence[Place], read: Iterable[str] = ()) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from lar.measurement.rows import SampleRows
 from lar.records.events import Event
 from lar.records.run import RunResult
@@ -32,4 +34,19 @@ class Listener:
         """The engine printed something."""
 
     def on_progress(self, text: str, elapsed: float) -> None:
-        """A long preparation has come so far, after that many seconds; no text: it is over."""
+        """A long preparation has come so far, after that many seconds."""
+
+
+class SideListener(Listener):
+    """Passes on the log and the progress of a run that is made beside the one that is asked for;
+    its other events would be taken for those of that one."""
+
+    def __init__(self, shown: Listener) -> None:
+        self.shown = shown
+        self.began = time.monotonic()
+
+    def on_log(self, text: bytes) -> None:
+        self.shown.on_log(text)
+
+    def on_progress(self, text: str, elapsed: float) -> None:
+        self.shown.on_progress(text, elapsed)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from lar.errors import count_of, one_line
+from lar.errors import count_of, join_first, one_line
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY
 from lar.records.comparison import (
@@ -36,7 +36,7 @@ from lar.reports.compared_tensors import (
     tensor_table,
     type_of,
 )
-from lar.reports.cut_names import cut_end, join_first
+from lar.reports.cut_names import cut_end
 from lar.reports.model import INDENTED, AnyTable, Cell, Column, Plot, table_of_values
 from lar.reports.report import Part, Report
 

@@ -1,4 +1,4 @@
-"""Names cut to a width, so that no two that differ read alike, and the first of many."""
+"""Names cut to a width, so that no two that differ read alike."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 CUT = "..."
 MOST_ROUNDS = 8  # how often names are cut again that read alike
-MOST_NAMED = 3  # of more names, a line has the first
 
 
 def shorten(text: str, width: int) -> str:
@@ -71,9 +70,3 @@ def cut_around(text: str, at: int, width: int) -> str:
     if start + piece + len(CUT) >= len(text) - tail:
         return text[:head] + CUT + text[head + len(CUT) - width :]
     return text[:head] + CUT + text[start : start + piece] + CUT + text[-tail:]
-
-
-def join_first(names: Sequence[str], joint: str = ", ") -> str:
-    """Return the first names, and how many more there are."""
-    more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
-    return joint.join([*names[:MOST_NAMED], *more])

@@ -14,8 +14,9 @@ from lar.records.bench import BenchResult
 from lar.records.profile import TriedSetting
 from lar.records.run import Failure, RunContext, RunSpec
 from lar.running.bench import Report, run_bench
+from lar.running.plan import join_options
 from lar.running.steps import make_run
-from lar.running.variants import Variant, join_options, plan_variant
+from lar.running.variants import Variant, plan_variant
 
 AS_IT_IS = "as it is"
 MOST_TRIED = 3

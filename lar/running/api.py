@@ -5,29 +5,23 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from lar.errors import check_keywords
 from lar.files.work_folders import work_folder
 from lar.inputs.loaded import Array
-from lar.records.run import ModelInfo, OutputSummary, RunContext, RunResult, RunSpec
+from lar.records.run import ModelInfo, OutputSummary, RunContext, RunResult
+from lar.running.given_inputs import GivenInputs, Inputs, with_names
 from lar.running.plan import parse_values, plan_run
 from lar.running.steps import make_run
 from lar.running.tasks import info_of
 
-Source: TypeAlias = "str | Path | Array"
-Inputs: TypeAlias = "Mapping[str, Source] | Source"
-
 
 def run(
-    model: str | Path,
-    inputs: Inputs | None = None,
-    *,
-    keep_outputs: bool = False,
-    **options: Any,
+    model: str | Path, inputs: Inputs | None = None, *, keep_outputs: bool = False, **options: Any
 ) -> RunResult:
     """Run a model in a worker process and return the result, whatever became of it.
 
@@ -90,47 +84,6 @@ def read_info(
     """
     values = {"engine": engine, "iter": 0, "allow_external_data": allow_external_data}
     return info_of(plan_run(str(model), values))
-
-
-class GivenInputs:
-    """The `--input` items of what was given, and what to call them to who gave it.
-
-    Neither the files made for arrays nor a flag was theirs.
-    """
-
-    def __init__(self, inputs: Inputs | None, folder: Path) -> None:
-        """Write arrays into the folder; it must stay as long as a worker may read them."""
-        self.items: list[str] = []
-        self.names = {} if inputs is None else {"--input": "inputs"}
-        self._folder = folder
-        if isinstance(inputs, Mapping):
-            for name, source in inputs.items():
-                self._add(f"{name}:", source, f" for {name!r}")
-        elif inputs is not None:
-            self._add("", inputs, "")
-
-    def add_to(self, options: dict[str, Any]) -> None:
-        """Add the items to the options of a run, before those of `input`."""
-        if self.items:
-            options["input"] = [*self.items, *(options.get("input") or [])]
-
-    def _add(self, prefix: str, source: Source, whose: str) -> None:
-        """Add the item of a source, in a file where it is an array."""
-        if isinstance(source, (str, Path)):
-            place = call = str(source)
-        else:
-            import numpy as np
-
-            place = str(self._folder / f"{len(self.items)}.npy")
-            call = f"the array given{whose}"
-            np.save(place, np.asarray(source))
-            self.names |= {place: call, prefix + place: prefix + call}
-        self.items.append(prefix + place)
-
-
-def with_names(spec: RunSpec, names: Mapping[str, str]) -> RunSpec:
-    """Return a spec with its inputs as they were given."""
-    return replace(spec, inputs=tuple(names.get(text, text) for text in spec.inputs))
 
 
 def read_outputs(folder: str, outputs: Sequence[OutputSummary]) -> dict[str, Array]:

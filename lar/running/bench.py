@@ -12,27 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from lar import __version__
-from lar.errors import LarError, UsageError
+from lar.errors import UsageError
 from lar.files.work_folders import work_folder
 from lar.measurement.differences import FIRST_LOOK, compare_turns, is_look
 from lar.measurement.machine import read_machine
 from lar.measurement.summary import summarize
 from lar.measurement.turns import join_turns, log_ratios_of
-from lar.options.table import BY_KEY
-from lar.options.variants import BENCH_KEYS
+from lar.options.table import option_of
+from lar.options.variants import BENCH_OPTIONS
 from lar.records.bench import BenchResult, Stop, VariantResult
 from lar.records.facts import ModelFile
-from lar.records.run import Failure
 from lar.records.summary import Difference
-from lar.running.api import GivenInputs, Inputs, read_outputs, with_names
-from lar.running.plan import unknown_option
-from lar.running.rounds import (
-    Member,
-    Rounds,
-    compare_members,
-    inputs_like,
-    places_in_memory,
-)
+from lar.running.api import read_outputs
+from lar.running.given_inputs import GivenInputs, Inputs, with_names
+from lar.running.plan import parse_values
+from lar.running.rounds import Member, Rounds, compare_members, inputs_as_for, places_in_memory
 from lar.running.variants import (
     Axis,
     Variant,
@@ -45,6 +39,12 @@ from lar.running.variants import (
 
 # Before the first look; of variants that there is nothing to compare with, all.
 FIRST_ROUNDS = FIRST_LOOK
+
+# The fields of a variant's result that are those of its first process's.
+OF_PROCESS = (
+    *("status", "failure", "engine", "fed", "outputs", "load_seconds", "peak_memory_bytes"),
+    "warnings",
+)
 
 Report = Callable[["BenchProgress"], None]
 
@@ -126,16 +126,13 @@ def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) 
     """Refuse a keyword that is no option of a variant; `own` are those of the function.
 
     Raises:
-        UsageError: naming the nearest.
+        UsageError: naming the nearest, or the value that is wrong.
     """
+    parse_values(options, own or ())
     for key in options:
-        if key in BENCH_KEYS:
-            continue
-        if key in BY_KEY:
-            raise UsageError(
-                f"{key!r} does not say how a model is run", "the bench itself chooses how often"
-            )
-        raise unknown_option(key, [*BENCH_KEYS, *(own or ())])
+        if option_of(key) not in BENCH_OPTIONS:
+            problem = f"{key!r} does not say how a model is run"
+            raise UsageError(problem, "the bench itself chooses how often")
 
 
 @dataclass(eq=False, kw_only=True)
@@ -183,7 +180,8 @@ def run_bench(
             stopped = campaign.run()
         except KeyboardInterrupt:
             stopped = "interrupted"
-        campaign.judge_rest()
+        base = campaign.baseline
+        campaign.compare()  # with what was measured after the last look too
         found = [result_of(entry, names) for entry in campaign.entries]
         if keep_outputs:
             found = [
@@ -202,7 +200,7 @@ def run_bench(
         rounds=campaign.rounds,
         seed=seed,
         wall_seconds=time.monotonic() - began,
-        failure=campaign.failure,
+        failure=base.failure or (base.result.failure if base.result else None),
     )
 
 
@@ -218,23 +216,14 @@ class Campaign:
         report: Report = lambda progress: None,
     ) -> None:
         self.entries = [
-            Entry(number=number, variant=variant) for number, variant in enumerate(variants)
+            Entry(number=number, spec=each.spec, failure=each.failure, variant=each)
+            for number, each in enumerate(variants)
         ]
         self.baseline = self.entries[baseline]
-        self.player = player
-        self.player.show = self.show
-        self.margin = margin
-        self.report = report
+        self.player, self.margin, self.report = player, margin, report
+        player.show = self.show
         self.rounds = 0
         self.shapes = 0  # of what the variants are fed with
-
-    @property
-    def failure(self) -> Failure | None:
-        """Why nothing could be compared: the baseline's failure."""
-        result = self.baseline.result
-        if result is not None and result.status != "ok":
-            return result.failure
-        return self.baseline.variant.failure
 
     @property
     def able(self) -> list[Entry]:
@@ -250,18 +239,12 @@ class Campaign:
         """Read what the rounds have in common: models, testcases in them, which stay unpacked until
         the stack is closed, data for all."""
         models: dict[str, ModelFile] = {}
-        base = self.baseline.variant
+        base = self.baseline.variant.spec
         for entry in self.entries:
-            variant = entry.variant
-            if variant.spec is None:
-                continue
-            try:
-                entry.prepare(variant.spec, names, models, stack)
-            except LarError as error:
-                entry.variant = replace(variant, spec=None, failure=Failure.of(error))
-                continue
-            place = Path(self.player.folder, f"inputs-{entry.number}")
-            entry.feed(inputs_like(base, variant, place))
+            entry.prepare(names, models, stack)
+            if entry.spec is not None:
+                place = Path(self.player.folder, f"inputs-{entry.number}")
+                entry.feed(inputs_as_for(base, entry.spec, place))
 
     def run(self) -> Stop:
         """Make rounds until it is clear that no more are needed; return why it ended."""
@@ -291,8 +274,6 @@ class Campaign:
             for entry in members:
                 entry.base = None if entry is base else base
             base.decided = len(members) > 1
-        for entry in self.entries:
-            entry.decided = entry.decided or entry.failed
         self.shapes = len(shapes)
 
     def lots(self) -> Iterator[list[Entry]]:
@@ -314,40 +295,40 @@ class Campaign:
 
     def look(self) -> None:
         """Judge the variants that are not decided yet."""
+        self.compare()
         # All others may have failed.
         enough = 1 if len(self.able) == 1 < len(self.entries) else FIRST_ROUNDS
         for entry in self.entries:
-            if not entry.decided and entry.base is not None:
-                self.judge(entry, entry.base)
+            if entry.base is None:
+                entry.decided = entry.decided or entry.failed or entry.rounds >= enough
             elif not entry.decided:
-                entry.decided = entry.failed or entry.rounds >= enough
+                entry.decided = self.is_decided(entry, entry.base)
         self.show()
 
-    def judge(self, entry: Entry, base: Entry) -> None:
-        """Compare a variant with its baseline, as far as it is measured."""
-        self.compare(entry, base)
+    def is_decided(self, entry: Entry, base: Entry) -> bool:
+        """Return whether nothing more is to be found out about a variant and its baseline."""
         found = entry.difference
         if entry.failed or base.failed:
-            entry.decided = True
-        elif found is not None and found.processes >= FIRST_ROUNDS:
-            # Rounds that have no say any more may make the number of processes smaller again.
-            if found.processes > entry.looked and is_look(found.processes):
-                entry.looked = found.processes
-                entry.decided = found.is_shown
-            smallest = found.smallest_detectable
-            entry.decided = entry.decided or (smallest is not None and smallest < self.margin)
+            return True
+        if found is None or found.processes < FIRST_ROUNDS:
+            return False
+        # Rounds that have no say any more may make the number of processes smaller again.
+        if found.processes > entry.looked and is_look(found.processes):
+            entry.looked = found.processes
+            if found.is_shown:
+                return True
+        smallest = found.smallest_detectable
+        return smallest is not None and smallest < self.margin
 
-    def compare(self, entry: Entry, base: Entry) -> None:
-        """Find how a variant differs from its baseline, unless one of them made no turns."""
-        ratios = log_ratios_of(base.turns, entry.turns)
-        found = compare_turns(ratios, comparisons=max(1, len(self.compared)))
-        entry.difference = found or entry.difference
-
-    def judge_rest(self) -> None:
-        """Compare what was measured after the last look too."""
+    def compare(self) -> None:
+        """Find how the variants that are not decided yet differ from their baselines, as far as
+        both made turns."""
+        comparisons = max(1, len(self.compared))
         for entry in self.entries:
             if entry.base is not None and not entry.decided:
-                self.compare(entry, entry.base)
+                ratios = log_ratios_of(entry.base.turns, entry.turns)
+                found = compare_turns(ratios, comparisons=comparisons)
+                entry.difference = found or entry.difference
 
     def show(self) -> None:
         """Report how far it has come."""
@@ -386,9 +367,9 @@ def result_of(entry: Entry, names: Mapping[str, str]) -> VariantResult:
     known = VariantResult(
         name=variant.name,
         values=dict(variant.values),
-        spec=with_names(variant.spec, names) if variant.spec else None,
+        spec=with_names(variant.spec, names) if variant.spec and entry.spec else None,
         status="refused",
-        failure=variant.failure,
+        failure=entry.failure,
         model=entry.model,
         turns=tuple(entry.turns),
         baseline=base.variant.name if base else "",
@@ -397,16 +378,6 @@ def result_of(entry: Entry, names: Mapping[str, str]) -> VariantResult:
     )
     result = entry.result
     if result is None:
-        return known if variant.failure else replace(known, status="interrupted")
-    return replace(
-        known,
-        status=result.status,
-        failure=result.failure,
-        engine=result.engine,
-        fed=result.fed,
-        latency=summarize(replace(result, samples=join_turns(entry.turns))),
-        outputs=result.outputs,
-        load_seconds=result.load_seconds,
-        peak_memory_bytes=result.peak_memory_bytes,
-        warnings=result.warnings,
-    )
+        return known if entry.failure else replace(known, status="interrupted")
+    latency = summarize(replace(result, samples=join_turns(entry.turns)))
+    return replace(known, latency=latency, **{name: getattr(result, name) for name in OF_PROCESS})

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from string import ascii_uppercase as LETTERS
 from typing import TYPE_CHECKING, Any, get_args, overload
 
@@ -15,28 +14,25 @@ from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
 from lar.errors import LarError, UsageError, count_of
-from lar.options.option import is_set
+from lar.options.option import flag_of, is_set
 from lar.options.table import ON, SCHEDULER
 from lar.records.comparison import Comparison, ComparisonOfSides, Only, Tolerance
 from lar.running.compared_sides import (
     GivenSide,
     ModelRun,
     Side,
+    check_any_model,
     check_case,
-    check_options,
     describe_cases,
     open_sides,
-    plan_of,
 )
 from lar.running.side_runs import (
     Asked,
+    SideRuns,
+    TruthModel,
     check_unchanged,
-    items_of_sides,
-    join_notes,
+    find_truth_model,
     model_of,
-    run_sides,
-    run_truth,
-    truth_model_for,
 )
 
 if TYPE_CHECKING:
@@ -50,11 +46,7 @@ def compare(actual: GivenSide, expected: GivenSide, **asked: Any) -> Comparison:
 
 @overload
 def compare(
-    actual: GivenSide,
-    expected: GivenSide,
-    third: GivenSide,
-    *others: GivenSide,
-    **asked: Any,
+    actual: GivenSide, expected: GivenSide, third: GivenSide, *others: GivenSide, **asked: Any
 ) -> ComparisonOfSides: ...
 
 
@@ -140,18 +132,13 @@ def check_sides(sides: Sequence[Side], asked: Asked) -> None:
     check_case(sides, asked.case)
     label = next((it.label for it in sides if isinstance(it, ModelRun) and it.label), "")
     if asked.make_on is None and label:
-        raise UsageError(
-            f"needs {SCHEDULER.flag}: a label is that of a scheduler's workers",
-            f"add {SCHEDULER.usage}",
-            flag=f"{ON.flag} {label}",
-        )
+        problem = f"needs {SCHEDULER.flag}: a label is that of a scheduler's workers"
+        raise UsageError(problem, f"add {SCHEDULER.usage}", flag=f"{ON.flag} {label}")
     if asked.make_on is not None and asked.isolate:
-        raise UsageError(
-            "runs operators on this machine, and the models run on others",
-            f"leave it out, or leave {SCHEDULER.flag} out",
-            flag="--isolate",
-        )
-    check_options(sides, asked.options, elsewhere=asked.make_on is not None)
+        problem = "runs operators on this machine, and the models run on others"
+        raise UsageError(problem, f"leave it out, or leave {SCHEDULER.flag} out", flag="--isolate")
+    for key in asked.options:
+        check_any_model(sides, flag_of(key))
     if len(sides) > 2 and asked.isolate:
         raise UsageError("isolates one side from one other", "give two", flag="--isolate")
     if len(sides) > 2 and asked.truth:
@@ -162,8 +149,8 @@ class SidesAlone:
     """What runs single operators of the sides' models: each is started when it is first asked for,
     and ends with the comparison."""
 
-    def __init__(self, sides: Sequence[Side], asked: Asked, stack: contextlib.ExitStack) -> None:
-        self.sides, self.asked, self.stack = sides, asked, stack
+    def __init__(self, runs: SideRuns, stack: contextlib.ExitStack) -> None:
+        self.runs, self.sides, self.stack = runs, runs.sides, stack
         self.found: dict[int, IsolatedOperators | LarError] = {}
         self.notes: dict[str, None] = {}  # which options are left out where operators were run
 
@@ -208,10 +195,10 @@ class SidesAlone:
             try:
                 if isinstance(side, Dump):
                     spec = spec_of_dump(side.index)
-                elif self.asked.make_on is not None:
+                elif self.runs.asked.make_on is not None:
                     raise UsageError("ran on another machine")
                 else:
-                    spec = plan_of(side, self.asked.options)
+                    spec = self.runs.specs[number]
                 self.found[number] = IsolatedOperators(spec, self.stack)
             except LarError as error:
                 self.found[number] = error
@@ -223,15 +210,8 @@ class Comparing:
 
     def __init__(self, sides: Sequence[Side], asked: Asked, stack: contextlib.ExitStack) -> None:
         self.sides, self.asked = sides, asked
-        self.alone = SidesAlone(sides, asked, stack)
-
-    def make_folder(self) -> contextlib.AbstractContextManager[str]:
-        """Make a folder for what models dump; two dumps have none."""
-        if not (self.asked.truth or any(isinstance(side, ModelRun) for side in self.sides)):
-            return contextlib.nullcontext("")
-        from lar.files.work_folders import work_folder
-
-        return work_folder()
+        self.runs = SideRuns(sides, asked, stack)
+        self.alone = SidesAlone(self.runs, stack)
 
     def compare_two(self) -> Comparison:
         """Compare two sides, on each item of a data set if they are run on one.
@@ -242,64 +222,65 @@ class Comparing:
         """
         if self.asked.truth:
             # There is one, before anything is run.
-            check_unchanged(truth_model_for(self.asked.truth, self.sides).path, self.sides)
+            check_unchanged(self.truth_model(self.sides).path, self.sides)
         if self.asked.isolate:
             self.alone.require(0)
-        items = items_of_sides(self.sides, self.asked.options)
-        if items:
-            return compare_items(self.sides, items, self.compare_once, self.asked.progress)
-        return self.compare_once(self.sides, self.asked.progress)
+        if items := self.runs.items():
+            return compare_items(items, self.compare_once, self.asked.progress)
+        return self.compare_once(None, self.asked.progress)
 
-    def compare_once(self, sides: Sequence[Side], progress: Progress) -> Comparison:
+    def truth_model(self, sides: Iterable[Side]) -> TruthModel:
+        """Return the model whose truth judges the sides: the one that is asked for, else that of
+        the first side that has one.
+
+        Raises:
+            UsageError: there is none.
+        """
+        return find_truth_model(self.asked.truth, map(model_of, sides))
+
+    def compare_once(self, item: int | None, progress: Progress) -> Comparison:
         """Run the models of two sides, each once, compare what they computed, and judge it by the
         truth if that is asked for.
 
         Raises:
-            UsageError: an option cannot be used, or it is not clear what to feed.
+            UsageError: it is not clear what to feed.
             LarError: a model's run did not end well.
         """
         asked = replace(self.asked, progress=progress)
-        with self.make_folder() as folder:
-            dumps, fed = run_sides(sides, Path(folder), asked)
-            found = self.compare_pair(dumps, (0, 1), asked)
-            if asked.truth and not found.interrupted:
-                found = self.judge(found, dumps, Path(folder), asked)
-        return replace(found, notes=(*join_notes(fed), *found.notes))
+        dumps, notes = self.runs.run_all(progress, item)
+        found = self.compare_pair(dumps, (0, 1), asked)
+        if asked.truth and not found.interrupted:
+            found = self.judge(found, dumps, asked)
+        return replace(found, notes=(*notes, *found.notes))
 
     def compare_several(self) -> ComparisonOfSides:
         """Compare three or more sides with the first one.
 
         Raises:
-            UsageError: an option cannot be used, or it is not clear what to feed.
+            UsageError: they have a data set, or it is not clear what to feed.
             LarError: a model's run did not end well.
         """
         from lar.comparison.sides import compare_sides  # two sides do not need it
 
-        items_of_sides(self.sides, self.asked.options)  # several sides have none
-        with self.make_folder() as folder:
-            dumps, fed = run_sides(self.sides, Path(folder), self.asked)
-            found = compare_sides(
-                len(dumps), lambda one, other: self.compare_pair(dumps, (one, other), self.asked)
-            )
-        return replace(found, notes=(*join_notes(fed), *found.notes))
+        self.runs.items()  # several sides have none
+        dumps, notes = self.runs.run_all(self.asked.progress)
+        found = compare_sides(
+            len(dumps), lambda one, other: self.compare_pair(dumps, (one, other), self.asked)
+        )
+        return replace(found, notes=(*notes, *found.notes))
 
     def compare_pair(
         self, dumps: Sequence[Dump], numbers: tuple[int, int], asked: Asked
     ) -> Comparison:
         """Compare two dumps, of sides or of the truth, which has the number behind theirs."""
         names = [*LETTERS[: len(self.sides)], "the truth"]
+        called = names[numbers[0]], names[numbers[1]]
+        pair = dumps[numbers[0]], dumps[numbers[1]]
         return compare_dumps(
-            dumps[numbers[0]],
-            dumps[numbers[1]],
-            asked,
-            operator_kinds_of,
-            lambda side: self.alone.of(numbers[side]),
-            (names[numbers[0]], names[numbers[1]]),
+            *pair, asked, operator_kinds_of, lambda side: self.alone.of(numbers[side]), called
         )
 
-    def judge(
-        self, found: Comparison, dumps: Sequence[Dump], folder: Path, asked: Asked
-    ) -> Comparison:
+    def judge(self, found: Comparison, dumps: Sequence[Dump], asked: Asked) -> Comparison:
         """Compute what the model should give, and return a comparison with how far each side is
         from it.
 
@@ -309,9 +290,10 @@ class Comparing:
         """
         # The finer side first, else the expected one.
         order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
-        exact = truth_model_for(asked.truth, [self.sides[number] for number in order])
+        exact = self.truth_model(self.sides[number] for number in order)
         nearest = next((it for it in order if model_of(self.sides[it]) == exact.path), order[0])
-        truth = run_truth(exact, [dumps[number] for number in order], folder, asked.progress)
+        finest_first = [dumps[number] for number in order]
+        truth = self.runs.run_truth(exact, finest_first, asked.progress)
 
         def judge_side(one: Dump, exact: Dump) -> Comparison:
             numbers = (dumps.index(one), 2)
@@ -321,10 +303,7 @@ class Comparing:
 
 
 def compare_items(
-    sides: Sequence[Side],
-    items: Sequence[str],
-    compare_once: Callable[[Sequence[Side], Progress], Comparison],
-    progress: Progress,
+    items: Sequence[str], compare_once: Callable[[int, Progress], Comparison], progress: Progress
 ) -> Comparison:
     """Compare two models on each item of a data set, one after the other, and collect the errors.
 
@@ -335,13 +314,12 @@ def compare_items(
     """
     collected = CollectedItems()
     for number, name in enumerate(items):
-        runs = [replace(it, item=number) if isinstance(it, ModelRun) else it for it in sides]
 
         def say(text: str, start: str = f"item {number + 1} of {len(items)}: ") -> None:
             progress(start + text)
 
         try:
-            found = compare_once(runs, say)
+            found = compare_once(number, say)
         except KeyboardInterrupt:
             if not collected.items:
                 raise

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, TypeAlias
 
 from lar.dumps.dump import Dump
-from lar.dumps.index import SUFFIX, open_dump
+from lar.dumps.index import open_dump
 from lar.engines import formats_of
 from lar.engines.formats import HEAD_SIZE, format_named
 from lar.errors import UsageError, count_of
 from lar.files.input_file import cannot_read, check_input, open_input
+from lar.files.path_conflicts import INDEX_SUFFIX
 from lar.inputs.loaded import Array
-from lar.options.command_line import words_of
 from lar.options.option import flag_of
 from lar.options.suggestions import suggest_flag
 from lar.options.table import FLAGS, ON, SCHEDULER, option_of
@@ -33,16 +32,14 @@ TENSOR_HEAD = (7).to_bytes(4, "little")
 class ModelRun:
     """A model and the options to run it with, by key, as texts.
 
-    A model with testcases brings its own inputs; of several testcases one is compared. `item`
-    counts the item of a data set to run it on, None without one. `label` is that of the worker
-    which runs it, where a scheduler has some.
+    A model with testcases brings its own inputs; of several testcases one is compared. `label` is
+    that of the worker which runs it, where a scheduler has some.
     """
 
     text: str
     model: str
     options: Mapping[str, Any]
     case_count: int = 0
-    item: int | None = None
     label: str = ""
 
     @property
@@ -95,7 +92,7 @@ def side_of(text: str) -> Side:
     except (OSError, ValueError):
         return side_of_words(text)
     is_folder = os.path.isdir(path)
-    if is_folder or text.endswith(SUFFIX):
+    if is_folder or text.endswith(INDEX_SUFFIX):
         has_cases = is_folder and source_of(text).case_count
         return model_run(text, text, {}) if has_cases else open_dump(path)
     check_input(path)
@@ -109,15 +106,12 @@ def side_of_words(text: str) -> Side:
     Raises:
         UsageError: it is none, or an option is not one of a side.
     """
-    if text.endswith(SUFFIX):
+    if text.endswith(INDEX_SUFFIX):
         return open_dump(Path(text))
     words = split_words(text)
     if len(words) < 2:
-        raise UsageError(
-            "no such dump, tensor file or model",
-            'give a folder, a file, or a model with its options: "model.mge --cpu"',
-            subject=text,
-        )
+        hint = 'give a folder, a file, or a model with its options: "model.mge --cpu"'
+        raise UsageError("no such dump, tensor file or model", hint, subject=text)
     return model_run(text, words[0], parse_words(words[1:]))
 
 
@@ -176,10 +170,8 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
         key = flag.replace("-", "_")
         option = option_of(key)
         if option is None:
-            hint = suggest_flag(flag_of(key), FLAGS)
-            raise UsageError(
-                f"unknown flag {flag_of(key)}", hint or "`lar run --help all` lists the flags"
-            )
+            hint = suggest_flag(flag_of(key), FLAGS) or "`lar run --help all` lists the flags"
+            raise UsageError(f"unknown flag {flag_of(key)}", hint)
         if option.parse is None:
             values[option.key] = True
             continue
@@ -204,39 +196,16 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
         raise UsageError("no side has testcases", "leave it out", flag=f"--case {case}")
     for side in runs:
         if not 0 <= case < side.case_count:
-            raise UsageError(
-                f"{side.model} has {count_of(side.case_count, 'testcase')}",
-                "they are counted from 0",
-                flag=f"--case {case}",
-            )
+            problem = f"{side.model} has {count_of(side.case_count, 'testcase')}"
+            raise UsageError(problem, "they are counted from 0", flag=f"--case {case}")
 
 
 def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
     """Yield which testcase was compared, of each side with several."""
     for letter, side in zip(ascii_uppercase, sides, strict=False):
         if isinstance(side, ModelRun) and side.case_count > 1:
-            yield (
-                f"{letter} has {side.case_count} testcases, of which number {case} was compared; "
-                "--case N compares another"
-            )
-
-
-def check_options(
-    sides: Sequence[Side], options: Mapping[str, Any], *, elsewhere: bool = False
-) -> None:
-    """Refuse, before anything is run, flags for all models where there is no model, and those that
-    a side's engine lacks; a flag in a side's own quotes comes before that for all.
-
-    Raises:
-        UsageError: naming the flag, and the side.
-    """
-    for key in options:
-        check_any_model(sides, flag_of(key))
-    for side in sides:
-        if isinstance(side, ModelRun):
-            with naming_side(side, sides, options):
-                # All but what says what it is fed with.
-                plan_of(side, options, elsewhere=elsewhere, without=("input", "dataset"))
+            one = f"{side.case_count} testcases, of which number {case} was compared"
+            yield f"{letter} has {one}; --case N compares another"
 
 
 def check_any_model(sides: Iterable[Side], flag: str) -> None:
@@ -246,53 +215,18 @@ def check_any_model(sides: Iterable[Side], flag: str) -> None:
         UsageError: naming the flag.
     """
     if not any(isinstance(side, ModelRun) for side in sides):
-        raise UsageError(
-            "no side is a model, and only a model is run",
-            f"leave {flag} out, or give a model as a side",
-            flag=flag,
-        )
+        problem = "no side is a model, and only a model is run"
+        raise UsageError(problem, f"leave {flag} out, or give a model as a side", flag=flag)
 
 
-def plan_of(
-    side: ModelRun,
-    options: Mapping[str, Any],
-    *,
-    elsewhere: bool = False,
-    without: Container[str] = (),
-) -> RunSpec:
+def plan_of(side: ModelRun, options: Mapping[str, Any], *, elsewhere: bool = False) -> RunSpec:
     """Return the spec of a side's run, of one iteration if nothing else is said; its own options
-    come before those for all. Those of some purposes are left out.
+    come before those for all.
 
     Raises:
         UsageError: an option cannot be used.
     """
     from lar.running.plan import parse_values, plan_run  # two dumps need none
 
-    values = {
-        key: value
-        for key, value in {"iter": 1, "warmup_iter": 0, **options, **side.options}.items()
-        if not without or ((option := option_of(key)) and option.purpose not in without)
-    }
+    values = {"iter": 1, "warmup_iter": 0, **options, **side.options}
     return plan_run(side.model, parse_values(values), elsewhere=elsewhere)
-
-
-@contextlib.contextmanager
-def naming_side(
-    side: ModelRun, sides: Sequence[Side], options: Mapping[str, Any]
-) -> Iterator[None]:
-    """Have errors say which side they are about, and that a flag can be given to one side alone.
-
-    Raises:
-        UsageError: the error, naming the side.
-    """
-    try:
-        yield
-    except UsageError as error:
-        shared = {flag_of(key): key for key in options.keys() - side.options.keys()}
-        others = [it.model for it in sides if isinstance(it, ModelRun) and it.model != side.model]
-        if error.flag in shared and others:
-            key = shared[error.flag]
-            words = shlex.join([others[0], *words_of({key: options[key]})])
-            error.hint = f'for one side alone, quote it with that: "{words}"'
-        error.subject = error.subject or side.text
-        raise

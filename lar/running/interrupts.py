@@ -23,9 +23,8 @@ AGAIN_SECONDS = 0.01
 class Hold:
     """How many things the main thread does that an interrupt waits for, and whether one waits."""
 
-    def __init__(self) -> None:
-        self.depth = 0
-        self.waits = False
+    depth = 0
+    waits = False
 
 
 _hold = Hold()

@@ -16,7 +16,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -63,11 +63,7 @@ LOG_READS = 32  # of 64 KiB, which is what a pipe holds by default
 
 
 def run_isolated(
-    spec: RunSpec,
-    context: RunContext,
-    listener: Listener,
-    *,
-    early: WorkerProcess | None = None,
+    spec: RunSpec, context: RunContext, listener: Listener, early: WorkerProcess | None = None
 ) -> RunResult:
     """Make a run in a worker process.
 
@@ -89,12 +85,10 @@ def watch_task(
     begin, so that this disturbs nothing that is timed.
     """
     with contextlib.ExitStack() as stack:
-        if early is not None and early.is_free:
-            worker = early
-        else:
-            if early is not None:
-                early.kill()  # so that its end does not disturb what is timed
-            worker = stack.enter_context(start_worker_for(task, spec))
+        if early is not None and not early.is_free:
+            early.kill()  # so that its end does not disturb what is timed
+            early = None
+        worker = early or stack.enter_context(start_worker_for(task, spec))
         watch = Watch(worker, spec, context, listener)
         with watch.ending():
             watch.send(task)
@@ -146,12 +140,9 @@ def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResul
 
 def new_result(spec: RunSpec) -> RunResult:
     """Return the result of a run that begins now."""
+    started = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return RunResult(
-        spec=spec,
-        status="failed",
-        phase="start",
-        lar_version=__version__,
-        started_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        spec=spec, status="failed", phase="start", lar_version=__version__, started_at=started
     )
 
 
@@ -202,41 +193,34 @@ def cpu_limit_reached(status: int, usage: resource.struct_rusage | None) -> int:
         return 0
     used = usage.ru_utime + usage.ru_stime
     ended_by = os.WTERMSIG(status)
-    is_limit = ended_by == signal.SIGXCPU or (
-        ended_by == signal.SIGKILL and used >= soft - CPU_LIMIT_SLACK
-    )
-    return soft if is_limit else 0
+    is_late = ended_by == signal.SIGKILL and used >= soft - CPU_LIMIT_SLACK
+    return soft if is_late or ended_by == signal.SIGXCPU else 0
 
 
-@dataclass(eq=False)
 class Watch:
     """Follows a worker until it has finished, failed, died, stalled or run out of time."""
 
-    worker: WorkerProcess
-    spec: RunSpec
-    context: RunContext
-    listener: Listener
-    last: events.Event | None = None
-    ended: bool = False  # its last event has come, or it was given up
-    _events: deque[events.Event] = field(default_factory=deque)  # that have come, not passed on yet
-    _partial: bytes = b""
-    _closed: bool = False  # the events have come to their end
-    _log: bytes = b""
-    _log_bytes: int = 0
-    _has_reported: bool = False  # the engine's progress
-    _signs_of_life: tuple[object, ...] = ()
-
-    def __post_init__(self) -> None:
-        self.result = new_result(self.spec)
-        self.worker.make_room(self.spec.sample_count, self.spec.runners)
-        self.deadline = self.context.deadline(self.spec)
-        self.engine = engine_named(self.spec.engine)
+    def __init__(
+        self, worker: WorkerProcess, spec: RunSpec, context: RunContext, listener: Listener
+    ) -> None:
+        self.worker, self.spec, self.context, self.listener = worker, spec, context, listener
+        self.engine = engine_named(spec.engine)
+        self.result = new_result(spec)
+        self.last: events.Event | None = None
+        self.ended = False  # its last event has come, or it was given up
+        self.deadline = context.deadline(spec)
         self._began = self._alive_at = time.monotonic()
+        self._signs_of_life: tuple[object, ...] = ()
         self._progress_due = self._began + PATIENCE_SECONDS
         self._keeping_due = self._began + KEEPING_SECONDS
-        self._seen_rows = [0] * len(self.worker.tables)
+        self._events: deque[events.Event] = deque()  # that have come, and are not passed on yet
+        self._partial = b""
+        self._closed = False  # the events have come to their end
+        self._log, self._log_bytes = b"", 0
+        worker.make_room(spec.sample_count, spec.runners)
+        self._seen_rows = [0] * len(worker.tables)
         self._poll = select.poll()
-        for file in (self.worker.events, self.worker.log):
+        for file in (worker.events, worker.log):
             self._poll.register(file, select.POLLIN)
         # Others may hold the CPUs when the time has come to report.
         self.slowdown = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
@@ -300,25 +284,28 @@ class Watch:
             self.check_deadline()
             self.check_stall()
 
-    def take_rest(self) -> None:
-        """Take what has come of a run that has ended, however long that takes."""
-        self.deadline = None  # it has ended in time
-        self.take_rows()
+    def take_rest(self, deadline: float | None = None) -> None:
+        """Take what has come of a run that has ended, however long that takes: it has ended in
+        time, unless there is a deadline for that.
+
+        Raises:
+            OutOfTime: this is past its deadline.
+        """
+        self.deadline = deadline
         self.drain_log()
+        self.pass_events()
+        self.take_rows()
         self.await_room()
 
     def finish(self) -> RunResult:
         """End the worker and return the result."""
-        self.end_progress()
         if self.result.status == "ok":
             self.worker.end()  # all that is left to do is done while its memory is freed
         else:
             self.worker.kill()
-        self.result = replace(
-            with_samples(self.result, self.context, self.worker.tables),
-            wall_seconds=time.monotonic() - self.context.began,
-            log_tail=self.log_tail(),
-        )
+        found = with_samples(self.result, self.context, self.worker.tables)
+        seconds = time.monotonic() - self.context.began
+        self.result = replace(found, wall_seconds=seconds, log_tail=self.log_tail())
         return self.result
 
     def drain_log(self) -> None:
@@ -396,23 +383,15 @@ class Watch:
         """Ask the engine now and then for its progress until its first iteration has ended, report
         it, and have it kept."""
         now = time.monotonic()
-        if self.result.phase in ("start", "finish") or any(self._seen_rows):
-            self.end_progress()
-        elif now >= self._progress_due:
-            self._progress_due = now + INTERVAL_SECONDS
-            text = self.engine.describe_progress(self.spec, self.context)
-            if text and now >= self._keeping_due:
+        is_over = self.result.phase in ("start", "finish") or any(self._seen_rows)
+        if is_over or now < self._progress_due:
+            return
+        self._progress_due = now + INTERVAL_SECONDS
+        if text := self.engine.describe_progress(self.spec, self.context):
+            if now >= self._keeping_due:
                 self._keeping_due = now + KEEPING_SECONDS
                 self.engine.keep_progress(self.spec, self.context)
-            if text:
-                self.listener.on_progress(text, now - self._began)
-                self._has_reported = True
-
-    def end_progress(self) -> None:
-        """Report the end, if any progress was reported before."""
-        if self._has_reported:
-            self._has_reported = False
-            self.listener.on_progress("", time.monotonic() - self._began)
+            self.listener.on_progress(text, now - self._began)
 
     def explain_log(self) -> Failure | None:
         """Return why the engine crashed or hangs, if its log shows that."""
@@ -434,9 +413,8 @@ class Watch:
         if time.monotonic() + reporting > self.deadline:
             limit = self.spec.timeout_seconds
             what = "interrupted" if limit is None else f"timed out after {limit:g} s"
-            raise OutOfTime(
-                f"{what} in phase {self.describe_phase()}", "--timeout S gives it more time"
-            )
+            problem = f"{what} in phase {self.describe_phase()}"
+            raise OutOfTime(problem, "--timeout S gives it more time")
 
     def check_stall(self) -> None:
         """Look for signs of life.
@@ -451,11 +429,9 @@ class Watch:
         if signs != self._signs_of_life:
             self._signs_of_life, self._alive_at = signs, now
         elif stall is not None and now - self._alive_at > stall:
-            raise OutOfTime(
-                f"the engine hangs, it has neither computed nor answered for {stall:g} s in "
-                f"phase {self.describe_phase()}",
-                "--stall-timeout S waits longer, 0 for ever",
-            )
+            says = f"hangs, it has neither computed nor answered for {stall:g} s"
+            problem = f"the engine {says} in phase {self.describe_phase()}"
+            raise OutOfTime(problem, "--stall-timeout S waits longer, 0 for ever")
 
     def give_up(self, status: Status, failure: Failure) -> None:
         """Kill the worker; the run ends so, unless the worker's last event has come meanwhile.
@@ -466,13 +442,9 @@ class Watch:
         self.receive_events()
         in_time = any(isinstance(event, events.LAST_EVENTS) for event in self._events)
         hurry = status == "interrupted" or not in_time
-        self.deadline = time.monotonic() + LAST_SECONDS if hurry else None
         passed = False
         with contextlib.suppress(OutOfTime):
-            self.drain_log()
-            self.pass_events()
-            self.take_rows()
-            self.await_room()
+            self.take_rest(time.monotonic() + LAST_SECONDS if hurry else None)
             passed = True
         if status == "interrupted" or not (passed and self.ended):
             self.conclude(status, failure)
@@ -491,24 +463,22 @@ class Watch:
 
     def explain_exit(self) -> None:
         """Explain the exit of a worker that sent no last event."""
-        status, usage = self.worker.poll_exit() or (0, None)
+        (status, usage), phase = self.worker.poll_exit() or (0, None), self.describe_phase()
         self.drain_log()
         peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) if usage else None
         if os.WIFSIGNALED(status):
             name = name_of_signal(os.WTERMSIG(status))
-            message = f"the engine crashed in phase {self.describe_phase()}: killed by {name}"
+            message = f"the engine crashed in phase {phase}: killed by {name}"
         else:
-            message = (
-                f"the engine ended the process in phase {self.describe_phase()}: "
-                f"exit code {os.WEXITSTATUS(status)}"
-            )
+            code = os.WEXITSTATUS(status)
+            message = f"the engine ended the process in phase {phase}: exit code {code}"
         hint = ENGINE_HINT
         if self.result.phase == "load":
             hint = "the model file may be damaged: copy or export it again"
         if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
             hint = f"did the machine run out of memory? The run held {(peak or 0) >> 20} MiB"
         if limit := cpu_limit_reached(status, usage):
-            message = f"the limit of CPU time ended the engine in phase {self.describe_phase()}"
+            message = f"the limit of CPU time ended the engine in phase {phase}"
             hint = f"it is {limit} s (ulimit -t): raise it with ulimit -t unlimited"
         self.result = replace(self.result, peak_memory_bytes=peak)
         unexplained = Failure(message, hint, EXIT_CODES["crashed"], self.log_tail())
@@ -525,7 +495,11 @@ class Watch:
 
 
 class TurnWorker(Watch, Listener):
-    """A worker that does something only when it is given a turn; its time stands still between."""
+    """A worker that does something only when it is given a turn; its time stands still between.
+
+    Then its threads are stopped too: an engine's idle threads wait by asking without a pause, for
+    up to a tenth of a second, and would take the CPUs of others.
+    """
 
     report_seconds = 0.0
 
@@ -534,14 +508,9 @@ class TurnWorker(Watch, Listener):
     ) -> None:
         """Start the worker; the stack kills it."""
         self._since = time.monotonic()  # when its last turn ended
-        self.answer: Answer | None = None  # of its last turn
         worker = stack.enter_context(start_worker_for(task, spec))
         super().__init__(worker, spec, replace(context, turns=True), self)
         self.send(task)
-
-    def on_event(self, event: events.Event, result: RunResult) -> None:
-        if isinstance(event, Answer):
-            self.answer = event
 
     def attend(self, seconds: float) -> None:
         """Wait up to so long for something to come of the worker, and take it."""
@@ -551,11 +520,13 @@ class TurnWorker(Watch, Listener):
             self.give_up("timed_out", Failure.of(error))
 
     def pause(self) -> None:
-        """Have its time stand still until its turn comes."""
+        """Stop it until its turn comes."""
         self._since = time.monotonic()
+        self.worker.send_signal(signal.SIGSTOP)  # all threads, those too that ask without a pause
 
     def go_on(self) -> None:
-        """Have its time run again."""
+        """Have it go on; its time stood still meanwhile."""
+        self.worker.send_signal(signal.SIGCONT)
         idle_seconds = time.monotonic() - self._since
         self._alive_at += idle_seconds
         if self.deadline is not None:
@@ -565,16 +536,16 @@ class TurnWorker(Watch, Listener):
         """Have it do what a number stands for; return its answer, None if it has ended meanwhile,
         as it does where it takes too long."""
         self.go_on()
-        self.answer = None
+        self.last = None
         self.worker.send(b"%d" % number, more=True)
         deadline = time.monotonic() + most_seconds
-        while self.answer is None and not self.ended:
+        while not isinstance(self.last, Answer) and not self.ended:
             self.attend(LOOK_SECONDS)
             if time.monotonic() > deadline:
                 late = Failure(f"the engine has not computed it in {most_seconds:g} s")
                 self.give_up("timed_out", replace(late, exit_code=OutOfTime.exit_code))
         self.pause()
-        return self.answer
+        return self.last if isinstance(self.last, Answer) else None
 
     def finish(self) -> RunResult:
         """Have it come to its end, and return its result."""

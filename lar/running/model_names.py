@@ -112,10 +112,8 @@ def note_on_model(
 
     known = sum(is_known(tensor.name) or is_known(tensor.origin) for tensor in tensors)
     if known < LEAST_SHARE * len(tensors):
-        yield (
-            f"{os.fspath(model)} has {known} of the {len(tensors)} tensors of {letter}: it may be "
-            "another model"
-        )
+        part = f"{known} of the {len(tensors)} tensors of {letter}"
+        yield f"{os.fspath(model)} has {part}: it may be another model"
 
 
 def give_models(

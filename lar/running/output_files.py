@@ -20,7 +20,7 @@ from pathlib import Path
 
 from lar.engines import engine_named
 from lar.errors import UsageError, count_of, error_of_write, printable_lines
-from lar.files.path_conflicts import INDEX_SUFFIX
+from lar.files.path_conflicts import index_place
 from lar.files.report_file import open_for_writing
 from lar.files.work_folders import error_of_full_disk, work_folder
 from lar.measurement.machine import read_model_file
@@ -99,11 +99,6 @@ def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
                 index_place(place).unlink(missing_ok=True)
                 if made:
                     place.rmdir()
-
-
-def index_place(folder: Path) -> Path:
-    """Return where the index of a dumped folder stands (lar.dumps.index)."""
-    return Path(os.path.abspath(folder) + INDEX_SUFFIX)
 
 
 def folder_beside(place: Path, kind: str) -> str | None:

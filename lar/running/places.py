@@ -18,16 +18,15 @@ def places_of(model: str, values: Mapping[str, Any]) -> list[Place]:
     places = [Place(model, what="the model")]
     for option in OPTIONS:
         value = values.get(option.key)
-        if not option.is_given(values) or option.writes in STREAMS:
+        path = os.path.normpath(str(value))
+        is_stdout = option.purpose == "report" and value == "-"
+        if not option.is_given(values) or option.writes in STREAMS or is_stdout:
             continue
-        if option.purpose == "report" and value == "-":
-            continue  # standard output
         if option in TENSORS:
-            places += places_of_dump(os.path.normpath(str(value)), option.flag)
+            places += places_of_dump(path, option.flag)
         elif option.writes:
-            places.append(Place(os.path.normpath(str(value)), option.flag))
+            places.append(Place(path, option.flag))
         elif option.reads:
             flag = option.flag if option.purpose == "cache" else ""
-            path = os.path.normpath(str(value))
             places.append(Place(path, flag, f"the file of {option.flag}"))
     return places

@@ -127,10 +127,7 @@ def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[st
         raise refusal(path, error.message, error.hint) from None
     given = {key: values[key] for key in found if table.BY_KEY[key].is_given(values)}
     untyped = [table.BY_KEY[key].flag for key in found if key not in given]
-    for option in table.ADDED:
-        if option.key in given:
-            given[option.key] = [*found[option.key], *given[option.key]]
-    joined = {**values, **found, **given}
+    joined = {**values, **join_options(found, given)}
     try:
         if not table.FORCE.of(values) and table.SCHEDULER.is_given(values):
             problem = "was made for one machine, and another makes the run"
@@ -147,6 +144,19 @@ def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[st
             says = f"{path} sets {' and '.join(named)}"
             error.hint = f"{error.hint}; {says}" if error.hint else says
         raise
+
+
+def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options that come before shared ones; variables and properties come after these."""
+    joined = {**shared, **own}
+    for key in shared.keys() & own.keys():
+        if table.BY_KEY[key] in table.ADDED and own[key] is not None:
+            joined[key] = [*listed(shared[key]), *listed(own[key])]
+    return {key: value for key, value in joined.items() if is_set(value)}
+
+
+def listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items | None) -> Asked:
@@ -235,11 +245,8 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
     feeds = max(1, source.case_count, len(items))
     if asked.warmup_iterations + asked.iterations * feeds > 2 * MOST_ITERATIONS:
         what = count_of(len(items), "item") if items else count_of(source.case_count, "testcase")
-        raise UsageError(
-            f"too many for {what}; at most {MOST_ITERATIONS} in all",
-            "give a smaller --iter",
-            flag=f"--iter {asked.iterations}",
-        )
+        problem = f"too many for {what}; at most {MOST_ITERATIONS} in all"
+        raise UsageError(problem, "give a smaller --iter", flag=f"--iter {asked.iterations}")
 
 
 def stack_in(values: Mapping[str, Any], items: Items | None) -> Items | None:
@@ -430,9 +437,8 @@ def require_engine(engine: Engine, model: str) -> None:
         EngineMissing: saying how to get it.
     """
     if not engine.is_installed:
-        raise EngineMissing(
-            f"{model} needs {engine.title}, which is not installed", engine.install_hint
-        )
+        problem = f"{model} needs {engine.title}, which is not installed"
+        raise EngineMissing(problem, engine.install_hint)
 
 
 def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
@@ -447,22 +453,16 @@ def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[s
     for key, value in given.items():
         option = table.option_of(key)
         if option is None:
-            raise unknown_option(key, (*table.BY_KEY, *table.BY_ALIAS, *others))
+            near = suggest_flag(key.rstrip("_"), (*table.BY_KEY, *table.BY_ALIAS, *others))
+            problem = f"unknown option {key!r}" + (f"; {near}" if near else "")
+            hint = "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N"
+            raise UsageError(problem, hint)
         if option.is_for_command_line and is_set(value):
             raise UsageError("is for the command line alone", "leave it out", flag=option.flag)
         if option.key in values:
             raise UsageError(f"{option.key} and {option.alias} are one option", "give one of them")
         values[option.key] = parse_value(option, value)
     return values
-
-
-def unknown_option(key: str, known: Iterable[str]) -> UsageError:
-    """Return the error of a keyword that is not known, with the nearest."""
-    hint = suggest_flag(key.rstrip("_"), known)
-    return UsageError(
-        f"unknown option {key!r}" + (f"; {hint}" if hint else ""),
-        "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N",
-    )
 
 
 def parse_value(option: Option[Any], value: Any) -> Any:
@@ -485,22 +485,16 @@ def parse_once(option: Option[Any], value: Any) -> Any:
     """Parse one value of an option that takes one, or one of those of a repeatable option."""
     if option.parse is None:
         if not isinstance(value, bool):
-            raise UsageError(
-                f"is a switch: it takes True or False, not {value!r}",
-                f"give {option.key}=True",
-                flag=option.flag,
-            )
+            problem = f"is a switch: it takes True or False, not {value!r}"
+            raise UsageError(problem, f"give {option.key}=True", flag=option.flag)
         return value
     try:
         parsed = option.parse(text_of(option, value))
     except argparse.ArgumentTypeError as error:
         raise UsageError(str(error), flag=option.flag) from None
     if option.choices and parsed not in option.choices:
-        raise UsageError(
-            f"{parsed!r} is not one of its values",
-            f"it takes {', '.join(option.choices)}",
-            flag=option.flag,
-        )
+        problem = f"{parsed!r} is not one of its values"
+        raise UsageError(problem, f"it takes {', '.join(option.choices)}", flag=option.flag)
     return parsed
 
 
@@ -515,8 +509,5 @@ def text_of(option: Option[Any], value: Any) -> str:
         return ",".join(text_of(option, each) for each in value)
     if isinstance(value, (str, os.PathLike, int, float)) and not isinstance(value, bool):
         return str(value)
-    raise UsageError(
-        f"takes a text, a number or a path, not {value!r:.80}",
-        f"give what would be typed: {option.key}={option.metavar or option.choices[0]!r}",
-        flag=option.flag,
-    )
+    hint = f"give what would be typed: {option.key}={option.metavar or option.choices[0]!r}"
+    raise UsageError(f"takes a text, a number or a path, not {value!r:.80}", hint, flag=option.flag)

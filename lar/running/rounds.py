@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import get_args
 
 from lar.errors import LarError
 from lar.measurement.machine import read_memory, read_model_file
@@ -20,12 +21,19 @@ from lar.measurement.turns import centre_of_turn, kept_of
 from lar.records.bench import Agreement, OutputDifference, Turn
 from lar.records.comparison import Tolerance
 from lar.records.facts import ModelFile
-from lar.records.run import FedInput, OutputSummary, RunContext, RunResult, RunSpec, Samples
+from lar.records.run import (
+    Failure,
+    FedInput,
+    OutputSummary,
+    RunContext,
+    RunResult,
+    RunSpec,
+    Samples,
+)
 from lar.running.api import file_of
-from lar.running.compared_sides import ModelRun
+from lar.running.given_inputs import inputs_like
 from lar.running.isolation import LOOK_SECONDS, TurnWorker
 from lar.running.steps import unpack_cases
-from lar.running.variants import Variant
 
 # A turn takes about so long: disturbances are often longer, and meet neighbouring turns alike.
 TURN_SECONDS = 0.01
@@ -62,11 +70,7 @@ AS_BASELINE = "generated as for the baseline"
 
 
 class TurnTaker(TurnWorker):
-    """A worker that is loaded and warmed up, and then computes only in its turns.
-
-    Between them its threads are stopped: an engine's idle threads wait by asking without a pause,
-    for up to a tenth of a second, and would take the CPUs of the next.
-    """
+    """A worker that is loaded and warmed up, and then computes only in its turns."""
 
     def __init__(self, stack: contextlib.ExitStack, spec: RunSpec, context: RunContext) -> None:
         super().__init__(stack, replace(spec, iterations=ROOM), context)
@@ -81,16 +85,6 @@ class TurnTaker(TurnWorker):
         """Whether it warms up, or has done so."""
         return self.result.phase in ("warmup", "iterations")
 
-    def pause(self) -> None:
-        """Stop it until its turn comes."""
-        super().pause()
-        self.worker.pause()
-
-    def go_on(self) -> None:
-        """Have it go on; its time stood still meanwhile."""
-        super().go_on()
-        self.worker.go_on()
-
     def take_turn(self, untimed: int, timed: int) -> Samples | None:
         """Have it make a turn, alone, and return the samples of the timed iterations; None if it
         has ended meanwhile."""
@@ -100,12 +94,8 @@ class TurnTaker(TurnWorker):
         self.take(untimed + timed)
         if self.ended:
             return None
-        return join_samples(
-            [
-                rows.samples(begin + untimed, rows.count)
-                for rows, begin in zip(tables, first, strict=True)
-            ]
-        )
+        parts = zip(tables, first, strict=True)
+        return join_samples([rows.samples(begin + untimed, rows.count) for rows, begin in parts])
 
     @property
     def is_able(self) -> bool:
@@ -151,7 +141,8 @@ class Member:
     """One of those that are measured, and what is known of it so far."""
 
     number: int
-    spec: RunSpec | None = None
+    spec: RunSpec | None  # None where it cannot be run, as `failure` says
+    failure: Failure | None = None
     context: RunContext = field(default_factory=RunContext)
     model: ModelFile | None = None
     result: RunResult | None = None  # of its first process, or of the one that failed
@@ -160,23 +151,21 @@ class Member:
     outputs: str = ""  # the folder of its outputs
 
     def prepare(
-        self,
-        spec: RunSpec,
-        names: Mapping[str, str],
-        models: dict[str, ModelFile],
-        stack: contextlib.ExitStack,
+        self, names: Mapping[str, str], models: dict[str, ModelFile], stack: contextlib.ExitStack
     ) -> None:
         """Read what its rounds have in common: the model, and testcases in it, which stay unpacked
-        until the stack is closed. `models` are those that were read before.
-
-        Raises:
-            LarError: it cannot be read.
-        """
-        if spec.model not in models:
-            models[spec.model] = read_model_file(Path(spec.model))
-        self.model = models[spec.model]
-        context = RunContext(model=self.model, names=dict(names))
-        self.spec, self.context = stack.enter_context(unpack_cases(spec, context))
+        until the stack is closed. `models` are those that were read before. It has failed where
+        they cannot be read."""
+        if self.spec is None:
+            return
+        try:
+            if self.spec.model not in models:
+                models[self.spec.model] = read_model_file(Path(self.spec.model))
+            self.model = models[self.spec.model]
+            context = RunContext(model=self.model, names=dict(names))
+            self.spec, self.context = stack.enter_context(unpack_cases(self.spec, context))
+        except LarError as error:
+            self.spec, self.failure = None, Failure.of(error)
 
     def feed(self, inputs: Sequence[str]) -> None:
         """Feed it with files that have the baseline's data, if there are any."""
@@ -273,11 +262,9 @@ class Rounds:
                 continue
             place = self.place_of(member)
             os.mkdir(place)
+            outputs = "" if member.result else os.path.join(place, "outputs")
             context = replace(
-                member.context,
-                began=time.monotonic(),
-                work_folder=place,
-                outputs_folder="" if member.result else os.path.join(place, "outputs"),
+                member.context, began=time.monotonic(), work_folder=place, outputs_folder=outputs
             )
             self.takers[member] = TurnTaker(stack, member.spec, context)
         started = [member for member in members if member in self.takers]
@@ -396,33 +383,54 @@ class Rounds:
         return True
 
 
-def inputs_like(base: Variant, variant: Variant, place: Path) -> tuple[str, ...]:
-    """Write files with the data that is generated for the baseline, where the inputs of another
-    model have other names, so that other data would be generated for it; return their items."""
-    if base.spec is None or variant.spec is None or base.spec.model == variant.spec.model:
+def inputs_as_for(base: RunSpec | None, spec: RunSpec, folder: Path) -> tuple[str, ...]:
+    """Write files with the data that is generated for the baseline, where another model would be
+    given other data because its inputs have other names; return their items."""
+    if base is None or base.model == spec.model:
         return ()
-    if any(spec.inputs or spec.cases for spec in (base.spec, variant.spec)):
+    if any(each.inputs or each.cases for each in (base, spec)):
         return ()
-    from lar.running.side_runs import generated_inputs  # slow to import, and two models are rare
-
-    sides = [ModelRun(it.model, it.model, dict(it.options)) for it in (base, variant)]
-    place.mkdir()
-    settings = {"fill": variant.spec.fill, "seed": variant.spec.seed}
-    with contextlib.suppress(LarError):  # it takes other inputs, or cannot be read
-        return tuple(generated_inputs(1, sides, settings, place))
+    if (base.fill, base.seed) == (spec.fill, spec.seed):
+        with contextlib.suppress(LarError):  # it takes other inputs, or cannot be read
+            return inputs_like(base, spec, folder)
     return ()
 
 
 def compare_members(
     member: Member, base: Member, tolerance: Tolerance = DEFAULT_TOLERANCE
 ) -> OutputDifference | None:
-    """Compare the outputs of a member with the baseline's, if both had the same data."""
-    ours, theirs = member.result, base.result
-    if ours is None or theirs is None or len(ours.fed) != len(theirs.fed):
+    """Compare the outputs of a member with the baseline's, by default with the tolerance of their
+    types; None if they had other data, or one has no outputs.
+
+    They are paired by their names, or by their places where the names are others. A folder holds
+    them in their order, as `summarize_outputs` of the worker writes them; it is read only where
+    the hashes differ.
+    """
+    if member.result is None or base.result is None:
         return None
-    if not all(map(is_same_data, ours.fed, theirs.fed)):
+    fed, its = member.result.fed, base.result.fed
+    if len(fed) != len(its) or not all(map(is_same_data, fed, its)):
         return None
-    return compare_outputs(ours.outputs, member.outputs, theirs.outputs, base.outputs, tolerance)
+    actual, expected = member.result.outputs, base.result.outputs
+    if not actual or not expected:
+        return None
+    if len(actual) != len(expected):
+        reason = f"{len(actual)} outputs instead of {len(expected)}"
+        return OutputDifference(agreement="different", reason=reason)
+    places = {each.name: place for place, each in enumerate(actual)}
+    is_named = places.keys() == {each.name for each in expected}
+    found = []
+    for place, each in enumerate(expected):
+        mine = places[each.name] if is_named else place
+        files = file_of(member.outputs, mine), file_of(base.outputs, place)
+        found.append(compare_pair(actual[mine], each, files, tolerance))
+    return max(found, key=severity_of)
+
+
+def severity_of(found: OutputDifference) -> tuple[int, float]:
+    """Return what sorts the differences of outputs, the worst last."""
+    error = math.inf if found.max_error is None else found.max_error
+    return get_args(Agreement).index(found.agreement), error
 
 
 def is_same_data(mine: FedInput, its: FedInput) -> bool:
@@ -458,41 +466,6 @@ def places_in_memory(members: Sequence[Member]) -> int:
     if available is None:
         return MOST_ALIVE
     return max(2, min(MOST_ALIVE, int(MEMORY_SHARE * available / max(needs, default=WORKER_BYTES))))
-
-
-def compare_outputs(
-    actual: Sequence[OutputSummary],
-    actual_folder: str,
-    expected: Sequence[OutputSummary],
-    expected_folder: str,
-    tolerance: Tolerance = DEFAULT_TOLERANCE,
-) -> OutputDifference | None:
-    """Compare outputs, by default with the tolerance of their types; None if a side has none.
-
-    They are paired by their names, or by their places where the names are others. A folder holds
-    them in their order, as `summarize_outputs` of the worker writes them; it is read only where
-    the hashes differ.
-    """
-    if not actual or not expected:
-        return None
-    if len(actual) != len(expected):
-        return OutputDifference(
-            agreement="different", reason=f"{len(actual)} outputs instead of {len(expected)}"
-        )
-    places = {each.name: place for place, each in enumerate(actual)}
-    is_named = places.keys() == {each.name for each in expected}
-    found = []
-    for place, each in enumerate(expected):
-        mine = places[each.name] if is_named else place
-        files = file_of(actual_folder, mine), file_of(expected_folder, place)
-        found.append(compare_pair(actual[mine], each, files, tolerance))
-    ranks = ("equal", "within the tolerance", "different")
-
-    def distance(each: OutputDifference) -> tuple[int, float]:
-        error = math.inf if each.max_error is None else each.max_error
-        return ranks.index(each.agreement), error
-
-    return max(found, key=distance)
 
 
 def compare_pair(

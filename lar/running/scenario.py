@@ -24,11 +24,7 @@ LOG_FILES = "mlperf_log_*"
 
 
 def run_scenario(
-    model: str,
-    scenario: Scenario,
-    values: Mapping[str, Any],
-    *,
-    log_folder: str = "",
+    model: str, scenario: Scenario, values: Mapping[str, Any], *, log_folder: str = ""
 ) -> RunResult:
     """Run a model as MLPerf's load generator asks for it, in a worker process.
 
@@ -59,25 +55,17 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
         UsageError: an option does not go with it, or the scenario lacks a setting.
     """
     if scenario.name == "server" and scenario.target_rate is None:
-        raise UsageError(
-            "the scenario server needs the rate at which queries arrive",
-            "give it, in queries a second: --target-rate 20",
-            flag="--scenario",
-        )
+        problem = "the scenario server needs the rate at which queries arrive"
+        hint = "give it, in queries a second: --target-rate 20"
+        raise UsageError(problem, hint, flag="--scenario")
     if values.get("warmup_iter") == 0:
-        raise UsageError(
-            "a scenario needs a warm-up, which shows how many queries there can be",
-            "leave it out, or give 1 or more",
-            flag="--warmup-iter",
-        )
+        problem = "a scenario needs a warm-up, which shows how many queries there can be"
+        raise UsageError(problem, "leave it out, or give 1 or more", flag="--warmup-iter")
     warmup = values.get("warmup_iter") or WARMUP_ITERATIONS
     spec = plan_run(model, {**values, "iter": 0, "warmup_iter": warmup})
     if spec.items or spec.cases:
         what = "a data set" if spec.items else "testcases"
-        raise UsageError(
-            f"does not go with {what}: each query is fed the same input",
-            "give the input of one iteration",
-            flag="--scenario",
-        )
+        problem = f"does not go with {what}: each query is fed the same input"
+        raise UsageError(problem, "give the input of one iteration", flag="--scenario")
     most = MOST_ITERATIONS // spec.runners
     return replace(spec, scenario=scenario, iterations=most)

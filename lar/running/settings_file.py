@@ -19,7 +19,7 @@ from lar.errors import UsageError, did_you_mean
 from lar.files.input_file import read_input
 from lar.measurement.machine import read_machine, read_model_file
 from lar.options.option import Option
-from lar.options.table import BY_KEY, FAST_RUN, FAST_RUN_ALGO_POLICY, FULL_RUN, SETTINGS
+from lar.options.table import BY_KEY, FAST_RUN, FAST_RUN_ALGO_POLICY, SEARCHES, SETTINGS, one_of
 from lar.options.variants import BENCH_KEYS
 from lar.records.choices import OptionValue
 from lar.records.facts import ModelFile
@@ -28,8 +28,6 @@ from lar.records.settings import SETTINGS_FORMAT, TunedSettings
 
 MOST_BYTES = 1 << 20
 HINT = "give what `lar tune MODEL --output FILE` wrote"
-# What a search for algorithms makes anew if it is missing.
-SEARCHES = (FAST_RUN, FULL_RUN)
 # What of a machine the settings are for, by its field.
 FITTING = {
     "processor": "processor",
@@ -138,11 +136,8 @@ def check_fit(
     version = engine.version if own_python else ""
     differences = [*differences_of(settings, model, engine, version)]
     if differences:
-        raise refusal(
-            path,
-            f"was made for something else: {'; '.join(differences)}",
-            "`lar tune MODEL` finds the settings for this; --force takes these all the same",
-        )
+        hint = "`lar tune MODEL` finds the settings for this; --force takes these all the same"
+        raise refusal(path, f"was made for something else: {'; '.join(differences)}", hint)
 
 
 def differences_of(
@@ -150,10 +145,13 @@ def differences_of(
 ) -> Iterator[str]:
     """Yield what is not as it was when the settings were found."""
     theirs, machine = settings.engine, settings.machine
-    if (other := find_other_file(settings, model, engine)) is not None:
-        path, sha256 = other
-        what = "the model" if path == settings.model.path else "a file of its weights"
-        yield f"{what} is not {os.path.basename(path)} with SHA-256 {sha256[:12]}"
+    own, files = settings.model, {read_model_file(Path(model)).sha256}
+    files |= {*read_weights(model, engine).values()} if own.weights else set()
+    theirs_of = {own.path: own.sha256, **own.weights}
+    path = next((path for path, sha256 in theirs_of.items() if sha256 not in files), None)
+    if path is not None:
+        what = "the model" if path == own.path else "a file of its weights"
+        yield f"{what} is not {os.path.basename(path)} with SHA-256 {theirs_of[path][:12]}"
     if theirs.name != engine.name:
         yield f"the engine is {engine.name}, not {theirs.name}"
     elif version and version != theirs.version:
@@ -165,15 +163,6 @@ def differences_of(
             mine, its = describe_limit(mine), describe_limit(its)
         if mine and its and mine != its:
             yield f"the {what} is {mine}, not {its}"
-
-
-def find_other_file(settings: TunedSettings, model: str, engine: Engine) -> tuple[str, str] | None:
-    """Return the path and the SHA-256 of the file that settings were found for and the model is
-    not, or of the first such file of its weights; None if all are the same."""
-    own, here = settings.model, {read_model_file(Path(model)).sha256}
-    here |= {*read_weights(model, engine).values()} if own.weights else set()
-    files = {own.path: own.sha256, **own.weights}
-    return next(((path, it) for path, it in files.items() if it not in here), None)
 
 
 def read_with_weights(model: str, engine: Engine) -> ModelFile:
@@ -208,7 +197,7 @@ def check_caches(settings: TunedSettings, path: str, values: Mapping[str, Any]) 
     Raises:
         UsageError: naming it.
     """
-    if any(option.is_given(values) for option in SEARCHES):
+    if one_of(SEARCHES, values):
         return
     for key, cache in settings.options.items():
         is_cache = BY_KEY[key].purpose == "cache" and values[key] == cache
@@ -216,9 +205,8 @@ def check_caches(settings: TunedSettings, path: str, values: Mapping[str, Any]) 
             hint = f"copy it from where {os.path.basename(path)} was written"
             if key == FAST_RUN_ALGO_POLICY.key:
                 hint += f", or add {FAST_RUN.flag}, which searches anew and writes it"
-            raise refusal(
-                path, f"its cache {os.path.basename(str(cache))} is missing beside it", hint
-            )
+            name = os.path.basename(str(cache))
+            raise refusal(path, f"its cache {name} is missing beside it", hint)
 
 
 def name_of_cache(path: str) -> str:

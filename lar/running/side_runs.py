@@ -3,7 +3,9 @@ whose truth judges them."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,20 +21,21 @@ from lar.dumps.values import texts_of_bytes
 from lar.engines import all_engines, engine_for, operator_kinds_of
 from lar.engines.engine import Engine
 from lar.engines.formats import format_in, format_named, read_head
-from lar.errors import UsageError, count_of
+from lar.errors import UsageError, count_of, join_first
 from lar.graphs.graph import Graph
 from lar.inputs.loaded import Array
+from lar.options.command_line import words_of
+from lar.options.option import flag_of
+from lar.options.table import BIN_IO_DUMP, OVERWRITE
 from lar.records.run import RunContext, RunResult, RunSpec, TensorInfo, format_shape
-from lar.running.compared_sides import ModelRun, Side, naming_side, plan_of
+from lar.running.compared_sides import ModelRun, Side, plan_of
+from lar.running.given_inputs import GivenInputs, inputs_like, wanted_inputs
 from lar.testcases.paths import source_of
 
 MakeOn: TypeAlias = Callable[[RunSpec, RunContext, str], RunResult]
 """What makes a run on another machine, one that has a label."""
 
 TRUTH = "--truth"
-
-# A note names so many inputs, and counts the others.
-MOST_NAMED = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,157 +52,197 @@ class Asked(Request):
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-def run_sides(
-    sides: Sequence[Side], folder: Path, asked: Asked
-) -> tuple[list[Dump], dict[int, tuple[str, ...]]]:
-    """Run the models among the sides, on the same inputs; their dumps go into a folder.
+class SideRuns:
+    """The runs of the models among the sides, planned before any is made; what they write goes
+    away with the stack.
 
-    Returns the dumps, and notes on what each model that was run was fed with.
-
-    Raises:
-        UsageError: an option cannot be used, or it is not clear what to feed.
-        LarError: a run did not end well.
+    `specs` has the spec of each model by the number of its side.
     """
-    dumps: dict[int, Dump] = {}
-    fed: dict[int, tuple[str, ...]] = {}
-    # A dump, and a run that brings its own inputs, come first: the other side gets the same.
-    order = sorted(range(len(sides)), key=lambda number: brings_inputs(sides[number]), reverse=True)
-    for number in order:
-        side, options = sides[number], asked.options
-        if isinstance(side, ModelRun):
-            inputs = inputs_for(side, number, sides, dumps, options, folder)
-            # What is given to two models without a word of the user is generated for both.
-            untold = bool(inputs) and not any(map(brings_inputs, sides))
-            generated = describe_fill(options) if untold else ""
-            values = {**options, **({"input": inputs} if inputs else {})}
-            asked.progress(f"running {side.text}")
-            with naming_side(side, sides, options):
-                place = folder / f"side{number}"
-                side, result = run_side(side, place, replace(asked, options=values))
+
+    def __init__(self, sides: Sequence[Side], asked: Asked, stack: contextlib.ExitStack) -> None:
+        """
+        Raises:
+            UsageError: an option cannot be used.
+        """
+        self.sides, self.asked = sides, asked
+        self.models = {number: it for number, it in enumerate(sides) if isinstance(it, ModelRun)}
+        self.folder = Path()
+        if self.models or asked.truth:
+            from lar.files.work_folders import work_folder  # two dumps need none
+
+            self.folder = Path(stack.enter_context(work_folder()))
+        self.specs = {number: self.plan(number) for number in self.models}
+
+    def plan(self, number: int) -> RunSpec:
+        """Return the spec of a model's run; one of its testcases is run.
+
+        Raises:
+            UsageError: an option cannot be used.
+        """
+        side, case = self.models[number], self.asked.case or 0
+        with self.naming(side):
+            options = {BIN_IO_DUMP.key: str(self.folder / f"side{number}"), **self.asked.options}
+            spec = plan_of(side, options, elsewhere=self.asked.make_on is not None)
+        # What an `--input` expects is not judged: the two sides are compared.
+        return replace(spec, cases=spec.cases[case : case + 1] if side.has_testcases else ())
+
+    @contextlib.contextmanager
+    def naming(self, side: ModelRun) -> Iterator[None]:
+        """Have errors say which side they are about, and that a flag can be given to one side
+        alone.
+
+        Raises:
+            UsageError: the error, naming the side.
+        """
+        try:
+            yield
+        except UsageError as error:
+            options = self.asked.options
+            shared = {flag_of(key): key for key in options.keys() - side.options.keys()}
+            others = [it.model for it in self.models.values() if it.model != side.model]
+            if error.flag in shared and others:
+                key = shared[error.flag]
+                words = shlex.join([others[0], *words_of({key: options[key]})])
+                error.hint = f'for one side alone, quote it with that: "{words}"'
+            error.subject = error.subject or side.text
+            raise
+
+    def items(self) -> tuple[str, ...]:
+        """Return the items of the data set that both sides are run on, empty without one.
+
+        Raises:
+            UsageError: one side has a data set and the other does not, or one of another length.
+        """
+        counts = [len(spec.items) for spec in self.specs.values()]
+        if not any(counts):
+            return ()
+        if len(self.sides) == len(counts) == 2 and counts[0] == counts[1]:
+            return self.specs[1].item_names
+        number, spec = next(each for each in self.specs.items() if each[1].items)
+        others = "more than two sides are" if len(self.sides) > 2 else "the other side is"
+        raise UsageError(
+            f"--input {';'.join(spec.inputs)} is a data set of "
+            f"{count_of(len(spec.items), 'item')}, and {others} not run on as many",
+            "give both sides one; or run the data set with --bin-out-dump DIR for each side, and "
+            "compare the folders",
+            subject=self.models[number].text,
+        )
+
+    def run_all(
+        self, progress: Progress, item: int | None = None
+    ) -> tuple[list[Dump], tuple[str, ...]]:
+        """Run the models, on the same inputs, or on an item of a data set; return the dumps of all
+        sides, and notes on what the models were fed with.
+
+        Raises:
+            UsageError: it is not clear what to feed.
+            LarError: a run did not end well.
+        """
+        dumps = {number: it for number, it in enumerate(self.sides) if isinstance(it, Dump)}
+        fed: dict[int, tuple[str, ...]] = {}
+        # One that brings its own inputs comes first: the others get the same.
+        for number in sorted(self.models, key=lambda each: not self.brings_inputs(each)):
+            side = self.models[number]
+            spec, generated = self.fed_alike(number, dumps)
+            if item is not None:
+                spec = replace(spec, items=spec.items[item : item + 1])
+            progress(f"running {side.text}")
+            with self.naming(side):
+                dumps[number], result = self.run(side, spec, self.asked.make_on)
             fed[number] = tuple(describe_fed(result, generated))
-        dumps[number] = side
-    return [dumps[number] for number in range(len(sides))], fed
+        return [dumps[number] for number in sorted(dumps)], tuple(join_notes(fed))
+
+    def run(
+        self, side: ModelRun, spec: RunSpec, make_on: MakeOn | None = None
+    ) -> tuple[Dump, RunResult]:
+        """Run a model once and open what it dumped.
+
+        Raises:
+            LarError: it did not run.
+        """
+        # Not before: two dumps are compared without what a run needs.
+        from lar.running.steps import make_run
+        from lar.running.tasks import require_ok
+
+        place = Path(str(spec.settings[BIN_IO_DUMP.key]))
+        is_own = place.parent == self.folder  # which may hold the dump of another item
+        overwrite = is_own or OVERWRITE.is_given({**self.asked.options, **side.options})
+        context = RunContext(overwrite=overwrite)
+        result = make_on(spec, context, side.label) if make_on else make_run(spec, context)
+        # The side's text names the model.
+        require_ok(result, within=side.text, names={side.model: ""})
+        return open_dump(place), result
+
+    def brings_inputs(self, number: int) -> bool:
+        """Return whether a side's inputs are settled."""
+        return number not in self.models or self.models[number].has_testcases
+
+    def fed_alike(self, number: int, dumps: Mapping[int, Dump]) -> tuple[RunSpec, str]:
+        """Return the spec of a model with what it is fed with, and how that was generated if it was
+        for two models.
+
+        Where nobody says what to feed, it gets the inputs of a dump on another side, and models
+        whose inputs have other names get the same generated data.
+
+        Raises:
+            UsageError: the inputs of the models are not alike, or a dump does not hold them.
+        """
+        spec = self.specs[number]
+        if self.brings_inputs(number) or any(each.inputs for each in self.specs.values()):
+            return spec, ""
+        folder = self.folder / f"inputs{number}"
+        for dump in (dumps[it] for it in range(len(self.sides)) if self.brings_inputs(it)):
+            fed = inputs_of(dump, spec)
+            inputs = write_inputs(fed, folder, dump.source) if fed or wanted_inputs(spec) else ()
+            return replace(spec, inputs=inputs), ""
+        from lar.inputs.generation import describe_source
+
+        last = self.specs[max(self.specs)]
+        inputs = inputs_like(last, spec, folder) if last.model != spec.model else ()
+        source = describe_source(last.fill, last.seed) if inputs else ""
+        return replace(spec, inputs=inputs), source
+
+    def run_truth(self, model: TruthModel, dumps: Sequence[Dump], progress: Progress) -> Dump:
+        """Compute what a model should give of what one of the dumps was made of, the first first.
+
+        Raises:
+            UsageError: neither dump holds its inputs, or the model takes others.
+            LarError: the model cannot be computed.
+        """
+        from lar.running.tasks import info_of
+
+        side = ModelRun(model.path, model.path, {"engine": model.engine.name})
+        spec = plan_of(side, {BIN_IO_DUMP.key: str(self.folder / "truth")})
+        infos = info_of(spec).inputs
+        fed = next(filter(None, (inputs_of(dump, spec) for dump in dumps)), {})
+        if not fed and not all(info.optional for info in infos):
+            hint = "give a model, or a dump with its inputs, as A or B"
+            raise UsageError("neither side holds what it was fed with", hint, flag=TRUTH)
+        progress(f"computing what {model.path} should give")
+        if fed:
+            renamed = rename_inputs(fed, infos, model.path)
+            inputs = write_inputs(renamed, self.folder / "truth_inputs", model.path)
+            spec = replace(spec, inputs=inputs)
+        dump, _ = self.run(side, spec)
+        return dump
 
 
-def run_side(side: ModelRun, folder: Path, asked: Asked) -> tuple[Dump, RunResult]:
-    """Run a model once and open what it dumped; its own options come before those of all.
-
-    Raises:
-        UsageError: an option cannot be used.
-        LarError: it did not run.
-    """
-    # Not before: two dumps are compared without what a run needs.
-    from lar.running.steps import make_run
-    from lar.running.tasks import require_ok
-
-    options = {"bin_io_dump": str(folder), **asked.options}
-    spec = plan_of(side, options, elsewhere=asked.make_on is not None)
-    if side.item is not None:
-        spec = replace(spec, items=spec.items[side.item : side.item + 1])
-    # What an `--input` expects is not judged: the two sides are compared.
-    case = asked.case or 0
-    spec = replace(spec, cases=spec.cases[case : case + 1] if side.has_testcases else ())
-    values = {**options, **side.options}
-    context = RunContext(overwrite=values.get("overwrite", False))
-    result = asked.make_on(spec, context, side.label) if asked.make_on else make_run(spec, context)
-    # The side's text names the model.
-    require_ok(result, within=side.text, names={side.model: ""})
-    return open_dump(values["bin_io_dump"]), result
-
-
-def items_of_sides(sides: Sequence[Side], options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the items of the data set that both sides are run on, empty without one.
-
-    Raises:
-        UsageError: one side has a data set and the other does not, or one of another length.
-    """
-    specs = [
-        plan_of(side, options, elsewhere=True)
-        if isinstance(side, ModelRun) and (side.options.get("input") or options.get("input"))
-        else None
-        for side in sides
-    ]
-    counts = [len(spec.items) if spec else 0 for spec in specs]
-    if not any(counts):
-        return ()
-    if len(sides) == 2 and len(set(counts)) == 1 and specs[1]:
-        return specs[1].item_names
-    number, spec = next((place, each) for place, each in enumerate(specs) if each and each.items)
-    side = sides[number]
-    others = "more than two sides are" if len(sides) > 2 else "the other side is"
-    raise UsageError(
-        f"--input {';'.join(spec.inputs)} is a data set of {count_of(len(spec.items), 'item')}, "
-        f"and {others} not run on as many",
-        "give both sides one; or run the data set with --bin-out-dump DIR for each side, and "
-        "compare the folders",
-        subject=side.text if isinstance(side, ModelRun) else "",
-    )
-
-
-def brings_inputs(side: Side) -> bool:
-    """Return whether a side's inputs are settled."""
-    return isinstance(side, Dump) or side.has_testcases
-
-
-def inputs_for(
-    mine: ModelRun,
-    number: int,
-    sides: Sequence[Side],
-    dumps: Mapping[int, Dump],
-    options: Mapping[str, Any],
-    folder: Path,
-) -> list[str]:
-    """Return the `--input` items for a model besides its own options, empty if it needs none.
-
-    Where nobody says what to feed, it gets the inputs of a dump on another side, and models whose
-    inputs have other names get the same generated data.
-
-    Raises:
-        UsageError: the inputs of the models are not alike, or a dump does not hold them.
-    """
-    models = [side for side in sides if isinstance(side, ModelRun)]
-    if "input" in options or any(
-        "input" in side.options or (side.has_testcases and side is mine) for side in models
-    ):
-        return []
-    for other, side in enumerate(sides):
-        if brings_inputs(side):
-            fed = inputs_of(dumps[other], mine)
-            if not fed and takes_none(infos_of(mine, options)):
-                return []
-            return items_in(fed, folder / f"inputs{number}", dumps[other].source)
-    if len({side.model for side in models}) > 1:
-        return generated_inputs(number, models, options, folder)
-    return []
-
-
-def takes_none(infos: Iterable[TensorInfo]) -> bool:
-    """Return whether a model needs none of its inputs."""
-    return all(info.optional for info in infos)
-
-
-def items_in(fed: Mapping[str, Array], place: Path, source: str) -> list[str]:
-    """Write arrays into a new folder; return the `--input` items that name them.
+def write_inputs(fed: Mapping[str, Array], folder: Path, source: str) -> tuple[str, ...]:
+    """Write arrays into a folder; return the `--input` items that name them.
 
     Raises:
         UsageError: there are none.
     """
     if not fed:
-        raise UsageError(
-            "the dump does not hold what its run was fed with",
-            "give --input, with the same data",
-            subject=source,
-        )
-    from lar.running.api import GivenInputs
-
-    place.mkdir()
-    return GivenInputs(fed, place).items
+        problem = "the dump does not hold what its run was fed with"
+        raise UsageError(problem, "give --input, with the same data", subject=source)
+    return tuple(GivenInputs(fed, folder).items)
 
 
-def inputs_of(dump: Dump, side: ModelRun) -> dict[str, Array]:
-    """Return what the run was fed with that made a dump, for another side; empty if the dump does
-    not hold it all."""
-    fed = {} if dump.index.operators else inputs_among_arrays(dump, side)
+def inputs_of(dump: Dump, spec: RunSpec) -> dict[str, Array]:
+    """Return what the run was fed with that made a dump, for that of another model; empty if the
+    dump does not hold it all."""
+    fed = {} if dump.index.operators else inputs_among_arrays(dump, spec)
     if fed:
         return fed
     graph = Graph(dump, operator_kinds_of(dump.index.engine))
@@ -208,12 +251,12 @@ def inputs_of(dump: Dump, side: ModelRun) -> dict[str, Array]:
     return fed if len(fed) == len(inputs) else {}
 
 
-def inputs_among_arrays(dump: Dump, side: ModelRun) -> dict[str, Array]:
+def inputs_among_arrays(dump: Dump, spec: RunSpec) -> dict[str, Array]:
     """Return the arrays of a dump without operators that bear the names of a model's inputs,
     empty if an input is not among them."""
-    if dump.excerpts or not os.path.exists(side.model):
+    if dump.excerpts:
         return {}
-    wanted = [each.name for each in infos_of(side, {}) if not each.optional]
+    wanted = [each.name for each in wanted_inputs(spec)]
     tensors = {tensor.name: tensor for tensor in dump}
     found = {name: read_fed(dump, tensors[name]) for name in wanted if name in tensors}
     return found if len(found) == len(wanted) else {}
@@ -223,63 +266,6 @@ def read_fed(dump: Dump, tensor: DumpedTensor) -> Array:
     """Return the array of a dump as `--input` takes it."""
     array = dump.read(tensor.key)
     return texts_of_bytes(array) if tensor.dtype == TEXT.dtype else array
-
-
-def infos_of(side: ModelRun, options: Mapping[str, Any]) -> tuple[TensorInfo, ...]:
-    """Return the inputs that a model takes, those that it must be given first."""
-    from lar.running.api import read_info
-
-    key = "allow_external_data"
-    folders = side.options.get(key, options.get(key))
-    return read_info(side.model, side.options.get("engine"), allow_external_data=folders).inputs
-
-
-def generated_inputs(
-    number: int, models: Sequence[ModelRun], options: Mapping[str, Any], folder: Path
-) -> list[str]:
-    """Return `--input` items for one of the models with the same data for all, by the places of
-    the inputs; none where the names are the same, because the data is generated alike then.
-
-    Raises:
-        UsageError: the inputs of the models are not alike.
-    """
-    from lar.inputs.axes import AxisSizes
-    from lar.inputs.dtypes import dtype_of
-    from lar.inputs.generation import generate_array
-
-    infos = [[it for it in infos_of(side, options) if not it.optional] for side in models]
-    if len({frozenset(each.name for each in info) for info in infos}) == 1:
-        return []
-    for model, info in zip(models, infos, strict=True):
-        if list(map(describe_input, info)) != list(map(describe_input, infos[-1])):
-            raise UsageError(
-                f"{model.model} and {models[-1].model} take different inputs",
-                'say what to feed, in the options of each side: "model.mge --input a:a.npy"',
-            )
-    sizes = AxisSizes(infos[-1], {})
-    fill, seed = options.get("fill", "uniform"), int(options.get("seed", 0))
-    fed = {
-        mine.name: generate_array(
-            theirs.name,
-            dtype_of(theirs.dtype),
-            sizes.shape_of(theirs),
-            fill=fill,
-            seed=seed,
-        )
-        for mine, theirs in zip(infos[number], infos[-1], strict=True)
-    }
-    return items_in(fed, folder / f"inputs{number}", models[number].model)
-
-
-def describe_input(info: TensorInfo) -> tuple[str, tuple[int, ...]]:
-    return info.dtype, tuple(1 if size is None else size for size in info.shape)
-
-
-def describe_fill(options: Mapping[str, Any]) -> str:
-    """Return how data is generated with the options of both sides."""
-    from lar.inputs.generation import describe_source
-
-    return describe_source(options.get("fill", "uniform"), int(options.get("seed", 0)))
 
 
 def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
@@ -301,12 +287,6 @@ def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
         yield f"axes of any size: {join_first(open_axes)}"
 
 
-def join_first(texts: Sequence[str]) -> str:
-    """Return the first texts with commas between, and how many more there are."""
-    more = len(texts) - MOST_NAMED
-    return ", ".join([*texts[:MOST_NAMED], *([f"{more} more"] if more > 0 else [])])
-
-
 def join_notes(fed: Mapping[int, Sequence[str]]) -> Iterator[str]:
     """Yield the notes of the sides that were run, each with its sides where not all have it."""
     for note in dict.fromkeys(note for number in sorted(fed) for note in fed[number]):
@@ -321,21 +301,20 @@ class TruthModel(NamedTuple):
     engine: Engine
 
 
-def find_truth_model(asked: str, models: Iterable[str]) -> TruthModel:
+def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]) -> TruthModel:
     """Return the model that is asked for; without one, the first of the models that an exact engine
-    reads, or that has a twin beside it which it reads.
+    reads, or that has a twin beside it which it reads. An empty name is that of no model.
 
     Raises:
         UsageError: no engine computes the truth of it, or there is no such model.
     """
     engines = [engine for engine in all_engines() if engine.is_exact]
-    if asked:
+    if asked and not isinstance(asked, bool):
         path = Path(asked)
         readers = (it for it in engines if path.is_file() and is_read_by(it, path))
-        engine = next(readers, engines[0])
-        return TruthModel(asked, engine_for(Path(asked), engine.name))
+        return TruthModel(os.fspath(asked), engine_for(path, next(readers, engines[0]).name))
     names = []
-    for model in models:
+    for model in filter(None, models):
         path = Path(source_of(model).model)
         names.append(str(path))
         for engine in engines:
@@ -345,11 +324,9 @@ def find_truth_model(asked: str, models: Iterable[str]) -> TruthModel:
             if twin := next((it for it in twins if it != path and it.is_file()), None):
                 return TruthModel(str(twin), engine)
     suffixes = " ".join(suffix for engine in engines for suffix in engine.suffixes)
-    raise UsageError(
-        f"no {suffixes} is among the sides, or stands beside {' or '.join(names) or 'them'}",
-        f"name the model that both sides should compute: {TRUTH} MODEL{suffixes.split()[0]}",
-        flag=TRUTH,
-    )
+    problem = f"no {suffixes} is among the sides, or stands beside {' or '.join(names) or 'them'}"
+    hint = f"name the model that both sides should compute: {TRUTH} MODEL{suffixes.split()[0]}"
+    raise UsageError(problem, hint, flag=TRUTH)
 
 
 def is_read_by(engine: Engine, path: Path) -> bool:
@@ -370,25 +347,11 @@ def rename_inputs(
     if set(names) <= {*own.values()}:
         return {name: fed[name] for name in fed if own[name] in {info.name for info in infos}}
     if len(names) != len(fed):
-        raise UsageError(
-            f"takes {count_of(len(names), 'input')} ({', '.join(names)}), and the sides {len(fed)} "
-            f"({', '.join(fed)})",
-            "name a model that takes what they take",
-            flag=TRUTH,
-            subject=model,
-        )
+        takes = f"takes {count_of(len(names), 'input')} ({', '.join(names)})"
+        problem = f"{takes}, and the sides {len(fed)} ({', '.join(fed)})"
+        hint = "name a model that takes what they take"
+        raise UsageError(problem, hint, flag=TRUTH, subject=model)
     return dict(zip(names, fed.values(), strict=True))
-
-
-def truth_model_for(asked: bool | str | os.PathLike[str], sides: Sequence[Side]) -> TruthModel:
-    """Return the model whose truth judges two sides: the one that is asked for, else that of the
-    first side that has one.
-
-    Raises:
-        UsageError: there is none.
-    """
-    named = "" if isinstance(asked, bool) else os.fspath(asked)
-    return find_truth_model(named, filter(None, map(model_of, sides)))
 
 
 def check_unchanged(model: str, sides: Sequence[Side]) -> None:
@@ -399,40 +362,14 @@ def check_unchanged(model: str, sides: Sequence[Side]) -> None:
     """
     from lar.measurement.machine import read_model_file  # slow to import
 
-    for side in sides:
-        known = isinstance(side, Dump) and side.index.model == model and side.index.model_sha256
+    for dump in (side for side in sides if isinstance(side, Dump) and side.index.model == model):
+        known = dump.index.model_sha256
         if known and read_model_file(Path(model)).sha256 != known:
-            raise UsageError(
-                f"its model {model} has changed since",
-                f"name the one that it was made with: {TRUTH} MODEL",
-                flag=TRUTH,
-                subject=side.source if isinstance(side, Dump) else "",
-            )
+            problem = f"its model {model} has changed since"
+            hint = f"name the one that it was made with: {TRUTH} MODEL"
+            raise UsageError(problem, hint, flag=TRUTH, subject=dump.source)
 
 
 def model_of(side: Side) -> str:
     """Return the path of a side's model, empty if it is not known."""
     return side.index.model if isinstance(side, Dump) else side.model
-
-
-def run_truth(model: TruthModel, dumps: Sequence[Dump], folder: Path, progress: Progress) -> Dump:
-    """Compute what a model should give of what one of the dumps was made of, the first first.
-
-    Raises:
-        UsageError: neither dump holds its inputs, or the model takes others.
-        LarError: the model cannot be computed.
-    """
-    side = ModelRun(model.path, model.path, {"engine": model.engine.name})
-    fed = next(filter(None, (inputs_of(dump, side) for dump in dumps)), None)
-    infos = infos_of(side, {})
-    if fed is None and not takes_none(infos):
-        raise UsageError(
-            "neither side holds what it was fed with",
-            "give a model, or a dump with its inputs, as A or B",
-            flag=TRUTH,
-        )
-    progress(f"computing what {model.path} should give")
-    renamed = rename_inputs(fed, infos, model.path) if fed else {}
-    items = items_in(renamed, folder / "truth_inputs", model.path) if fed else []
-    dump, _ = run_side(side, folder / "truth", Asked(options={"input": items}))
-    return dump

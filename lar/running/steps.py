@@ -27,7 +27,7 @@ from lar.engines import engine_named
 from lar.engines.engine import StagedRun
 from lar.errors import LarError, count_of, error_of_write
 from lar.files.work_folders import work_folder
-from lar.measurement.listener import Listener
+from lar.measurement.listener import Listener, SideListener
 from lar.measurement.machine import read_instruction_sets, read_model_file
 from lar.measurement.rows import SampleRows
 from lar.measurement.summary import summarize
@@ -172,23 +172,13 @@ def run_in_stages(
     return staged.run(spec, context, listener, run_isolated, last)
 
 
-class PlainRun(Listener):
+class PlainRun(SideListener):
     """Shows the plain run as progress alone, since the profiled one prints its lines."""
-
-    def __init__(self, listener: Listener) -> None:
-        self.listener = listener
-        self.began = time.monotonic()
-
-    def on_log(self, text: bytes) -> None:
-        self.listener.on_log(text)
-
-    def on_progress(self, text: str, elapsed: float) -> None:
-        self.listener.on_progress(text, elapsed)
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         whole = count_of(result.spec.sample_count, "iteration")
         text = f"timing without the profiler: {last} of {whole}"
-        self.listener.on_progress(text, time.monotonic() - self.began)
+        self.shown.on_progress(text, time.monotonic() - self.began)
 
 
 def run_profiled(make: Make, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
@@ -229,14 +219,8 @@ def without_profile(plain: RunResult, spec: RunSpec) -> RunResult:
     failure = plain.failure
     if failure is not None and plain.status == "timed_out":
         failure = replace(failure, problem=f"{failure.problem}, before the profiler was used")
-    return replace(
-        plain,
-        spec=spec,
-        failure=failure,
-        warmup=Samples(),
-        samples=Samples(),
-        unprofiled=plain.samples,
-    )
+    found = replace(plain, spec=spec, failure=failure, unprofiled=plain.samples)
+    return replace(found, warmup=Samples(), samples=Samples())
 
 
 def plain_spec(spec: RunSpec) -> RunSpec:
@@ -247,11 +231,8 @@ def plain_spec(spec: RunSpec) -> RunSpec:
         if BY_KEY[key].purpose != "profile" and not BY_KEY[key].writes
     }
     several = bool(spec.cases or spec.items)
-    return replace(
-        spec,
-        settings=settings,
-        iterations=spec.iterations if several else min(spec.iterations, PLAIN_ITERATIONS),
-    )
+    iterations = spec.iterations if several else min(spec.iterations, PLAIN_ITERATIONS)
+    return replace(spec, settings=settings, iterations=iterations)
 
 
 def complete_profile(path: str, place: str, result: RunResult, deadline: float | None) -> None:
@@ -268,6 +249,8 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
     from lar.profiles.ranges import PYTHON_THREAD, ranges_during, spans_of_ranges, watch_open_ranges
     from lar.profiles.trace_file import change_profile
     from lar.running.model_names import name_operators
+
+    model = Path(result.spec.model)
 
     def complete(profile: Profile) -> Profile:
         facts, t0_ns = profile.facts, profile.facts.clock.t0_ns
@@ -290,11 +273,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
                 noise=noise_of(result.samples, result.spec.runners),
                 plain=plain_iterations_of(result.unprofiled),
             ),
-            operators=tuple(
-                name_operators(
-                    profile.operators, model=Path(result.spec.model), engine=facts.engine
-                )
-            ),
+            operators=name_operators(profile.operators, model=model, engine=facts.engine),
             spans=ranges,
             threads={PYTHON_THREAD: "python"} if ranges else {},
         )

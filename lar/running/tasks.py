@@ -41,9 +41,7 @@ def find_devices(engine: str) -> tuple[str, ...]:
     Raises:
         LarError: the engine cannot be loaded.
     """
-    spec = RunSpec(
-        model="", engine=engine_named(engine).name, driver="", warmup_iterations=0, iterations=0
-    )
+    spec = RunSpec(model="", engine=engine_named(engine).name, driver="", iterations=0)
     return run_task("devices", DevicesFound, spec).devices
 
 

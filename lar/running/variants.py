@@ -15,11 +15,11 @@ from lar.errors import LarError, UsageError, count_of
 from lar.files.input_file import check_input
 from lar.options.option import Option, flag_of, is_set
 from lar.options.suggestions import suggest_flag
-from lar.options.table import ADDED, BY_KEY, ON, SCHEDULER, one_of, option_of
+from lar.options.table import BY_KEY, ON, SCHEDULER, one_of, option_of
 from lar.options.variants import BENCH_KEYS
 from lar.records.run import Failure, RunSpec
 from lar.running.compared_sides import parse_words, split_words
-from lar.running.plan import parse_values, plan_run
+from lar.running.plan import join_options, parse_values, plan_run
 
 # A range of numbers: from, to, and what is added or, after an x, what is multiplied by.
 RANGE = re.compile(r"([1-9][0-9]{0,8}):([1-9][0-9]{0,8})(?::(x?)([0-9]{1,6}))?")
@@ -91,11 +91,8 @@ def parse_vary(text: str) -> Axis:
         return Axis(option.key, tuple(parse_switch(each, f"--vary {name}") for each in texts))
     if not equals:
         value = option.metavar or "|".join(option.choices)
-        raise UsageError(
-            f"takes values: {name}={value},{value}",
-            "an empty one leaves the flag out",
-            flag="--vary",
-        )
+        problem = f"takes values: {name}={value},{value}"
+        raise UsageError(problem, "an empty one leaves the flag out", flag="--vary")
     texts = [text for each in split_values(listed) for text in values_in(each, option)]
     return Axis(option.key, tuple(each or None for each in texts))
 
@@ -221,19 +218,6 @@ def make_variants(
     return tuple(variants)
 
 
-def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a variant; variables and properties come after the shared ones."""
-    joined = {**shared, **own}
-    for key in shared.keys() & own.keys():
-        if BY_KEY[key] in ADDED and own[key] is not None:
-            joined[key] = [*listed(shared[key]), *listed(own[key])]
-    return {key: value for key, value in joined.items() if is_set(value)}
-
-
-def listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
 def split_spec(text: str) -> tuple[str, dict[str, Any]]:
     """Return the model and the options of a text such as "model.mge --cpu".
 
@@ -293,12 +277,9 @@ def plan_variant(variant: Variant, *, elsewhere: bool = False, takes_turns: bool
     try:
         spec = plan_run(variant.model, parse_values(variant.options), elsewhere=elsewhere)
         if spec.items:
-            raise UsageError(
-                f"is a data set of {count_of(len(spec.items), 'item')}, and a bench feeds one",
-                "give one item",
-                flag="--input",
-                subject=";".join(spec.inputs),
-            )
+            problem = f"is a data set of {count_of(len(spec.items), 'item')}, and a bench feeds one"
+            hint = "give one item"
+            raise UsageError(problem, hint, flag="--input", subject=";".join(spec.inputs))
         if takes_turns:
             check_stages(spec)
     except LarError as error:
@@ -317,11 +298,9 @@ def check_stages(spec: RunSpec) -> None:
     option = one_of(staged.options, spec.settings) if staged else None
     other = one_of(staged.apart_with, spec.settings) if staged else None
     if option is not None and other is not None:
-        raise UsageError(
-            f"with {other.flag} takes several processes, which cannot take turns",
-            f"make the run once with `lar run`, then give its cache without {other.flag}",
-            flag=option.flag,
-        )
+        problem = f"with {other.flag} takes several processes, which cannot take turns"
+        hint = f"make the run once with `lar run`, then give its cache without {other.flag}"
+        raise UsageError(problem, hint, flag=option.flag)
 
 
 def find_baseline(variants: Sequence[Variant], name: str | None) -> int:
@@ -337,8 +316,5 @@ def find_baseline(variants: Sequence[Variant], name: str | None) -> int:
         return names.index(name)
     if re.fullmatch("[0-9]{1,6}", name) and 1 <= int(name) <= len(names):
         return int(name) - 1
-    raise UsageError(
-        f"there is no variant {name!r}",
-        f"give a number or a name: {', '.join(repr(each) for each in names[:8])}",
-        flag="--baseline",
-    )
+    hint = f"give a number or a name: {', '.join(repr(each) for each in names[:8])}"
+    raise UsageError(f"there is no variant {name!r}", hint, flag="--baseline")

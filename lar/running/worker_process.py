@@ -33,19 +33,16 @@ start(sys.argv[1:], {library!r})
 """
 
 # The same for another Python, which may be too old for newer syntax: it has its own libraries, and
-# of lar's folder nothing but lar.
+# of the folder that lar is in nothing but lar.
 FOREIGN_CODE = """\
 import gc, json, os
 gc.disable()
 try:
     if sys.version_info < {oldest!r}:
         raise ImportError("it is Python %d.%d" % sys.version_info[:2])
-    from importlib.util import module_from_spec, spec_from_file_location
-    place = spec_from_file_location(
-        "lar", os.path.join({home!r}, "__init__.py"), submodule_search_locations=[{home!r}]
-    )
-    sys.modules["lar"] = module_from_spec(place)
-    place.loader.exec_module(sys.modules["lar"])
+    sys.path.insert(0, {home!r})
+    import lar
+    del sys.path[0]
     import numpy
     from lar.worker.start import start
 except ImportError as error:
@@ -102,15 +99,7 @@ class WorkerProcess:
         """Close the pipe: nothing more comes."""
         self._request.close()
 
-    def pause(self) -> None:
-        """Stop all of its threads, those that wait by asking without a pause too."""
-        self._signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Have a paused worker go on."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the worker's whole group, unless it was killed."""
         if not self._killed:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -126,7 +115,7 @@ class WorkerProcess:
 
     def end(self) -> None:
         """Kill the worker's whole group; that its memory is freed takes a while longer."""
-        self._signal(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
     def kill(self) -> None:
         """Kill the worker's whole group and wait for it."""
@@ -178,7 +167,7 @@ def start_python(
     _, name, driver, *_ = arguments
     engine = engine_named(name)
     if python:
-        home = str(Path(__file__).resolve().parents[1])
+        home = str(Path(__file__).resolve().parents[2])
         code = FOREIGN_CODE.format(oldest=OLDEST_PYTHON, home=home, hint=FOREIGN_HINT)
     else:
         code = CODE.format(library=engine.shared_library_of(driver))

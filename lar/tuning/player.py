@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Protocol
 
 from lar import __version__
-from lar.errors import LarError
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine
 from lar.measurement.rows import join_samples
@@ -133,14 +132,12 @@ class LocalPlayer:
     ) -> Member:
         """Return what is measured of a candidate."""
         number, entrant = numbered
-        member = Member(number=number, seconds=entrant.seconds)
-        try:
-            member.prepare(entrant.spec, order.names, self.models, stack)
-            member.feed(entrant.like_baseline)
-        except LarError as error:
-            failure = Failure.of(error)
+        member = Member(number=number, spec=entrant.spec, seconds=entrant.seconds)
+        member.prepare(order.names, self.models, stack)
+        member.feed(entrant.like_baseline)
+        if member.failure is not None:
             member.result = RunResult(
-                spec=entrant.spec, status="failed", phase="start", failure=failure
+                spec=entrant.spec, status="failed", phase="start", failure=member.failure
             )
         return member
 

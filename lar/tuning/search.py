@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lar import __version__
 from lar.errors import LarError, UsageError
@@ -31,9 +31,9 @@ from lar.records.tuning import (
     choices_by_name,
     name_of,
 )
-from lar.running.api import with_names
 from lar.running.bench import check_keys
-from lar.running.rounds import inputs_like
+from lar.running.given_inputs import GivenInputs, Inputs, with_names
+from lar.running.rounds import inputs_as_for
 from lar.running.variants import Variant, list_models
 from lar.tuning.candidates import Combinations
 from lar.tuning.decisions import Ended, Step, Survey, next_step
@@ -43,9 +43,6 @@ from lar.tuning.player import Entrant, LocalPlayer, Player, RoundOrder
 from lar.tuning.requests import make_request
 from lar.tuning.session import Facts, Session, open_session, read_facts
 from lar.tuning.space import plan_candidate
-
-if TYPE_CHECKING:
-    from lar.running.api import GivenInputs, Inputs
 
 # A process that neither computes nor answers for so long hangs.
 STALL_SECONDS = 5.0
@@ -108,14 +105,11 @@ def tune(
         UsageError: a model, an option or a value cannot be used.
         LarError: the plain run does not end well.
     """
-    from lar.running.api import GivenInputs
-
     check_keys(options, tune.__kwdefaults__)
     given = list_models(models)
     stack = contextlib.ExitStack()
     try:
         folder = Path(stack.enter_context(work_folder()))
-        (folder / "inputs").mkdir()
         fed = GivenInputs(inputs, folder / "inputs")
         fed.add_to(options)
         asked = TuneRequest(
@@ -365,7 +359,7 @@ class Search:
         return Entrant(
             spec=spec,
             seconds=seconds,
-            like_baseline=self.inputs_for(candidate, variant),
+            like_baseline=self.inputs_for(candidate, variant.spec),
             tolerance=self.tolerance_for(candidate),
         )
 
@@ -385,14 +379,14 @@ class Search:
             return START_SECONDS
         return max(LEAST_START_SECONDS, START_FACTOR * min(known))
 
-    def inputs_for(self, candidate: Candidate, variant: Variant) -> tuple[str, ...]:
+    def inputs_for(self, candidate: Candidate, spec: RunSpec) -> tuple[str, ...]:
         """Return the items of `--input` that give another model the baseline's data."""
         if candidate.model == 0:
             return ()
         if candidate.model not in self.inputs:
             place = self.folder / f"inputs-{candidate.model}"
-            base = plan_candidate(BASELINE, self.request.spaces)
-            self.inputs[candidate.model] = inputs_like(base, variant, place)
+            base = plan_candidate(BASELINE, self.request.spaces).spec
+            self.inputs[candidate.model] = inputs_as_for(base, spec, place)
         return self.inputs[candidate.model]
 
 

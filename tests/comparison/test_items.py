@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +19,6 @@ from lar.reports.csv import format_csv
 from lar.reports.json import format_json
 from lar.reports.text import Screen
 from lar.running.compared_dumps import compare_items
-from lar.running.compared_sides import Side
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
 
@@ -114,7 +112,7 @@ def test_every_report_has_the_errors_over_items() -> None:
 
 
 def test_an_interrupt_ends_with_the_items_before() -> None:
-    def compare_once(sides: Sequence[Side], progress: Progress) -> Comparison:
+    def compare_once(item: int, progress: Progress) -> Comparison:
         progress("running")
         if len(said) == interrupted_at:
             raise KeyboardInterrupt
@@ -122,7 +120,7 @@ def test_an_interrupt_ends_with_the_items_before() -> None:
 
     said: list[str] = []
     interrupted_at = 3
-    found = compare_items([], "abcd", compare_once, said.append)
+    found = compare_items("abcd", compare_once, said.append)
     assert found.interrupted
     assert found.items == ("a", "b")
     assert found.notes[-1] == "interrupted: 2 of 4 items were compared"
@@ -130,4 +128,4 @@ def test_an_interrupt_ends_with_the_items_before() -> None:
     said.clear()
     interrupted_at = 1
     with pytest.raises(KeyboardInterrupt):
-        compare_items([], "abcd", compare_once, said.append)
+        compare_items("abcd", compare_once, said.append)

@@ -13,9 +13,10 @@ import pytest
 import lar
 from lar.dumps.binary import write_tensor
 from lar.dumps.dump import DumpIndex
-from lar.dumps.index import index_place, is_tensor, read_index, write_index
+from lar.dumps.index import is_tensor, read_index, write_index
 from lar.dumps.names import Variable, format_name
 from lar.errors import DumpError
+from lar.files.path_conflicts import index_place
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from lar.dumps.binary import write_tensor
 from lar.errors import LarError, UsageError
 from lar.running.compared_dumps import SidesAlone, compare
 from lar.running.compared_sides import side_of
-from lar.running.side_runs import Asked
+from lar.running.side_runs import Asked, SideRuns
 
 if TYPE_CHECKING:
     from tests.conftest import RunLar
@@ -97,13 +97,15 @@ def test_operators_of_sides_are_prepared_once(root: Path, tmp_path: Path) -> Non
     model = f"{root}/models/digits_cnn.onnx"
     folder = write_folder(tmp_path / "d", t=np.ones(3, np.float32))
     with contextlib.ExitStack() as stack:
-        alone = SidesAlone([side_of(model), side_of(folder)], Asked(), stack)
+        runs = SideRuns([side_of(model), side_of(folder)], Asked(), stack)
+        alone = SidesAlone(runs, stack)
         assert alone.of(0) is alone.of(0)
         assert not isinstance(alone.of(0), str)
         assert alone.of(1) == "B is a dump that names no model to run operators of"
     elsewhere = Asked(make_on=lambda *_: pytest.fail("it is run"))
     with contextlib.ExitStack() as stack:
-        assert SidesAlone([side_of(model)], elsewhere, stack).of(0) == "A ran on another machine"
+        runs = SideRuns([side_of(model)], elsewhere, stack)
+        assert SidesAlone(runs, stack).of(0) == "A ran on another machine"
 
 
 def test_a_run_that_fails_says_which_side(root: Path) -> None:

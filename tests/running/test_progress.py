@@ -57,9 +57,8 @@ def test_progress_is_told_until_the_first_iteration_ends(
     write_script: WriteScript, times: dict[str, object]
 ) -> None:
     told = told_of(write_script(real_time=True, progress=TEXT, **times))
-    assert told.texts[-1] == ""  # it is over
     assert 2 <= len(told.texts) <= told.times[-1] / 0.1 + 3
-    assert set(told.texts[:-1]) == {TEXT}
+    assert set(told.texts) == {TEXT}
     assert told.times == sorted(told.times)
     assert told.times[0] >= 0.1
 
@@ -110,8 +109,8 @@ def test_elsewhere_a_line_is_added_now_and_then() -> None:
     line = ProgressLine(file)
     for second in [*range(2, 32), 47]:
         line.show(TEXT, second)
-    line.end()
-    line.show(TEXT, 10)
+    for second in (2, 10):  # of something else
+        line.show(TEXT, second)
     shown = [text.rpartition(", ")[2] for text in file.getvalue().splitlines()]
     assert shown == ["10 s", "20 s", "30 s", "47 s", "10 s"]
 

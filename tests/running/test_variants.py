@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lar.errors import UsageError
-from lar.running.variants import join_options, parse_vary
+from lar.running.plan import join_options
+from lar.running.variants import parse_vary
 
 
 def test_a_variants_own_value_replaces_the_shared_one() -> None:

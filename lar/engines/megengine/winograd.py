@@ -23,7 +23,7 @@ from lar.engines.megengine import cache_operators as operators
 from lar.engines.megengine.algorithms import LoggedChoice
 from lar.engines.megengine.cache import AlgorithmCache, bytes_of, winograd_of
 from lar.errors import EXIT_CODES
-from lar.measurement.listener import Listener
+from lar.measurement.listener import Listener, SideListener
 from lar.options import table
 from lar.records import run as records
 from lar.records.comparison import Tolerance
@@ -71,20 +71,14 @@ class StepFailed(Exception):
     result: RunResult
 
 
-@dataclass
-class StepListener(Listener):
-    """Keeps what the engine prints, and passes on what is shown of a search; other events would be
-    taken for those of the run."""
+class StepListener(SideListener):
+    """Keeps what the engine prints, and passes on what is shown of a search."""
 
-    shown: Listener
-    log: bytes = b""
+    log = b""
 
     def on_log(self, text: bytes) -> None:
         self.log += text
-        self.shown.on_log(text)
-
-    def on_progress(self, text: str, elapsed: float) -> None:
-        self.shown.on_progress(text, elapsed)
+        super().on_log(text)
 
 
 class Tried(NamedTuple):

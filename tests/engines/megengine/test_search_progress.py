@@ -59,8 +59,7 @@ def test_the_engine_tells_while_it_searches(monkeypatch: pytest.MonkeyPatch) -> 
     spec = plan_run(DIGITS, {"iter": 1, "fast_run": True})
     assert make_run(spec, RunContext(), Told()).status == "ok"
     assert Told.texts[0] == "searching: 0 operators measured"
-    assert Told.texts[-1] == ""  # it is over
-    counts = [int(text.split()[1]) for text in Told.texts[:-1]]
+    counts = [int(text.split()[1]) for text in Told.texts]
     assert max(counts) > 0
 
 
@@ -74,8 +73,7 @@ def test_what_was_found_is_kept_while_it_searches(
 
     class Looking(Listener):
         def on_progress(self, text: str, elapsed: float) -> None:
-            if text:
-                counts.append((count_entries(cache), int(text.split()[1])))
+            counts.append((count_entries(cache), int(text.split()[1])))
 
     spec = plan_run(DIGITS, {"iter": 1, "fast_run": True, "fast_run_algo_policy": str(cache)})
     assert make_run(spec, RunContext(), Looking()).status == "ok"

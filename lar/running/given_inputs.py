@@ -1,0 +1,103 @@
+"""What Python code, or lar itself, gives models to be fed with: arrays in files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from lar.errors import UsageError
+from lar.inputs.loaded import Array
+from lar.records.run import RunSpec, TensorInfo
+
+Source: TypeAlias = "str | Path | Array"
+Inputs: TypeAlias = "Mapping[str, Source] | Source"
+
+
+class GivenInputs:
+    """The `--input` items of what was given, and what to call them to who gave it.
+
+    Neither the files made for arrays nor a flag was theirs.
+    """
+
+    def __init__(self, inputs: Inputs | None, folder: Path) -> None:
+        """Write arrays into the folder, which is made where it is missing; it must stay as long as
+        a worker may read them."""
+        self.items: list[str] = []
+        self.names = {} if inputs is None else {"--input": "inputs"}
+        self._folder = folder
+        if isinstance(inputs, Mapping):
+            for name, source in inputs.items():
+                self._add(f"{name}:", source, f" for {name!r}")
+        elif inputs is not None:
+            self._add("", inputs, "")
+
+    def add_to(self, options: dict[str, Any]) -> None:
+        """Add the items to the options of a run, before those of `input`."""
+        if self.items:
+            options["input"] = [*self.items, *(options.get("input") or [])]
+
+    def _add(self, prefix: str, source: Source, whose: str) -> None:
+        """Add the item of a source, in a file where it is an array."""
+        if isinstance(source, (str, Path)):
+            place = call = str(source)
+        else:
+            import numpy as np
+
+            self._folder.mkdir(exist_ok=True)
+            place = str(self._folder / f"{len(self.items)}.npy")
+            call = f"the array given{whose}"
+            np.save(place, np.asarray(source))
+            self.names |= {place: call, prefix + place: prefix + call}
+        self.items.append(prefix + place)
+
+
+def with_names(spec: RunSpec, names: Mapping[str, str]) -> RunSpec:
+    """Return a spec with its inputs as they were given."""
+    return replace(spec, inputs=tuple(names.get(text, text) for text in spec.inputs))
+
+
+def inputs_like(other: RunSpec, mine: RunSpec, folder: Path) -> tuple[str, ...]:
+    """Write files with the data that is generated for another model, for a model whose inputs have
+    other names, so that other data would be generated for it; return their `--input` items, none
+    where the names are the same.
+
+    Raises:
+        UsageError: the models take different inputs.
+        LarError: one of them cannot be read.
+    """
+    # Not before: few runs need these.
+    from lar.inputs.axes import AxisSizes
+    from lar.inputs.dtypes import dtype_of
+    from lar.inputs.generation import generate_array
+
+    infos, theirs = wanted_inputs(mine), wanted_inputs(other)
+    if {each.name for each in infos} == {each.name for each in theirs}:
+        return ()
+    if [*map(describe_input, infos)] != [*map(describe_input, theirs)]:
+        hint = 'say what to feed, in the options of each side: "model.mge --input a:a.npy"'
+        raise UsageError(f"{mine.model} and {other.model} take different inputs", hint)
+    sizes = AxisSizes(theirs, {})
+    fed = {
+        each.name: generate_array(
+            its.name, dtype_of(its.dtype), sizes.shape_of(its), fill=other.fill, seed=other.seed
+        )
+        for each, its in zip(infos, theirs, strict=True)
+    }
+    return tuple(GivenInputs(fed, folder).items)
+
+
+def wanted_inputs(spec: RunSpec) -> list[TensorInfo]:
+    """Return the inputs that the model of a spec must be given.
+
+    Raises:
+        LarError: it cannot be read.
+    """
+    from lar.running.tasks import info_of
+
+    return [each for each in info_of(spec).inputs if not each.optional]
+
+
+def describe_input(info: TensorInfo) -> tuple[str, tuple[int, ...]]:
+    return info.dtype, tuple(1 if size is None else size for size in info.shape)
