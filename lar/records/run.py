@@ -239,22 +239,13 @@ class Failure(ShortRecord):
 
     def to_error(self) -> LarError:
         """Return the error that it would be in this process."""
-        return error_with_code(
-            self.exit_code,
-            self.problem,
-            self.hint,
-            self.detail,
-            flag=self.flag,
-            subject=self.subject,
-        )
+        parts = {name: part for name, part in vars(self).items() if name != "message"}
+        return error_with_code(**parts)
 
     def called(self, names: Mapping[str, str]) -> Failure:
         """Return it with the names that the user knows for its flag and its subject."""
-        return replace(
-            self,
-            flag=names.get(self.flag, self.flag),
-            subject=names.get(self.subject, self.subject),
-        )
+        flag, subject = (names.get(part, part) for part in (self.flag, self.subject))
+        return replace(self, flag=flag, subject=subject)
 
     def within(self, what: str) -> Failure:
         """Return it as the failure of a part of what the user asked for, which it names first."""
