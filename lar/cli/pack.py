@@ -159,7 +159,7 @@ def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:
     for flag, text in (("-o", arguments.output), *(("-d", text) for text in data)):
         check_text(text, flag)
     check_transform(arguments.input_transform)
-    parts = [part for text in data for part in split_items(text)]
+    parts = split_items(*data)
     files = [part for part in parts if not part.startswith("#") and ":#" not in part]
     check_rules(RULES, Asked({**vars(arguments), "files": files}))
     if files:

@@ -18,8 +18,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lar.errors import UsageError, count_of
+from lar.errors import count_of
 from lar.files.input_file import open_input, read_input_lines, split_items
+from lar.inputs.grammar import place_of
+from lar.inputs.loaded import input_error
+from lar.inputs.numbered_files import INPUT, numbered
 
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo
@@ -30,16 +33,10 @@ SUFFIXES = (".npy", *IMAGES, ".json", ".pb", ".npz", ".bin", ".raw")
 LISTS = (".txt", ".lst")
 STACKS = (".npz", ".npy")
 MOST_ITEMS = 1_000_000
+NPY_SHAPE = re.compile(rb"\x93NUMPY.+?['\"]shape['\"]\s*:\s*\(([\d,\s]*)\)", re.DOTALL)
 
 Files = tuple[tuple[str, str], ...]
 """The name of an input (empty where the file has the name) and a file, for each input."""
-
-
-def input_error(where: str, problem: str, hint: str) -> UsageError:
-    """Return the error of one item of --input."""
-    from lar.inputs import loaded  # no run needs it before its worker is started
-
-    return loaded.input_error(where, problem, hint)
 
 
 def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
@@ -50,7 +47,7 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
     Raises:
         UsageError: a source is empty or broken, or the sources differ in length.
     """
-    parts = parts_of(texts)
+    parts = split_items(*texts)
     if count := stack_in(parts):
         return [(str(number), ()) for number in range(count)]
     columns = [source_of(part) for part in parts]
@@ -71,20 +68,6 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
     ]
 
 
-def parts_of(texts: Sequence[str]) -> list[str]:
-    """Return the items of `--input`, of which a text may hold several."""
-    return [part for text in texts for part in split_items(text)]
-
-
-def place_of(part: str) -> tuple[str, str]:
-    """Return the name of the model's input in an item of `--input`, empty where none is given, and
-    the path."""
-    if os.path.exists(part):
-        return "", part
-    name, _, path = part.partition(":")
-    return name.strip(), path.strip()
-
-
 def source_of(part: str) -> tuple[str, list[str] | None]:
     """Return an item's input name and its files, None for what is one run's data."""
     name, path = place_of(part)
@@ -98,7 +81,7 @@ def files_of(path: str) -> list[str] | None:
         UsageError: it holds none.
     """
     if os.path.isdir(path):
-        if re.search(r"^input_\d+\.pb$", "\n".join(os.listdir(path)), re.M):
+        if numbered(path, INPUT):
             return None  # the inputs of one run, as ONNX keeps them
         files = sorted(
             os.path.join(path, name)
@@ -166,25 +149,16 @@ def names_of(files: Sequence[str]) -> list[str]:
 def stack_in(parts: Sequence[str]) -> int:
     """Return how many items a stack holds, or each of several stacks.
 
-    0 if they are not the items of a data set: one item alone is one run, and so are stacks that
-    differ in length.
+    0 if they are not the items of a data set: one item alone is one run, and so are arrays that
+    differ in length. A file of another format counts nothing, and reading it says why.
     """
     paths = [place_of(part)[1] for part in parts]
     if not all(path.lower().endswith(STACKS) and os.path.isfile(path) for path in paths):
         return 0
-    counts = set(map(count_stack, paths))
-    count = counts.pop() if len(counts) == 1 else 0
+    found = [shapes_of(path) for path in paths]
+    counts = {shape[0] if shape else 0 for shapes in found for shape in shapes.values()}
+    count = counts.pop() if len(counts) == 1 and all(found) else 0
     return count if 1 < count <= MOST_ITEMS else 0
-
-
-def count_stack(path: str) -> int:
-    """Return how many items the first axes of a file's arrays count, 0 where they do not agree.
-
-    The headers are those of NumPy's npy format (numpy.lib.format); a file of another format counts
-    nothing, and reading it says why.
-    """
-    counts = {shape[0] if shape else 0 for shape in shapes_of(path).values()}
-    return counts.pop() if len(counts) == 1 else 0
 
 
 def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
@@ -214,7 +188,7 @@ def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:
     never counts as such. Files .npy do unless each has many items for an input that takes one.
     """
     given: dict[str, tuple[int, ...]] = {}
-    parts = parts_of(texts)
+    parts = split_items(*texts)
     for part in parts:
         name, path = place_of(part)
         shapes = shapes_of(path)
@@ -240,19 +214,12 @@ def is_stack_for(info: TensorInfo, shape: tuple[int, ...]) -> bool:
 
 
 def shape_in(head: bytes) -> tuple[int, ...]:
-    """Return the shape in the header of an .npy file.
+    """Return the shape in the header of an .npy file, as numpy.lib.format describes it.
 
     Raises:
         ValueError: the header is not that of an .npy file.
     """
-    if head[:6] != b"\x93NUMPY":
+    match = NPY_SHAPE.match(head)
+    if match is None:
         raise ValueError("no npy header")
-    form, start = ("<H", 10) if head[6] == 1 else ("<I", 12)
-    import ast  # slow to import, and few runs have a stack
-    import struct
-
-    (size,) = struct.unpack(form, head[8:start])
-    shape = ast.literal_eval(head[start : start + size].decode("latin-1"))["shape"]
-    if not isinstance(shape, tuple):
-        raise ValueError("no shape")
-    return shape
+    return tuple(map(int, re.findall(rb"\d+", match[1])))

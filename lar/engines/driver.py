@@ -124,7 +124,7 @@ class Silent:
         """Return a copy of the outputs that notes when it began."""
         return copy
 
-    def write(self, spec: RunSpec, driver: Driver, batch: int | None) -> list[str]:
+    def write(self, batch: int | None) -> list[str]:
         """Write the files that the spec asks for; return what the user should know of them."""
         return []
 

@@ -173,19 +173,20 @@ def cannot_read(
     return error(f"cannot be read: {reason}", hint, flag=flag, subject=os.fspath(path))
 
 
-def split_items(text: str) -> list[str]:
-    """Split the items of an input flag at semicolons, but not the path of what exists.
+def split_items(*texts: str) -> list[str]:
+    """Split the texts of an input flag at semicolons, but not the path of what exists.
 
     The longest path counts: where `a;b.npy` exists, it is one item.
     """
-    pieces = text.split(";")
     items: list[str] = []
-    while pieces:
-        most = min(len(pieces), MOST_SEMICOLONS + 1)
-        joined = (";".join(pieces[:count]) for count in range(most, 1, -1))
-        item = next(filter(_ends_in_path, joined), pieces[0])
-        pieces = pieces[item.count(";") + 1 :]
-        items.append(item.strip())
+    for text in texts:
+        pieces = text.split(";")
+        while pieces:
+            most = min(len(pieces), MOST_SEMICOLONS + 1)
+            joined = (";".join(pieces[:count]) for count in range(most, 1, -1))
+            item = next(filter(_ends_in_path, joined), pieces[0])
+            pieces = pieces[item.count(";") + 1 :]
+            items.append(item.strip())
     return [item for item in items if item]
 
 

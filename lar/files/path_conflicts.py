@@ -116,10 +116,9 @@ def file_at(path: str) -> tuple[int, int] | None:
 
 def paths_in(texts: Iterable[str]) -> Iterator[str]:
     """Yield what may be paths in texts of `--input`: `NAME:FILE;NAME:FILE.bin,float32,1x3`."""
-    for text in texts:
-        for item in split_items(text):
-            for path in (item, item.partition(":")[2]):
-                yield from {path.strip(), path.partition(",")[0].strip()} - {""}
+    for item in split_items(*texts):
+        for path in (item, item.partition(":")[2]):
+            yield from {path.strip(), path.partition(",")[0].strip()} - {""}
 
 
 def paths_of_files(paths: Iterable[str]) -> Iterator[str]:

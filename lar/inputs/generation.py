@@ -39,10 +39,6 @@ def generate_array(
     if fill in ("zeros", "ones"):
         one = "01"[fill == "ones"]
         return np.full(shape, one if dtype.kind == "O" else int(one), dtype)
-    if fill not in ("uniform", "normal"):
-        raise UsageError(
-            f"no fill {fill!r}", "choose uniform, normal, zeros or ones", flag="--fill"
-        )
     generator = generator_of(f"{seed}:{name}")
     kind = kind_of(dtype)
     if fill == "normal" and kind != "f":

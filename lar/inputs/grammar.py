@@ -102,21 +102,23 @@ def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
     Raises:
         UsageError: a form of raw bytes is misspelled, or a path leads to a pipe or a device.
     """
-    for part in (part for text in texts for part in split_items(text)):
-        path, form = _path_at_end(part), _RAW_FORM.fullmatch(part)
-        if path is None and form is not None:
-            path = _path_at_end(form[1])
-        elif path is None and _RAW_COMMA.search(part):
+    for part in split_items(*texts):
+        path, form = place_of(part)[1], _RAW_FORM.fullmatch(part)
+        if not os.path.exists(path) and form is not None:
+            path = place_of(form[1])[1]
+        elif not os.path.exists(path) and _RAW_COMMA.search(part):
             problem = "has no dtype and shape after the comma"
-            raise UsageError(problem, RAW_HINT, flag=flag, subject=part)
-        if path is not None and not os.path.isdir(path):
+            raise input_error(part, problem, RAW_HINT, flag=flag)
+        if os.path.exists(path) and not os.path.isdir(path):
             check_input(path, flag)
 
 
-def _path_at_end(text: str) -> str | None:
-    """Return the path of a file or folder that exists: the text, or what follows a name in it."""
-    candidates = (text, text.partition(":")[2].strip())
-    return next((path for path in candidates if path and os.path.exists(path)), None)
+def place_of(text: str) -> tuple[str, str]:
+    """Return the name of the model's input in an item, empty where none is given, and the path."""
+    if os.path.exists(text):
+        return "", text
+    name, _, path = text.partition(":")
+    return name.strip(), path.strip()
 
 
 def item_of(text: str, names: Sequence[str] = ()) -> Item:

@@ -28,6 +28,7 @@ class Loaded:
     `channels` is the channel order of an image of shape (1,H,W,C), empty for any other array.
     `name` is the source's own name for the array; where `name_binds`, it must be an input of the
     model, else the array may also go by its `position` among the inputs or feed an only input.
+    `note` is what the file says of it to readers.
     """
 
     array: Array
@@ -37,6 +38,7 @@ class Loaded:
     name: str = ""
     name_binds: bool = False
     position: int | None = None
+    note: str = ""
 
 
 def input_error(

@@ -160,7 +160,8 @@ def read_pb(path: str, wanted: str = "") -> tuple[Loaded, ...]:
             Loaded(_array_in(each, path), path, name=f"{sequence.name}[{at}]", position=position)
             for at, each in enumerate(sequence.tensor_values)
         )
-    return (Loaded(_array_in(tensor, path), path, name=tensor.name, position=position),)
+    named = {"name": tensor.name, "note": tensor.doc_string}
+    return (Loaded(_array_in(tensor, path), path, position=position, **named),)
 
 
 def _array_in(tensor: Any, path: str) -> Array:

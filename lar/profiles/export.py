@@ -139,9 +139,7 @@ def pieces_of_export(profile: Profile, *, for_plugin: bool = False) -> Iterator[
     head = {
         "schemaVersion": 1,
         "displayTimeUnit": "ms",
-        "deviceProperties": [
-            msgspec.to_builtins(device) for device in profile.devices if device.kind != "cpu"
-        ],
+        "deviceProperties": [],
         "otherData": {
             "lar_version": facts.lar_version,
             "engine": f"{facts.engine} {facts.engine_version}".strip(),

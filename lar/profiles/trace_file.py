@@ -1,6 +1,6 @@
 """The file of a profile: a Chrome trace in the object format, which trace viewers open.
 
-    {"schema": "lar.profile/1", "otherData": facts, "deviceProperties": [...], "ops": [...],
+    {"schema": "lar.profile/1", "otherData": facts, "deviceProperties": [], "ops": [...],
      "memPlan": {...}, "displayTimeUnit": "ms", "zeroNs": 0, "traceEvents": [...]}
 
 An engine's own profile, which is an object, has its keys beside these: the engine's own tools read
@@ -59,7 +59,6 @@ from lar.records.profile import (
     Allocation,
     Category,
     CounterSample,
-    DeviceFacts,
     Execution,
     MemoryPlan,
     Profile,
@@ -183,7 +182,7 @@ class TraceHead(msgspec.Struct, kw_only=True, rename={"facts": "otherData"}):
 
     schema: str
     facts: ProfileFacts
-    deviceProperties: list[DeviceFacts] = msgspec.field(default_factory=list)
+    deviceProperties: list[Any] = msgspec.field(default_factory=list)
     ops: list[ProfiledOperator] = msgspec.field(default_factory=list)
     memPlan: MemoryPlan = msgspec.field(default_factory=MemoryPlan)
     displayTimeUnit: str = "ms"
@@ -233,7 +232,6 @@ def head_of_profile(profile: Profile, zero_ns: int) -> bytes:
     head = TraceHead(
         schema=PROFILE_SCHEMA,
         facts=profile.facts,
-        deviceProperties=list(profile.devices),
         ops=list(profile.operators),
         memPlan=profile.memory_plan,
         zeroNs=zero_ns,
@@ -431,7 +429,6 @@ class EventRecords:
             facts=file.facts,
             operators=tuple(file.ops),
             memory_plan=file.memPlan,
-            devices=tuple(file.deviceProperties),
             threads=self.threads,
             engine_raw=engine_raw,
             **records,

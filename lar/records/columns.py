@@ -6,7 +6,6 @@ one is asked for.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -22,17 +21,40 @@ from lar.records.profile import CounterSample, Execution, Span, Step
 R = TypeVar("R")
 
 # What stands for None in columns of 32 and of 64 bits: no step, thread or time has the number.
-NO_NUMBER = -(1 << 31)
-NO_TIME = -(1 << 63)
+NONES = {"I": -(1 << 31), "Q": -(1 << 63)}
 
 
-class Records(Sequence[R], Generic[R]):
-    """Records that are made when they are asked for: `_at` makes one."""
+def values_in(kind: str, column: Sequence[int]) -> Iterable[int | None]:
+    """Return the values that a column of a type stands for."""
+    if kind in NONES:
+        return map({NONES[kind]: None}.get, column, column)
+    return map(bool, column) if kind == "B" else column
 
-    __slots__ = ()
 
-    @abstractmethod
-    def _at(self, place: int) -> R: ...
+class Columns(Sequence[R], Generic[R]):
+    """Records of a few values each, of which more can be added at the end: `make` makes one of its
+    values when it is asked for.
+
+    `kinds` has the type of each column: i and q for integers of 32 and 64 bits, I and Q where they
+    may be None, B for what is true or not.
+    """
+
+    def __init__(self, make: Callable[..., R], kinds: str) -> None:
+        self._make, self._kinds = make, kinds
+        self._columns = [array(kind.lower()) for kind in kinds]
+        self._lock = Lock()
+
+    def _stored(self, values: Iterable[int | None]) -> Iterator[int]:
+        """Yield what stands for the values of a record in its columns."""
+        for kind, value in zip(self._kinds, values, strict=True):
+            yield NONES[kind] if value is None else value
+
+    def _append(self, *values: int | None) -> None:
+        for column, value in zip(self._columns, self._stored(values), strict=True):
+            column.append(value)
+
+    def _records(self, columns: Sequence[Sequence[int]]) -> Iterator[R]:
+        return map(self._make, *map(values_in, self._kinds, columns))
 
     @overload
     def __getitem__(self, place: int) -> R: ...
@@ -40,31 +62,14 @@ class Records(Sequence[R], Generic[R]):
     def __getitem__(self, place: slice) -> list[R]: ...
     def __getitem__(self, place: int | slice) -> R | list[R]:
         if isinstance(place, slice):
-            return [self._at(each) for each in range(*place.indices(len(self)))]
-        return self._at(place)
-
-
-class Columns(Records[R]):
-    """Records of a few integers each, of which more can be added at the end: `make` makes one of
-    its values, and `kinds` has the type of each column."""
-
-    def __init__(self, make: Callable[..., R], kinds: str) -> None:
-        self._make = make
-        self._columns = [array(kind) for kind in kinds]
-        self._lock = Lock()
-
-    def _append(self, *values: int) -> None:
-        for column, value in zip(self._columns, values, strict=True):
-            column.append(value)
-
-    def _at(self, place: int) -> R:
-        return self._make(*(column[place] for column in self._columns))
+            return [*self._records([column[place] for column in self._columns])]
+        return next(self._records([[column[place]] for column in self._columns]))
 
     def __len__(self) -> int:
         return len(self._columns[0])
 
     def __iter__(self) -> Iterator[R]:
-        return map(self._make, *self._columns)
+        return self._records(self._columns)
 
     def _reorder(self, places: Sequence[int]) -> None:
         """Put the records into the order of their places, one column after the other."""
@@ -85,12 +90,12 @@ class ExecutionColumns(Columns[Execution]):
     """Executions, of which more can be added at the end."""
 
     def __init__(self, executions: Iterable[Execution] = ()) -> None:
-        super().__init__(execution_of, "iiiqqqqqib")
+        super().__init__(Execution, "iiiqqQQQIB")
         self.extend(executions)
 
     def append(self, each: Execution) -> None:
         """Add an execution."""
-        self._append(*values_of(each))
+        self._append(*msgspec.structs.astuple(each))
 
     def extend(self, executions: Iterable[Execution]) -> None:
         """Add executions."""
@@ -102,76 +107,22 @@ class ExecutionColumns(Columns[Execution]):
         stands no earlier."""
         count = 0
         for count, each in enumerate(executions, start=1):
-            for column, value in zip(self._columns, values_of(each), strict=True):
+            stored = self._stored(msgspec.structs.astuple(each))
+            for column, value in zip(self._columns, stored, strict=True):
                 column[count - 1] = value
         for column in self._columns:
             del column[count:]
 
-    def part(self, first: int, last: int) -> ExecutionPart:
-        """Return those from one place up to another, which is not included."""
-        return ExecutionPart(self, first, last)
-
-    def iterate(self, first: int, last: int) -> Iterator[Execution]:
-        """Yield those from one place up to another."""
-        return map(execution_of, *(column[first:last] for column in self._columns))
-
     def sort_by_start(self) -> None:
         """Put them in the order in which they began."""
-        _, _, _, starts, *_ = self._columns  # as in `values_of`
+        starts = self._columns[Execution.__struct_fields__.index("start_ns")]
         if not all(map(le, starts, islice(starts, 1, None))):
             self._reorder(sorted(range(len(starts)), key=starts.__getitem__))
 
 
-class ExecutionPart(Records[Execution]):
-    """Some executions of columns, from one place up to another."""
-
-    __slots__ = ("_places", "_whole")
-
-    def __init__(self, whole: ExecutionColumns, first: int, last: int) -> None:
-        self._whole, self._places = whole, range(first, last)
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __iter__(self) -> Iterator[Execution]:
-        return self._whole.iterate(self._places.start, self._places.stop)
-
-    def _at(self, place: int) -> Execution:
-        return self._whole[self._places[place]]
-
-
-def values_of(each: Execution) -> tuple[int, ...]:
-    """Return the values of columns that stand for an execution, in the order of its fields."""
-    times = (each.wait_ns, each.dispatch_start_ns, each.dispatch_end_ns)
-    return (
-        *(each.operator, each.step, each.thread, each.start_ns, each.end_ns),
-        *(NO_TIME if time is None else time for time in times),
-        NO_NUMBER if each.dispatch_thread is None else each.dispatch_thread,
-        each.warmup,
-    )
-
-
-def execution_of(*values: int) -> Execution:
-    """Return the execution that values of columns stand for."""
-    operator, step, thread, start, end, wait, begin, done, dispatch_thread, warmup = values
-    return Execution(
-        *(operator, step, thread, start, end),
-        None if wait == NO_TIME else wait,
-        None if begin == NO_TIME else begin,
-        None if done == NO_TIME else done,
-        None if dispatch_thread == NO_NUMBER else dispatch_thread,
-        warmup != 0,
-    )
-
-
 def step_columns() -> RecordColumns[Step]:
     """Return columns of steps, without any yet."""
-    return RecordColumns(step_of, "qqqbi")
-
-
-def step_of(number: int, start_ns: int, end_ns: int, warmup: int, copy: int) -> Step:
-    """Return the step that values of columns stand for."""
-    return Step(number, start_ns, end_ns, warmup != 0, copy)
+    return RecordColumns(Step, "qqqBi")
 
 
 def counter_columns(name: str) -> RecordColumns[CounterSample]:
@@ -184,7 +135,7 @@ class SpanColumns(Columns[Span]):
     the rest in common."""
 
     def __init__(self) -> None:
-        super().__init__(self._made, "iqqi")
+        super().__init__(self._made, "iqqI")
         self._places: dict[tuple[object, ...], int] = {}
         self._common: list[Span] = []
 
@@ -195,7 +146,7 @@ class SpanColumns(Columns[Span]):
             place = self._places.setdefault(key, len(self._common))
             if place == len(self._common):
                 self._common.append(Span(start_ns=0, end_ns=0, **common))
-            self._append(place, start_ns, end_ns, NO_NUMBER if step is None else step)
+            self._append(place, start_ns, end_ns, step)
 
     def add_all(self, spans: Sequence[Span]) -> None:
         """Add other spans."""
@@ -207,8 +158,7 @@ class SpanColumns(Columns[Span]):
             return
         self._common += spans
         for place, each in enumerate(spans, first):
-            step = NO_NUMBER if each.step is None else each.step
-            self._append(place, each.start_ns, each.end_ns, step)
+            self._append(place, each.start_ns, each.end_ns, each.step)
 
     def sort_by_time(self) -> None:
         """Put them in the order in which they began, and of those that began at once the longer
@@ -219,10 +169,7 @@ class SpanColumns(Columns[Span]):
         places.sort(key=starts.__getitem__)
         self._reorder(places)
 
-    def _made(self, place: int, start_ns: int, end_ns: int, step: int) -> Span:
+    def _made(self, place: int, start_ns: int, end_ns: int, step: int | None) -> Span:
         return msgspec.structs.replace(
-            self._common[place],
-            start_ns=start_ns,
-            end_ns=end_ns,
-            step=None if step == NO_NUMBER else step,
+            self._common[place], start_ns=start_ns, end_ns=end_ns, step=step
         )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property, wraps
 from itertools import zip_longest
+from operator import add
 from typing import Annotated, Any, Literal, TypedDict, TypeVar
 
 import msgspec
@@ -70,13 +71,11 @@ class ThreadUse(msgspec.Struct, frozen=True):
 
     def with_that_of(self, other: ThreadUse) -> ThreadUse:
         """Return the sums of both; the threads of each copy's pool count as the same."""
-        return ThreadUse(
-            self.executions + other.executions,
-            self.computing_ns + other.computing_ns,
-            self.handing_out_ns + other.handing_out_ns,
-            self.waiting_ns + other.waiting_ns,
-            tuple(a + b for a, b in zip_longest(self.tasks, other.tasks, fillvalue=0)),
-        )
+        *own, own_tasks = msgspec.structs.astuple(self)
+        *others, other_tasks = msgspec.structs.astuple(other)
+        tasks = map(sum, zip_longest(own_tasks, other_tasks, fillvalue=0))
+        sums = *map(add, own, others), tuple(tasks)
+        return ThreadUse(*sums)
 
 
 class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
@@ -408,15 +407,6 @@ class ModelFacts(msgspec.Struct, frozen=True):
     format: str = ""
 
 
-class DeviceFacts(msgspec.Struct, frozen=True):
-    id: int = 0
-    kind: str = "cpu"
-    name: str = ""
-    memory_bytes: Count | None = msgspec.field(default=None, name="totalGlobalMem")
-    compute_major: int | None = msgspec.field(default=None, name="computeMajor")
-    compute_minor: int | None = msgspec.field(default=None, name="computeMinor")
-
-
 class Machine(TypedDict, total=False):
     """The machine of a run, with the fields of `lar.records.run.MachineFacts`; `instruction_sets`
     are its vendor and what its processor can do, as `read_instruction_sets` returns them."""
@@ -493,7 +483,6 @@ class Profile(Record):
     counters: tuple[CounterSample, ...] = ()
     allocations: tuple[Allocation, ...] = ()
     memory_plan: MemoryPlan = field(default_factory=MemoryPlan)
-    devices: tuple[DeviceFacts, ...] = ()
     threads: Mapping[int, str] = field(default_factory=dict)
     engine_raw: bytes = b""
     correction: Correction | None = None

@@ -244,11 +244,8 @@ class Failure(ShortRecord):
 
     def called(self, names: Mapping[str, str]) -> Failure:
         """Return it with the names that the user knows for its flag and its subject."""
-        return replace(
-            self,
-            flag=names.get(self.flag, self.flag),
-            subject=names.get(self.subject, self.subject),
-        )
+        flag, subject = (names.get(part, part) for part in (self.flag, self.subject))
+        return replace(self, flag=flag, subject=subject)
 
     def within(self, what: str) -> Failure:
         """Return it as the failure of a part of what the user asked for, which it names first."""

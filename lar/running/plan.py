@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lar.engines import check_options, driver_for, engine_for, find_engine
 from lar.engines.engine import DriverEntry, Engine
 from lar.errors import EngineMissing, LarError, UsageError, address_space_limit, count_of
-from lar.files.input_file import check_input
+from lar.files.input_file import check_input, split_items
 from lar.files.path_conflicts import paths_in, refuse_clashes
 from lar.measurement.rows import size_of_rows
 from lar.options import table
@@ -288,11 +288,11 @@ def find_items(texts: Sequence[str] | None, *, with_arrays: bool = False) -> Ite
     """
     if not texts:
         return None
-    from lar.datasets.items import has_arrays_alone, items_in, parts_of  # few runs need these
+    from lar.datasets.items import has_arrays_alone, items_in  # few runs need these
     from lar.inputs.grammar import check_texts as check_input_texts
 
     check_input_texts(texts)
-    return None if has_arrays_alone(parts_of(texts)) and not with_arrays else items_in(texts)
+    return None if has_arrays_alone(split_items(*texts)) and not with_arrays else items_in(texts)
 
 
 def check_caches(settings: Mapping[str, Any]) -> None:

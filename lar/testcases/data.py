@@ -64,22 +64,16 @@ def feed_datum(
         files = [f"{rest[0]}:{files[0]}"]
     spec = replace(spec, image=image_settings(spec.image, packing, files, infos))
     feed = feed_of([*drawn.values(), *files], infos, spec, generates=False)
-    arrays = {
-        info.name: feed.arrays[info.name]
-        if info.name in drawn or info.sequence
-        else change(packing, feed.arrays[info.name], info)
-        for info in infos
-        if info.name in feed.arrays
-    }
-    fed = tuple(
-        replace(
-            each,
-            shape=each.shape if each.name not in arrays else arrays[each.name].shape,
-            generated=each.generated or each.name in drawn,
-        )
-        for each in feed.fed
-    )
-    return Feed(arrays, fed, feed.notes)
+    inputs = {info.name: info for info in infos}
+    arrays, fed = dict(feed.arrays), []
+    for each in feed.fed:
+        if each.name in drawn:
+            each = replace(each, generated=True)
+        elif each.name in arrays:  # not an item of a sequence
+            arrays[each.name] = change(packing, arrays[each.name], inputs[each.name])
+            each = replace(each, shape=arrays[each.name].shape)
+        fed.append(each)
+    return Feed(arrays, tuple(fed), feed.notes)
 
 
 def is_random(part: str) -> bool:

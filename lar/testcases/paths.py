@@ -14,8 +14,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from lar.datasets.items import parts_of
 from lar.errors import UsageError
+from lar.files.input_file import split_items
 from lar.inputs.numbered_files import INPUT, OUTPUT, numbered
 from lar.testcases.packed_file import graphs_in
 
@@ -81,7 +81,7 @@ def source_in_folder(folder: str) -> Source:
 def add_test_set(source: Source, texts: Sequence[str]) -> Source:
     """Return the source with the testcase that the texts of `--input` are: a folder with inputs
     and expected outputs."""
-    parts = parts_of(texts)
+    parts = split_items(*texts)
     if source.case_count or len(parts) != 1 or not os.path.isdir(parts[0]):
         return source
     folder = os.path.normpath(parts[0])

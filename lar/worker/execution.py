@@ -6,6 +6,7 @@ import contextlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeVar
 
@@ -24,7 +25,7 @@ from lar.records import events
 from lar.records.run import NoiseSources, OutputSummary, RunContext, RunSpec, TimeSources
 from lar.records.scenario import Scenario, ScenarioResult
 from lar.records.stopping import Stopped
-from lar.worker.feeding import Look, NumberedFeed, feeds_of
+from lar.worker.feeding import Feeder, Look, NumberedFeed
 from lar.worker.measuring import WARMUP_SHARE, measure, warm_up
 
 T = TypeVar("T")
@@ -229,7 +230,8 @@ class Execution:
             self.emit(events.PhaseEntered("load"))
             self.load_seconds = self.copies.load()
             self.infos = self.driver.inputs()
-            feeds = feeds_of(self.spec, self.infos, self.emit, self.notes, self.context.names)
+            names = self.context.names
+            feeds = Feeder(self.spec, self.infos, names, self.emit, self.notes).feeds()
             with self.recorder.phase("dataloader"):
                 first = next(feeds)  # a wrong input is reported before any time is
             self.prepare(first)
@@ -300,7 +302,8 @@ class Execution:
                     self.emit(events.CaseStarted(number))
                 self.driver.run_number = spec.warmup_iterations + feed.number * spec.iterations
                 if spec.stopping.is_open or spec.pacing.rate is not None:
-                    self.seconds, self.stopped = measure(self.copies, spec, self.settled)
+                    self.stopped = replace(measure(self.copies, spec), settled=self.settled)
+                    self.seconds = self.stopped.seconds
                 else:
                     self.seconds = self.copies.run(spec.iterations, feed.look)
                 if feed.classify is not None:
@@ -322,7 +325,7 @@ class Execution:
             differing = [*compare_runners(self.copies.drivers, outputs)]
             batch = self.batches.pop() if len(self.batches) == 1 else None
             # After that there may be no outputs any more.
-            self.notes += [*self.recorder.write(spec, driver, batch), *differing]
+            self.notes += [*self.recorder.write(batch), *differing]
         for each in self.copies.drivers:
             each.close()
         if self.stopped is not None:
@@ -368,9 +371,7 @@ def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
 def wait_and_copy(driver: Driver) -> Callable[[], object]:
     """Return a wait that ends when the outputs are on the host."""
     wait = driver.wait
-    copy: Callable[[], object] = driver.copy_outputs
-    if driver.profiler is not None:
-        copy = driver.recorder.noting_begin(driver, copy)
+    copy = driver.recorder.noting_begin(driver, driver.copy_outputs)
 
     def wait_for_outputs() -> object:
         status = wait()

@@ -15,7 +15,6 @@ import numpy as np
 from lar.datasets.classes import classes_of
 from lar.engines import engine_named
 from lar.errors import CheckFailed, UsageError
-from lar.files.input_file import read_input
 from lar.inputs import dtypes
 from lar.inputs.axes import AxisSizes
 from lar.inputs.batching import repeat_batches, without_batch
@@ -60,132 +59,115 @@ class NumberedFeed(Feed):
         return self.judge.look if self.judge else None
 
 
-def feeds_of(
-    spec: RunSpec,
-    infos: Sequence[TensorInfo],
-    emit: Emit,
-    notes: list[str],
-    names: Mapping[str, str],
-) -> Iterator[NumberedFeed]:
-    """Yield what is fed, one after the other; each is read when it is asked for.
+@dataclass(frozen=True, eq=False)
+class Feeder:
+    """Reads what a run is fed with.
 
     `notes` is given what the user should know in the end. Warnings and sources have the names
-    that the user knows.
-
-    Raises:
-        UsageError: it is wrong, or does not fit the model.
+    that the user knows, by those that they have here.
     """
-    if spec.items:
-        yield from feeds_of_items(spec, infos, emit)
-    elif not spec.cases:
-        yield feed_of_inputs(spec, infos, names)
-    for number, case in enumerate(spec.cases):
-        yield feed_of_case(spec, number, case, infos, emit, notes, names)
 
+    spec: RunSpec
+    infos: Sequence[TensorInfo]
+    names: Mapping[str, str]
+    emit: Emit
+    notes: list[str]
 
-def feed_of_inputs(
-    spec: RunSpec, infos: Sequence[TensorInfo], names: Mapping[str, str]
-) -> NumberedFeed:
-    """Read what the inputs of a run are fed with.
+    def feeds(self) -> Iterator[NumberedFeed]:
+        """Yield what is fed, one after the other; each is read when it is asked for.
 
-    Raises:
-        UsageError: it is wrong, or does not fit the model.
-    """
-    try:
-        feed = read_feed(spec, spec.inputs, infos)
-    except UnnamedInput as error:
-        if "--input" in names:
-            error.hint = f"give a mapping from names to arrays{error.more}"
-        raise
-    fed = tuple(replace(each, source=names.get(each.source, each.source)) for each in feed.fed)
-    notes = tuple(note.called(names) for note in feed.notes)
-    return NumberedFeed(feed.arrays, fed, notes, feed.guessed)
+        Raises:
+            UsageError: it is wrong, or does not fit the model.
+        """
+        if self.spec.items:
+            yield from self.feeds_of_items()
+        elif not self.spec.cases:
+            yield self.feed_of_inputs()
+        for number, case in enumerate(self.spec.cases):
+            yield self.feed_of_case(number, case)
 
+    def feed_of_inputs(self) -> NumberedFeed:
+        """Read what the inputs of a run are fed with.
 
-def read_feed(
-    spec: RunSpec,
-    given: Sequence[str | Given],
-    infos: Sequence[TensorInfo],
-    *,
-    generates: bool = True,
-) -> Feed:
-    """Read what a model is fed with, repeated for the batch that is asked for. Unless it
-    `generates`, what is given must be all, if anything is.
-
-    Raises:
-        UsageError: it is wrong, or does not fit the model.
-    """
-    size = spec.batch_size
-    taken = without_batch(infos, size) if given else infos
-    feed = feed_of(given, taken, spec, generates=generates)
-    if size is None:
-        return feed
-    arrays, fed = repeat_batches(feed.arrays, feed.fed, infos, size)
-    sizes = AxisSizes(infos, spec.shape)
-    for info in infos:
-        if info.name in arrays and spec.shape:
-            sizes.learn(info, arrays[info.name].shape)
-    return replace(feed, arrays=arrays, fed=fed)
-
-
-def feed_of_case(
-    spec: RunSpec,
-    number: int,
-    case: Case,
-    infos: Sequence[TensorInfo],
-    emit: Emit,
-    notes: list[str],
-    names: Mapping[str, str],
-) -> NumberedFeed:
-    """Read a testcase.
-
-    Raises:
-        UsageError: a file of it is wrong, or does not fit the model.
-    """
-    # A folder has no inputs where the model needs none.
-    needed = [info for info in infos if not info.optional]
-    items = [
-        PathItem(name, file)
-        for name, file in case.inputs
-        if needed or os.path.exists(os.path.join(file, "input_0.pb"))
-    ]
-    try:
-        feed = read_feed(spec, items, infos, generates=False)
-    except UsageError as error:
-        error.flag = ""
-        raise
-    judge = Judge(
-        number,
-        case,
-        lambda verdicts: emit(Judged(number, case.name, verdicts)),
-        notes,
-        raises=not DISABLE_ASSERT_THROW.is_given(spec.settings),
-        is_exact=engine_named(spec.engine).is_exact,
-    )
-    fed = tuple(replace(each, source=case.name) for each in feed.fed)
-    called = tuple(note.called(names) for note in feed.notes)
-    return NumberedFeed(feed.arrays, fed, called, number=number, judge=judge)
-
-
-def feeds_of_items(
-    spec: RunSpec, infos: Sequence[TensorInfo], emit: Emit
-) -> Iterator[NumberedFeed]:
-    """Yield the items of a data set, each read when the one before it is done.
-
-    Raises:
-        UsageError: a file is wrong, or does not fit the model.
-    """
-    stack = () if spec.items[0].inputs else read_stack(spec)
-    for item in spec.items:
-        given: list[Given] = [LoadedItem(each.name, (slice_of(each, item),)) for each in stack]
-        given += [PathItem(name, file) for name, file in item.inputs]
+        Raises:
+            UsageError: it is wrong, or does not fit the model.
+        """
         try:
-            feed = read_feed(spec, given, infos)
-        except UsageError as error:
-            error.hint = STACK_HINT if stack else error.hint
+            feed = self.read(self.spec.inputs)
+        except UnnamedInput as error:
+            if "--input" in self.names:
+                error.hint = f"give a mapping from names to arrays{error.more}"
             raise
-        classify = partial(tell_classes, item, emit) if spec.tell_classes else None
-        yield NumberedFeed(feed.arrays, feed.fed, feed.notes, number=item.number, classify=classify)
+        return NumberedFeed(**vars(feed))
+
+    def read(self, given: Sequence[str | Given], *, generates: bool = True) -> Feed:
+        """Read what a model is fed with, repeated for the batch that is asked for. Unless it
+        `generates`, what is given must be all, if anything is.
+
+        Raises:
+            UsageError: it is wrong, or does not fit the model.
+        """
+        spec, infos, names, size = self.spec, self.infos, self.names, self.spec.batch_size
+        taken = without_batch(infos, size) if given else infos
+        feed = feed_of(given, taken, spec, generates=generates)
+        arrays, fed = feed.arrays, feed.fed
+        if size is not None:
+            arrays, fed = repeat_batches(arrays, fed, infos, size)
+            sizes = AxisSizes(infos, spec.shape)
+            for info in infos:
+                if info.name in arrays and spec.shape:
+                    sizes.learn(info, arrays[info.name].shape)
+        fed = tuple(replace(each, source=names.get(each.source, each.source)) for each in fed)
+        notes = tuple(note.called(names) for note in feed.notes)
+        return replace(feed, arrays=arrays, fed=fed, notes=notes)
+
+    def feed_of_case(self, number: int, case: Case) -> NumberedFeed:
+        """Read a testcase.
+
+        Raises:
+            UsageError: a file of it is wrong, or does not fit the model.
+        """
+        # A folder has no inputs where the model needs none.
+        needed = [info for info in self.infos if not info.optional]
+        items = [
+            PathItem(name, file)
+            for name, file in case.inputs
+            if needed or os.path.exists(os.path.join(file, "input_0.pb"))
+        ]
+        try:
+            feed = self.read(items, generates=False)
+        except UsageError as error:
+            error.flag = ""
+            raise
+        judge = Judge(
+            number,
+            case,
+            lambda verdicts: self.emit(Judged(number, case.name, verdicts)),
+            self.notes,
+            raises=not DISABLE_ASSERT_THROW.is_given(self.spec.settings),
+            is_exact=engine_named(self.spec.engine).is_exact,
+        )
+        fed = tuple(replace(each, source=case.name) for each in feed.fed)
+        return NumberedFeed(feed.arrays, fed, feed.notes, number=number, judge=judge)
+
+    def feeds_of_items(self) -> Iterator[NumberedFeed]:
+        """Yield the items of a data set, each read when the one before it is done.
+
+        Raises:
+            UsageError: a file is wrong, or does not fit the model.
+        """
+        spec = self.spec
+        stack = () if spec.items[0].inputs else read_stack(spec)
+        for item in spec.items:
+            given: list[Given] = [LoadedItem(each.name, (slice_of(each, item),)) for each in stack]
+            given += [PathItem(name, file) for name, file in item.inputs]
+            try:
+                feed = self.read(given)
+            except UsageError as error:
+                error.hint = STACK_HINT if stack else error.hint
+                raise
+            classify = partial(tell_classes, item, self.emit) if spec.tell_classes else None
+            yield NumberedFeed(**vars(feed), number=item.number, classify=classify)
 
 
 def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
@@ -289,10 +271,7 @@ def read_expected(expected: Expected) -> list[Wanted]:
 
 def complete(expected: Expected, loaded: Loaded) -> Expected:
     """Return what an ONNX tensor of test data says of itself."""
-    import onnx
-
-    text = onnx.TensorProto.FromString(read_input(expected.file)).doc_string
-    found = LIMIT_TEXT.fullmatch(text)
+    found = LIMIT_TEXT.fullmatch(loaded.note)
     try:
         limit = float(found[1]) if found else DEFAULT_LIMIT
     except ValueError:

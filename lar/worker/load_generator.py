@@ -20,17 +20,11 @@ from typing import Any
 
 from lar.errors import LarError, UsageError, first_line
 from lar.measurement.machine import installed_version
-from lar.records.scenario import Scenario, ScenarioName, ScenarioResult
+from lar.records.scenario import Scenario, ScenarioResult
 
 PACKAGE = "mlcommons-loadgen"
 DETAILED_LOG = "mlperf_log_detail.txt"
 LINE_START = ":::MLLOG "
-NAMES: Mapping[ScenarioName, str] = {
-    "single-stream": "SingleStream",
-    "multi-stream": "MultiStream",
-    "offline": "Offline",
-    "server": "Server",
-}
 # The way of an iteration through the queue takes at least so long, beside the iteration itself.
 QUEUE_SECONDS = 5e-6
 # LoadGen draws the samples of a query from so many; each is fed the same input.
@@ -124,12 +118,13 @@ class LoadGenerator:
     def _settings(self, iteration_seconds: float) -> Any:
         library, scenario = self._library, self.scenario
         settings = library.TestSettings()
-        settings.scenario = getattr(library.TestScenario, NAMES[scenario.name])
+        name = scenario.name.title().replace("-", "")  # SingleStream
+        settings.scenario = getattr(library.TestScenario, name)
         settings.mode = library.TestMode.PerformanceOnly
         settings.min_duration_ms = round(scenario.min_seconds * 1e3)
         settings.min_query_count = scenario.min_queries
-        for name in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
-            setattr(settings, name, scenario.seed)
+        for seed in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
+            setattr(settings, seed, scenario.seed)
         iterations = -(-scenario.samples_per_query // self.batch)
         settings.single_stream_expected_latency_ns = round(iteration_seconds * 1e9)
         settings.multi_stream_expected_latency_ns = round(iteration_seconds * iterations * 1e9)
@@ -161,7 +156,7 @@ def read_result(log: Path, version: str = "") -> ScenarioResult:
         lines = log.read_text(errors="replace").splitlines()
     except OSError as error:
         raise LarError(f"LoadGen wrote no log: {error.strerror}", subject=log) from None
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     errors: list[str] = []
     for line in lines:
         if not line.startswith(LINE_START):
@@ -181,8 +176,7 @@ def read_result(log: Path, version: str = "") -> ScenarioResult:
             key: float(value)
             for key, value in values.items()
             if key.startswith(("result_", "early_stopping_latency"))
-            and isinstance(value, (int, float))
-            and not isinstance(value, bool)
+            and type(value) in (int, float)
             and math.isfinite(value)
         },
     )

@@ -57,7 +57,7 @@ def do_task(
     from lar.worker import tasks
 
     if name == "info_at":
-        return events.ModelRead(tasks.read_model_at(spec, context))
+        return events.ModelRead(tasks.read_model_at(spec, context, emit))
     if name == "pack":
         return tasks.pack(spec, context)
     tasks.compute_each(spec, context, turns or (), emit)

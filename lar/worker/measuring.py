@@ -10,7 +10,7 @@ from lar.measurement.pacing import Requests
 from lar.measurement.rows import SampleRows, join_samples
 from lar.measurement.stopping import precision_of, windows_agree
 from lar.records.run import RunSpec
-from lar.records.stopping import Ending, Stopped
+from lar.records.stopping import Ending, Stopped, Stopping
 
 # A window of the warm-up: at least so many iterations, and so long.
 WINDOW_ITERATIONS = 5
@@ -64,33 +64,32 @@ def warm_up(runners: Runners, most_seconds: float) -> bool:
     return False
 
 
-def measure(runners: Runners, spec: RunSpec, settled: bool | None) -> tuple[float, Stopped]:
-    """Run the timed iterations; return how long that took and how it ended."""
+def measure(runners: Runners, spec: RunSpec) -> Stopped:
+    """Run the timed iterations; return how that ended."""
     stopping = spec.stopping
     if spec.pacing.rate is not None:
-        return serve(runners, spec)
+        return serve(runners, spec, spec.pacing.rate)
     if stopping.duration_seconds is None:
-        return approach(runners, stopping.target_interval or 0.0, spec, settled)
+        return approach(runners, stopping)
     seconds = runners.run(room_in(runners.tables), seconds=stopping.duration_seconds)
     met = seconds >= stopping.duration_seconds
-    return seconds, Stopped(ending="duration" if met else "room", met=met, seconds=seconds)
+    return Stopped(ending="duration" if met else "room", met=met, seconds=seconds)
 
 
-def serve(runners: Runners, spec: RunSpec) -> tuple[float, Stopped]:
+def serve(runners: Runners, spec: RunSpec, rate: float) -> Stopped:
     """Serve requests that arrive at a rate."""
     duration, room = spec.stopping.duration_seconds, room_in(runners.tables)
-    assert spec.pacing.rate is not None
     firsts = [rows.count for rows in runners.tables]
     requests = Requests(spec.pacing, spec.seed, most=min(spec.iterations, room), seconds=duration)
     seconds = runners.run(room, requests=requests)
     begun, offered = requests.begun, requests.offered()
     services = times_after(runners.tables, firsts)
     mean = math.fsum(services) / max(1, len(services))
-    load = spec.pacing.rate * mean / len(runners.tables)
+    load = rate * mean / len(runners.tables)
     ending: Ending = "iterations" if duration is None else "duration"
     if duration is not None and begun == requests.most:
         ending = "room"
-    return seconds, Stopped(
+    return Stopped(
         ending=ending,
         met=ending != "room" and load < 1,
         seconds=seconds,
@@ -100,31 +99,30 @@ def serve(runners: Runners, spec: RunSpec) -> tuple[float, Stopped]:
     )
 
 
-def approach(
-    runners: Runners, target: float, spec: RunSpec, settled: bool | None
-) -> tuple[float, Stopped]:
+def approach(runners: Runners, stopping: Stopping) -> Stopped:
     """Run iterations until the median is known as well as is asked for."""
-    stopping = spec.stopping
-    least = stopping.min_seconds or 0.0
+    target, least = stopping.target_interval or 0.0, stopping.min_seconds or 0.0
     most = math.inf if stopping.max_seconds is None else stopping.max_seconds
     firsts = [rows.count for rows in runners.tables]
     seconds, until, narrow_looks = 0.0, least / GROWTH, 0
-    while True:
+    ending: Ending | None = None
+    while ending is None:
         seconds += runners.run(room_in(runners.tables), seconds=until - seconds)
         tables = zip(runners.tables, firsts, strict=True)
         samples = join_samples([rows.samples(first, rows.count) for rows, first in tables])
         reached, undisturbed = precision_of(samples)
         narrow_looks = narrow_looks + 1 if reached is not None and reached <= target else 0
-        met = narrow_looks >= NARROW_LOOKS and seconds >= least
-        ended = room_in(runners.tables) == 0 or seconds >= most
-        if met or ended:
-            ending: Ending = "target" if met else "max_time" if seconds >= most else "room"
-            return seconds, Stopped(
-                ending=ending,
-                met=met,
-                seconds=seconds,
-                reached=reached,
-                undisturbed=undisturbed,
-                settled=settled,
-            )
+        if narrow_looks >= NARROW_LOOKS and seconds >= least:
+            ending = "target"
+        elif seconds >= most:
+            ending = "max_time"
+        elif room_in(runners.tables) == 0:
+            ending = "room"
         until = min(most, max(least, seconds * GROWTH))
+    return Stopped(
+        ending=ending,
+        met=ending == "target",
+        seconds=seconds,
+        reached=reached,
+        undisturbed=undisturbed,
+    )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy as copy_of
 from dataclasses import replace
 from functools import partial, reduce
-from operator import add
+from operator import add, sub
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,7 +38,6 @@ from lar.records.profile import (
 
 if TYPE_CHECKING:
     from lar.measurement.syscalls import SyscallTrace
-    from lar.records.run import RunSpec
 
 T = TypeVar("T")
 
@@ -180,7 +179,7 @@ class Recorder(Silent):
         if not self.runner:
             self._cpu.begin_iteration()
 
-    def write(self, spec: RunSpec, driver: Driver, batch: int | None) -> list[str]:
+    def write(self, batch: int | None) -> list[str]:
         """Write the profile, and the engine's own, where the spec says.
 
         What only the parent process knows is missing in it (`lar.running.steps`).
@@ -188,6 +187,7 @@ class Recorder(Silent):
         from lar.profiles.ranges import patterns_of, spans_of_patterns, unmatched
         from lar.profiles.trace_file import write_profile
 
+        driver = self.drivers[0]
         calls = self._syscalls.stop() if self._syscalls is not None else None
         profilers = [each.profiler for each in self.drivers]
         trace = join_traces([each.finish() for each in profilers if each is not None])
@@ -198,9 +198,9 @@ class Recorder(Silent):
             spans, names = spans_of_calls(calls, self.steps, *known)
             trace.threads.update(names)
             trace = replace(trace, spans=(*trace.spans, *spans))
-        patterns = patterns_of(spec.settings)
+        patterns = patterns_of(driver.spec.settings)
         if place := place_of_profile(driver):
-            profile = self.profile_of(spec, driver, trace, batch)
+            profile = self.profile_of(driver, trace, batch)
             if named := spans_of_patterns(profile, patterns):
                 profile = replace(profile, spans=(*profile.spans, *named))
             # The parent writes it again, with what only that knows, and packs it then.
@@ -212,15 +212,14 @@ class Recorder(Silent):
                 Path(place).write_bytes(trace.engine_raw)
         return [*unmatched(trace.operators, patterns), *trace.notes]
 
-    def profile_of(
-        self, spec: RunSpec, driver: Driver, trace: EngineTrace, batch: int | None
-    ) -> Profile:
+    def profile_of(self, driver: Driver, trace: EngineTrace, batch: int | None) -> Profile:
         """Return all that was recorded."""
         spans = SpanColumns()
         spans.add_all(self.spans)
         spans.add_all(trace.spans)
         spans.sort_by_time()
-        engine, warmups = driver.facts(), sum(step.warmup for step in self.steps)
+        spec, engine = driver.spec, driver.facts()
+        warmups = sum(step.warmup for step in self.steps)
         model_format = os.path.splitext(driver.model_file)[1].lstrip(".")
         facts = ProfileFacts(
             lar_version=__version__,
@@ -272,8 +271,7 @@ class CpuMeter:
     """
 
     def __init__(self) -> None:
-        self._first: tuple[float, ...] = ()
-        self._later: tuple[float, ...] = ()  # the sums over all but the first
+        self._count, self._sums = 0, (0.0,) * 4
         self.begin_iteration()
 
     def begin_iteration(self) -> None:
@@ -281,20 +279,14 @@ class CpuMeter:
 
     def end_iteration(self, *, timed: bool) -> None:
         if timed:
-            pairs = zip(read_times(), self._began, strict=True)
-            taken = tuple(now - before for now, before in pairs)
-            if not self._first:
-                self._first = taken
-            else:
-                self._later = tuple(map(add, self._later or (0.0,) * len(taken), taken))
+            self._count += 1
+            counted = self._sums if self._count > 2 else (0.0,) * 4  # without the first
+            self._sums = tuple(map(add, counted, map(sub, read_times(), self._began)))
 
     def percents(self) -> tuple[float | None, float | None]:
         """Return those of the process, of one core, and of the machine, of all cores; None if the
         iterations were too short."""
-        counted = self._later or self._first
-        if not counted:
-            return None, None
-        elapsed, process, busy, every = counted
+        elapsed, process, busy, every = self._sums
         if elapsed < SHORTEST_CPU_SECONDS:
             return None, None
         return 100 * process / elapsed, 100 * busy / every if every else None

@@ -18,14 +18,15 @@ from lar.records.run import ModelInfo, RunContext, RunSpec, TensorInfo
 from lar.records.testcase import Packing
 from lar.testcases.data import feed_datum
 from lar.worker.execution import Copies, explaining
-from lar.worker.feeding import feed_of_inputs
+from lar.worker.feeding import Feeder
 
 
-def read_model_at(spec: RunSpec, context: RunContext) -> ModelInfo:
+def read_model_at(spec: RunSpec, context: RunContext, emit: Emit) -> ModelInfo:
     """Read what the spec's model file holds, where its inputs have the shapes that are fed."""
     engine, path = engine_named(spec.engine), Path(spec.model)
-    fed = feed_of_inputs(spec, engine.read_model(path).inputs, context.names).fed
-    return engine.read_model_at(path, {each.name: each.shape for each in fed})
+    feeder = Feeder(spec, engine.read_model(path).inputs, context.names, emit, [])
+    shapes = {each.name: each.shape for each in feeder.feed_of_inputs().fed}
+    return engine.read_model_at(path, shapes)
 
 
 def pack(spec: RunSpec, context: RunContext) -> Packed:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lar.cli.main import main
 from lar.datasets.classes import Labels, read_labels
-from lar.datasets.items import count_stack, is_one_run, items_in, shape_in
+from lar.datasets.items import is_one_run, items_in, shape_in, stack_in
 from lar.errors import UsageError
 from lar.records.run import TensorInfo
 
@@ -113,13 +113,13 @@ def test_sources_must_agree(folder: Path, tmp_path: Path) -> None:
 def test_the_items_of_a_stack_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "stack.npz"
     np.savez(path, a=np.zeros((5, 2)), b=np.zeros((5, 1, 3)))
-    assert count_stack(str(path)) == 5
+    assert stack_in([str(path)]) == 5
     np.savez(path, a=np.zeros((5, 2)), b=np.zeros((4, 1, 3)))
-    assert count_stack(str(path)) == 0
+    assert stack_in([str(path)]) == 0
     np.savez(path, a=np.float32(1))
-    assert count_stack(str(path)) == 0
+    assert stack_in([str(path)]) == 0
     path.write_bytes(b"no archive")
-    assert count_stack(str(path)) == 0
+    assert stack_in([str(path)]) == 0
 
 
 @given(st.lists(st.integers(0, 9), max_size=7))

@@ -95,8 +95,3 @@ def test_more_than_the_memory_is_refused_before_it_is_allocated() -> None:
     for fill in ("uniform", "zeros", "ones"):
         with pytest.raises(UsageError, match="more than this machine's memory"):
             generate("uint8", fill, shape=(1 << 40, 1 << 20))
-
-
-def test_an_unknown_fill_is_refused() -> None:
-    with pytest.raises(UsageError, match="--fill"):
-        generate("uint8", "fractal")

@@ -16,7 +16,6 @@ from lar.errors import UsageError
 from lar.profiles.trace_file import encode_profile
 from lar.records.profile import (
     Cost,
-    DeviceFacts,
     MemoryChunk,
     MemoryPlan,
     Profile,
@@ -49,10 +48,9 @@ PROFILE = replace(
         operator_of("b", "Relu", flops=64, size_bytes=512, parameters={"mode": "RELU"}),
     ),
     memory_plan=MemoryPlan(200, (MemoryChunk(0, 100, "a", 0, 1),)),
-    devices=(DeviceFacts(0, "cpu", "a CPU", 2**34),),
 )
 WRONG: tuple[Any, ...] = (None, -1, 0, 10**15, 10**30, 1e308, "", "(=x", [], [-1], {"a": 1})
-PARTS = ("otherData", "deviceProperties", "ops", "memPlan", "traceEvents")
+PARTS = ("otherData", "ops", "memPlan", "traceEvents")
 RAW = json.loads((REPOSITORY / "tests" / "data" / "megengine_profile.json").read_bytes())
 
 

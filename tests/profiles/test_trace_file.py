@@ -23,7 +23,6 @@ from lar.records.profile import (
     Cost,
     CounterSample,
     CpuUse,
-    DeviceFacts,
     Execution,
     Machine,
     MemoryChunk,
@@ -102,7 +101,6 @@ def test_a_profile_reads_back_equal(found: list[Span], ran: list[Execution], nam
         counters=(CounterSample("rss", 7, 1e9),),
         allocations=(Allocation(3, 100, 0, 4096), Allocation(9, -100)),
         memory_plan=MemoryPlan(200, (MemoryChunk(0, 100, "a", 0, 1),)),
-        devices=(DeviceFacts(0, "cpu", "a CPU", 2**34),),
         threads={1: "host", 2: name},
         engine_raw=b'{"raw":[1,2]}',
     )

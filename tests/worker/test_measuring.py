@@ -45,8 +45,8 @@ def spec_of(**stopping: float) -> RunSpec:
     return RunSpec(model="", engine="", driver="", stopping=Stopping(**stopping))  # type: ignore[arg-type]
 
 
-def ended(played: Played, settled: bool | None = None, **stopping: float) -> Stopped:
-    return measure(played, spec_of(**stopping), settled)[1]
+def ended(played: Played, **stopping: float) -> Stopped:
+    return measure(played, spec_of(**stopping))
 
 
 def correlated(seed: int, memory: float, spread: float = 0.1) -> Iterator[float]:
@@ -119,8 +119,8 @@ def test_a_run_that_fills_its_room_ends_and_says_so() -> None:
 
 def test_a_median_that_is_known_well_enough_ends_it() -> None:
     played = Played(correlated(0, 0.0))
-    stopped = ended(played, True, target_interval=0.01, min_seconds=0.5, max_seconds=60.0)
-    assert (stopped.ending, stopped.met, stopped.settled) == ("target", True, True)
+    stopped = ended(played, target_interval=0.01, min_seconds=0.5, max_seconds=60.0)
+    assert (stopped.ending, stopped.met) == ("target", True)
     assert stopped.reached is not None
     assert 0.003 < stopped.reached <= 0.01
     assert stopped.seconds < 20

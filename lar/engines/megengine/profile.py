@@ -529,7 +529,7 @@ class MegEngineProfiler:
 
     def _iteration(self, *values: int) -> Iteration:
         number, forward_ns, dispatched_ns, waited_ns, first, last = values
-        executions = self._executions.part(first, last)
+        executions = self._executions[first:last]
         return Iteration(number, forward_ns, dispatched_ns, waited_ns, executions)
 
     def finish(self) -> EngineTrace:

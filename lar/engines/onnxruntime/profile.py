@@ -34,7 +34,7 @@ from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.records import profile as types
-from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns, step_of
+from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
@@ -307,7 +307,7 @@ class SessionProfiler:
     def __init__(self, driver: SessionDriver, device: DeviceRecorder | None = None) -> None:
         self.driver = driver
         self._device = device
-        self._calls = RecordColumns(lambda *it: Call(step_of(*it[:5]), *it[5:]), "qqqbiqq")
+        self._calls = RecordColumns(lambda *it: Call(types.Step(*it[:5]), *it[5:]), "qqqBiqq")
 
     def take(self, step: types.Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         self._calls.add(*msgspec.structs.astuple(step), forward_ns, dispatched_ns)

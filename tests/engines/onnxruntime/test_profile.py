@@ -59,7 +59,7 @@ def profile_model(make_driver: MakeDriver, tmp_path: Path) -> ProfileModel:
                 with recorder.warming_up():
                     take_samples(driver, 1, rows, None)
             take_samples(driver, iterations, rows, None)
-        recorder.write(driver.spec, driver, 1)
+        recorder.write(1)
         return read_profile(place)
 
     return profile

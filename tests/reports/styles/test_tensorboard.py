@@ -16,7 +16,7 @@ import pytest
 from lar.cli.main import main
 from lar.errors import UsageError
 from lar.profiles.trace_file import write_profile
-from lar.records.profile import Allocation, DeviceFacts, Execution, Profile
+from lar.records.profile import Allocation, Execution, Profile
 from lar.reports.styles import STYLES
 from lar.reports.styles.tensorboard import build
 from tests.profiles.layers import profile_of_layers
@@ -67,7 +67,6 @@ def device_run() -> Profile:
         executions,
         spans,
         device="cuda0",
-        devices=(DeviceFacts(0, "cuda", "a device", 24 << 30, 7, 5),),
     )
 
 
@@ -112,7 +111,6 @@ def test_a_step_is_cut_into_buckets() -> None:
     }
     assert step["value"] == 1000
     assert overview["environments"][1] == {"title": "Device Type", "value": "GPU"}
-    assert {"title": "Name", "value": "a device"} in overview["gpu_metrics"]["data"]
     (step,) = view_of(RUN, "overview")["performance"]
     assert [(it["name"], it["value"]) for it in step["children"]] == [
         *(("DataLoader", 0), ("CPU Exec", 807), ("Other", 193)),
