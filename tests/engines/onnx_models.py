@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from lar.engines import engine_named
 
@@ -19,7 +19,8 @@ MODELS = REPOSITORY / "models"
 DIGITS, MOBILENET = MODELS / "digits_cnn.onnx", MODELS / "mobilenet_v2.onnx"
 
 Array = np.ndarray[Any, Any]
-Shapes = Mapping[str, Sequence[int | str] | None]
+# What models may use besides ONNX's own operators.
+DOMAINS = {"ai.onnx.ml": 3, "com.microsoft": 1, "own": 1}
 
 
 def needs(engine: str) -> pytest.MarkDecorator:
@@ -29,32 +30,35 @@ def needs(engine: str) -> pytest.MarkDecorator:
     )
 
 
-def node(kind: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
-    """Return a node whose tensors stand with spaces between them, named after its output."""
-    name = outputs.split()[0]
-    return helper.make_node(kind, inputs.split(), outputs.split(), name=name, **attributes)
+def model_of(
+    text: str,
+    weights: Mapping[str, Any] | None = None,
+    *,
+    opset: int = 17,
+    ir_version: int = 8,
+    domains: Mapping[str, int] = DOMAINS,
+) -> onnx.ModelProto:
+    """A model: its graph, and its functions, as onnx.parser reads them, from the inputs on."""
+    opsets = ", ".join(f'"{name}": {number}' for name, number in {"": opset, **domains}.items())
+    head = f"<ir_version: {ir_version}, opset_import: [{opsets}]>"
+    model = onnx.parser.parse_model(f"{head} g {text}")
+    arrays = {name: np.asarray(it) for name, it in (weights or {}).items()}
+    model.graph.initializer.extend(numpy_helper.from_array(it, name) for name, it in arrays.items())
+    return model
 
 
-def save(
-    path: Path,
-    nodes: Sequence[onnx.NodeProto],
-    inputs: Shapes,
-    outputs: Shapes,
-    weights: Mapping[str, Array] | None = None,
-    **types: int,
-) -> Path:
-    """Write a model of float32 but for the tensors whose types are given; return its path."""
-    ends = [
-        [
-            helper.make_tensor_value_info(name, types.get(name, TensorProto.FLOAT), shape)
-            for name, shape in shapes.items()
-        ]
-        for shapes in (inputs, outputs)
-    ]
-    constants = [numpy_helper.from_array(it, name) for name, it in (weights or {}).items()]
-    graph = helper.make_graph(nodes, "made", *ends, constants)
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=opsets), path)
+def save_model(path: Path, text: str, weights: Mapping[str, Any] | None = None, **how: Any) -> Path:
+    """Write such a model; return its path."""
+    onnx.save(model_of(text, weights, **how), path)
+    return path
+
+
+def save_named(path: Path, text: str, weights: Mapping[str, Any] | None = None) -> Path:
+    """Write such a model, whose operators have the names of their outputs; return its path."""
+    model = model_of(text, weights)
+    for node in model.graph.node:
+        node.name = node.output[0]
+    onnx.save(model, path)
     return path
 
 
@@ -66,52 +70,56 @@ def drawn(*shape: int, seed: int = 0) -> Array:
 
 def write_attention(path: Path) -> Path:
     """Write a block of a transformer, for any batch."""
-    nodes = [
-        *(node("MatMul", f"x w{it}", it) for it in "qkv"),
-        node("Transpose", "k", "kt", perm=[0, 2, 1]),
-        node("MatMul", "q kt", "scores"),
-        node("Softmax", "scores", "shares", axis=-1),
-        node("MatMul", "shares v", "mixed"),
-        node("Add", "mixed x", "sum"),
-        node("LayerNormalization", "sum gain shift", "normal", axis=-1),
-        node("MatMul", "normal w1", "wide"),
-        node("Relu", "wide", "active"),
-        node("Add", "active sum", "out"),
-    ]
+    text = """(float[n,6,16] x) => (float[n,6,16] out) {
+        q = MatMul(x, wq)
+        k = MatMul(x, wk)
+        v = MatMul(x, wv)
+        kt = Transpose<perm = [0, 2, 1]>(k)
+        scores = MatMul(q, kt)
+        shares = Softmax<axis = -1>(scores)
+        mixed = MatMul(shares, v)
+        sum = Add(mixed, x)
+        normal = LayerNormalization<axis = -1>(sum, gain, shift)
+        wide = MatMul(normal, w1)
+        active = Relu(wide)
+        out = Add(active, sum)
+    }"""
     weights = {f"w{it}": drawn(16, 16, seed=at) for at, it in enumerate("qkv1")}
     weights |= {name: drawn(16, seed=at) for at, name in enumerate(("gain", "shift"))}
-    return save(path, nodes, {"x": ["n", 6, 16]}, {"out": ["n", 6, 16]}, weights)
+    return save_named(path, text, weights)
 
 
 def write_lstm(path: Path) -> Path:
     """Write a recurrent layer with an output for each step and one for the last."""
-    layer = node("LSTM", "x w r b", "y last", hidden_size=8)
+    text = """(float[5,1,4] x) => (float[5,1,1,8] y, float[1,1,8] last) {
+        y, last = LSTM<hidden_size = 8>(x, w, r, b)
+    }"""
     weights = {"w": drawn(1, 32, 4), "r": drawn(1, 32, 8), "b": drawn(1, 64)}
-    outputs = {"y": [5, 1, 1, 8], "last": [1, 1, 8]}
-    return save(path, [layer], {"x": [5, 1, 4]}, outputs, weights)
+    return save_named(path, text, weights)
 
 
 def write_residual(path: Path) -> Path:
     """Write convolutions whose results are summed with their inputs, and joined besides."""
-    nodes, weights = [node("Conv", "x w0", "r0", pads=[1] * 4)], {"w0": drawn(8, 3, 3, 3)}
+    convolution = "Conv<pads = [1, 1, 1, 1]>"
+    nodes, weights = [f"r0 = {convolution}(x, w0)"], {"w0": drawn(8, 3, 3, 3)}
     for at in (1, 2, 3):
         weights |= {f"w{it}{at}": drawn(8, 8, 3, 3, seed=at + ord(it)) for it in "ab"}
         nodes += [
-            node("Conv", f"r{at - 1} wa{at}", f"a{at}", pads=[1] * 4),
-            node("Relu", f"a{at}", f"ra{at}"),
-            node("Conv", f"ra{at} wb{at}", f"b{at}", pads=[1] * 4),
-            node("Add", f"b{at} r{at - 1}", f"s{at}"),
-            node("Relu", f"s{at}", f"r{at}"),
+            f"a{at} = {convolution}(r{at - 1}, wa{at})",
+            f"ra{at} = Relu(a{at})",
+            f"b{at} = {convolution}(ra{at}, wb{at})",
+            f"s{at} = Add(b{at}, r{at - 1})",
+            f"r{at} = Relu(s{at})",
         ]
-    nodes.append(node("Concat", "r1 r2 r3", "joined", axis=1))
-    return save(path, nodes, {"x": [1, 3, 16, 16]}, {"joined": None}, weights)
+    nodes.append("joined = Concat<axis = 1>(r1, r2, r3)")
+    text = "(float[1,3,16,16] x) => (float[] joined) {" + "\n".join(nodes) + "}"
+    return save_named(path, text, weights)
 
 
 def write_optional(path: Path) -> Path:
     """Write a product with a weight that is an input too."""
-    weights = {"w": np.array([1, 2, 3], np.float32)}
-    ends: tuple[Shapes, Shapes] = {"x": ["batch", 3], "w": [3]}, {"y": ["batch", 3]}
-    return save(path, [node("Mul", "x w", "y")], *ends, weights)
+    text = "(float[batch,3] x, float[3] w) => (float[batch,3] y) { y = Mul(x, w) }"
+    return save_named(path, text, {"w": np.array([1, 2, 3], np.float32)})
 
 
 def write_resnet18(path: Path) -> Path:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import copy
 import csv
 import os
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,9 +18,9 @@ from lar.engines import added_engines, engine_for, engine_named
 from lar.errors import EngineMissing, UsageError
 from lar.records.tuning import Candidate, TuneRequest
 from lar.tuning.space import plan_candidate, survey_space
+from tests.conftest import RunLar
 from tests.engines.added import install, install_toy
-
-RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests.engines.runs import run_well
 
 OWN_FORMAT = """
 from lar.engines.engine import DriverEntry, Engine
@@ -45,9 +44,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "site"
     folder.mkdir()
     monkeypatch.syspath_prepend(str(folder))
+    before = {*sys.modules}
     yield folder
     for name in [name for name in sys.modules if name.startswith("lar_")]:
-        del sys.modules[name]
+        if name not in before:
+            del sys.modules[name]
     added_engines.cache_clear()
 
 
@@ -74,8 +75,7 @@ def test_the_toy_engine_is_listed(run_lar: RunLar, toy: dict[str, str]) -> None:
 
 def test_the_toy_engine_runs_a_model(run_lar: RunLar, toy: dict[str, str], root: Path) -> None:
     model = str(root / "models/one_operator.onnx")
-    done = run_lar(model, "--engine", "toy", "--iter", "2", env=toy)
-    assert done.returncode == 0, done.stderr
+    done = run_well(run_lar, model, "--engine", "toy", "--iter", "2", env=toy)
     assert ": using Toy " in done.stdout
     assert "iter 1/2: " in done.stdout
 
@@ -117,8 +117,7 @@ def test_an_engine_that_cannot_be_used_gives_the_reason(
     install(site, "broken", source)
     with pytest.raises(EngineMissing, match=reason):
         engine_named("broken")
-    done = run_lar("engines", env=environment)
-    assert done.returncode == 0
+    done = run_well(run_lar, "engines", env=environment)
     assert "lar: warning: " in done.stderr
     assert reason in done.stderr
     assert "onnxruntime" in done.stdout
@@ -209,8 +208,7 @@ def test_its_own_profile_is_reported_without_a_spread(
     assert lar.run(digits, iter=3, **files).status == "ok"
     for path in files.values():
         columns = ("--style", "operators", "--columns", "median,mean,max")
-        done = run_lar("report", path, *columns, "--csv", "-")
-        assert done.returncode == 0, done.stderr
+        done = run_well(run_lar, "report", path, *columns, "--csv", "-")
         header, first, *_ = csv.reader(done.stdout.splitlines())
         row = dict(zip(header, first, strict=True))
         named = {key: value for key, value in row.items() if key.split("_")[0] in columns[3]}
@@ -236,12 +234,3 @@ def test_each_suffix_is_named_once(tmp_path: Path) -> None:
     suffixes = caught.value.hint.partition(";")[0].removeprefix("models end in ").split()
     assert len({*suffixes}) == len(suffixes)
     assert {".onnx", ".toy"} <= {*suffixes}
-
-
-def test_its_layers_are_dumped_as_text_too(digits: str, tmp_path: Path) -> None:
-    folder, text = tmp_path / "dump", tmp_path / "dump.txt"
-    assert lar.run(digits, iter=1, bin_io_dump=str(folder)).status == "ok"
-    assert lar.run(digits, iter=1, io_dump=str(text)).status == "ok"
-    found = lar.compare(folder, text)
-    assert found.finding == "same"
-    assert len(found.tensors) == len(lar.open_dump(folder))

@@ -19,12 +19,20 @@ from lar.records.profile import (
 )
 from lar.records.summary import Difference, Interval, Verdict
 from lar.reports.advice_text import best_of, describe_advice, describe_tried
+from tests.engines.tables import each_row
 from tests.profiles.synthetic import operator_of
 from tests.profiles.timelines import execution_of, profile_of, step_of
 
 CONV = operator_of("conv", "ConvolutionForward", parameters={"sparse": "DENSE", "format": "NCHW"})
 GROUPED = operator_of("depthwise", "ConvBiasForward", parameters={"sparse": "GROUP"})
-NORM = operator_of("norm", "BatchNorm")
+INTEGERS = (TensorFact((1, 8, 4, 4), "QuantizedS8"),)
+OPERATORS = {
+    "conv": CONV,
+    "depthwise": GROUPED,
+    "norm": operator_of("norm", "BatchNorm"),
+    "quantised": operator_of("conv", "ConvBiasForward", inputs=INTEGERS, outputs=INTEGERS),
+    "winograd": msgspec.structs.replace(CONV, algorithm="WINOGRAD:X86_F32MKL_8X8_F63"),
+}
 
 ZEN = "AuthenticAMD fpu sse2 avx2 avx512f avx512_vnni"
 OLD_AMD = "AuthenticAMD fpu sse2"
@@ -32,6 +40,7 @@ INTEL = "GenuineIntel fpu sse2 avx2"
 SKYLAKE = "GenuineIntel fpu sse2 avx2 avx512f"
 ARM = "unknown fp asimd asimdhp asimddp"
 X86 = (ZEN, OLD_AMD, INTEL, SKYLAKE)
+PROCESSORS = {"ZEN": ZEN, "OLD_AMD": OLD_AMD, "INTEL": INTEL, "ARM": ARM}
 
 NCHW88 = "--enable-nchw88"
 FIXED_NCHW88 = f"--engine-fix x2apic {NCHW88}"
@@ -72,6 +81,22 @@ def flags_of(profile: Profile) -> list[str]:
 
 
 class TestMegEngine:
+    @each_row("advice/megengine")
+    def test_what_is_suggested_and_what_is_not(
+        self,
+        rule: str,
+        processor: str,
+        operators: list[str],
+        facts: dict[str, Any],
+        flags: list[str],
+        words: list[str],
+    ) -> None:
+        """These flags are, and none that has one of these words."""
+        profile = profile_on(PROCESSORS[processor], [OPERATORS[it] for it in operators], **facts)
+        found = flags_of(profile)
+        assert {*flags} <= {*found}, rule
+        assert not [word for word in words if word in " ".join(found)], rule
+
     @pytest.mark.parametrize(
         ("processor", "dense", "grouped"),
         [
@@ -112,70 +137,13 @@ class TestMegEngine:
             "operators of 30 us and more take 100% of the operators' time on 1 of 2 cores"
         )
 
-    def test_a_variable_that_is_set_is_not_set_again(self) -> None:
-        given = {"MKL_DEBUG_CPU_TYPE": "4"}
-        assert MKL not in flags_of(profile_on(ZEN, variables=given))
-
-    def test_a_known_defect_of_the_model_leaves_layouts_out(self) -> None:
-        for processor in (ZEN, ARM):
-            assert "nchw" not in " ".join(flags_of(profile_on(processor, [CONV, NORM])))
-
-    def test_quantised_operators_have_dot_products_on_arm(self) -> None:
-        fact = TensorFact((1, 8, 4, 4), "QuantizedS8")
-        quantised = operator_of("conv", "ConvBiasForward", inputs=(fact,), outputs=(fact,))
-        assert "--enable-nchw44-dot" in flags_of(profile_on(ARM, [quantised]))
-        assert "nchw" not in " ".join(flags_of(profile_on(ZEN, [quantised])))
-
     def test_of_an_unknown_machine_nothing_is_suggested_that_depends_on_it(self) -> None:
         found = flags_of(profile_on(ZEN, machine={}, threads=1, cpu=CpuUse(0, None, None)))
         assert found == [FAST_RUN]
 
-    def test_a_device_has_no_choices_of_the_processor(self) -> None:
-        assert flags_of(profile_on(ZEN, [CONV], device="cuda0")) == [FAST_RUN]
-
-    @pytest.mark.parametrize(
-        "facts",
-        [
-            {"threads": 2},
-            {"options": {"thread": 2}},
-            {"options": {"multithread": 1}},
-            {"cores": 1},
-            {"step": 40},  # too short to be divided
-        ],
-    )
-    def test_no_thread_is_added_where_it_has_nothing_to_do(self, facts: dict[str, Any]) -> None:
-        assert "multithread" not in " ".join(flags_of(profile_on(OLD_AMD, **facts)))
-
     def test_half_the_cores_are_tried_too(self) -> None:
         found = flags_of(profile_on(OLD_AMD, cores=8))
         assert found.index("--multithread 8") < found.index("--multithread 4")
-
-    def test_what_is_set_is_not_suggested_again(self) -> None:
-        def flags(**options: Any) -> str:
-            return " ".join(flags_of(profile_on(ZEN, options=options)))
-
-        assert "--fast-run" not in flags(fast_run=True)
-        assert "--fast-run" not in flags(fast_run_algo_policy="found.cache")
-        assert "nchw88" not in flags(enable_nchw88=True)
-        assert "nchw88" not in flags(layout_transform="cpu")  # one layout at a time
-
-    def test_what_rules_or_drivers_refuse_beside_what_is_set_is_not_suggested(self) -> None:
-        def flags(**options: Any) -> str:
-            return " ".join(flags_of(profile_on(ZEN, step=50, options=options)))
-
-        assert "--record-comp-seq" in flags()
-        assert "--record-comp-seq" not in flags(record_comp_seq2=True)
-        assert "--record-comp-seq" in flags(profile="p.json")  # which the run goes without
-
-    def test_short_iterations_are_recorded_and_computed_in_the_calling_thread(self) -> None:
-        short = flags_of(profile_on(OLD_AMD, step=50))
-        assert {"--cpu-default", "--record-comp-seq"} <= {*short}
-        assert not {"--cpu-default", "--record-comp-seq"} & {*flags_of(profile_on(OLD_AMD))}
-
-    def test_weights_are_transformed_ahead_where_an_algorithm_transforms_them(self) -> None:
-        winograd = msgspec.structs.replace(CONV, algorithm="WINOGRAD:X86_F32MKL_8X8_F63")
-        assert "--weight-preprocess" in flags_of(profile_on(INTEL, [winograd, CONV]))
-        assert "--weight-preprocess" not in flags_of(profile_on(INTEL))
 
     def test_algorithms_say_what_mkl_computes(self) -> None:
         of_mkl = msgspec.structs.replace(CONV, algorithm="IM2COLMATMUL:X86_F32_BLAS:192")
@@ -230,38 +198,18 @@ def tried(flags: str, ratio: float, verdict: Verdict, **fields: Any) -> TriedSet
     return TriedSetting(flags, difference=difference, **{"outputs": "equal", **fields})
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (
-            [tried("--a", 0.8, "faster"), tried("--b", 0.5, "faster")],
-            "--b is 2.00 times as fast (1.60 to 2.22), outputs equal",
-        ),
-        (
-            [tried("--a", 0.8, "faster"), tried("--b", 0.5, "not judged")],
-            "--a is 1.25 times as fast (1.00 to 1.39), outputs equal",
-        ),
-        (
-            [tried("--a", 0.8, "not judged"), tried("--b", 0.9, "no difference shown")],
-            "--a is likely faster: 1.25 times as fast so far, not proven",
-        ),
-        (
-            [tried("--a", 0.5, "faster", outputs="different"), tried("--b", 1.2, "slower")],
-            "nothing is shown to be faster, of --a, --b",
-        ),
-        (
-            [tried("--a", 0.5, "faster", error="crashed"), tried("--b", 0.999, "not judged")],
-            "nothing is shown to be faster, of --a, --b",
-        ),
-        ([TriedSetting("--a")], "nothing is shown to be faster, of --a"),
-    ],
-)
+@each_row("advice/best")
 def test_the_best_is_right_and_proven_or_named_as_likely(
-    settings: list[TriedSetting], said: str
+    settings: list[list[Any]], said: str
 ) -> None:
-    assert describe_tried(settings) == said
-    best = best_of(settings)
-    assert (best is None) == ("nothing" in said)
+    found = [tried(*given, **fields) for *given, fields in settings]
+    assert describe_tried(found) == said
+    assert (best_of(found) is None) == ("nothing" in said)
+
+
+def test_what_was_not_tried_to_its_end_is_no_best() -> None:
+    said = "nothing is shown to be faster, of --a"
+    assert describe_tried([TriedSetting("--a")]) == said
 
 
 def test_a_report_says_what_to_try_and_whether_it_was() -> None:

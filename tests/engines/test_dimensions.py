@@ -16,6 +16,7 @@ from lar.engines.onnxruntime import providers
 from lar.options.variants import can_vary
 from lar.records.choices import Choice
 from lar.running.plan import parse_values
+from tests.engines.tables import each_row
 
 REASONS = Path(lar.engines.__file__).parent
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -62,10 +63,7 @@ def options_tried(engine: str, model: Path) -> set[str]:
     ],
 )
 def test_each_option_is_tried_or_has_a_reason(
-    name: str,
-    models: tuple[Path, ...],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    name: str, models: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     install_providers(monkeypatch, tmp_path, "cuda", "tensorrt", "openvino")
     keys = set().union(*(options_tried(name, model) for model in models))
@@ -152,15 +150,7 @@ class TestThreads:
         assert not [name for name in tried(MOBILENET, cores=1) if "threads" in name]
         assert "1 thread with caller" in tried(MOBILENET, cores=1)
 
-    @pytest.mark.parametrize(
-        ("cores", "quick", "full"),
-        [
-            (2, [2], [2]),
-            (3, [3], [2, 3]),
-            (6, [3, 6], [2, 3, 4, 5, 6]),
-            (20, [10, 20], [2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20]),
-        ],
-    )
+    @each_row("threads/spaces")
     def test_of_many_cores_the_quick_space_has_all_and_half(
         self, cores: int, quick: list[int], full: list[int]
     ) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lar_scripted.script import FakeDriver
 
-from lar import engines
 from lar.engines import (
     ENGINES,
     check_options,
@@ -30,6 +28,7 @@ from lar.errors import UsageError
 from lar.options.option import Switch
 from lar.options.table import BY_KEY
 from lar.records.run import ModelInfo, RunResult, RunSpec, Setting
+from tests.engines.tables import each_row
 
 MGE = b"\x00" * 8 + b"mgv2" + b"\x00" * 8
 ONNX_HEAD = b"\x08\x08\x12\x07pytorch:"
@@ -53,16 +52,9 @@ def refused(model: Path, asked: str | None = None) -> UsageError:
 
 @each_engine
 def test_what_the_table_of_an_engine_names_is_there(engine: Engine) -> None:
-    assert engine_named(engine.name) is engine
-    assert engine.drivers
     assert all(suffix.startswith(".") and suffix.islower() for suffix in engine.suffixes)
     names = [driver.name for driver in engine.drivers]
     assert len(set(names)) == len(names)
-    for row in engine.rows.values():
-        assert BY_KEY[row.key].by_engine
-        assert row.how
-        assert row.drivers
-        assert set(row.drivers) <= set(names)
     assert {each.key for each in (*engine.settles, *engine.searches)} <= set(engine.rows)
     if engine.staged:
         assert {each.key for each in engine.staged.options} <= set(engine.rows)
@@ -158,30 +150,26 @@ def test_what_is_imported_late_takes_what_the_methods_take() -> None:
 # The engine of a file
 
 
+HEADS: Mapping[Format | None, tuple[bytes, ...]] = {
+    MEGENGINE: (
+        *(MGE, b"mgbtest0\1\0\0\0", b"packed_model...."),
+        *(b"MGBC" + bytes(8), b"MGBS" + bytes(8)),
+    ),
+    ONNX: (ONNX_HEAD, b"\x08\x20\x12"),
+    ORT: (b"\x10\0\0\0ORTM", b"\x08\1\0\0ORTM"),
+    MNN: (
+        b"\x20\0\0\0\x1c\0\x24\0\x08\0\0\0",
+        b"\x18\0\0\0\0\0\x12\0\x1c\0\0\0",
+    ),
+    None: (
+        *(b"\x18\0\0\0\0\0\x13\0\x1c\0\0\0", b"\x1c\0\0\0TFL3\x14\0\x20\0", b"mgbtest"),
+        *(b"\x08", b"\x08\0\x12", b"\x08\x21\x12", b"PK\3\4", b"{}", b""),
+    ),
+}
+
+
 @pytest.mark.parametrize(
-    ("head", "found"),
-    [
-        (MGE, MEGENGINE),
-        (b"mgbtest0" + b"\x01\x00\x00\x00", MEGENGINE),
-        (b"MGBC" + b"\x00" * 8, MEGENGINE),
-        (b"MGBS" + b"\x00" * 8, MEGENGINE),
-        (b"packed_model....", MEGENGINE),
-        (b"mgbtest", None),
-        (ONNX_HEAD, ONNX),
-        (b"\x10\x00\x00\x00ORTM", ORT),
-        (b"\x08\x01\x00\x00ORTM", ORT),
-        (b"\x20\x00\x00\x00\x1c\x00\x24\x00\x08\x00\x00\x00", MNN),
-        (b"\x18\x00\x00\x00\x00\x00\x12\x00\x1c\x00\x00\x00", MNN),
-        (b"\x18\x00\x00\x00\x00\x00\x13\x00\x1c\x00\x00\x00", None),
-        (b"\x1c\x00\x00\x00TFL3\x14\x00\x20\x00", None),
-        (b"\x08", None),
-        (b"\x08\x00\x12", None),
-        (b"\x08\x20\x12", ONNX),
-        (b"\x08\x21\x12", None),
-        (b"PK\x03\x04", None),
-        (b"{}", None),
-        (b"", None),
-    ],
+    ("head", "found"), [(head, found) for found, heads in HEADS.items() for head in heads]
 )
 def test_the_format_that_a_file_begins_like(head: bytes, found: Format | None) -> None:
     assert format_in(head) == found
@@ -213,34 +201,6 @@ def test_the_engine_that_is_asked_for_is_taken(tmp_path: Path) -> None:
     assert engine_for(write(tmp_path, "b.onnx", ONNX_HEAD), "onnxruntime").name == "onnxruntime"
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message", "hint"),
-    [
-        ("a.mge", ONNX_HEAD, "named .mge, but its content is a model in the ONNX format", ".onnx"),
-        ("a.onnx", MGE, "named .onnx, but its content is a model in the MegEngine format", ".mge"),
-    ],
-)
-def test_a_name_that_contradicts_the_content_is_refused(
-    tmp_path: Path, name: str, content: bytes, message: str, hint: str
-) -> None:
-    error = refused(write(tmp_path, name, content))
-    assert message in error.message
-    assert hint in error.hint
-
-
-def test_an_engine_that_does_not_read_the_model_is_refused(tmp_path: Path) -> None:
-    error = refused(write(tmp_path, "a.onnx", ONNX_HEAD), "megengine")
-    assert "a model in the ONNX format, which MegEngine does not read" in error.message
-    assert "--engine onnxruntime" in error.hint
-
-
-@pytest.mark.parametrize("name", ["a.tflite", "a", "a.onnx.gz"])
-def test_a_file_that_no_engine_reads_is_refused(tmp_path: Path, name: str) -> None:
-    error = refused(write(tmp_path, name))
-    assert "not a model that lar knows" in error.message
-    assert all(suffix in error.hint for suffix in (".mge", ".onnx"))
-
-
 def test_a_missing_model_names_the_nearest(tmp_path: Path) -> None:
     write(tmp_path, "resnet50.mge", MGE)
     error = refused(tmp_path / "resnet5O.mge")
@@ -249,10 +209,6 @@ def test_a_missing_model_names_the_nearest(tmp_path: Path) -> None:
     (tmp_path / "digits.mge").mkdir()
     for name in ("none/resnet50.mge", "other.onnx", "digit.mge"):
         assert refused(tmp_path / name).hint == "check the path"
-
-
-def test_an_empty_model_is_refused(tmp_path: Path) -> None:
-    assert "is empty" in refused(write(tmp_path, "a.mge", b"")).message
 
 
 def test_a_folder_is_refused(tmp_path: Path) -> None:
@@ -265,134 +221,60 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
     assert refused(tmp_path).hint == f"give a model in it: {named}"
 
 
-@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may read everything")
-def test_an_unreadable_model_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path, "a.mge", MGE)
-    path.chmod(0)
-    assert "cannot be read: permission denied" in refused(path).message
-
-
 @pytest.mark.parametrize("name", ["x" * 300 + ".mge", "nul\0.mge"])
 def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: str) -> None:
     assert "cannot be read" in refused(tmp_path / name).message
 
 
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("onnxruntme", "did you mean onnxruntime?"),
-        ("Megengine", "did you mean megengine?"),
-        ("zzz", "engines: megengine, onnxruntime, openvino, mnn, reference, fake"),
-    ],
-)
-def test_an_unknown_engine_names_the_nearest(name: str, hint: str) -> None:
-    with pytest.raises(UsageError, match="there is no engine") as caught:
-        engine_named(name)
-    assert caught.value.hint == hint
+def test_an_unknown_engine_that_is_near_none_names_all() -> None:
+    with pytest.raises(UsageError, match="there is no engine 'zzz'") as caught:
+        engine_named("zzz")
+    assert caught.value.hint == "engines: megengine, onnxruntime, openvino, mnn, reference, fake"
 
 
 # The driver for the options
+
+
+@each_row("drivers/taken")
+def test_the_first_driver_that_honours_all_options_is_taken(
+    keys: Iterable[str], asked: str | None, driver: str
+) -> None:
+    assert driver_for(engine_named("megengine"), keys, asked).name == driver
+
+
+@each_row("drivers/refused")
+def test_options_that_no_driver_honours_are_refused_by_name(
+    keys: Iterable[str], asked: str | None, message: str, hint: str
+) -> None:
+    def choose() -> None:
+        check_options(engine_named("megengine"), keys)
+        driver_for(engine_named("megengine"), keys, asked)
+
+    with pytest.raises(UsageError) as caught:
+        choose()
+    assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
 def no_driver() -> type[Driver]:
     raise AssertionError("no driver is loaded")
 
 
-def switch(key: str) -> Switch:
-    return Switch(key, "made up")
+class ThreeDrivers(Engine):
+    """An engine with options of which any two go together."""
 
-
-class MadeUp(Engine):
-    """An engine of two drivers with options that exclude each other."""
-
-    name = "made_up"
-    title = "Made Up"
+    name = title = "made up"
     formats = ()
-    drivers: tuple[DriverEntry, ...] = (
-        DriverEntry("one", "the first", no_driver),
-        DriverEntry("two", "the other", no_driver),
-    )
+    drivers = tuple(DriverEntry(name, "", no_driver) for name in ("one", "two", "three"))
 
     def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
-        return (
-            OptionRow(switch("any"), Drivers(("one", "two")), "both"),
-            OptionRow(switch("first"), Drivers(("one",)), "one"),
-            OptionRow(switch("second"), Drivers(("two",)), "two"),
-            OptionRow(switch("third_thing"), Drivers(("two",)), "two"),
-        )
+        able = {"a": ("one", "two"), "b": ("two", "three"), "c": ("one", "three")}
+        return tuple(OptionRow(Switch(key, ""), Drivers(names), "") for key, names in able.items())
 
     def read_model(self, path: Path) -> ModelInfo:
         raise NotImplementedError
 
     def find_devices(self) -> tuple[str, ...]:
-        return ("cpu",)
-
-
-class Other(MadeUp):
-    name = "other"
-
-    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
-        return (OptionRow(switch("theirs"), Drivers(("x",)), "x"),)
-
-
-class ThreeDrivers(MadeUp):
-    drivers = (*MadeUp.drivers, DriverEntry("three", "the last", no_driver))
-
-    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
-        able = {"a": ("one", "two"), "b": ("two", "three"), "c": ("one", "three")}
-        return tuple(OptionRow(switch(key), Drivers(names), "") for key, names in able.items())
-
-
-@pytest.fixture
-def made_up(monkeypatch: pytest.MonkeyPatch) -> Engine:
-    known = (MadeUp(), Other())
-    monkeypatch.setattr(engines, "ENGINES", known)
-    return known[0]
-
-
-@pytest.mark.parametrize(
-    ("keys", "asked", "driver"),
-    [
-        ([], None, "one"),
-        (["any"], None, "one"),
-        (["first", "any"], None, "one"),
-        (["second"], None, "two"),
-        (["any", "second", "third_thing"], None, "two"),
-        ([], "two", "two"),
-        (["any"], "two", "two"),
-    ],
-)
-def test_the_first_driver_that_honours_all_options_is_taken(
-    made_up: Engine, keys: Iterable[str], asked: str | None, driver: str
-) -> None:
-    assert driver_for(made_up, keys, asked).name == driver
-
-
-@pytest.mark.parametrize(
-    ("keys", "asked", "message", "hint"),
-    [
-        (["theirs"], None, "--theirs: Made Up cannot do this", "engines that can: other"),
-        (["nobodys"], None, "--nobodys: Made Up cannot do this", "no engine can"),
-        (
-            ["any", "first", "third_thing"],
-            None,
-            "--first and --third-thing cannot go together on Made Up",
-            "--first needs the driver one, --third-thing needs two",
-        ),
-        (["first"], "two", "--driver two cannot do --first", "drivers that can: one"),
-        ([], "three", "--driver: Made Up has no driver 'three'", "drivers: one, two"),
-    ],
-)
-def test_options_that_no_driver_honours_are_refused_by_name(
-    made_up: Engine, keys: Iterable[str], asked: str | None, message: str, hint: str
-) -> None:
-    def choose() -> None:
-        check_options(made_up, keys)
-        driver_for(made_up, keys, asked)
-
-    with pytest.raises(UsageError) as caught:
-        choose()
-    assert (caught.value.message, caught.value.hint) == (message, hint)
+        raise NotImplementedError
 
 
 def test_options_of_which_any_two_go_together_are_refused_too() -> None:
@@ -408,13 +290,13 @@ def test_hooks_fire_in_the_tables_order_for_the_options_that_are_set(
     def hook(name: str) -> Hook[Any, Any]:
         return lambda driver, value: fired.append((name, value))
 
+    hooks = {
+        "late": {"before_run": hook("late, before the run")},
+        **{name: {"before_load": hook(name)} for name in ("unset", "second", "first")},
+    }
     rows = {
-        "late": OptionRow(
-            switch("late"), Drivers(("script",)), "", before_run=hook("late, before the run")
-        ),
-        "unset": OptionRow(switch("unset"), Drivers(("script",)), "", before_load=hook("unset")),
-        "second": OptionRow(switch("second"), Drivers(("script",)), "", before_load=hook("second")),
-        "first": OptionRow(switch("first"), Drivers(("script",)), "", before_load=hook("first")),
+        name: OptionRow(Switch(name, ""), Drivers(("script",)), "", **own)
+        for name, own in hooks.items()
     }
     settings: dict[str, Setting] = {"first": 1, "second": "x", "late": True}
     spec = RunSpec(model=write_script(), engine="fake", driver="script", settings=settings)
@@ -427,14 +309,7 @@ def test_hooks_fire_in_the_tables_order_for_the_options_that_are_set(
     assert fired[2:] == [("late, before the run", True)]
 
 
-@pytest.mark.parametrize(
-    ("system", "machine", "advice"),
-    [
-        ("Linux", "x86_64", "uv run --python 3.10 lar"),
-        ("Linux", "aarch64", "no package for Linux on aarch64: build it from its source"),
-        ("Darwin", "arm64", "no package for Darwin on arm64"),
-    ],
-)
+@each_row("drivers/install")
 def test_the_advice_to_install_is_for_this_machine(
     monkeypatch: pytest.MonkeyPatch, system: str, machine: str, advice: str
 ) -> None:

@@ -59,30 +59,19 @@ def read_twins(elsewhere: Callable[..., ModelInfo]) -> ReadTwins:
 @pytest.mark.parametrize(
     ("kind", "inputs", "outputs", "rest", "flops"),
     [
-        ("convolution", [(1, 3, 8, 8), (4, 3, 3, 3)], [(1, 4, 6, 6)], {}, 2 * 36 * 4 * 27),
         ("convolution", [(1, 2, 9), (4, 2, 3)], [(1, 4, 7)], {}, 2 * 7 * 4 * 6),
         ("convolution", [(1, 3, 8, 8), (4, 3, 1, 1)], [(1, 4, 8, 8)], {"fused": 2}, 64 * 4 * 8),
-        ("deconvolution", [(1, 8, 5, 5), (8, 4, 3, 3)], [(1, 4, 11, 11)], {}, 2 * 25 * 8 * 36),
         ("local convolution", [(2, 3, 4, 4), (1, 2, 2, 27, 5)], [], {}, 2 * 2 * 540),
-        ("matrix product", [(7, 5, 10), (7, 10, 3)], [(7, 5, 3)], {}, 2 * 7 * 5 * 10 * 3),
         ("matrix product", [(10,), (10,)], [()], {}, 20),
-        ("matrix product", [(5, 10), (10, 3)], [(5, 3)], {"fused": 1}, 300 + 15),
-        ("recurrence", [(6, 2, 4), (1, 12, 4), (1, 12, 3)], [], {}, 2 * 12 * (48 + 36)),
-        ("pooling", [(1, 2, 8, 8)], [(1, 2, 4, 4)], {"taps": 9}, 32 * 9),
-        ("elementwise", [(2, 3), (3,), (3,)], [(2, 3)], {"taps": 2}, 12),
-        ("reduction", [(2, 3, 4)], [(2, 1, 4)], {}, 24),
-        ("softmax", [(2, 10)], [(2, 10)], {}, 100),
-        ("batch normalisation", [(1, 2, 4, 4), (2,)], [(1, 2, 4, 4)], {}, 64),
-        ("normalisation", [(3, 10)], [(3, 10)], {}, 210),
         ("rms normalisation", [(3, 10)], [(3, 10)], {}, 120),
         ("interpolation", [(1, 1, 2, 2)], [(1, 1, 4, 4)], {"taps": 4}, 16 * 8),
-        ("movement", [(4, 4)], [(16,)], {}, 0),
         ("movement", [None], [None], {}, 0),
     ],
 )
 def test_a_kind_has_its_formula(
     kind: str, inputs: Any, outputs: Any, rest: dict[str, int], flops: int
 ) -> None:
+    """Beside those that the tests of the readers of models have."""
     assert flops_of(operation(kind, tuple(inputs), tuple(outputs), **rest)) == flops
 
 
@@ -132,17 +121,11 @@ def test_the_formulas_need_no_engine() -> None:
 
 @pytest.mark.parametrize("name", TWINS)
 def test_twins_agree(read_twins: ReadTwins, name: str) -> None:
+    """In more than `lar info` has to agree in: these twins were made operator by operator, so that
+    even the elementwise work is the same."""
     mge, onnx = read_twins(ROOT / "models", name)
-    for theirs, ours in ((onnx.inputs, mge.inputs), (onnx.outputs, mge.outputs)):
-        assert [(it.name, it.dtype) for it in theirs] == [(it.name, it.dtype) for it in ours]
-        for open_shape, traced in ((a.shape, b.shape) for a, b in zip(theirs, ours, strict=True)):
-            closed = tuple(traced[i] if it is None else it for i, it in enumerate(open_shape))
-            assert closed == traced
-    assert onnx.parameter_count == mge.parameter_count
     assert onnx.weight_bytes == mge.weight_bytes
-    # These twins were made operator by operator, so that even the elementwise work is the same.
-    assert onnx.flops == mge.flops
-    assert mge.flops is not None
+    assert onnx.flops == mge.flops is not None
     assert mge.flops_unknown == onnx.flops_unknown == ()
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lar.engines.operator_times import OperatorTimes, executions_in
 from lar.engines.profile_files import decode_any
 from lar.errors import UsageError
+from lar.records.profile import ProfiledOperator, Step, Times
+from tests.engines.tables import each_row
 
 NODE = 'CompNode("cpu0:0" from "cpu0:0")'
 
@@ -47,18 +53,7 @@ def test_onnxruntimes_file_is_read() -> None:
     assert [fact.shape for fact in profile.operators[0].inputs] == [(2, 3)]
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        {"input_type_shape": [{"float": ["N", 3]}]},
-        {"input_type_shape": [{"float": [-1]}]},
-        {"input_type_shape": [{"float": [10**30]}]},
-        {"output_type_shape": [{"float": None}]},
-        {"output_type_shape": {"float": [2]}},
-        {"thread_scheduling_stats": {"sub_threads": {"12": {"num_run": "4"}}}},
-        {"thread_scheduling_stats": {"sub_threads": [12]}},
-    ],
-)
+@each_row("damaged_profiles/nodes")
 def test_what_onnxruntime_tells_of_a_node_may_be_damaged(args: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"raw\.json: is damaged, or .*: expected `"):
         decode_any(onnxruntime_file(**args), "raw.json")
@@ -74,16 +69,83 @@ def test_a_file_that_is_nested_too_deeply_is_refused(opening: bytes) -> None:
         decode_any(content, "raw.json")
 
 
-@pytest.mark.parametrize(
-    ("times", "said"),
-    [
-        ({"end": 0.0005}, "relu ends before it begins to compute"),
-        ({"kern": 0.0005}, "or computes before it begins"),
-        ({"end": 1e305}, "expected `float` <= 4000000000"),
-    ],
-)
+@each_row("damaged_profiles/times")
 def test_times_that_cannot_be_are_told(times: dict[str, float], said: str) -> None:
     with pytest.raises(UsageError) as caught:
         decode_any(megengine_file(**times), "raw.json")
     assert caught.value.message.startswith("raw.json: is damaged")
     assert said in caught.value.message
+
+
+RAW = Path(__file__).resolve().parents[1] / "data" / "megengine_profile.json"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "the profile is empty"),
+        (b'[{"name": "x", "cat": "Node", "ts": 5}]', "no run of a model is in it"),
+        (b'[{"cat": "Node", "name": "x"', "is not a profile, or was cut short"),
+        (b"[1, 2]", "is damaged, or no profile that lar knows"),
+        (b'[{"name": "x", "cat": "Node", "ts": "soon"}]', "is damaged, or no profile"),
+        (b'{"a": 1}', "is JSON, but not a profile that lar knows"),
+        (b"\xff\xfe", "is not a profile, or was cut short"),
+        (RAW.read_bytes()[:5000], "is not a profile, or was cut short"),
+        (b'{"profiler":{"device":{},"host":{}},"graph_exec":0}', "is damaged, or no profile"),
+        (
+            b'{"profiler":{"device":{"7":{}},"host":{}},"graph_exec":{"operator":{},"var":{}}}',
+            "is damaged: operator 7 is not in it",
+        ),
+    ],
+    ids=lambda value: str(value)[:24],
+)
+def test_other_files_are_refused_in_one_line(content: bytes, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        decode_any(content, "raw.json")
+    assert caught.value.message.startswith("raw.json: ")
+    assert said in caught.value.message
+    assert "\n" not in caught.value.message
+
+
+# The profile of an engine that gives durations alone
+
+
+OPERATORS = [ProfiledOperator(id=name, type="Conv", name=name) for name in ("a", "b")]
+
+
+def taken(times: Times, *durations: Sequence[int]) -> list[tuple[int, int, int, int]]:
+    """The executions of two iterations, the second of which begins at 100."""
+    left = list(durations)
+    profiler = OperatorTimes(OPERATORS, lambda: left.pop(0), times)
+    for number in (0, 1):
+        at = 100 * number
+        profiler.take(Step(number, at, at + 60), at + 10, at + 20, at + 60)
+    found = profiler.finish()
+    assert (found.operators, found.times) == (tuple(OPERATORS), times)
+    return [(it.operator, it.step, it.start_ns, it.end_ns) for it in found.executions]
+
+
+def test_operators_stand_one_behind_the_other_from_the_dispatch_on() -> None:
+    assert taken("each", (20, 5), (1, 30)) == [
+        (0, 0, 10, 30),
+        (1, 0, 30, 35),
+        (0, 1, 110, 111),
+        (1, 1, 111, 141),
+    ]
+
+
+def test_means_are_read_once_when_the_last_iteration_has_ended() -> None:
+    assert taken("mean", (20, 5)) == [
+        (0, 0, 10, 30),
+        (1, 0, 30, 35),
+        (0, 1, 110, 130),
+        (1, 1, 130, 135),
+    ]
+
+
+@pytest.mark.parametrize("durations", [(60, 40), (1, 99), (0, 51), (50, 50, 50)])
+def test_what_is_longer_than_its_iteration_is_fitted_into_it(durations: tuple[int, ...]) -> None:
+    found = [*executions_in(Step(0, 0, 60), 10, durations)]
+    assert (found[0].start_ns, found[-1].end_ns) == (10, 60)
+    for one, next_one in itertools.pairwise(found):
+        assert one.start_ns <= one.end_ns == next_one.start_ns

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from lar.engines.caches import Algorithm, Difference, Operator, compare_choices
+from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.cache import (
     AlgorithmCache,
     algorithm_of,
     blob_bytes,
     number_bytes,
+    read_cache,
 )
 from lar.engines.megengine.cache_operators import operators_of, pick_entry
 from tests.engines.megengine.programs import MODELS, REPOSITORY
@@ -51,3 +55,16 @@ def convolutions(cache: AlgorithmCache) -> list[Operator]:
 
 def choices_of(cache: AlgorithmCache) -> dict[bytes, str]:
     return {each.place[1]: each.chosen.name for each in operators_of(cache)}
+
+
+def names_in(log: str) -> set[tuple[str, str]]:
+    """The operators in the engine's log, with the algorithms that it has chosen."""
+    return {(choice.operator, choice.algorithm) for choice in choices_in(log)}
+
+
+def names_of(operators: list[Operator]) -> set[tuple[str, str]]:
+    return {(operator.name, operator.chosen.name) for operator in operators}
+
+
+def operators_in(path: Path) -> list[Operator]:
+    return operators_of(read_cache(path))

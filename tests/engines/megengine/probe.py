@@ -1,4 +1,4 @@
-"""Functions that use MegEngine in processes of their own and write what it gave.
+"""Functions that use an engine in processes of their own and write what it gave.
 
 The question that `main` takes is JSON: the driver, model and settings, and what to write. The
 answer is written to facts.json in the current folder, the engine's text dump to dump.txt.
@@ -26,7 +26,7 @@ from lar.records.run import RunSpec
 def read_threads() -> dict[str, str]:
     """Return the cores that each thread of this process may use."""
     threads = {}
-    for task in Path("/proc/self/task").iterdir():
+    for task in sorted(Path("/proc/self/task").iterdir(), key=lambda task: int(task.name)):
         (line,) = re.findall(r"Cpus_allowed_list:\s*(\S+)", (task / "status").read_text())
         threads[task.name] = line
     return threads
@@ -61,15 +61,14 @@ def main(question: str) -> None:
     asked = json.loads(question)
     name, count = asked["driver"], asked["iterations"]
     spec = RunSpec(
-        model=asked["model"], engine="megengine", driver=name, settings=asked["settings"]
+        model=asked["model"], engine=asked["engine"], driver=name, settings=asked["settings"]
     )
-    driver: Any = engine_named("megengine").make_driver(spec)
+    driver: Any = engine_named(spec.engine).make_driver(spec)
     before = read_threads()
     driver.load()
     random = np.random.RandomState(0)
-    feeds = {
-        info.name: (random.rand(*info.shape) * 10).astype(info.dtype) for info in driver.inputs()
-    }
+    shapes = {info: [size or 1 for size in info.shape] for info in driver.inputs()}
+    feeds = {it.name: (random.rand(*shape) * 10).astype(it.dtype) for it, shape in shapes.items()}
     if asked["dump"]:
         driver.network.io_txt_dump("dump.txt")
     driver.feed(feeds)

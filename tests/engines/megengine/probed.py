@@ -1,4 +1,4 @@
-"""What MegEngine's drivers give, each time in a process of its own: probe.py.
+"""What drivers give, each time in a process of its own: probe.py.
 
 MegEngine changes how a process computes: it takes subnormal numbers for zero.
 """
@@ -21,6 +21,7 @@ from tests.engines.megengine.programs import MODELS
 from tests.worker_forks import FORKS
 
 PROBE = "tests.engines.megengine.probe:main"
+KEEP_OUTPUT = "tests.engines.megengine.probe:keep_output"
 # Heavy enough that dispatching it takes far less time than computing it.
 MOBILENET = "mobilenet_v2"
 
@@ -71,9 +72,10 @@ class Probed:
 @functools.cache
 def ask(question: str, attempt: int = 0) -> Probed:
     """Put a question to a new process, once for each attempt."""
-    driver = json.loads(question)["driver"]
+    asked = json.loads(question)
     with tempfile.TemporaryDirectory() as folder:
-        log = FORKS.run_program("megengine", driver, PROBE, [question], Path(folder))
+        words = (asked["engine"], asked["driver"], PROBE, [question], Path(folder))
+        log = FORKS.run_program(*words)
         facts, dump = Path(folder, "facts.json"), Path(folder, "dump.txt")
         text = dump.read_text(errors="replace") if dump.exists() else ""
         return Probed(json.loads(facts.read_text()), log, text)
@@ -81,17 +83,18 @@ def ask(question: str, attempt: int = 0) -> Probed:
 
 def probe(
     driver: str,
-    model: str,
+    model: str | Path,
     settings: Mapping[str, Any] | None = None,
     *,
     iterations: int = 2,
     dump: bool = False,
     attempt: int = 0,
 ) -> Probed:
-    """Run a model with settings and tell what happened."""
+    """Run a model, one of MegEngine's if it is a name alone, with settings; tell what happened."""
     question = {
+        "engine": "onnxruntime" if driver == "session" else "megengine",
         "driver": driver,
-        "model": str(MODELS / f"{model}.mge"),
+        "model": str(MODELS / f"{model}.mge" if isinstance(model, str) else model),
         "settings": dict(settings or {}),
         "iterations": iterations,
         "dump": dump,
@@ -104,3 +107,14 @@ def difference(first: Probed, second: Probed, iteration: int = -1) -> float:
     pairs = zip(first.outputs[iteration].values(), second.outputs[iteration].values(), strict=True)
     most = max(float(np.abs(np.subtract(a, b)).max()) for a, b in pairs)
     return float("inf") if np.isnan(most) else most
+
+
+def run_alone(
+    model: Path, folder: Path, layout: str = "", fix: str = ""
+) -> np.ndarray[Any, np.dtype[Any]]:
+    """Run a model once with lite itself and return its first output: see `keep_output`."""
+    place = folder / "output.npy"
+    words = [str(model), layout, fix, str(place)]
+    FORKS.run_program("megengine", "lite", KEEP_OUTPUT, words, folder)
+    output: np.ndarray[Any, np.dtype[Any]] = np.load(place)
+    return output

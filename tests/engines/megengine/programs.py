@@ -8,10 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 MODELS = REPOSITORY / "models"
@@ -44,10 +41,3 @@ def ask(*arguments: object, cwd: str | Path | None = None) -> Any:
     done = run_python(*arguments, cwd=cwd, timeout=100)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
-
-
-def run_well(run_lar: RunLar, *words: str, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Run a command line of lar that ends well."""
-    done = run_lar(*words, **how)
-    assert done.returncode == 0, done.stderr
-    return done

@@ -8,25 +8,31 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lar.engines.caches import Operator
-from lar.engines.megengine.algorithms import strategy_of
+from lar.engines.megengine.algorithms import LoggedChoice, choices_in, strategy_of
 from lar.engines.megengine.cache import bytes_of, read_cache, winograd_of
 from tests.cli.failures import check_error
-from tests.engines.megengine.caches import choose_algorithm
-from tests.engines.megengine.chosen import chosen_in, names_in, names_of, operators_in
-from tests.engines.megengine.programs import DIGITS, INT8, run_well
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.conftest import RunLar
+from tests.engines.megengine.caches import choose_algorithm, names_in, names_of, operators_in
+from tests.engines.megengine.programs import DIGITS, INT8
+from tests.engines.runs import run_well
+from tests.engines.tables import each_row
 
 POLICY = "--fast-run-algo-policy"
 
 # In the attribute of an algorithm, as the engine's log has it.
 DEPENDS_ON_BATCH = 8
+
+
+def attributes_in(log: str) -> list[int]:
+    """Return the attributes of the algorithms that the engine says it has chosen."""
+    return [*map(int, re.findall(r"algo=.* attribute=(\d+)", log))]
 
 
 @dataclass(frozen=True)
@@ -69,25 +75,9 @@ def search(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 # The strategy
 
 
-@pytest.mark.parametrize(
-    ("settings", "strategy"),
-    [
-        ({}, 1),
-        ({"reproducible": True}, 1 | 4),
-        ({"fast_run": True}, 2 | 8),
-        ({"full_run": True}, 2),
-        ({"fast_run": True, "reproducible": True}, 2 | 4),
-        ({"full_run": True, "reproducible": True}, 2 | 4),
-        ({"fast_run_algo_policy": "f"}, 2 | 1),
-        ({"fast_run_algo_policy": "f", "reproducible": True}, 2 | 1 | 4),
-        ({"fast_run_algo_policy": "f", "fast_run": True}, 2 | 8),
-        ({"fast_run_algo_policy": "f", "full_run": True}, 2),
-        ({"fast_run_algo_policy": "f", "full_run": True, "reproducible": True}, 2 | 4),
-        ({"fast_run": False, "reproducible": False}, 1),
-        ({"workspace_limit": 0, "weight_preprocess": True}, 1),
-    ],
-)
+@each_row("megengine/strategies/strategies")
 def test_the_strategy_for_the_options(settings: Mapping[str, Any], strategy: int) -> None:
+    """1 is heuristic, 2 measured, 4 reproducible, 8 without naive algorithms."""
     assert strategy_of(settings) == strategy
     assert strategy in (1, 2, 3, 5, 6, 7, 10)  # those that the engine takes
 
@@ -116,9 +106,7 @@ def test_a_full_search_keeps_naive_algorithms_too(search: Callable[..., Search])
     assert {each.shapes for each in fast.operators} == {each.shapes for each in full.operators}
 
 
-def test_a_reproducible_search_keeps_reproducible_algorithms(
-    search: Callable[..., Search],
-) -> None:
+def test_a_reproducible_search_keeps_reproducible_algorithms(search: Callable[..., Search]) -> None:
     attributes = search("--fast-run", "--reproducible").attributes()
     assert attributes
     assert all("reproducible" in each for each in attributes)
@@ -132,7 +120,7 @@ def test_a_search_for_equal_batches_keeps_no_algorithm_that_depends_on_the_batch
     equal = search("--fast-run", "--binary-equal-between-batch")
     assert equal.operators
     assert not any(depends in each for each in equal.attributes())
-    assert not any(each.attribute & DEPENDS_ON_BATCH for each in chosen_in(equal.done.stderr))
+    assert not any(each & DEPENDS_ON_BATCH for each in attributes_in(equal.done.stderr))
 
 
 def test_a_search_with_a_shared_batch_is_for_any_batch(
@@ -177,8 +165,9 @@ def test_a_cache_is_read_with_the_flags_of_its_search(
 ) -> None:
     words = flags.split()
     found = search("--fast-run", *words)
-    done = run_lar("run", DIGITS, POLICY, str(found.cache), *words, "--iter", "1", "--verbose")
-    assert done.returncode == 0, done.stderr
+    done = run_well(
+        run_lar, "run", DIGITS, POLICY, str(found.cache), *words, "--iter", "1", "--verbose"
+    )
     assert names_in(done.stderr) == names_of(found.operators)
 
 
@@ -188,8 +177,8 @@ def test_equal_batches_leave_out_what_a_cache_has_for_others(
     flags = ["--binary-equal-between-batch", "--iter", "1", "--verbose"]
     for cache in ([], [POLICY, str(search("--fast-run").cache)]):
         done = run_well(run_lar, "run", DIGITS, *cache, *flags)
-        assert chosen_in(done.stderr)
-        assert not any(each.attribute & DEPENDS_ON_BATCH for each in chosen_in(done.stderr))
+        assert attributes_in(done.stderr)
+        assert not any(each & DEPENDS_ON_BATCH for each in attributes_in(done.stderr))
 
 
 @pytest.mark.parametrize("searching", [False, True])
@@ -226,41 +215,6 @@ def test_a_search_adds_to_the_file_and_keeps_what_it_held(
     assert any("QuantizedS8" in each.shapes for each in after)
     assert len(after) > len(before)
     assert os.listdir(tmp_path) == ["copy.cache"]  # and nothing is left beside it
-
-
-# Files that cannot be used
-
-
-@pytest.mark.parametrize("searching", [False, True])
-@pytest.mark.parametrize(
-    "content", [b"", b"garbage", b"\1\0\0\0", b"cut"], ids=["empty", "text", "counted", "cut"]
-)
-def test_a_damaged_file_is_refused_and_left_as_it_is(
-    run_lar: RunLar, search: Callable[..., Search], tmp_path: Path, content: bytes, searching: bool
-) -> None:
-    cache = tmp_path / "bad.cache"
-    whole = search("--fast-run").cache.read_bytes()
-    cache.write_bytes(whole[:-5] if content == b"cut" else content)
-    before = cache.read_bytes()
-    arguments = ["--fast-run"] if searching else []
-    done = run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1", *arguments)
-    check_error(
-        done,
-        2,
-        f"{cache}: is not a fast-run cache",
-        "hint: remove it and search again, or choose another",
-    )
-    assert cache.read_bytes() == before
-
-
-def test_a_shared_batch_is_refused_without_a_search_or_its_cache(run_lar: RunLar) -> None:
-    done = run_lar("run", DIGITS, "--fast-run-shared-batch-size", "4")
-    check_error(
-        done,
-        2,
-        "--fast-run-shared-batch-size needs --fast-run, --full-run or ",
-        "hint: add --fast-run, or --fast-run-algo-policy FILE",
-    )
 
 
 # Winograd
@@ -306,8 +260,8 @@ def test_the_manuals_three_command_lines(run_lar: RunLar, tmp_path: Path) -> Non
     for flags in ("", " --winograd-transform"):
         done = run(f"--enable-nchw44 --fast-run-algo-policy ./algo.cache{flags}")
         assert ("enable winograd transform" in done.stderr) == bool(flags)
-        chosen = [each for each in chosen_in(done.stderr) if each.input_shape == "1,4,8,8,4"]
-        assert {each.name for each in chosen} == {winograd[-1].name}, done.stderr
+        chosen = [each for each in choices_in(done.stderr) if each.shapes[0] == (1, 4, 8, 8, 4)]
+        assert {each.algorithm for each in chosen} == {winograd[-1].name}, done.stderr
         shown.append(chosen[0].workspace_mib)
     assert cache.read_bytes() == bytes_of(picked)
     assert shown[1] <= shown[0]
@@ -319,3 +273,105 @@ def test_one_runner_searches_for_all(run_lar: Any, tmp_path: Path) -> None:
     run_well(run_lar, DIGITS, *flags)
     assert read_cache(cache)
     check_error(run_lar(DIGITS, *flags, "--warmup-iter", "0"), 2, "give --warmup-iter 1")
+
+
+# --workspace-limit
+
+
+def test_a_workspace_limit_changes_the_choice(run_lar: RunLar) -> None:
+    plain, limited = (
+        run_lar("run", DIGITS, "--iter", "1", "--verbose", *arguments).stderr
+        for arguments in ([], ["--workspace-limit", "0"])
+    )
+    assert names_in(limited) != names_in(plain)
+    assert max(each.workspace_mib for each in choices_in(plain)) > 0
+
+
+@pytest.mark.parametrize("arguments", [[], ["--fast-run"]], ids=["heuristic", "search"])
+def test_no_algorithm_needs_more_workspace_than_the_limit(
+    run_lar: RunLar, arguments: list[str]
+) -> None:
+    limit = ["--workspace-limit", "0", "--iter", "1", "--verbose"]
+    done = run_well(run_lar, "run", DIGITS, *limit, *arguments)
+    chosen = [each for each in choices_in(done.stderr) if each.operator == "ConvolutionForward"]
+    assert len(chosen) == 3
+    assert [each for each in chosen if each.workspace_mib > 0] == []
+
+
+@pytest.mark.parametrize("layout", ["--enable-nchw44", "--enable-nhwcd4"])
+def test_a_workspace_limit_with_a_layout_holds_or_is_refused_by_its_name(
+    run_lar: RunLar, layout: str
+) -> None:
+    done = run_lar("run", DIGITS, "--workspace-limit", "1M", layout, "--iter", "1")
+    assert done.returncode in (0, 2)
+    assert done.returncode == 0 or "--workspace-limit" in done.stderr
+
+
+# As MegEngine 1.13 prints it.
+HEAD = "[20 11:58:22 setup_algo@algo_chooser.cpp:87][DEBUG] "
+LOG = f"""\
+[20 11:58:22 get_policy@algo_chooser.cpp:1175][DEBUG] Use Stragegy :HEURISTIC PROFILE
+{HEAD}ConvBiasForward: tensor layouts({{1(1024),4(256),8(32),8(4),4(1) Float32}} , \
+{{8(576),4(144),3(48),3(16),4(4),4(1) Float32}} , {{1(32),8(4),1(4),1(4),4(1) Float32}} , \
+{{ Float32}} ) -> ({{1(2048),8(256),8(32),8(4),4(1) Float32}} )): \
+algo=WINOGRAD_NCHW44:FB_GI_F32_MK4_4x8:4:4:8:3 workspace=0.06MiB attribute=1
+{HEAD}MatrixMul: tensor layouts({{1(128),128(1) Float32}} , {{10(128),128(1) Float32}} ) -> \
+({{1(10),10(1) Float32}} )): algo=X86_F32_BLAS workspace=0.00MiB attribute=9
+[20 11:58:22 alloc@var_node_mem_mgr.cpp:65][DEBUG] static storage
+"""
+
+
+def test_each_line_of_a_choice_is_read() -> None:
+    first, second = choices_in(LOG)
+    assert first == LoggedChoice(
+        "ConvBiasForward",
+        ((1, 4, 8, 8, 4), (8, 4, 3, 3, 4, 4), (1, 8, 1, 1, 4), (), (1, 8, 8, 8, 4)),
+        "Float32",
+        "WINOGRAD_NCHW44:FB_GI_F32_MK4_4x8:4:4:8:3",
+        0.06,
+    )
+    assert first.text == "{1,4,8,8,4} {8,4,3,3,4,4} {1,8,1,1,4} -> {1,8,8,8,4} Float32"
+    assert (second.operator, second.algorithm) == ("MatrixMul", "X86_F32_BLAS")
+
+
+def test_a_choice_that_is_told_twice_is_one() -> None:
+    assert choices_in(LOG + LOG) == choices_in(LOG)
+
+
+def test_messages_without_time_and_place_are_read_too() -> None:
+    assert choices_in(LOG.replace(HEAD, "")) == choices_in(LOG)
+
+
+SHAPES = st.lists(st.lists(st.integers(1, 9999), max_size=7).map(tuple), min_size=2, max_size=5)
+
+
+def line_of(choice: LoggedChoice) -> str:
+    shapes = (",".join(f"{size}(1)" for size in shape) for shape in choice.shapes)
+    layouts = [f"{{{shape} {choice.dtype}}} " for shape in shapes]
+    return (
+        f"{HEAD}{choice.operator}: tensor layouts({', '.join(layouts[:-1])}) -> ({layouts[-1]})): "
+        f"algo={choice.algorithm} workspace={choice.workspace_mib:.2f}MiB attribute=1\n"
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.builds(
+            LoggedChoice,
+            st.sampled_from(["ConvBiasForward", "PoolingForward"]),
+            SHAPES.filter(lambda shapes: any(shapes[:-1]) and bool(shapes[-1])).map(tuple),
+            st.sampled_from(["Float32", "QuantizedS8"]),
+            st.from_regex(r"[A-Z][A-Z0-9_:]{0,20}", fullmatch=True),
+            st.integers(0, 10**6).map(lambda number: number / 100),
+        ),
+        unique=True,
+    )
+)
+def test_any_choice_reads_back(choices: list[LoggedChoice]) -> None:
+    assert choices_in("noise\n".join(map(line_of, choices))) == choices
+
+
+@given(st.text())
+def test_any_other_text_holds_none(text: str) -> None:
+    assert choices_in(text) == []

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from lar.cli.main import dispatch
-from lar.engines.megengine.algorithms import use_cache, work_copy
+from lar.engines.megengine.algorithms import LoggedChoice, find_known, use_cache, work_copy
 from lar.engines.megengine.cache import read_cache
-from lar.errors import UsageError
+from lar.engines.megengine.cache_operators import operators_of
 from lar.records.run import RunContext
-from tests.cli.failures import check_error
-from tests.engines.megengine.programs import DIGITS, MODELS
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.conftest import RunLar
+from tests.engines.megengine.caches import algorithm
+from tests.engines.megengine.programs import CACHE, DIGITS, MODELS
+from tests.engines.runs import run_well
 
 POLICY = "--fast-run-algo-policy"
 
@@ -29,24 +30,6 @@ def test_an_empty_cache_is_one(run_lar: RunLar, tmp_path: Path) -> None:
     cache.write_bytes(bytes(4))
     assert run_lar("run", DIGITS, POLICY, str(cache), "--iter", "1").returncode == 0
     assert cache.read_bytes() == bytes(4)
-
-
-def test_a_missing_file_is_no_cache_to_read(run_lar: RunLar, tmp_path: Path) -> None:
-    cache = tmp_path / "none.cache"
-    done = run_lar("run", DIGITS, POLICY, str(cache))
-    check_error(done, 2, f"{POLICY}: {cache}: no such file", "--fast-run")
-    assert not cache.exists()
-
-
-@pytest.mark.parametrize("name", ["none/new.cache", "."])
-def test_a_place_where_no_file_can_be_is_refused_before_the_search(
-    run_lar: RunLar, tmp_path: Path, name: str
-) -> None:
-    done = run_lar("run", DIGITS, "--fast-run", POLICY, name, cwd=tmp_path)
-    assert done.returncode == 2
-    assert "iter 0/" not in done.stdout
-    assert re.search(r"cannot be written|not a file", done.stderr)
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -73,28 +56,6 @@ def test_the_cause_is_named_where_nobody_may_write(run_lar: RunLar) -> None:
     assert hint == "hint: choose another file"
 
 
-@pytest.mark.parametrize(
-    ("cache", "others"),
-    [
-        *(("w", f"{flag} w") for flag in ("--json", "--csv", "--profile", "--io-dump")),
-        ("w", "--packed-model-dump ./w"),
-        *(("d/w", f"{flag} d") for flag in ("--bin-out-dump", "--bin-io-dump")),
-    ],
-)
-@pytest.mark.parametrize("model", ["digits_cnn.mge", "digits_cnn.onnx"])
-def test_what_is_written_does_not_take_the_place_of_the_cache(
-    model: str, cache: str, others: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "d").mkdir()
-    monkeypatch.chdir(tmp_path)
-    if model.endswith(".onnx"):
-        others = others.replace("--packed-model-dump", "--model-dump")
-    words = [str(MODELS / model), "--fast-run", POLICY, cache, *others.split(), "--iter", "1"]
-    with pytest.raises(UsageError, match=f"this is the file of {POLICY}|is inside d, where "):
-        dispatch(words)
-    assert [*tmp_path.rglob("w")] == []
-
-
 def test_a_search_without_a_file_begins_with_an_empty_cache(tmp_path: Path) -> None:
     given: list[tuple[str, bool]] = []
     library = SimpleNamespace(set_persistent_cache=lambda *asked: given.append(asked))
@@ -104,3 +65,66 @@ def test_a_search_without_a_file_begins_with_an_empty_cache(tmp_path: Path) -> N
     use_cache(driver, None, searching=True)
     assert given == [(str(work_copy(context)), True)]
     assert read_cache(work_copy(context)) == {}
+
+
+# What a run takes of a cache that is only read, and what it misses
+
+
+Read = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def read(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Read:
+    """Run with a cache of digits_cnn that this engine has made, and with these flags."""
+    cache = tmp_path_factory.mktemp("use") / "digits.cache"
+    run_well(run_lar, "run", DIGITS, "--fast-run", POLICY, str(cache), "--iter", "0")
+
+    def read(*flags: str) -> subprocess.CompletedProcess[str]:
+        return run_well(run_lar, "run", DIGITS, POLICY, str(cache), "--iter", "1", *flags)
+
+    return read
+
+
+# Runs
+
+
+@pytest.mark.parametrize("flags", [[], ["--thread", "2"], ["--verbose"]])
+def test_a_run_that_takes_all_is_not_warned(read: Read, flags: list[str]) -> None:
+    assert "warning" not in read(*flags).stderr
+
+
+def test_a_run_in_another_layout_is_warned(read: Read) -> None:
+    said = read("--enable-nchw44").stderr
+    assert f"lar: warning: {POLICY}: the cache has " in said
+    assert " operators that ran: it is of another model, of a search with other" in said
+    assert "operators that ran" not in read("--enable-nchw44", "--warmup-iter", "0").stderr
+
+
+def test_a_run_of_another_model_is_warned(run_lar: RunLar, tmp_path: Path) -> None:
+    cache = shutil.copy(CACHE, tmp_path)
+    model = str(MODELS / "mobilenet_v2.mge")
+    done = run_lar("run", model, POLICY, cache, "--iter", "1")
+    assert f"{POLICY}: the cache has none of the " in done.stderr
+    assert Path(cache).read_bytes() == CACHE.read_bytes()
+
+
+def test_winograd_that_is_not_in_the_cache_is_told_so(read: Read) -> None:
+    done = read("--enable-nchw44", "--winograd-transform")
+    assert "winograd: 0 of 3 kinds of convolution" in done.stdout
+    assert f"{POLICY}: the cache has " in done.stderr
+
+
+def test_a_choice_is_known_by_its_shapes_and_its_algorithm() -> None:
+    key = b"0,8,4,4;Float32|16,8,3,3;Float32|0,16,4,4;Float32|"
+    place = "profile:plat=cpu:ConvBiasForwardv5X0", key
+    operators = operators_of({place: (algorithm("PLAIN"), algorithm("OTHER"))})
+    shapes = ((2, 8, 4, 4), (16, 8, 3, 3), (2, 16, 4, 4))  # of any batch
+
+    def known(name: str, shapes: tuple[tuple[int, ...], ...], type: str = "ConvBiasForward") -> Any:
+        return find_known(LoggedChoice(type, shapes, "Float32", name, 0), operators)
+
+    assert known("OTHER", shapes) == (operators[0], operators[0].algorithms[1])
+    assert known("NAIVE", shapes) == (None, None)
+    assert known("OTHER", ((2, 9, 4, 4), *shapes[1:])) == (None, None)
+    assert known("OTHER", shapes[:2]) == (None, None)
+    assert known("OTHER", shapes, "PoolingForward") == (None, None)

@@ -6,16 +6,14 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 import lar
+from tests.conftest import RunLar
 from tests.engines.megengine.programs import MODELS, REPOSITORY
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.engines.runs import run_ok
 
 ONE_OPERATOR = MODELS / "one_operator.mge"
 
@@ -65,16 +63,14 @@ def model(elsewhere: Callable[..., None], tmp_path_factory: pytest.TempPathFacto
 @each_driver
 def test_an_operator_in_c_computes(model: Path, library: Path, driver: str) -> None:
     inputs = {"data": np.array([-1, 0.5, 2, 3], np.float32)}
-    result = lar.run(model, inputs, iter=2, driver=driver, c_opr_lib=library)
-    assert result.status == "ok"
+    result = run_ok(model, inputs, iter=2, driver=driver, c_opr_lib=library)
     (output,) = result.outputs
     assert (output.minimum, output.maximum, output.mean) == (0, 6, 11 / 4)
     assert "unknown version: 0\nadded: 1\nadded again: 0" in result.log_tail
 
 
 def test_several_runners_load_the_library_once(model: Path, library: Path) -> None:
-    result = lar.run(model, iter=1, thread=2, c_opr_lib=library)
-    assert result.status == "ok"
+    result = run_ok(model, iter=1, thread=2, c_opr_lib=library)
     assert result.log_tail.count("added: 1") == 1
 
 
@@ -92,28 +88,3 @@ def test_the_library_is_found_from_the_current_folder(
 ) -> None:
     arguments = ["run", str(model), "--iter", "1", "--c-opr-lib", library.name]
     assert run_lar(*arguments, cwd=library.parent).returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("name", "driver", "words"),
-    [
-        ("missing.so", "lite", "missing.so: no such file"),
-        ("text.so", "graph", "text.so: cannot be loaded: "),
-        ("folder", "lite", "folder: is a folder, not a file"),
-        ("foreign.so", "lite", "foreign.so: is not a library of operators: it has no function mgb"),
-    ],
-)
-def test_what_is_no_library_of_operators_is_refused(
-    run_lar: RunLar, tmp_path: Path, library: Path, name: str, driver: str, words: str
-) -> None:
-    (tmp_path / "text.so").write_text("not a library")
-    (tmp_path / "folder").mkdir()
-    foreign = library.with_name("foreign.c")
-    foreign.write_text("int nothing;")
-    subprocess.run(["cc", "-shared", "-o", tmp_path / "foreign.so", foreign], check=True)
-    arguments = ["run", str(ONE_OPERATOR), "--driver", driver, "--c-opr-lib", name]
-    done = run_lar(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    error, hint = done.stderr.splitlines()
-    assert error.startswith(f"lar: error: --c-opr-lib: {words}")
-    assert hint.startswith("hint: ")

@@ -1,15 +1,16 @@
 """Fast-run cache files: read strictly, decoded, merged, and taken by the engine itself.
 
-`tests/data/digits_cnn.cache` was made as `search` below does it: models/digits_cnn.mge, policy
-PROFILE | OPTIMIZED, by MegEngine 1.13.0 on an x86 processor.
+`tests/data/digits_cnn.cache` is of models/digits_cnn.mge, searched by MegEngine 1.13.0 on an x86
+processor with the policy PROFILE | OPTIMIZED.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lar.engines.caches import Algorithm
+from lar.engines.caches import Algorithm, Operator
 from lar.engines.megengine.cache import (
     LONGEST_CATEGORY,
+    SEARCH,
     AlgorithmCache,
     Entry,
     Place,
+    algorithm_of,
     blob_bytes,
     bytes_of,
     cache_of,
     number_bytes,
     read_cache,
+    winograd_of,
 )
-from lar.engines.megengine.cache_operators import find_operator, operators_of
+from lar.engines.megengine.cache_operators import find_operator, operators_of, value_of
 from lar.errors import UsageError
 from tests.engines.megengine.caches import (
     EMPTY_FILE,
@@ -37,10 +41,11 @@ from tests.engines.megengine.caches import (
     REAL,
     REAL_FILE,
     algorithm,
+    cache_with,
     choose_algorithm,
     compare_caches,
 )
-from tests.engines.megengine.programs import run_python
+from tests.engines.tables import each_row
 
 CONVOLUTION = "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32, pad 1"
 
@@ -86,10 +91,7 @@ def test_values_that_are_not_known_are_kept_and_not_read(name: str) -> None:
 
 NAMES = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=30)
 ALGORITHMS = st.builds(
-    algorithm,
-    NAMES,
-    st.floats(0, 10).map(lambda seconds: f"{seconds:g}"),
-    st.integers(0, 2**40),
+    algorithm, NAMES, st.floats(0, 10).map(lambda seconds: f"{seconds:g}"), st.integers(0, 2**40)
 )
 SEARCHED: st.SearchStrategy[Entry] = st.lists(ALGORITHMS, min_size=1, max_size=3).map(tuple)
 
@@ -227,60 +229,123 @@ def test_files_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 
 # The engine
 
-SEARCH = """
-import sys
-import numpy as np
-import megenginelite as lite
-model, cache, dumped = sys.argv[1:]
-lite.set_log_level(lite.LiteLogLevel.DEBUG)
-lite.LiteGlobal.set_persistent_cache(cache)
-network = lite.LiteNetwork()
-network.set_network_algo_policy(
-    lite.LiteAlgoSelectStrategy.LITE_ALGO_PROFILE | lite.LiteAlgoSelectStrategy.LITE_ALGO_OPTIMIZED
-)
-network.load(model)
-network.get_io_tensor("data").set_data_by_copy(np.ones((1, 1, 8, 8), np.float32))
-network.forward()
-network.wait()
-lite.LiteGlobal.dump_persistent_cache(dumped)
-"""
 
+def write_anew(cache: str, written: str) -> None:
+    """Have the engine read a cache and write it."""
+    from lar.engines.megengine.lite import import_lite
 
-def search(cache: Path, dumped: Path) -> str:
-    """Run the model with a cache as MegEngine itself does, and return the engine's log."""
-    done = run_python("-c", SEARCH, MODEL, cache, dumped, timeout=100)
-    done.check_returncode()
-    return done.stderr
+    lite = import_lite()
+    lite.LiteGlobal.set_persistent_cache(cache)
+    lite.LiteGlobal.dump_persistent_cache(written)
 
 
 @needs_megengine
-def test_the_engine_runs_what_was_chosen_by_hand(tmp_path: Path) -> None:
-    searched, edited, dumped = (tmp_path / name for name in ("searched", "edited", "dumped"))
-
-    search(searched, searched)
-    cache = read_cache(searched)
-    assert bytes_of(cache) == searched.read_bytes()
-    operators = operators_of(cache)
-    assert sorted(map(str, operators)) == sorted(map(str, operators_of(cache_of(REAL))))
-
-    convolution = find_operator(cache, CONVOLUTION)
-    picked = convolution.algorithms[-1].name
-    edited.write_bytes(bytes_of(choose_algorithm(cache, CONVOLUTION, picked)))
-    log = search(edited, dumped)
-    ran = re.findall(r"ConvolutionForward: tensor layouts\(\{1\(\d+\),16\(.*algo=(\S+)", log)
-    assert ran == [picked]
-    assert picked != convolution.chosen.name
-    assert "profiling" not in log
-
-    # The engine writes in its own order, and the same choices.
-    assert not compare_caches(read_cache(edited), read_cache(dumped)).differing
-    assert read_cache(edited) == read_cache(dumped)
-
-
-@needs_megengine
-def test_the_engine_takes_the_longest_category_that_is_read(tmp_path: Path) -> None:
+def test_the_engine_reads_what_is_written(elsewhere: Callable[..., None], tmp_path: Path) -> None:
+    """In its own order; the longest name of a category that is read, too."""
     place: Place = "x" * LONGEST_CATEGORY, b"key"
-    path, dumped = tmp_path / "a.cache", tmp_path / "dumped"
-    path.write_bytes(bytes_of({**cache_of(REAL), place: b"v"}))
-    search(path, dumped)
-    assert read_cache(dumped)[place] == b"v"
+    cache = {**choose_algorithm(cache_of(REAL), CONVOLUTION, "4:4:24:3"), place: b"v"}
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    ours.write_bytes(bytes_of(cache))
+    elsewhere(write_anew, str(ours), str(theirs))
+    assert read_cache(theirs) == cache
+
+
+# Operators: decoded, found, given another algorithm, compared
+
+
+WINOGRAD = "CONVOLUTION_DEFAULT_WINOGRAD:FB_GI_F32_MK4_4x8:4:4:24:3"
+
+
+@pytest.mark.parametrize("operator", ["1", "32,16,3,3", f"ConvolutionForward {CONVOLUTION}"])
+def test_another_algorithm_is_chosen(operator: str) -> None:
+    before = cache_of(REAL)
+    after = choose_algorithm(before, operator, "4:4:24:3")
+    first, *others = operators_of(after)
+    assert first.chosen.name == WINOGRAD
+    assert others == operators_of(before)[1:]
+    old = operators_of(before)[0].algorithms
+    assert first.algorithms == (first.chosen, *(each for each in old if each != first.chosen))
+    assert len(bytes_of(after)) == len(REAL)
+    again = choose_algorithm(after, operator, old[0].name)
+    assert not compare_caches(again, before).differing
+
+
+@each_row("megengine/cache_names/unclear")
+def test_a_choice_that_is_not_clear_is_refused(
+    operator: str, algorithm: str, message: str, candidates: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        choose_algorithm(cache_of(REAL), operator, algorithm)
+    assert message in caught.value.message
+    assert candidates in caught.value.hint
+
+
+def test_a_whole_name_counts_more_than_a_piece() -> None:
+    cache = {
+        ("profile:plat=cpu:Newv5X0", b"1;Float32|"): (algorithm("A:24"), algorithm("A:2")),
+        ("profile:plat=cpu:Newv5X0", b"1;Float32|2;Float32|"): (algorithm("B"),),
+    }
+    assert find_operator(cache, "{1} Float32").number == 1
+    assert operators_of(choose_algorithm(cache, "1", "A:2"))[0].chosen.name == "A:2"
+
+
+def test_two_caches_are_compared_by_their_choices() -> None:
+    first = cache_with(a="A", b="B", c="C")
+    slower = replace(algorithm("A"), seconds=9.0)  # another time is not another choice
+    place = next(iter(first))
+    second = {**cache_with(b="B2", c="C", d="D"), place: (slower, algorithm("B"))}
+    difference = compare_caches(first, second)
+    assert not difference.only_first
+    assert [each.place[1] for each in difference.only_second] == [b"d"]
+    assert [(a.chosen.name, b.chosen.name) for a, b in difference.differing] == [("B", "B2")]
+    assert difference.same == 2
+    assert not compare_caches(first, first).differing
+
+
+def test_the_next_best_is_the_fastest_of_the_others() -> None:
+    (operator, *_) = operators_of(choose_algorithm(cache_of(REAL), "1", "4:4:24:3"))
+    assert operator.next_best is not None
+    assert operator.next_best.name == "CONVOLUTION_DEFAULT_IM2COLMATMUL:X86_F32_6x16:384"
+
+
+# What names and keys mean
+
+
+@each_row("megengine/cache_names/winograd")
+def test_which_winograd_a_name_tells(name: str, expected: str) -> None:
+    assert winograd_of(name) == expected
+
+
+@each_row("megengine/cache_names/categories")
+def test_what_a_category_tells(category: str, expected: list[str] | None) -> None:
+    found = operators_of({(category, b""): (algorithm("A"),) if expected else b""})
+    assert [[each.device, each.name] for each in found] == [expected] * bool(expected)
+    assert bool(SEARCH.fullmatch(category)) == bool(expected)
+
+
+def operator_with(name: str, key: bytes) -> Operator:
+    (found,) = operators_of({(f"profile:plat=cpu:{name}v5X0", key): (algorithm("A"),)})
+    return found
+
+
+@each_row("megengine/cache_names/keys")
+def test_a_key_is_told(operator: str, text: str, numbers: list[int], expected: str) -> None:
+    blob = text.encode() + b"".join(map(number_bytes, numbers))
+    assert operator_with(operator, blob).shapes == expected
+
+
+def test_a_value_without_a_name_is_its_number() -> None:
+    assert value_of("format", 99) == 99
+
+
+@given(st.sampled_from(["ConvolutionForward", "MatrixMul", "New"]), st.binary(max_size=80))
+def test_any_key_can_be_told(operator: str, blob: bytes) -> None:
+    assert operator_with(operator, blob).shapes.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("attribute", "names"), [(9, ("reproducible", "depends on batch")), (0, ()), (16, ())]
+)
+def test_the_attributes_are_named(attribute: int, names: tuple[str, ...]) -> None:
+    result = f":{attribute};1e-05;64:\0".encode()
+    assert algorithm_of(algorithm("A").blob, result).attributes == names

@@ -13,13 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lar.engines.megengine.cache import (
-    AlgorithmCache,
-    bytes_of,
-    cache_of,
-    read_cache,
-    update_cache,
-)
+from lar.engines.megengine.cache import AlgorithmCache, bytes_of, cache_of, read_cache, update_cache
 from lar.errors import UsageError
 from tests.engines.megengine.caches import (
     EMPTY_FILE,
@@ -43,14 +37,6 @@ def test_writing_adds_to_what_is_there_and_keeps_the_permissions(tmp_path: Path)
     write_cache_merged(path, cache_with(b="B2", c="C"))
     assert choices_of(read_cache(path)) == {b"a": "A", b"b": "B2", b"c": "C"}
     assert stat.S_IMODE(path.stat().st_mode) == 0o604
-
-
-def test_a_link_to_a_cache_stays_one(tmp_path: Path) -> None:
-    (tmp_path / "real.cache").write_bytes(EMPTY_FILE)
-    (tmp_path / "link.cache").symlink_to("real.cache")
-    write_cache_merged(tmp_path / "link.cache", cache_with(a="A"))
-    assert (tmp_path / "link.cache").is_symlink()
-    assert choices_of(read_cache(tmp_path / "real.cache")) == {b"a": "A"}
 
 
 def test_nothing_new_leaves_the_file_alone(tmp_path: Path) -> None:

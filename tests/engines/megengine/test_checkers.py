@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,22 +18,17 @@ from lar.engines.megengine.checkers import RANGE, UNDISPATCHED
 from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.symbols import find_address, find_function
 from lar.errors import UsageError
-from lar.options.rules import RULES, Asked, check_rules
-from tests.cli.failures import check_error
-from tests.engines.megengine.programs import DIGITS, MODELS, run_well
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.conftest import RunLar
+from tests.engines.megengine.programs import DIGITS, MODELS
+from tests.engines.megengine.traced import dump_traced
+from tests.engines.runs import failure_of, run_well
 
 MULTI = MODELS / "multi_input.mge"
 
 
 def dump_models(folder: str) -> None:
     """Dump a model that draws random numbers, and one with an operator that computes nothing."""
-    from lar.engines.megengine.graph import import_megengine
-
-    megengine = import_megengine()
-    from megengine import functional, jit
+    from megengine import functional
 
     def drop(data: Any) -> Any:
         return functional.dropout(data, 0.5, training=True)
@@ -42,12 +36,11 @@ def dump_models(folder: str) -> None:
     def convert_nothing(data: Any) -> Any:
         return data[0:0].astype("int32"), data * 2
 
-    empty = ("empty", convert_nothing, ["nothing", "doubled"])
-    for name, function, outputs in (("random", drop, ["dropped"]), empty):
-        traced = jit.trace(function, symbolic=True, capture_as_const=True)
-        traced(megengine.Tensor(np.ones((4, 8), np.float32)))
-        path = os.path.join(folder, f"{name}.mge")
-        traced.dump(path, arg_names=["data"], output_names=outputs, optimize_for_inference=False)
+    inputs = {"data": np.ones((4, 8), np.float32)}
+    how: dict[str, Any] = {"optimize_for_inference": False}
+    dump_traced(Path(folder, "random.mge"), drop, inputs, output_names=["dropped"], **how)
+    names = ["nothing", "doubled"]
+    dump_traced(Path(folder, "empty.mge"), convert_nothing, inputs, output_names=names, **how)
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +73,8 @@ def run(model: str | Path, iterations: int = 1, **options: Any) -> lar.RunResult
 
 def message_of(result: lar.RunResult) -> str:
     assert result.status == "failed"
-    assert result.failure is not None
-    assert result.failure.exit_code == 1
-    return result.failure.message
+    failure = failure_of(result, 1)
+    return failure.message
 
 
 class TestRange:
@@ -148,17 +140,6 @@ class TestDispatch:
         found = Counter(kind for _, kind in UNDISPATCHED.findall(done.stderr.encode()))
         assert set(found) == {b"ImmutableTensor", b"InputCallback", b"OutputCallback", b"Reshape"}
         assert {found[kind] for kind in set(found) - {b"ImmutableTensor"}} == {10}
-
-
-def test_quantised_variables_that_cannot_be_compared_are_told(run_lar: Any) -> None:
-    done = run_lar("run", str(MODELS / "int8.mge"), "--check-var-value", "1", "--iter", "2")
-    check_error(done, 2, "--check-var-value: ", "quantised variables")
-
-
-def test_the_memory_of_a_checkers_own_graph_is_not_recorded() -> None:
-    for key in ("range", "check_var_value"):
-        with pytest.raises(UsageError, match="exclude each other"):
-            check_rules(RULES, Asked({key: 1, "get_static_mem_info": "folder"}))
 
 
 class TestAnotherBuild:

@@ -59,16 +59,6 @@ def test_a_clock_that_begins_again_is_another() -> None:
     ]
 
 
-def test_bounds_that_cross_within_the_resolution_are_of_one_clock() -> None:
-    assert fit_offsets([(0, 5000), (5800, 9000)]) == [Fit(0, 5400, 400 + RESOLUTION_NS)]
-
-
-def test_windows_are_begins_and_ends_minus_the_engines_times() -> None:
-    one = iteration_of(0, 10_000, [(200, 500), (500, 900)], [(20, 40), (40, 60)], end=12_000)
-    assert device_window(one, None) == (9800, 11_100)
-    assert host_window(one) == (9980, 10_140)
-
-
 def test_no_execution_begins_before_its_dispatch() -> None:
     one = iteration_of(0, 10_000, [(0, 100), (100, 200)], [(0, 100), (900, 950)], end=20_000)
     host = Fit(0, 10_000, 50)

@@ -5,32 +5,49 @@ MegEngine runs in processes of its own, which may hang or crash.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib.util
 import os
 import re
+import struct
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import flatbuffers
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from lar.engines import engine_named
-from lar.engines.megengine import defects
-from lar.engines.megengine.defects import QUIRKS, quirks_here
+from lar.engines.megengine import defects, x2apic
+from lar.engines.megengine.defects import (
+    FLOAT_PRODUCTS,
+    GROUPED,
+    MATRIX_PRODUCT,
+    MAX_POOLING,
+    QUANTISED,
+    QUIRKS,
+    quirks_here,
+    traits_in,
+    traits_of,
+)
+from lar.engines.megengine.packed_model import write_packed
+from lar.engines.megengine.x2apic import CoreFacts, apply_fix
+from lar.errors import UsageError
 from lar.measurement import machine
 from lar.measurement.machine import read_instruction_sets
 from lar.options.table import BY_KEY
+from lar.testcases.packed_file import HEADER, MAGIC
+from tests.conftest import RunLar
 from tests.engines.megengine import programs
+from tests.engines.megengine.probed import run_alone
 from tests.engines.megengine.programs import MODELS
-from tests.options.ruling import check, refusal
-from tests.worker_forks import FORKS
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.engines.runs import run_well
+from tests.engines.tables import each_row
+from tests.options.ruling import check
 
 Array = npt.NDArray[Any]
 
@@ -64,15 +81,11 @@ def run_model(
     model: str, folder: Path, layout: str = "", fix: str = "", env: Mapping[str, str] | None = None
 ) -> Array:
     """Run a model once on the input that is the same each time, and return its first output."""
-    path = folder / "output.npy"
-    words = [str(MODELS / model), layout, fix, str(path)]
     if env is None and defects.MKL_VARIABLE not in os.environ:
-        FORKS.run_program(
-            "megengine", "lite", "tests.engines.megengine.probe:keep_output", words, folder
-        )
-    else:
-        done = run_python("-c", KEEP_OUTPUT, *words, env=env)
-        assert done.returncode == 0, done.stderr
+        return run_alone(MODELS / model, folder, layout, fix)
+    path = folder / "output.npy"
+    done = run_python("-c", KEEP_OUTPUT, MODELS / model, layout, fix, path, env=env)
+    assert done.returncode == 0, done.stderr
     output: Array = np.load(path)
     return output
 
@@ -103,17 +116,7 @@ class TestTable:
 
 
 class TestDetection:
-    @pytest.mark.parametrize(
-        ("processor", "environment", "expected"),
-        [
-            (ZEN_4, {}, True),
-            (ZEN_4, {"MKL_DEBUG_CPU_TYPE": "5"}, False),
-            (ZEN_4, {"MKL_DEBUG_CPU_TYPE": ""}, False),
-            ("AuthenticAMD fpu sse4_2", {}, False),
-            (INTEL, {}, False),
-            ("unknown ", {}, False),
-        ],
-    )
+    @each_row("megengine/defects/mkl")
     def test_the_generic_path_of_mkl(
         self, processor: str, environment: dict[str, str], expected: bool
     ) -> None:
@@ -126,20 +129,7 @@ class TestDetection:
     def test_the_hang_of_nchw88(self, processor: str, expected: bool) -> None:
         assert BY_NAME["nchw88-x2apic"].applies(processor, {}) is expected
 
-    @pytest.mark.parametrize(
-        ("settings", "expected"),
-        [
-            ({}, ["mkl-generic-path"]),
-            ({"multithread": 2}, ["mkl-generic-path"]),
-            ({"fast_run": True}, []),
-            ({"cuda": 0}, []),
-            ({"enable_nchw88": True}, ["nchw88-x2apic", "unfused-batch-norm"]),
-            ({"enable_nchw44": True}, ["unfused-batch-norm"]),
-            ({"enable_nchw32": True}, ["mkl-generic-path", "int8-nchw4"]),
-            ({"enable_ioc16": True}, ["ioc16-max-pool"]),
-            ({"layout_transform": "cpu"}, ["nchw88-x2apic", "layout-8-channels"]),
-        ],
-    )
+    @each_row("megengine/defects/met")
     def test_what_a_run_meets(
         self, settings: dict[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -158,14 +148,6 @@ class TestDetection:
 
 class TestRefusal:
     SETTINGS = {"enable_nchw88": True}
-
-    def test_nchw88_is_refused_on_another_vendors_processor(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr(defects, "read_instruction_sets", lambda: ZEN_4)
-        error = refusal("megengine", self.SETTINGS)
-        assert error.message.startswith("--enable-nchw88 needs --engine-fix: it hangs on")
-        assert error.hint.startswith("--engine-fix x2apic ")
 
     def test_but_not_with_the_fix_nor_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(defects, "read_instruction_sets", lambda: ZEN_4)
@@ -244,8 +226,7 @@ class TestEffect:
         blocked, model = str(tmp_path / "blocked.mge"), str(MODELS / "digits_cnn.mge")
         fix = ["--engine-fix", "x2apic"]
         flags = ["--enable-nchw88", "--model-dump", blocked, "--iter", "1"]
-        dumped = run_lar("run", model, *flags, *fix)
-        assert dumped.returncode == 0, dumped.stderr
+        run_well(run_lar, "run", model, *flags, *fix)
         assert run_lar("run", blocked, *fix).returncode == 0
         done = run_lar("run", blocked, timeout=28)  # the limit for an engine that hangs is 30 s
         assert done.returncode == 4
@@ -261,3 +242,129 @@ class TestEffect:
         actual = run_model("int8.mge", tmp_path, layout=layout)
         error = relative_error(actual, plain_output("int8.mge"))
         assert error > 0.1 if wrong else error < 1e-6
+
+
+# What the fix for MKL-DNN writes into the facts of its cores
+
+
+@pytest.fixture
+def cores(monkeypatch: pytest.MonkeyPatch) -> ctypes.Array[CoreFacts]:
+    """Facts at the places where the known build has them."""
+    facts = (CoreFacts * 2)()
+    monkeypatch.setattr(x2apic, "find_known_build", lambda: ctypes.addressof(facts))
+    monkeypatch.setattr(x2apic, "FLAG_ADDRESSES", (0, ctypes.sizeof(CoreFacts)))
+    return facts
+
+
+def facts_of(each: CoreFacts) -> tuple[int, int, int]:
+    return each.supported, each.threads_per_core, each.threads
+
+
+def test_cores_that_were_not_read_are_set_and_others_left(cores: ctypes.Array[CoreFacts]) -> None:
+    cores[1] = CoreFacts(1, 2, 6)
+    apply_fix()
+    assert facts_of(cores[0]) == (1, 1, os.cpu_count())
+    assert facts_of(cores[1]) == (1, 2, 6)
+
+
+@pytest.mark.parametrize("found", [(0, 1, 0), (1, 0, 0), (1, 4, 2), (2, 1, 1)])
+def test_memory_that_holds_anything_else_is_another_build(
+    cores: ctypes.Array[CoreFacts], found: tuple[int, int, int]
+) -> None:
+    cores[1] = CoreFacts(*found)
+    with pytest.raises(UsageError, match="another build of MegEngine"):
+        apply_fix()
+    assert facts_of(cores[0]) == (0, 0, 0)
+
+
+# What a model file tells of its operators, in both formats and in the files around them
+
+
+DIGITS = MODELS / "digits_cnn.mge"
+OF_DIGITS = {FLOAT_PRODUCTS, MAX_POOLING}
+
+
+@pytest.mark.parametrize(
+    ("name", "traits"),
+    [
+        ("digits_cnn", OF_DIGITS),
+        ("int8", {QUANTISED, MAX_POOLING}),
+        ("mobilenet_v2", {FLOAT_PRODUCTS, GROUPED}),
+        ("uint8_input", {FLOAT_PRODUCTS}),
+        ("multi_input", set()),
+        ("one_operator", set()),
+    ],
+)
+def test_the_traits_of_a_model(name: str, traits: set[str]) -> None:
+    assert traits_of(str(MODELS / f"{name}.mge")) == traits
+
+
+def test_a_file_in_the_older_format_and_in_blocks(run_lar: RunLar, tmp_path: Path) -> None:
+    place = tmp_path / "blocked.mge"
+    run_well(
+        run_lar, "run", str(DIGITS), "--enable-nchw44", "--model-dump", str(place), "--iter", "0"
+    )
+    assert place.read_bytes().startswith(b"MGBC")
+    assert traits_of(str(place)) == {MAX_POOLING}
+
+
+def test_a_model_in_another_file(tmp_path: Path) -> None:
+    graph = DIGITS.read_bytes()
+    packed, cases = tmp_path / "packed.lite", tmp_path / "cases.mdl"
+    write_packed(packed, graph, "digits")
+    cases.write_bytes(HEADER.pack(MAGIC, 1) + graph + (MODELS / "int8.mge").read_bytes())
+    assert traits_of(str(packed)) == traits_of(str(cases)) == OF_DIGITS
+
+
+def test_what_is_damaged_tells_nothing(tmp_path: Path) -> None:
+    content, file = DIGITS.read_bytes(), tmp_path / "damaged.mge"
+    assert traits_of(str(file)) == set()
+    for size in (0, 3, 12, 40, 400):
+        file.write_bytes(content[:size])
+        assert traits_of(str(file)) == set()
+    for place in range(4, len(content), len(content) // 300):
+        file.write_bytes(content[:place] + b"\xff\xff\xff\x7f" + content[place + 4 :])
+        assert traits_of(str(file)) <= {FLOAT_PRODUCTS, MAX_POOLING, GROUPED, QUANTISED}
+
+
+def graph_of_product(shape: list[int] | None) -> memoryview:
+    """A graph of one matrix product whose output has that shape, if the file tells it."""
+    builder: Any = flatbuffers.Builder(1024)
+
+    def add_vector(elements: list[int], prepend: Any) -> int:
+        builder.StartVector(4, len(elements), 4)
+        for element in reversed(elements):
+            prepend(element)
+        return int(builder.EndVector())
+
+    sizes = None if shape is None else add_vector(shape, builder.PrependUint32)
+    builder.StartObject(5)
+    if sizes is not None:
+        builder.PrependUOffsetTRelativeSlot(1, sizes, 0)
+    variables = add_vector([builder.EndObject()], builder.PrependUOffsetTRelative)
+    outputs = add_vector([0], builder.PrependUint32)
+    builder.StartObject(15)
+    builder.PrependUint8Slot(3, MATRIX_PRODUCT, 0)
+    builder.PrependUOffsetTRelativeSlot(8, outputs, 0)
+    operators = add_vector([builder.EndObject()], builder.PrependUOffsetTRelative)
+    builder.StartObject(8)
+    builder.PrependUOffsetTRelativeSlot(2, operators, 0)
+    builder.PrependUOffsetTRelativeSlot(3, variables, 0)
+    builder.Finish(builder.EndObject(), file_identifier=b"mgv2")
+    content = bytes(builder.Output())
+    return memoryview(struct.pack("<I", len(content)) + content)
+
+
+@pytest.mark.parametrize(
+    ("shape", "traits"),
+    [
+        ([1, 1000], set()),
+        ([64, 256], {FLOAT_PRODUCTS}),
+        ([4, 8, 64, 64], {FLOAT_PRODUCTS}),
+        ([4, 8, 1, 64], set()),
+        ([256], set()),
+        (None, set()),
+    ],
+)
+def test_a_matrix_product_of_many_rows(shape: list[int] | None, traits: set[str]) -> None:
+    assert set(traits_in(graph_of_product(shape))) == traits

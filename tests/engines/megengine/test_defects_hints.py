@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from lar.engines.megengine import defects
 from lar.engines.megengine.defects import hints_for
 from lar.records.run import RunResult, RunSpec, Samples
-from tests.engines.megengine.programs import MODELS, run_well
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.conftest import RunLar
+from tests.engines.megengine.programs import MODELS
+from tests.engines.runs import run_well
+from tests.engines.tables import each_row
 
 MKL = "MKL runs generic code on AMD, which takes 1.5 to 3 times as long"
 WRONG_INT8 = "--enable-nchw4 and --enable-nchw32 give wrong numbers on int8 models"
-WRONG_DEPTHWISE = "--enable-nhwcd4 gives wrong numbers on depthwise convolutions, and is slow"
-WRONG_POOLING = "--enable-ioc16 gives wrong numbers in max-pooling (NaN) and is much slower"
 ONE = Samples(end_to_end=(0.1,), host=(0.1,), device=(None,), queue_delay=(None,))
 
 
@@ -48,25 +46,7 @@ def effects_of(*arguments: Any, **keywords: Any) -> list[str]:
     return [each.partition("; way round: ")[0] for each in hint.split("; also: ") if each]
 
 
-@pytest.mark.parametrize(
-    ("model", "settings", "expected"),
-    [
-        ("digits_cnn", {}, [MKL]),
-        ("mobilenet_v2", {}, [MKL]),
-        ("one_operator", {}, []),
-        ("int8", {}, []),
-        ("digits_cnn", {"fast_run": True}, []),
-        ("digits_cnn", {"enable_nchw44": True}, []),
-        ("digits_cnn", {"layout_transform": "cpu"}, []),
-        ("digits_cnn", {"enable_nchw4": True}, [MKL]),
-        ("int8", {"enable_nchw4": True}, [WRONG_INT8]),
-        ("int8", {"enable_nchw32": True}, [WRONG_INT8]),
-        ("digits_cnn", {"enable_nhwcd4": True}, []),
-        ("mobilenet_v2", {"enable_nhwcd4": True}, [WRONG_DEPTHWISE]),
-        ("digits_cnn", {"enable_ioc16": True}, [WRONG_POOLING]),
-        ("uint8_input", {"enable_ioc16": True}, []),
-    ],
-)
+@each_row("megengine/defects/hints")
 def test_a_quirk_is_told_where_the_model_meets_it(
     model: str, settings: dict[str, Any], expected: list[str]
 ) -> None:

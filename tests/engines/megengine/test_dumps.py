@@ -2,115 +2,76 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 import lar
 from lar.dumps.binary import read_header
+from lar.dumps.dump import DumpedOperator
 from lar.dumps.facts import DumpFacts, Kernel
 from lar.dumps.layouts import to_plain
 from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.dumps import describe_dump
-from tests.cli.failures import check_error
-from tests.engines.megengine.programs import DIGITS, MODELS, REPOSITORY, run_python, run_well
-from tests.options.ruling import check, refusal
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from lar.engines.megengine.operator_kinds import elementwise_steps
+from lar.records.run import OutputSummary
+from tests.conftest import RunLar
+from tests.engines.megengine.programs import DIGITS, MODELS, REPOSITORY, run_python
+from tests.engines.runs import run_ok, run_well
+from tests.engines.tables import each_row
 
 SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
 
 
-def compute(model: str, settings: dict[str, Any], written: str) -> bytes:
-    """Run a model, with a dump if there is a place for it, and return the bits of its outputs."""
-    from lar.engines import engine_named
-    from lar.engines.megengine.lite import LiteDriver
-    from lar.measurement.loop import take_samples
-    from lar.measurement.rows import SampleRows
-    from lar.records.run import RunContext, RunSpec
-
-    key = "io_dump" if written.endswith(".txt") else "bin_io_dump"
-    spec = RunSpec(
-        model=str(MODELS / f"{model}.mge"),
-        engine="megengine",
-        driver="lite",
-        settings={**settings, **({key: "there"} if written else {})},
-    )
-    context = RunContext(written={key: written})
-    driver = LiteDriver(spec, engine_named("megengine").rows, context)
-    driver.load()
-    random = np.random.default_rng(0)
-    shapes = {info: [size or 1 for size in info.shape] for info in driver.inputs()}
-    feeds = {it.name: (random.random(shape) * 10).astype(it.dtype) for it, shape in shapes.items()}
-    driver.feed(feeds)
-    take_samples(driver, 2, SampleRows.anonymous(2), None)
-    return b"".join(array.tobytes() for array in driver.outputs().values())
-
-
-def compare_with_dumps(folder: str) -> tuple[int, list[Any]]:
-    """Return how many runs with a dump were made, and which differ from those without one."""
-    settings: list[dict[str, Any]] = [{}, {"multithread": 2}, {"multithread_default": 2}]
-    settings += [{key: True} for key in ("enable_nchw44", "enable_nhwcd4", "weight_preprocess")]
-    different, count = [], 0
-    for model in ("digits_cnn", "int8", "multi_input", "uint8_input", "dynamic_batch"):
-        for chosen in settings:
-            plain = compute(model, chosen, "")
-            for suffix in ("", ".txt"):
-                count += 1
-                place = os.path.join(folder, f"{count}{suffix}")
-                if compute(model, chosen, place) != plain or not os.path.getsize(place):
-                    different.append([model, chosen, suffix])
-    return count, different
-
-
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        *((model, {}) for model in ("multi_input", "uint8_input", "dynamic_batch")),
+        *product(
+            ("digits_cnn", "int8"),
+            (
+                *({}, {"multithread": 2}, {"multithread_default": 2}, {"enable_nchw44": True}),
+                *({"enable_nhwcd4": True}, {"weight_preprocess": True}),
+            ),
+        ),
+    ],
+    ids=str,
+)
 def test_outputs_with_and_without_a_dump_are_the_same_bits(
-    elsewhere: Callable[..., tuple[int, list[Any]]], tmp_path: Path
+    tmp_path: Path, model: str, settings: dict[str, Any]
 ) -> None:
-    assert elsewhere(compare_with_dumps, str(tmp_path)) == (60, [])
+    def outputs(**dump: Path) -> tuple[OutputSummary, ...]:
+        result = run_ok(MODELS / f"{model}.mge", iter=1, **settings, **dump)
+        assert all(place.stat().st_size for place in dump.values())
+        return result.outputs
+
+    expected = outputs()
+    assert outputs(bin_io_dump=tmp_path / "dump") == expected
+    assert outputs(io_dump=tmp_path / "dump.txt") == expected
 
 
 # Tensors
 
 
-def test_a_folder_of_tensors_can_be_understood_alone(run_lar: RunLar, tmp_path: Path) -> None:
-    (tmp_path / "cpu").mkdir()
-    arguments = ["--input", SEVEN, "--iter", "2", "--bin-io-dump", "cpu", "--json", "r.json"]
-    done = run_well(run_lar, DIGITS, *arguments, cwd=tmp_path)
+def test_operators_have_their_names_and_parameters(run_lar: RunLar, tmp_path: Path) -> None:
+    done = run_well(run_lar, DIGITS, "--iter", "2", "--bin-io-dump", "cpu", cwd=tmp_path)
     assert "the times are those of a run with --bin-io-dump" in done.stderr
-    dump, result = lar.open_dump(tmp_path / "cpu"), json.loads((tmp_path / "r.json").read_text())
-    index = dump.index
-    assert (index.complete, index.iteration, index.driver, index.device) == (True, 2, "lite", "cpu")
-    assert (index.engine, index.engine_version) == ("megengine", "1.13.0")
-    assert (index.outputs, index.left_out) == (("logits",), {})
-    assert index.model_sha256 == hashlib.sha256(Path(DIGITS).read_bytes()).hexdigest()
-    assert index.settings == {"bin_io_dump": "cpu"}
-    names = [tensor.name for tensor in dump]
-    assert names[-1] == "logits"
+    index = lar.open_dump(tmp_path / "cpu").index
+    assert (index.iteration, index.device, index.engine_version) == (2, "cpu", "1.13.0")
+    names = [tensor.name for tensor in index.tensors]
     assert names.index("data") < names.index("relu1") < names.index("pool2")
-    last = dump.tensor(dump.index.tensors[-1].key)
-    (output,) = result["outputs"]
-    assert hashlib.sha256(dump.read(last.key).tobytes()).hexdigest() == output["sha256"]
-    data = next(tensor for tensor in dump if tensor.name == "data")
-    assert np.array_equal(dump.read(data.key), np.load(SEVEN))
     convolution = next(each for each in index.operators if each.type == "ConvolutionForward")
-    assert convolution.inputs[0] == data.key
     assert convolution.parameters["pad_h"] == 1
     assert {each.name for each in index.operators if each.constant} >= {"const{16,1,3,3}[10]"}
-    # Nothing but tensors is in the folder, and the file names are not the variables'.
-    files = sorted(path.name for path in (tmp_path / "cpu").iterdir())
-    assert files == sorted(tensor.key for tensor in dump)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cpu", "cpu.index.json", "r.json"]
 
 
 @pytest.mark.parametrize("flags", [[], ["--enable-nchw44"]], ids=["plain", "nchw44"])
@@ -248,15 +209,6 @@ def test_an_interrupted_run_leaves_what_there_is(tmp_path: Path) -> None:
 # Text
 
 
-def test_the_text_dumps_of_two_equal_runs_are_identical(run_lar: RunLar, tmp_path: Path) -> None:
-    for name in ("cpu.txt", "again.txt"):
-        run_well(run_lar, DIGITS, "--input", SEVEN, "--iter", "2", "--io-dump", name, cwd=tmp_path)
-    first, second = (tmp_path.joinpath(name).read_text() for name in ("cpu.txt", "again.txt"))
-    assert first == second
-    assert first.count(" produced: name=logits ") == 3  # the warm-up's too
-    assert re.search(r"^ val: \[.*\]min=\S+ max=\S+ mean=\S+ l2=\S+ sd=\S+ s$", first, re.MULTILINE)
-
-
 def test_text_on_standard_output_is_filtered(run_lar: RunLar) -> None:
     words = "--warmup-iter 0 --iter 1 --io-dump-stdout --dump-filter ^pool2$"
     done = run_well(run_lar, DIGITS, *words.split())
@@ -265,56 +217,15 @@ def test_text_on_standard_output_is_filtered(run_lar: RunLar) -> None:
     assert done.stdout.index("iter 0/1: ") < done.stdout.index(" produced: ")
 
 
-# The outputs of each run
+# The steps of elementwise operators, by their modes
 
 
-@pytest.mark.parametrize(("driver", "number"), [("lite", 0), ("graph", 63)])
-def test_the_outputs_of_each_run_are_kept(
-    run_lar: RunLar, tmp_path: Path, driver: str, number: int
+@each_row("megengine/profiled_operators/elementwise")
+def test_an_elementwise_operator_has_the_steps_of_its_mode(
+    name: str, parameters: dict[str, Any], steps: list[str]
 ) -> None:
-    """The graph driver numbers them as load_and_run does."""
-    arguments = ["--input", SEVEN, "--iter", "2", "--bin-out-dump", "out", "--json", "r.json"]
-    done = run_well(run_lar, DIGITS, "--driver", driver, *arguments, cwd=tmp_path)
-    assert "the times are those of a run with" not in done.stderr
-    dump = lar.open_dump(tmp_path / "out")
-    assert dump.index.outputs == ("logits",)
-    assert [tensor.key for tensor in dump] == [f"run{run}-var{number}" for run in range(3)]
-    assert [(tensor.name, tensor.run) for tensor in dump] == [("logits", run) for run in range(3)]
-    (output,) = json.loads((tmp_path / "r.json").read_text())["outputs"]
-    for tensor in dump:
-        assert hashlib.sha256(dump.read(tensor.key).tobytes()).hexdigest() == output["sha256"]
-
-
-# Refusals
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        (["bin_io_dump", "io_dump"], ["--io-dump", "--bin-io-dump", "one dump at a time"]),
-        (["bin_io_dump", "io_dump_stdout"], ["--io-dump-stdout", "--bin-io-dump"]),
-        (["bin_io_dump", "record_comp_seq"], ["--bin-io-dump", "--record-comp-seq"]),
-        (["io_dump_stderr", "record_comp_seq2"], ["--io-dump-stderr", "--record-comp-seq2"]),
-    ],
-)
-def test_dumps_that_cannot_be_made_are_refused(settings: list[str], words: list[str]) -> None:
-    error = refusal("megengine", dict.fromkeys(settings, "x"))
-    assert all(word in error.message for word in words)
-    check("megengine", {settings[0]: "x", "bin_out_dump": "out"})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--driver", "graph", "--bin-io-dump", "d"], "--driver graph cannot do --bin-io-dump"),
-        (["--io-dump", "a", "--bin-io-dump", "d"], "--io-dump and --bin-io-dump exclude each"),
-        (["--io-dump-stdout", "--json", "-"], "--io-dump-stdout and --json - exclude each other"),
-        (["--bin-io-dump", "d", "--dump-filter", "("], "--dump-filter: '(' is not a regular"),
-        (["--iter", "0", "--bin-io-dump", "d"], "--bin-io-dump and --iter 0 exclude each other"),
-    ],
-)
-def test_flags_that_do_not_go_together_leave_nothing(
-    run_lar: RunLar, tmp_path: Path, arguments: list[str], message: str
-) -> None:
-    check_error(run_lar(DIGITS, *arguments, cwd=tmp_path), 2, f"lar: error: {message}")
-    assert not any(tmp_path.iterdir())
+    for type in ("Elemwise", "ElemwiseMultiType"):
+        operator = DumpedOperator(key="1", name=name, type=type, parameters=parameters)
+        assert [*elementwise_steps(operator)] == steps
+    other = DumpedOperator(key="1", name=name, type="Reduce", parameters=parameters)
+    assert elementwise_steps(other) == ()

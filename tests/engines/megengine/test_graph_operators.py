@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,42 +13,32 @@ from onnx import numpy_helper
 from lar.engines.megengine.graph_operators import open_graph, sort_inputs
 from lar.engines.megengine.packed_model import write_packed
 from tests.cli.runs import result_of
-from tests.engines.megengine.programs import run_python
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.conftest import RunLar
+from tests.engines.megengine.traced import dump_traced
 
 NAMES = ["zeta", "b", "m", "a", "q"]
 # As the outputs lead to them, depth first.
 IN_FILE = ["b", "a", "q", "m", "zeta"]
 
-SCRIPT = """
-import sys
-import numpy as np
-import megengine as mge
-from megengine import jit
 
-@jit.trace(symbolic=True, capture_as_const=True)
-def compute(zeta, b, m, a, q):
-    return mge.functional.exp((q * 2 + a) * b - (m + mge.functional.exp(zeta)) * q), q + 1
+def dump_models(folder: str) -> None:
+    """Dump a model of five inputs in each format."""
+    from megengine.functional import exp
 
-tensors = [mge.tensor(np.ones((2, 3), np.float32)) for _ in range(5)]
-compute(*tensors)
-for dump_format in ("FBS", "FBS_V2"):
-    compute.dump(
-        sys.argv[1] + f"/{dump_format}.mge",
-        arg_names=["zeta", "b", "m", "a", "q"],
-        optimize_for_inference=False,
-        dump_format=dump_format,
-    )
-"""
+    def compute(zeta: Any, b: Any, m: Any, a: Any, q: Any) -> Any:
+        return exp((q * 2 + a) * b - (m + exp(zeta)) * q), q + 1
+
+    inputs = {name: np.ones((2, 3), np.float32) for name in NAMES}
+    for name in ("FBS", "FBS_V2"):
+        how: dict[str, Any] = {"optimize_for_inference": False, "dump_format": name}
+        dump_traced(Path(folder, f"{name}.mge"), compute, inputs, **how)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model of five inputs in each format."""
+def folder(elsewhere: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with these models, and one of them packed."""
     folder = tmp_path_factory.mktemp("orders")
-    run_python("-c", SCRIPT, folder).check_returncode()
+    elsewhere(dump_models, str(folder))
     write_packed(folder / "packed.mge", (folder / "FBS_V2.mge").read_bytes(), "five")
     return folder
 
@@ -71,8 +62,7 @@ def test_a_damaged_file_is_found(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "flags",
-    ["--driver lite", "--driver graph", "--driver graph --optimize-for-inference"],
+    "flags", ["--driver lite", "--driver graph", "--driver graph --optimize-for-inference"]
 )
 def test_each_driver_has_them_in_the_order_of_the_file(
     run_lar: RunLar, folder: Path, flags: str

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import lar
 from lar.engines.megengine import defects, layout_search
 from lar.engines.megengine.layout_result import name_of
 from lar.records.run import RunResult
-from tests.engines.megengine.programs import DIGITS, run_python
-from tests.options.ruling import check, refusal
+from tests.engines.megengine.programs import DIGITS
+from tests.engines.megengine.traced import dump_traced
+from tests.engines.tables import each_row
+from tests.options.ruling import check
 
 INTEL, ZEN_4 = "GenuineIntel fpu avx2", "AuthenticAMD fpu avx2"
 SEARCH: dict[str, Any] = {"layout_transform": "cpu", "engine_fix": "x2apic"}
 
-# A model whose first convolution has 8 input channels, which the search may get wrong.
-EIGHT_CHANNELS = """
-import sys
-import numpy as np, megengine as mge, megengine.functional as F, megengine.module as M
-from megengine.jit import trace
-network = M.Sequential(M.Conv2d(8, 16, 3, padding=1), M.ReLU(), M.Conv2d(16, 16, 3, padding=1))
-network.eval()
-@trace(symbolic=True, capture_as_const=True)
-def run(data):
-    return network(data)
-run(mge.Tensor(np.zeros((1, 8, 8, 8), np.float32)))
-run.dump(sys.argv[1], arg_names=["data"], output_names=["out"])
-"""
+
+def dump_eight_channels(path: str) -> None:
+    """Dump a model whose first convolution has 8 input channels, which the search may get wrong."""
+    import megengine.module as M
+
+    convolutions = M.Conv2d(8, 16, 3, padding=1), M.Conv2d(16, 16, 3, padding=1)
+    network = M.Sequential(convolutions[0], M.ReLU(), convolutions[1])
+    network.eval()
+    dump_traced(Path(path), network, {"data": np.zeros((1, 8, 8, 8), np.float32)})
 
 
 def numbers_of(result: RunResult) -> list[float | None]:
@@ -39,9 +39,7 @@ def numbers_of(result: RunResult) -> list[float | None]:
     return [output.minimum, output.mean, output.maximum]
 
 
-def test_the_search_blocks_channels_and_its_dump_runs_with_the_same_numbers(
-    tmp_path: Path,
-) -> None:
+def test_the_search_blocks_channels_and_its_dump_runs_with_the_same_numbers(tmp_path: Path) -> None:
     place = tmp_path / "found.mge"
     searched = lar.run(DIGITS, iter=1, layout_transform_dump=place, **SEARCH)
     expected = pytest.approx(numbers_of(lar.run(DIGITS, iter=1)), rel=1e-3, abs=1e-5)
@@ -57,9 +55,9 @@ def test_the_search_blocks_channels_and_its_dump_runs_with_the_same_numbers(
     assert "ConvolutionForward" not in info.operators
 
 
-def test_wrong_numbers_come_with_a_warning(tmp_path: Path) -> None:
+def test_wrong_numbers_come_with_a_warning(elsewhere: Callable[..., None], tmp_path: Path) -> None:
     model = tmp_path / "eight.mge"
-    run_python("-c", EIGHT_CHANNELS, model).check_returncode()
+    elsewhere(dump_eight_channels, str(model))
     searched = lar.run(model, iter=1, **SEARCH)
     expected = pytest.approx(numbers_of(lar.run(model, iter=1)), rel=1e-3, abs=1e-4)
     is_right = numbers_of(searched) == expected
@@ -67,17 +65,7 @@ def test_wrong_numbers_come_with_a_warning(tmp_path: Path) -> None:
     assert bool(warned) == (not is_right)
 
 
-@pytest.mark.parametrize(
-    ("layout", "shape", "wrong"),
-    [
-        (6, [1, 8, 16, 16], True),  # NCHW88
-        (6, [1, 4, 16, 16], False),
-        (6, [1, 1, 16, 16, 8], False),
-        (6, [1, 8, 16, 16, 8], False),
-        (7, [1, 8, 16, 16], False),
-        (0, [1, 8, 16, 16], False),
-    ],
-)
+@each_row("megengine/layouts/wrong")
 def test_the_wrong_convolution_is_known_by_its_layout_and_input(
     layout: int, shape: list[int], wrong: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,28 +88,6 @@ def test_an_input_gets_its_name_back() -> None:
     names = {"h2d[0]": "a", "h2d[2]": "b", "kept": "kept"}
     found = [name_of(SimpleNamespace(name=name), names) for name in ("h2d[2]", "kept", "a")]
     assert found == ["b", "kept", "a"]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message", "hint"),
-    [
-        ({"layout_transform": "arm"}, "--layout-transform arm: MegEngine", "give cpu, cuda or"),
-        ({"layout_transform": "opencl", "cuda": 0}, "the CPU or CUDA", "give cpu, cuda or unspec"),
-        ({"layout_transform": "cuda"}, "cuda needs --cuda: MegEngine searches", "add --cuda"),
-        ({"layout_transform": "cpu", "cuda": 0}, "and --cuda exclude each", "give --layout-trans"),
-        ({"layout_transform_dump": "x"}, "needs --layout-transform", "add --layout-transform TAR"),
-        (SEARCH | {"record_comp_seq2": True}, "and --record-comp-seq2 exclude", "take --record"),
-        ({"layout_transform": "unspec"}, "needs --engine-fix: it hangs on", "--engine-fix x2apic"),
-    ],
-    ids=str,
-)
-def test_what_cannot_be_is_refused_before_a_worker_starts(
-    settings: dict[str, Any], message: str, hint: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(defects, "read_instruction_sets", lambda: ZEN_4)
-    error = refusal("megengine", settings)
-    assert message in error.message
-    assert error.hint.startswith(hint)
 
 
 @pytest.mark.parametrize(

@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import pytest
 
 import lar
 from tests.cli.failures import check_error
-from tests.engines.megengine.programs import run_python, run_well
+from tests.conftest import RunLar
+from tests.engines.megengine.traced import dump_traced
+from tests.engines.runs import run_well
 
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
 
-SCRIPT = """
-import sys
-import numpy as np
-import megengine as mge
-from megengine import jit
-
-half, whole = (mge.tensor(np.ones((2, 3), dtype)) for dtype in ("float16", "float32"))
-for name, compute, data in (
-    ("half", lambda x: x * 2, half),
-    ("bool", lambda x: x > 0, whole),
-    ("uint16_out", lambda x: x.astype("uint16"), whole),
-    ("uint16_in", lambda x: x.astype("float32"), whole.astype("uint16")),
-):
-    traced = jit.trace(compute, symbolic=True, capture_as_const=True)
-    traced(data)
-    traced.dump(f"{sys.argv[1]}/{name}.mge", arg_names=["data"], output_names=["out"])
-"""
+def dump_models(folder: str) -> None:
+    """Dump a model for each type."""
+    ones = np.ones((2, 3), np.float32)
+    functions: dict[str, tuple[Callable[[Any], Any], Any]] = {
+        "half": (lambda x: x * 2, ones.astype(np.float16)),
+        "bool": (lambda x: x > 0, ones),
+        "uint16_out": (lambda x: x.astype("uint16"), ones),
+        "uint16_in": (lambda x: x.astype("float32"), ones.astype(np.uint16)),
+    }
+    for name, (function, data) in functions.items():
+        dump_traced(Path(folder, f"{name}.mge"), function, {"data": data}, output_names=["out"])
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(elsewhere: Callable[..., None], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("types")
-    run_python("-c", SCRIPT, folder).check_returncode()
+    elsewhere(dump_models, str(folder))
     return folder
 
 

@@ -9,25 +9,10 @@ import pytest
 from lar.engines.megengine.load_and_run_log import is_log, read_log
 from lar.errors import UsageError
 from lar.records.run import RunResult, record_from_json, record_to_json
+from tests.engines.runs import failure_of
+from tests.engines.tables import each_row
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "load_and_run"
-
-# What each log says: samples, the median in ms (of an odd number), load, prepare and warm-up in ms.
-SAID = {
-    "digits_lite": (5, 0.099, 2.136, 0.083, (3.448,)),
-    "digits_thread2": (6, None, 1.565, 0.966, (7.771, 3.005)),
-    "digits_verbose": (2, None, 1.672, 1.337, (3.844,)),
-    "mobilenet_default": (10, None, 8.634, 12.357, (52.995,)),
-    "mobilenet_fast_run": (3, 7.999, 8.633, 12.470, (4074.567,)),
-    "mobilenet_iter1": (1, 8.887, 8.829, 12.655, (54.690,)),
-    "mobilenet_nchw44": (5, 13.236, 6.964, 54.271, (46.416,)),
-    "mobilenet_nchw88": (5, 4.355, 8.826, 63.832, (43.771,)),
-    "mobilenet_threads": (5, 11.375, 6.480, 8.888, (47.318,)),
-    "multi_input": (3, 0.012, 0.862, 0.390, (1.151,)),
-    "profile": (3, 0.143, 1.187, 0.824, (3.161,)),
-    "testcases": (2, None, 1.550, 1.993, (3.759,)),
-    "warmup0": (3, 0.117, 1.241, None, ()),
-}
 
 HEADER = "mgb load-and-run: using MegBrain 8.4.1(0) and MegDNN 9.3.0\n"
 LITE_HEADER = "megbrain/lite/load_and_run:\nusing MegBrain 8.9999.0(0) and MegDNN 9.3.0\n"
@@ -46,16 +31,24 @@ def in_ms(seconds: float | None) -> float | None:
     return None if seconds is None else round(1e3 * seconds, 3)
 
 
-@pytest.mark.parametrize("name", SAID)
-def test_a_log_is_read(name: str) -> None:
-    count, median, load, prepare, warmup = SAID[name]
+@each_row("megengine/load_and_run_logs/said")
+def test_a_log_is_read(
+    name: str,
+    count: int,
+    median: float | None,
+    load: float,
+    prepare: float | None,
+    warmup: list[float],
+) -> None:
+    """What it says: samples, the median in ms (of an odd number), load, prepare and warm-up in
+    ms."""
     result = read_one(name)
     times = result.samples.end_to_end
     assert (result.status, result.phase, len(times)) == ("ok", "done", count)
     if median is not None:
         assert in_ms(sorted(times)[count // 2]) == median
     assert (in_ms(result.load_seconds), in_ms(result.prepare_seconds)) == (load, prepare)
-    assert tuple(map(in_ms, result.warmup.end_to_end)) == warmup
+    assert [*map(in_ms, result.warmup.end_to_end)] == warmup
     assert len(result.samples.host) == len(result.samples.device) == count
     assert result.engine is not None
     assert (result.engine.version, result.engine.driver) == ("1.13.0", "load_and_run")
@@ -65,23 +58,11 @@ def test_a_log_is_read(name: str) -> None:
 def test_a_failed_run_is_a_failed_run() -> None:
     result = read_one("missing_model")
     assert (result.status, result.phase, result.samples.end_to_end) == ("crashed", "load", ())
-    assert result.failure is not None
-    assert result.failure.message == "failed to open models/none.mge: No such file or directory"
+    assert failure_of(result).message == "failed to open models/none.mge: No such file or directory"
     assert "backtrace:" in result.log_tail
 
 
-@pytest.mark.parametrize(
-    ("name", "settings"),
-    [
-        ("mobilenet_default", {}),
-        ("mobilenet_nchw44", {"enable_nchw44": True}),
-        ("mobilenet_nchw88", {"enable_nchw88": True}),
-        ("mobilenet_threads", {"multithread": 2}),
-        ("mobilenet_fast_run", {"fast_run": True}),
-        ("digits_lite", {"lite": True}),
-        ("digits_thread2", {"thread": 2}),
-    ],
-)
+@each_row("megengine/load_and_run_logs/settings")
 def test_messages_say_which_options_were_set(name: str, settings: dict[str, object]) -> None:
     assert read_one(name).spec.settings == settings
 
@@ -156,21 +137,13 @@ def test_line_ends_and_encodings_of_other_systems_are_read() -> None:
     assert read(b"\xef\xbb\xbf" + text.encode()) == expected
 
 
-@pytest.mark.parametrize(
-    ("ending", "reason"),
-    [
-        ("Segmentation fault\n", "Segmentation fault"),
-        ("./run.sh: line 3: 12 Killed   ./load_and_run m.mge\n", "./run.sh: line 3: 12 Killed"),
-        ("libc++abi: terminating with uncaught exception of type mgb::Error: no\n", "no"),
-    ],
-)
+@each_row("megengine/load_and_run_logs/crashes")
 def test_a_crash_keeps_what_was_measured(ending: str, reason: str) -> None:
     measured = "load model: 1.0ms\nwarmup 0: 3.0ms\niter 0/9: 4.0ms (exec=1.0,device=3.0)\n"
     (result,) = read(HEADER + measured + ending)
     assert (result.status, result.phase) == ("crashed", "iterations")
     assert len(result.samples.end_to_end) == 1
-    assert result.failure is not None
-    assert result.failure.message.startswith(reason)
+    assert failure_of(result).message.startswith(reason)
 
 
 def test_a_log_that_was_cut_at_any_line_is_refused() -> None:
@@ -182,17 +155,7 @@ def test_a_log_that_was_cut_at_any_line_is_refused() -> None:
     assert read("".join(lines[: finished + 1]))
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "problem"),
-    [
-        ("e2e=8.700 ms", "e2e=8.7e0x ms", "line 20 is damaged"),
-        ("e2e=8.700 ms", "e2e=-8.700 ms", "line 20 is damaged: -8.700 is not a time"),
-        ("e2e=8.700 ms", "e2e=nan ms", "line 20 is damaged: nan is not a time"),
-        ("iter 2/10", "iter 4/10", "line 20 is iteration 4 of 10, and the one before it is miss"),
-        ("iter 9/10", "gap", "line 28 ends a test, and some of its iterations are missing"),
-        ("load model: 8.634ms", "load model: ms", "line 13 is damaged"),
-    ],
-)
+@each_row("megengine/load_and_run_logs/damaged")
 def test_a_damaged_line_is_named(old: str, new: str, problem: str) -> None:
     text = (LOGS / "mobilenet_default.txt").read_text()
     assert old in text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,10 +10,9 @@ from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.errors import UsageError
 from lar.records.run import TensorInfo
 from tests.cli.failures import check_error
-from tests.engines.megengine.programs import run_well
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.conftest import RunLar
+from tests.engines.runs import run_well
+from tests.engines.tables import each_row
 
 each_driver = pytest.mark.parametrize("driver", ["lite", "graph"])
 
@@ -63,27 +61,6 @@ def test_an_image_of_another_size_may_be_resized() -> None:
         assert ("--resize" in error.hint) == bool(hint)
 
 
-@each_driver
-@pytest.mark.parametrize(
-    ("words", "pieces"),
-    [
-        (
-            ["digits_cnn.mge", "--input", "inputs/cat.pgm", "--input-layout", "nchw"],
-            ["data of shape {1,1,224,224}", "dumped for {1,1,8,8}", "--resize 8x8"],
-        ),
-        (
-            ["multi_input.mge", "--input", "a:{3,2};b:{3,4}"],
-            ["a of shape {3,2}; it was dumped for {2,3}", "a:{2,3} generates"],
-        ),
-    ],
-)
-def test_a_run_with_a_shape_that_the_model_cannot_take(
-    run_lar: RunLar, root: Path, driver: str, words: list[str], pieces: list[str]
-) -> None:
-    done = run_lar(f"models/{words[0]}", *words[1:], "--iter", "1", "--driver", driver, cwd=root)
-    check_error(done, 2, f"models/{words[0]}: MegEngine cannot compute it with", *pieces)
-
-
 def test_the_model_file_is_closed(run_lar: RunLar, root: Path) -> None:
     command = ("models/one_operator.mge", "--driver", "graph", "--iter", "1", "--verbose")
     done = run_well(run_lar, *command, cwd=root, env={"PYTHONWARNINGS": "always"})
@@ -109,28 +86,8 @@ def test_a_damaged_name_is_found_before_anything_is_timed(
 
 # Flags that are, and are not, to blame
 
-NOT_FOLDED = "assertion `inp_shape[0].ndim == 4' failed at /src/opr/impl/dnn/batch_norm.cpp:191"
-NOT_DENSE = "assertion `ndim == 4' failed at /src/gopt/impl/padding_channel.cpp:344"
-NOT_COMPUTED = "assertion `value.initialized()' failed at /src/opr/impl/io.cpp:574"
-NOT_CONTIGUOUS = (
-    "assertion `value.layout().is_contiguous()' failed at /src/core/impl/utils/debug.cpp:443: "
-    "std::string mgb::debug::dump_tensor(const HostTensorND&, const string&)"
-)
-NOT_PRINTED = "can not handle dtype Byte in print_host_val"
 
-
-@pytest.mark.parametrize(
-    ("settings", "message", "blamed", "hint"),
-    [
-        (["enable_nchw44"], NOT_FOLDED, "--enable-nchw44: MegEngine cannot", ", or fold batch"),
-        (["enable_nchw64"], NOT_DENSE, "--enable-nchw64: MegEngine cannot", "leave the flag out"),
-        (["enable_nchw44", "fake_first"], NOT_FOLDED, "--enable-nchw44: MegEngine", ", or fold "),
-        (["enable_nchw44", "fake_first"], NOT_COMPUTED, "--fake-first: it cannot go with", "leave"),
-        (["enable_nchw4", "bin_io_dump"], NOT_CONTIGUOUS, "--bin-io-dump: m.mge has a var", "dump"),
-        (["io_dump"], NOT_PRINTED, "--io-dump: m.mge has a variable that", "--bin-out-dump DIR"),
-        (["io_dump_stderr"], NOT_PRINTED, "--io-dump-stderr: m.mge has", "optimize_for_inference"),
-    ],
-)
+@each_row("megengine/blamed_flags/blamed")
 def test_the_flag_that_is_to_blame_is_named(
     settings: list[str], message: str, blamed: str, hint: str
 ) -> None:
@@ -148,3 +105,10 @@ def test_an_operator_that_the_engine_lacks_is_named() -> None:
     assert error.exit_code == 4
     said = "m.mge: MegEngine has no operator of the type 8912, or the file is damaged"
     assert error.message == said
+
+
+def test_a_full_disk_is_told_without_the_engines_temporary_file() -> None:
+    message = "failed to write to /p/written.json.engine: num=3 size=5 No space left on device"
+    error = explain_megengine(message, "m.mge", loading=False, settings=["profile"])
+    assert error is not None
+    assert error.message == "MegEngine cannot write a file: No space left on device"

@@ -6,17 +6,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import lar
 from lar.engines.megengine.model_dump import has_blocks
 from lar.records.run import RunResult
+from tests.conftest import RunLar
 from tests.engines.megengine.programs import MODELS
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.engines.runs import run_ok
 
 DIGITS = MODELS / "digits_cnn.mge"
 NEWER, OLDER = b"mgv2", b"MGBC"  # the formats, by the bytes 8 to 12, or 0 to 4
@@ -33,8 +32,7 @@ def dump(tmp_path_factory: pytest.TempPathFactory) -> Dump:
         key = f"{name}{options}"
         if key not in made:
             path = folder / f"{len(made)}.mge"
-            result = lar.run(MODELS / f"{name}.mge", model_dump=path, iter=0, **options)
-            assert result.status == "ok", result.failure
+            run_ok(MODELS / f"{name}.mge", model_dump=path, iter=0, **options)
             made[key] = path
         return made[key]
 
@@ -48,10 +46,7 @@ def numbers_of(result: RunResult) -> dict[str, list[float | None]]:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [
-        ("digits_cnn", {"enable_nchw44": True, "driver": "graph"}),
-        ("multi_input", {}),
-    ],
+    [("digits_cnn", {"enable_nchw44": True, "driver": "graph"}), ("multi_input", {})],
     ids=str,
 )
 def test_the_dumped_model_gives_the_same_outputs_on_both_drivers(
@@ -104,12 +99,3 @@ def test_a_run_that_fails_dumps_nothing(run_lar: RunLar, tmp_path: Path) -> None
     assert done.returncode == 2
     assert place.read_text() == "before"
     assert [path.name for path in tmp_path.iterdir()] == ["dumped.mge"]
-
-
-@pytest.mark.parametrize("flag", ["--enable-nhwcd4", "--fast-run", "--packed-model-dump=x.lite"])
-def test_options_of_the_other_driver_are_refused_with_it(run_lar: RunLar, flag: str) -> None:
-    done = run_lar("run", str(DIGITS), "--model-dump", "never.mge", flag)
-    assert done.returncode == 2
-    assert flag.partition("=")[0] in done.stderr
-    assert "--model-dump" in done.stderr
-    assert "cannot go together" in done.stderr

@@ -1,95 +1,29 @@
-"""Options of how MegEngine executes a model: the threads, the first execution, replaying it."""
+"""Options of how MegEngine executes a model: the first execution, replaying it, waiting threads."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from lar.engines import engine_named
+from lar.engines.megengine.spinning import SPIN_SECONDS, SPIN_VARIABLE, find_spin_seconds
 from tests.cli.failures import check_error
+from tests.conftest import RunLar
 from tests.engines.megengine.probed import MOBILENET, difference, probe
 from tests.engines.megengine.programs import DIGITS
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
-
+from tests.engines.tables import each_row
 
 # Threads
 
 
-@pytest.mark.parametrize(
-    ("settings", "threads"),
-    [
-        ({}, 1),
-        ({"cpu": True}, 1),
-        ({"cpu_default": True}, 0),
-        ({"multithread": 1}, 1),
-        ({"multithread": 3}, 3),
-        ({"multithread_default": 1}, 0),
-        ({"multithread_default": 3}, 2),
-    ],
-)
-def test_the_engine_has_the_threads_asked_for(settings: dict[str, Any], threads: int) -> None:
-    probed = probe("lite", "digits_cnn", settings)
-    assert len(probed.new_threads) == threads
-    assert difference(probed, probe("lite", "digits_cnn")) < 1e-4
-
-
-@pytest.mark.parametrize(
-    ("settings", "asynchronous"),
-    [
-        ({}, True),
-        ({"const_shape": True}, True),
-        ({"cpu_default": True}, False),
-        ({"multithread_default": 2}, False),
-        ({"record_comp_seq": True}, False),
-        ({"record_comp_seq2": True}, False),
-    ],
-    ids=str,
-)
+@each_row("megengine/threads/dispatch")
 def test_what_computes_in_the_calling_thread(settings: dict[str, Any], asynchronous: bool) -> None:
     probed = probe("lite", MOBILENET, settings, iterations=6)
     assert probed.dispatch < 0.5 if asynchronous else probed.dispatch > 0.9
     assert difference(probed, probe("lite", MOBILENET, iterations=6)) < 1e-4
-
-
-@pytest.mark.parametrize("key", ["multithread", "multithread_default"])
-def test_threads_are_bound_to_their_cores(key: str) -> None:
-    cores = sorted(os.sched_getaffinity(0))
-    first, last = cores[0], cores[-1]
-    settings = {key: 2, "multi_thread_core_ids": f"{first},{last}"}
-    probed = probe("lite", "digits_cnn", settings)
-    caller = [probed.calling_thread] if key == "multithread_default" else []
-    assert sorted(probed.new_threads + caller) == sorted([str(first), str(last)])
-
-
-def test_all_threads_may_be_bound_to_one_core() -> None:
-    core = max(os.sched_getaffinity(0))
-    settings = {"multithread": 3, "multi_thread_core_ids": f"{core},{core},{core}"}
-    assert probe("lite", "digits_cnn", settings).new_threads == [str(core)] * 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--multithread", "2", "--multi-thread-core-ids", "0"], ["1 core for 2 threads"]),
-        (["--multithread", "2", "--multi-thread-core-ids", "0,9999"], ["no core 9999", "cores: "]),
-        (["--multi-thread-core-ids", "0,1"], ["--multithread N"]),
-        (["--multithread", "2", "--multi-thread-core-ids", "0;1"], ["is not a list of cores"]),
-        (["--multithread", "0"], ["--multithread"]),
-        (["--multithread", "2", "--driver", "graph"], ["--driver graph", "lite"]),
-        (["--multithread", "2", "--cpu-default"], ["--cpu-default", "--multithread"]),
-    ],
-)
-def test_threads_that_cannot_be_are_refused(
-    run_lar: RunLar, arguments: list[str], words: list[str]
-) -> None:
-    done = run_lar("run", DIGITS, *arguments)
-    assert done.returncode == 2, done.stderr
-    assert all(word in done.stderr for word in words), done.stderr
 
 
 def test_one_core_for_one_thread_is_either_bound_or_refused_sensibly(run_lar: RunLar) -> None:
@@ -119,19 +53,6 @@ def test_a_faked_execution_computes_nothing_and_the_next_one_all() -> None:
     assert difference(faked, plain, iteration=1) < 1e-4
 
 
-def test_a_faked_execution_is_no_result(run_lar: RunLar, tmp_path: Path) -> None:
-    done = run_lar("run", DIGITS, "--fake-first", "--warmup-iter", "0", "--iter", "1")
-    check_error(done, 2, "error: --fake-first and --warmup-iter 0 exclude each other: the first")
-    assert "hint: leave one of them out, or give --warmup-iter 1 --iter 1" in done.stderr
-    done = run_lar("run", DIGITS, "--fake-first", "--bin-out-dump", "out", cwd=tmp_path)
-    check_error(done, 2, "error: --fake-first and --bin-out-dump exclude each other: the first")
-    assert not [*tmp_path.iterdir()]
-    done = run_lar("run", DIGITS, "--fake-first", "--iter", "0", "--warmup-iter", "1")
-    check_error(done, 2, "error: --fake-first and --iter 0 exclude each other: the first")
-    assert run_lar("run", DIGITS, "--fake-first", "--iter", "0").returncode == 0
-    assert run_lar("run", DIGITS, "--fake-first", "--iter", "1").returncode == 0
-
-
 def test_a_recorded_execution_is_replayed() -> None:
     """Where the engine cannot record it says so, and runs as ever."""
     probed = probe("lite", MOBILENET, {"record_comp_seq": True}, iterations=6)
@@ -146,3 +67,27 @@ def test_a_constant_shape_takes_no_other(run_lar: RunLar, flag: str) -> None:
     done = run_lar(*arguments, flag)
     check_error(done, 2, f"error: {flag} fixes the shape of input data to {{1,1,8,8}}")
     assert run_lar("run", DIGITS, "--iter", "1", flag).returncode == 0
+
+
+# Threads that wait for work
+
+
+def test_a_thread_spins_unless_it_is_forbidden_or_computes_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(SPIN_VARIABLE, raising=False)
+    assert find_spin_seconds({}) == SPIN_SECONDS
+    assert find_spin_seconds({"cpu_default": True}) == 0
+    assert find_spin_seconds({"no_spinning": True}) == 0
+    monkeypatch.setenv(SPIN_VARIABLE, "0")
+    assert find_spin_seconds({}) == 0
+
+
+def test_the_flag_sets_what_the_engine_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    # With MGB_WORKER_MAX_SPIN=0 a thread sleeps at once (`conftest.py` sets it for all tests).
+    monkeypatch.setenv(SPIN_VARIABLE, "20000")
+    row = engine_named("megengine").rows["no_spinning"]
+    assert row.drivers == ("lite", "graph")
+    assert row.before_load is not None
+    row.before_load(None, True)
+    assert os.environ[SPIN_VARIABLE] == "0"

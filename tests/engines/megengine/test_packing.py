@@ -1,71 +1,43 @@
-"""`--packed-model-dump` and what runs of a packed model do.
-
-The drivers run in processes of their own. In these this file is the program:
-
-    python tests/engines/megengine/test_packing.py MODEL SETTINGS
-
-SETTINGS is JSON; it prints how many threads the engine has started and what it has computed.
-"""
+"""`--packed-model-dump` and what runs of a packed model do."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import flatbuffers
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import lar
-from lar.engines.megengine.packed_model import open_packed, write_packed
+from lar.engines.megengine import packed_model
+from lar.engines.megengine.packed_model import (
+    LARGEST_MODEL,
+    PACKED_MAGIC,
+    is_packed,
+    open_packed,
+    plain_graph,
+    unpack_model,
+    write_packed,
+)
+from lar.engines.megengine.packed_settings import check_info
+from lar.engines.megengine.packing import refuse_lost_options
 from lar.errors import UsageError
 from lar.running.plan import plan_run
 from tests.cli.failures import check_error
-from tests.engines.megengine.programs import MODELS, ask, run_well
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.conftest import RunLar
+from tests.engines.megengine.probed import difference, probe, run_alone
+from tests.engines.megengine.programs import MODELS
+from tests.engines.runs import run_ok, run_well
+from tests.engines.tables import each_row
 
 DIGITS = MODELS / "digits_cnn.mge"
 INFO: dict[str, Any] = {"name": "digits", "valid": True, "version": "1.13.0"}
 INPLACE = {"device": {"type": "CPU", "enable_inplace_model": True}}
-
-
-def count_threads() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
-
-
-def main(model: str, settings: str) -> None:
-    """Run a model with the lite driver; or with lite itself, where the settings are null."""
-    from lar.engines import engine_named
-    from lar.engines.megengine.lite import LiteDriver, import_lite
-    from lar.records.run import RunSpec
-
-    lite = import_lite()
-    before = count_threads()
-    if settings == "null":
-        network = lite.LiteNetwork()
-        network.load(model)
-    else:
-        chosen = json.loads(settings)
-        spec = RunSpec(model=model, engine="megengine", driver="lite", settings=chosen)
-        driver = LiteDriver(spec, engine_named("megengine").rows)
-        driver.load()
-        network = driver.network
-    data = np.random.RandomState(0).rand(1, 1, 8, 8).astype(np.float32)
-    network.get_io_tensor("data").set_data_by_copy(data)
-    network.forward()
-    network.wait()
-    output = network.get_io_tensor(network.get_all_output_name()[0]).to_numpy()
-    print(json.dumps({"threads": count_threads() - before, "output": output.tolist()}), flush=True)
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
 
 
 @pytest.fixture(scope="module")
@@ -99,23 +71,28 @@ def test_of_a_packed_model_the_rest_is_kept(run_lar: RunLar, folder: Path) -> No
     assert bytes(both.graph) == DIGITS.read_bytes()
 
 
-def test_lite_and_lar_run_it_in_the_mode_that_is_asked_for(folder: Path) -> None:
-    """Settings and a cache have lite set the device anew, which once lost the inplace mode."""
-    asked: list[tuple[str, dict[str, Any] | None, int]] = [
-        ("info", None, 0),
+@pytest.mark.parametrize(
+    ("name", "settings", "threads"),
+    [
         ("info", {}, 0),
-        ("cache", None, 1),
         ("cache", {"cpu_default": True}, 0),
         ("cache", {"multithread_default": 2}, 1),
-    ]
-    with ThreadPoolExecutor(2) as pool:
-        expected = pool.submit(ask, __file__, DIGITS, "{}")
-        found = list(
-            pool.map(lambda it: ask(__file__, folder / f"{it[0]}.lite", json.dumps(it[1])), asked)
-        )
-    assert [told["threads"] for told in found] == [threads for *_, threads in asked]
-    for told in found:
-        np.testing.assert_allclose(told["output"], expected.result()["output"], atol=1e-5)
+    ],
+)
+def test_it_is_run_in_the_mode_that_is_asked_for(
+    folder: Path, name: str, settings: dict[str, Any], threads: int
+) -> None:
+    """Settings and a cache have lite set the device anew, which once lost the inplace mode."""
+    found = probe("lite", folder / f"{name}.lite", settings)
+    assert len(found.new_threads) == threads
+    assert difference(found, probe("lite", "digits_cnn")) < 1e-5
+
+
+def test_lite_itself_computes_the_same(folder: Path, tmp_path: Path) -> None:
+    models = DIGITS, folder / "info.lite", folder / "cache.lite"
+    plain, *packed = (run_alone(model, tmp_path) for model in models)
+    for output in packed:
+        np.testing.assert_allclose(output, plain, atol=1e-5)
 
 
 def test_a_search_reads_the_cache_inside(run_lar: RunLar, folder: Path) -> None:
@@ -130,28 +107,11 @@ def test_a_search_reads_the_cache_inside(run_lar: RunLar, folder: Path) -> None:
 
 def test_the_graph_driver_unpacks_it(folder: Path) -> None:
     plain = folder / "plain.mge"
-    result = lar.run(folder / "info.lite", driver="graph", model_dump=plain, iter=1)
-    assert result.status == "ok", result.failure
+    result = run_ok(folder / "info.lite", driver="graph", model_dump=plain, iter=1)
     assert result.outputs[0].name == "logits"
     assert lar.read_info(plain).metadata.get("packed") is None
     metadata = lar.read_info(folder / "info.lite").metadata
     assert metadata["packed"] == "digits, with settings"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--pack-info-json", "info.json"], ["--pack-info-json needs --packed-model-dump"]),
-        (["--pack-cache", "found.cache"], ["--pack-cache needs --packed-model-dump"]),
-        (["--packed-model-dump", "."], ["--packed-model-dump", "is a folder"]),
-    ],
-)
-def test_what_cannot_be_packed_is_refused_at_once(
-    run_lar: RunLar, folder: Path, arguments: list[str], words: list[str]
-) -> None:
-    done = run_lar("run", str(DIGITS), *arguments, cwd=folder)
-    assert done.returncode == 2
-    assert all(word in done.stderr for word in words), done.stderr
 
 
 @pytest.mark.parametrize(
@@ -190,3 +150,158 @@ def test_options_at_odds_with_the_packed_model_are_refused(
         done = run_lar("run", str(model), *arguments, cwd=tmp_path)
         check_error(done, 2, said)
         assert "Traceback" not in done.stderr
+
+
+# lite's packed files: written and read back whole, and refused when they are damaged
+
+
+NEEDED = {"name": "m", "valid": True, "version": "1.13.0"}
+with_tmp_path = settings(
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60
+)
+blobs = st.binary(max_size=40)
+
+
+class TestFormat:
+    @with_tmp_path
+    @given(
+        graph=st.binary(min_size=1, max_size=80),
+        name=st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+        info=st.none() | blobs,
+        cache=st.none() | blobs,
+    )
+    def test_what_is_written_is_read_back(
+        self, tmp_path: Path, graph: bytes, name: str, info: bytes | None, cache: bytes | None
+    ) -> None:
+        path = tmp_path / "model.lite"
+        write_packed(path, graph, name, info, cache)
+        assert is_packed(path)
+        packed = open_packed(path)
+        assert (packed.name, packed.info, packed.cache) == (name, info, cache)
+        assert bytes(plain_graph(packed, "it")) == graph
+
+    @with_tmp_path
+    @given(data=st.data())
+    def test_a_damaged_file_is_read_or_refused_in_one_line(
+        self, tmp_path: Path, data: st.DataObject
+    ) -> None:
+        path = tmp_path / "model.lite"
+        write_packed(path, b"graph", "name", b"{}", bytes(4))
+        content = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 3))):
+            place = data.draw(st.integers(len(PACKED_MAGIC), len(content) - 1))
+            content[place] = data.draw(st.integers(0, 255))
+        content = content[: data.draw(st.integers(len(PACKED_MAGIC), len(content)))]
+        said = "it: a packed model that is damaged: x"
+        try:
+            unpack_model(bytes(content), "it")
+        except UsageError as error:
+            said = str(error)
+        assert said.startswith("it: a packed model that is damaged: ")
+        assert said.isprintable()
+
+    def test_an_encrypted_model_is_told(self, tmp_path: Path) -> None:
+        path = tmp_path / "model.lite"
+        write_packed(path, b"graph", "name")
+        # The texts stand in the file from the last to the first.
+        content = path.read_bytes().replace(b"NONE", b"RC4_", 1)
+        packed = unpack_model(content)
+        assert packed.graph_encrypted
+        assert not packed.info_encrypted
+        with pytest.raises(UsageError, match="it: the model in it is encrypted"):
+            plain_graph(packed, "it")
+
+
+def build_packed(
+    *,
+    models: int = 1,
+    texts: Sequence[str | None] = ("m", "NONE", "LITE_default", "NONE", "LITE_parse_cache"),
+    is_cache: bool = True,
+    info: bytes | None = b"{}",
+    cache: bytes | None = b"\0\0\0\0",
+    graph: str | None = "graph",
+) -> bytes:
+    """Build a packed file as lite's own writer would, with parts that may be left out."""
+    builder: Any = flatbuffers.Builder(256)
+
+    def add_table(*fields: int | None) -> int:
+        builder.StartObject(len(fields))
+        for index, field in enumerate(fields):
+            if field is not None:
+                builder.PrependUOffsetTRelativeSlot(index, field, 0)
+        return int(builder.EndObject())
+
+    places = [None if text is None else builder.CreateString(text) for text in texts]
+    builder.StartObject(6)
+    for index, place in enumerate(places):
+        if place is not None:
+            builder.PrependUOffsetTRelativeSlot(index, place, 0)
+    builder.PrependBoolSlot(5, is_cache, False)
+    header = builder.EndObject()
+    blobs = [None if blob is None else builder.CreateByteVector(blob) for blob in (info, cache)]
+    settings = add_table(*blobs)
+    data = add_table(None if graph is None else builder.CreateByteVector(graph.encode()))
+    model = add_table(header, settings, data)
+    builder.StartVector(4, models, 4)
+    for _ in range(models):
+        builder.PrependUOffsetTRelative(model)
+    builder.Finish(add_table(builder.EndVector()))
+    return PACKED_MAGIC + bytes(builder.Output())
+
+
+class TestParts:
+    @each_row("megengine/packed_settings/parts")
+    def test_a_file_with_a_part_missing_is_refused(self, parts: dict[str, Any], said: str) -> None:
+        with pytest.raises(UsageError, match=f"damaged: {said}$"):
+            unpack_model(build_packed(**parts))
+
+    def test_the_largest_model_is_named(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(packed_model, "LARGEST_MODEL", 5)
+        write_packed(tmp_path / "model.lite", b"12345", "m")
+        with pytest.raises(UsageError, match="2 GiB at most"):
+            write_packed(tmp_path / "model.lite", b"123456", "m")
+        assert 2**30 < LARGEST_MODEL < 2**31
+
+    def test_a_text_must_end(self) -> None:
+        whole = build_packed(texts=("name", "NONE", "d", "NONE", "LITE_parse_cache"))
+        place = whole.index(b"name")
+        cut = whole[: place + 4] + b"x" + whole[place + 5 :]
+        with pytest.raises(UsageError, match="a text does not end"):
+            unpack_model(cut)
+
+
+class TestSettings:
+    @each_row("megengine/packed_settings/taken")
+    def test_what_lite_reads_is_taken(self, fields: dict[str, Any]) -> None:
+        info = NEEDED | fields
+        assert check_info(json.dumps(info).encode()) == info
+
+    @each_row("megengine/packed_settings/refused")
+    def test_what_lite_does_not_is_refused(self, fields: dict[str, Any], said: str) -> None:
+        with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
+            check_info(json.dumps(NEEDED | fields).encode())
+        assert said in str(caught.value)
+
+    @pytest.mark.parametrize(
+        "text", [b"", b"[]", b"{", b"\xff", b'{"name": NaN}', b"[" * 100_000, b"null", b"{}"]
+    )
+    def test_what_is_no_json_or_no_object_is_refused(self, text: bytes) -> None:
+        with pytest.raises(ValueError, match=r"^[^\n]+$"):
+            check_info(text)
+
+
+class TestLostOptions:
+    @each_row("megengine/packed_settings/agreeing")
+    def test_settings_that_agree_are_left_alone(
+        self, given: dict[str, Any], fields: dict[str, int], info: dict[str, Any]
+    ) -> None:
+        refuse_lost_options("it", given, fields, info)
+
+    @each_row("megengine/packed_settings/lost")
+    def test_an_option_that_would_be_lost_is_refused(
+        self, given: dict[str, Any], fields: dict[str, int], info: dict[str, Any], said: str
+    ) -> None:
+        with pytest.raises(UsageError, match=said):
+            refuse_lost_options("it", given, fields, info)

@@ -1,29 +1,46 @@
-"""MegEngine's own profile file: one that it wrote of `models/int8.mge`, and what may go wrong."""
+"""MegEngine's own profile file: one that it wrote of `models/int8.mge`, and changed ones."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from lar.dumps.facts import Kernel
+from lar.engines.megengine.algorithms import algorithms_in
 from lar.engines.megengine.profile import (
+    ProfiledGraphs,
+    allocations_of,
     device_of,
     executions_of,
     flops_of_operator,
+    kernel_of,
     memory_plan_of,
     module_of,
     operators_of,
     profile_of_raw,
+    spans_of,
     threads_of,
 )
 from lar.engines.profile_files import decode_any
-from lar.errors import UsageError
 from lar.profiles.megengine_file import RawFootprint, RawProfile, decode_raw
 from lar.profiles.trace_file import encode_profile
-from lar.records.profile import TensorFact
-from tests.engines.megengine.raw_profiles import CONVOLUTION, DATA, raw_after
+from lar.records.profile import Execution, MemoryChunk, MemoryPlan, TensorFact
+from tests.engines.tables import each_row
+
+DATA = Path(__file__).resolve().parents[2] / "data" / "megengine_profile.json"
+CONVOLUTION = "19"
+
+
+def raw_after(change: Callable[[Any], object] = lambda document: None) -> RawProfile:
+    """The profile after a change of its JSON."""
+    document = json.loads(DATA.read_bytes())
+    change(document)
+    return decode_raw(json.dumps(document).encode())
 
 
 @pytest.fixture(scope="module")
@@ -64,19 +81,7 @@ def test_operations_that_nobody_knows_are_none(raw: RawProfile) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("type", "parameters", "flops"),
-    [
-        ("PowC", {"exp": 2.0}, 30),
-        ("ElemwiseMultiType", {"mode": "QFUSE_ADD_RELU"}, 60),
-        ("Reduce", {"mode": "SUM"}, 60),
-        ("Reduce", {"mode": "SUM_SQR"}, 120),
-        ("SoftmaxForward", {"axis": 1}, 150),
-        ("PoolingForward", {}, None),  # whose window is not known
-        ("Subtensor", {}, 0),
-        ("ExternCOprRunner", {}, None),
-    ],
-)
+@each_row("megengine/profiled_operators/flops")
 def test_operations_come_from_shapes(
     type: str, parameters: dict[str, Any], flops: int | None
 ) -> None:
@@ -111,15 +116,7 @@ def test_what_picks_elements_is_read_with_its_list_and_without_a_layout() -> Non
     assert operator.parameters == {"items": [{"axis": 1, "begin": 1}]}
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "module"),
-    [
-        (["relu", "layer1.0.conv.weight"], ["layer1.0.sum"], "layer1.0.conv"),
-        (["relu"], ["layer1.0.sum"], "layer1.0"),
-        (["relu"], ["conv(a.b,c)[1]"], ""),
-        ([], [], ""),
-    ],
-)
+@each_row("megengine/profiled_operators/modules")
 def test_the_layer_comes_from_names(inputs: list[str], outputs: list[str], module: str) -> None:
     assert module_of(inputs, outputs) == module
 
@@ -152,13 +149,6 @@ def test_threads_are_the_dispatching_one_and_one_for_each_computing_node(raw: Ra
     places = places_of(twice)
     found = [each for each in executions_of(twice, places) if each.operator == places[CONVOLUTION]]
     assert [(each.thread, each.dispatch_thread) for each in found] == [(2, 4), (3, 4)]
-
-
-def test_what_is_computed_in_place_is_on_the_thread_that_dispatches() -> None:
-    text = DATA.read_text().replace("cpu0:0", "cpu:default")
-    raw = decode_raw(text.encode())
-    assert threads_of(raw) == {1: "host"}
-    assert {each.thread for each in executions_of(raw, places_of(raw))} == {1}
 
 
 @pytest.mark.parametrize(
@@ -210,24 +200,6 @@ def break_variable(document: Any) -> None:
     document["graph_exec"]["operator"][CONVOLUTION]["input"].append("9999")
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (DATA.read_bytes()[:5000], "is not a profile, or was cut short"),
-        (b'{"profiler":{"device":{},"host":{}},"graph_exec":0}', "is damaged, or no profile"),
-        (
-            b'{"profiler":{"device":{"7":{}},"host":{}},"graph_exec":{"operator":{},"var":{}}}',
-            "is damaged: operator 7 is not in it",
-        ),
-    ],
-)
-def test_what_is_no_profile_is_told_in_one_line(content: bytes, said: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        decode_any(content, "some.json")
-    assert caught.value.message.startswith(f"some.json: {said}")
-    assert "\n" not in caught.value.message
-
-
 def test_a_missing_variable_is_told() -> None:
     with pytest.raises(ValueError, match="variable 9999 is not in it"):
         raw_after(break_variable)
@@ -252,31 +224,173 @@ def test_the_graph_is_recorded(raw: RawProfile) -> None:
     assert len({key for each in operators.values() for key in each.writes}) == 19
 
 
-# A convolution of 8 channels to 48 and a depthwise one, with a bias: the shapes of the data, the
-# filter and the result in each layout, and what the engine counts.
-POINTWISE, DEPTHWISE = 2 * 16 * 8 * 48 + 16 * 48, 2 * 16 * 9 * 48 + 16 * 48
-LAYOUTS = {
-    "NCHW": ((1, 8, 4, 4), (48, 8, 1, 1), (1, 48, 4, 4), POINTWISE),
-    "NCHW44": ((1, 2, 4, 4, 4), (12, 2, 1, 1, 4, 4), (1, 12, 4, 4, 4), POINTWISE),
-    "NCHW88": ((1, 1, 4, 4, 8), (6, 1, 1, 1, 8, 8), (1, 6, 4, 4, 8), 2 * 16 * 48 + 16 * 48),
-}
-DEPTHWISE_LAYOUTS = {
-    "NCHW": ((1, 48, 4, 4), (48, 1, 1, 3, 3), (1, 48, 4, 4), DEPTHWISE),
-    "NCHW44": ((1, 12, 4, 4, 4), (12, 1, 1, 3, 3, 4), (1, 12, 4, 4, 4), DEPTHWISE),
-    "NCHW88": ((1, 6, 4, 4, 8), (6, 1, 1, 3, 3, 8), (1, 6, 4, 4, 8), DEPTHWISE),
-}
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(
-    ("shapes", "flops"), [(LAYOUTS, POINTWISE), (DEPTHWISE_LAYOUTS, DEPTHWISE)]
-)
+@each_row("megengine/profiled_operators/convolutions")
 def test_a_convolution_has_the_same_operations_in_every_layout(
-    layout: str, shapes: dict[str, tuple[Any, Any, Any, int]], flops: int
+    layout: str, data: list[int], filter: list[int], result: list[int], counted: int, flops: int
 ) -> None:
-    data, filter, result, counted = shapes[layout]
-    bias = (1, *result[1:2], 1, 1, *result[4:])
-    inputs = [TensorFact(each, "float32") for each in (data, filter, bias)]
+    """One of 8 channels to 48 and a depthwise one, with a bias; `counted` is by the engine."""
+    bias = [1, *result[1:2], 1, 1, *result[4:]]
+    inputs = [TensorFact(tuple(each), "float32") for each in (data, filter, bias)]
     known = RawFootprint(computation=counted, param={"format": layout})
-    outputs = [TensorFact(result, "float32")]
+    outputs = [TensorFact(tuple(result), "float32")]
     assert flops_of_operator("ConvBiasForward", inputs, outputs, known) == flops
+
+
+# Graphs of a profiled run: what their operators move, and the memory in use
+
+
+LOG = (
+    "ConvBiasForward: tensor layouts({1(1024),16(64),8(8),8(1) QuantizedS8} , "
+    "{32(144),16(9),3(3),3(1) QuantizedS8} , {1(32),32(1),1(1),1(1) QuantizedS32} , { } ) -> "
+    "({1(2048),32(64),8(8),8(1) QuantizedS8} )): algo=IM2COL workspace=0.02MiB attribute=1\n"
+)
+
+
+def test_algorithms_are_found_by_type_and_shapes() -> None:
+    graphs = ProfiledGraphs()
+    graphs.places_in(raw_after())
+    algorithms = algorithms_in(LOG + LOG.replace("IM2COL", "DIRECT"))
+    named = {each.name: each.algorithm for each in graphs.operators_with(algorithms)}
+    known = {name for name, algorithm in named.items() if algorithm}
+    assert known == {"conv_bias(conv1,conv2.weight,conv2.bias)[19]"}
+    assert set(filter(None, named.values())) == {"IM2COL or DIRECT"}
+    shapes = ((1, 16, 8, 8), (32, 16, 3, 3), (1, 32, 1, 1), (1, 32, 8, 8))
+    assert Kernel("ConvBiasForward", shapes) in map(kernel_of, graphs.operators)
+
+
+# The engine computes on the model's input and on a view of a tensor where they are.
+
+
+def moved(device: str, change: Callable[[Any], object]) -> list[tuple[object, ...]]:
+    graphs, raw = ProfiledGraphs(), raw_after(change)
+    executions = executions_of(raw, graphs.places_in(raw), step=3)
+    return [
+        (
+            span.category,
+            span.name,
+            graphs.operators[span.operator or 0].type,
+            span.size_bytes,
+            (span.source_kind, span.destination_kind),
+            span.device,
+            span.duration_ns >= 0 and span.step,
+        )
+        for span in spans_of(graphs.operators, executions, device)
+        if span.category != "kernel"
+    ]
+
+
+def copy_everything(document: Any) -> None:
+    """Have the input copied, and the reshaped tensor at a place of its own."""
+    graph = document["graph_exec"]
+    for variable in graph["var"].values():
+        variable["flag"] = []
+    (reshape,) = (each for each in graph["operator"].values() if each["type"] == "Reshape")
+    plan = graph["var"][reshape["output"][0]]["mem_plan"]
+    graph["mem_chunk"]["own"] = {**graph["mem_chunk"][plan["mem_chunk_id"]], "id": "own"}
+    plan["mem_chunk_id"] = "own"
+
+
+def sizes_of(change: Callable[[Any], object] = lambda document: None) -> dict[str, set[int | None]]:
+    """The bytes that operators of each type move."""
+    found: dict[str, set[int | None]] = {}
+    for each in operators_of(raw_after(change)):
+        found.setdefault(each.type, set()).add(each.size_bytes)
+    return found
+
+
+def test_views_constants_and_forwarded_pointers_have_no_bytes() -> None:
+    sizes = sizes_of()
+    for type in ("ImmutableTensor", "Host2DeviceCopy", "Reshape"):
+        assert sizes[type] == {0}, type
+    moved = sizes_of(copy_everything)
+    assert moved["Host2DeviceCopy"] == {2 * 256}  # read on the host, and written
+    assert moved["Reshape"] == {2 * 512}
+    data = [each.flops for each in operators_of(raw_after()) if each.type == "ImmutableTensor"]
+    assert set(data) == {0}
+
+
+def operator_named(document: Any, type: str) -> Any:
+    return next(it for it in document["graph_exec"]["operator"].values() if it["type"] == type)
+
+
+def test_a_tensor_that_is_read_twice_counts_once() -> None:
+    def read_twice(document: Any) -> None:
+        operator = operator_named(document, "Elemwise")
+        operator["input"] = [operator["input"][1]] * 2
+
+    assert (sizes_of()["Elemwise"], sizes_of(read_twice)["Elemwise"]) == ({120}, {80})
+
+
+def test_a_broadcast_tensor_counts_as_it_is_stored() -> None:
+    def broadcast(document: Any) -> None:
+        operator = operator_named(document, "Elemwise")
+        plan = document["graph_exec"]["var"][operator["input"][1]]["mem_plan"]
+        assert plan["layout"]["shape"] == [1, 10]
+        plan["layout"]["stride"] = [1, 0]
+
+    assert sizes_of(broadcast)["Elemwise"] == {40 + 4 + 40}
+
+
+def test_what_picks_some_elements_reads_no_more_than_it_gives() -> None:
+    def pick(document: Any) -> None:
+        for operator in document["graph_exec"]["operator"].values():
+            if operator["type"] == "PoolingForward":
+                operator["type"] = "IndexingOneHot"
+
+    assert sizes_of()["PoolingForward"] == {2560, 640}
+    assert sizes_of(pick)["IndexingOneHot"] == {2 * 512, 2 * 128}
+
+
+def test_copies_and_conversions_are_spans_of_their_operators() -> None:
+    assert moved("cpu", copy_everything) == [
+        (*("memcpy", "[CPU memcpy HtoH]", "Host2DeviceCopy", 256), *(("host", "host"), None, 3)),
+        ("relayout", "[relayout]", "Reshape", 512, (None, None), None, 3),
+    ]
+
+
+def test_on_a_device_the_input_comes_from_the_host() -> None:
+    copy, relayout = moved("cuda:0", copy_everything)
+    assert copy[1:] == (
+        *("[CUDA memcpy HtoD]", "Host2DeviceCopy", 256, ("host", "device"), "cuda:0", 3),
+    )
+    assert relayout[-2:] == ("cuda:0", 3)
+
+
+def test_kernels_of_a_device_are_named_by_their_algorithms() -> None:
+    graphs, raw = ProfiledGraphs(), raw_after(copy_everything)
+    executions = executions_of(raw, graphs.places_in(raw), step=3)
+    operators = graphs.operators_with(algorithms_in(LOG))
+    found = spans_of(operators, executions, "cuda:0")
+    spans = [span for span in found if span.category == "kernel"]
+    names = [span.name for span in spans]
+    assert names.count("IM2COL") == 1
+    assert "ConvBiasForward" in names
+    assert "Host2DeviceCopy" not in names
+    for span in spans:
+        assert (span.category, span.device, span.stream) == ("kernel", "cuda:0", span.thread)
+        assert span.duration_ns > 0
+
+
+# Memory
+
+
+def test_memory_is_taken_by_the_first_operator_and_given_back_by_the_last() -> None:
+    executions = [Execution(index, 0, 1, index * 100, index * 100 + 90) for index in range(3)]
+    chunks = [MemoryChunk(0, 200, "a", 0, 1), MemoryChunk(200, 100, "b", 1, 2)]
+    chunks += [MemoryChunk(900, 50, "weight"), MemoryChunk(0, 200, "not executed", 7, 8)]
+    taken = allocations_of(MemoryPlan(300, tuple(chunks)), executions, "cpu")
+    assert [(each.at_ns, each.size_bytes, each.operator, each.address) for each in taken] == [
+        (0, 200, 0, 0),
+        (100, 100, 1, 200),
+        (190, -200, 1, 0),
+        (290, -100, 2, 200),
+    ]
+    assert {each.source for each in taken} == {"static plan"}
+
+
+def test_an_operator_that_writes_over_its_input_takes_its_place() -> None:
+    executions = [Execution(index, 0, 1, index * 100, index * 100 + 90) for index in range(3)]
+    plan = MemoryPlan(64, (MemoryChunk(0, 64, "a", 0, 1), MemoryChunk(0, 64, "b", 1, 2)))
+    taken = allocations_of(plan, executions, "cpu")
+    events = [(each.at_ns, each.size_bytes) for each in taken]
+    assert events == [(0, 64), (100, -64), (100, 64), (290, -64)]

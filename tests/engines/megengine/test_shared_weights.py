@@ -16,17 +16,12 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import pytest
-
-import lar
 from lar.engines.megengine.packed_model import write_packed
-from tests.cli.failures import check_error
+from tests.conftest import RunLar
 from tests.engines.megengine.programs import MODELS, ask
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.engines.runs import run_ok
 
 MODEL = MODELS / "mobilenet_v2.mge"
 
@@ -82,8 +77,7 @@ def test_the_weights_are_in_the_mapped_file_and_nowhere_else() -> None:
 
 def test_the_numbers_stay_the_same() -> None:
     def run(options: dict[str, Any]) -> list[str]:
-        result = lar.run(MODELS / "multi_input.mge", iter=1, **options)
-        assert result.status == "ok", result.failure
+        result = run_ok(MODELS / "multi_input.mge", iter=1, **options)
         return [output.sha256 for output in result.outputs]
 
     with ThreadPoolExecutor(2) as pool:
@@ -106,8 +100,3 @@ def test_of_packed_models_those_that_lite_copies_are_refused(
     assert plain.returncode == 0, plain.stderr
     assert cache.returncode == 2
     assert "--share-param-mem: cache.lite: of a packed model" in cache.stderr
-
-
-@pytest.mark.parametrize("flag", ["--optimize-for-inference", "--model-dump=x.mge"])
-def test_it_is_lites_alone(run_lar: RunLar, flag: str) -> None:
-    check_error(run_lar("run", str(MODEL), "--share-param-mem", flag), 2, "--share-param-mem")

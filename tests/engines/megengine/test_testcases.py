@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,9 @@ import pytest
 import lar
 from lar.errors import LarError, UsageError
 from lar.testcases.packed_file import graphs_in
-from tests.engines.megengine.programs import MODELS, REPOSITORY, run_well
-
-RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
+from tests.conftest import RunLar
+from tests.engines.megengine.programs import MODELS, REPOSITORY
+from tests.engines.runs import failure_of, run_ok, run_well
 
 INPUTS = REPOSITORY / "inputs"
 
@@ -111,8 +110,7 @@ def test_megengine_reads_what_is_packed(
     changed.write_bytes(content)
     assert elsewhere(check, str(changed))["cases"] == ["ok", "Unequal value"]
     result = lar.run(changed, iter=1)
-    assert result.failure is not None
-    assert result.failure.message.startswith("test #1: logits[0,0] is ")
+    assert failure_of(result).message.startswith("test #1: logits[0,0] is ")
 
 
 def test_the_limits_are_read_from_the_engine(products: Path) -> None:
@@ -136,8 +134,7 @@ def test_the_older_format_is_read(
     copy = tmp_path / "old.mdl"
     elsewhere(copy_into_old_format, str(products), str(copy))
     assert copy.read_bytes()[12:16] == b"MGBC"
-    result = lar.run(copy, iter=1)
-    assert result.status == "ok", result.failure
+    result = run_ok(copy, iter=1)
     assert [case.passed for case in result.cases] == [True, True]
 
 
@@ -147,8 +144,7 @@ def test_the_older_format_is_read(
 def test_drivers_and_layouts_run_testcases_of_several_shapes(
     digits: Path, settings: dict[str, Any]
 ) -> None:
-    result = lar.run(digits, iter=2, **settings)
-    assert result.status == "ok", result.failure
+    result = run_ok(digits, iter=2, **settings)
     assert [case.passed for case in result.cases] == [True, True]
     assert [output.shape for output in result.outputs] == [(1, 10)]
     assert [verdict.shown for case in result.cases for verdict in case.verdicts] == [False, False]

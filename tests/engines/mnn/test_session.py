@@ -1,41 +1,30 @@
-"""Runs on MNN: what is fed and given, how models are converted, and what is refused."""
+"""MNN: what is fed and given, how models are converted, what is refused, dumps and profiles."""
 
 from __future__ import annotations
 
 import json
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
 import lar
 from lar.engines.mnn.conversion import convert, error_of
-from tests.engines.onnx_models import DIGITS, MOBILENET, Shapes, needs, node, save, write_optional
+from tests.conftest import RunLar
+from tests.engines.onnx_models import DIGITS, MOBILENET, needs, save_named, write_optional
+from tests.engines.runs import run_ok, run_well
 from tests.engines.test_onnx_engines import own_model
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
 
 pytestmark = needs("mnn")
 
-INT64, BOOL = TensorProto.INT64, TensorProto.BOOL
-
 
 def test_a_converted_model_runs_and_says_so(run_lar: RunLar) -> None:
-    done = run_lar(str(DIGITS), "--engine", "mnn", "--iter", "2")
-    assert done.returncode == 0
+    done = run_well(run_lar, str(DIGITS), "--engine", "mnn", "--iter", "2")
     assert "using MNN 3" in done.stdout
     assert "iter 1/2" in done.stdout
     assert "MNN's converter has made an .mnn model of it" in done.stderr
     assert "--model-dump FILE keeps that" in done.stderr
-
-
-def test_onnx_runtime_stays_the_engine_of_such_files(run_lar: RunLar) -> None:
-    assert "using ONNX Runtime" in run_lar(str(DIGITS), "--iter", "1").stdout
 
 
 def test_a_converted_model_is_told_by_its_content(run_lar: RunLar, tmp_path: Path) -> None:
@@ -57,16 +46,13 @@ def test_inputs_stay_what_they_are_although_mnn_computes_in_their_memory(
 
 
 def test_types_that_the_converter_changes_are_those_of_the_model(tmp_path: Path) -> None:
-    model = save(
-        tmp_path / "types.onnx",
-        [node("Add", "ids three", "sum"), node("Greater", "x half", "more")],
-        {"ids": [2], "x": [2], "unused": [1]},
-        {"sum": [2], "more": [2]},
-        {"three": np.array([3], np.int64), "half": np.array([0.5], np.float32)},
-        **{"ids": INT64, "sum": INT64, "more": BOOL},
-    )
-    result = lar.run(model, "ids:[4,5];x:[0,1];unused:[0]", engine="mnn", iter=1)
-    assert result.status == "ok", result.failure
+    text = """(int64[2] ids, float[2] x, float[1] unused) => (int64[2] sum, bool[2] more) {
+        sum = Add(ids, three)
+        more = Greater(x, half)
+    }"""
+    weights = {"three": np.array([3], np.int64), "half": np.array([0.5], np.float32)}
+    model = save_named(tmp_path / "types.onnx", text, weights)
+    result = run_ok(model, "ids:[4,5];x:[0,1];unused:[0]", engine="mnn", iter=1)
     found = [(it.name, it.dtype, it.mean) for it in result.outputs]
     assert found == [("sum", "int64", 7.5), ("more", "bool", 0.5)]
     assert {info.name: info.dtype for info in result.inputs}["ids"] == "int64"
@@ -80,12 +66,10 @@ def test_an_optional_input_is_not_fed(run_lar: RunLar, tmp_path: Path) -> None:
 
 
 def test_a_model_without_inputs_is_run_and_dumped(tmp_path: Path) -> None:
-    numbers = node("RandomUniform", "", "r", shape=[2, 3], seed=1.0)
-    nodes = [numbers, node("Relu", "r", "y")]
-    model = save(tmp_path / "drawn.onnx", nodes, {}, {"y": [2, 3]})
+    text = "() => (float[2,3] y) { r = RandomUniform<shape = [2, 3], seed = 1.0>() y = Relu(r) }"
+    model = save_named(tmp_path / "drawn.onnx", text)
     folder = tmp_path / "dump"
-    result = lar.run(model, engine="mnn", iter=1, bin_io_dump=str(folder))
-    assert result.status == "ok", result.failure
+    run_ok(model, engine="mnn", iter=1, bin_io_dump=str(folder))
     assert "y" in {tensor.name for tensor in lar.open_dump(folder)}
 
 
@@ -102,16 +86,17 @@ def test_what_the_converter_prints_is_shown_when_asked_for(run_lar: RunLar) -> N
 def test_modes_are_taken(run_lar: RunLar) -> None:
     modes = ["memory=low", "power=high", "winograd_memory_level=0", "cpu_core_ids=0,1"]
     flags = [word for mode in modes for word in ("--engine-option", mode)]
-    done = run_lar(str(DIGITS), "--engine", "mnn", "--precision", "float32", "--iter", "1", *flags)
-    assert done.returncode == 0, done.stderr
+    run_well(
+        run_lar, str(DIGITS), "--engine", "mnn", "--precision", "float32", "--iter", "1", *flags
+    )
 
 
 # What is refused
 
 
 def test_a_shape_that_depends_on_values_is_one_clear_line(run_lar: RunLar, tmp_path: Path) -> None:
-    ends: tuple[Shapes, Shapes] = {"x": [6], "s": [2]}, {"y": ["a", "b"]}
-    model = save(tmp_path / "made.onnx", [node("Reshape", "x s", "y")], *ends, s=INT64)
+    text = "(float[6] x, int64[2] s) => (float[a,b] y) { y = Reshape(x, s) }"
+    model = save_named(tmp_path / "made.onnx", text)
     done = run_lar(str(model), "--engine", "mnn")
     assert done.returncode == 4
     (line,) = (line for line in done.stderr.splitlines() if "lar: error" in line)
@@ -119,26 +104,14 @@ def test_a_shape_that_depends_on_values_is_one_clear_line(run_lar: RunLar, tmp_p
 
 
 def test_control_flow_is_refused(run_lar: RunLar, tmp_path: Path) -> None:
-    value = helper.make_tensor_value_info("t", TensorProto.FLOAT, [3])
-    bodies = {
-        f"{name}_branch": helper.make_graph(
-            [helper.make_node(kind, ["x"], ["t"])], name, [], [value]
-        )
-        for name, kind in {"then": "Relu", "else": "Neg"}.items()
-    }
-    branch = node("If", "b", "y", **bodies)
-    model = save(tmp_path / "if.onnx", [branch], {"b": [1], "x": [3]}, {"y": [3]}, b=BOOL)
+    text = """(bool[1] b, float[3] x) => (float[3] y) { y = If(b) <
+        then_branch = then () => (float[3] t) { t = Relu(x) },
+        else_branch = other () => (float[3] t) { t = Neg(x) }
+    > }"""
+    model = save_named(tmp_path / "if.onnx", text)
     done = run_lar(str(model), "--engine", "mnn")
     assert done.returncode == 4
     assert "MNN's sessions run no control flow, as If y" in done.stderr
-
-
-@pytest.mark.skipif("aarch64" in sys.platform, reason="this processor has float16")
-@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
-def test_a_precision_that_mnn_ignores_is_refused(run_lar: RunLar, precision: str) -> None:
-    done = run_lar(str(DIGITS), "--engine", "mnn", "--precision", precision)
-    assert done.returncode == 2
-    assert f"--precision {precision}: MNN computes in float32 here" in done.stderr
 
 
 @pytest.mark.parametrize("size", [0, 40, 2000])
@@ -161,16 +134,17 @@ def test_a_shape_that_does_not_fit_names_what_mnn_says(run_lar: RunLar, tmp_path
 
 
 def test_runs_of_other_engines_import_no_mnn(run_lar: RunLar) -> None:
-    done = run_lar(str(DIGITS), "--iter", "1", "--in-process", env={"PYTHONPROFILEIMPORTTIME": "1"})
-    assert done.returncode == 0
+    done = run_well(
+        run_lar, str(DIGITS), "--iter", "1", "--in-process", env={"PYTHONPROFILEIMPORTTIME": "1"}
+    )
     assert "numpy" in done.stderr
     assert "_mnncengine" not in done.stderr
 
 
 def test_models_that_are_converted_at_once_do_not_mix_their_weights(tmp_path: Path) -> None:
     weights = np.random.RandomState(0).randn(512, 1000).astype(np.float32)
-    ends: tuple[Shapes, Shapes] = {"x": [1, 512]}, {"y": [1, 1000]}
-    model = save(tmp_path / "large.onnx", [node("Gemm", "x w", "y")], *ends, {"w": weights})
+    text = "(float[1,512] x) => (float[1,1000] y) { y = Gemm(x, w) }"
+    model = save_named(tmp_path / "large.onnx", text, {"w": weights})
     places = [tmp_path / str(number) / "converted.mnn" for number in range(6)]
     for place in places:
         place.parent.mkdir()
@@ -184,3 +158,51 @@ def test_a_converter_that_crashes_is_one_line() -> None:
     crashed = error_of(Path("a.onnx"), "[10:00:00] :35: Check failed: ranks differ\n", -11)
     assert crashed.message == "a.onnx: MNN's converter failed: Check failed: ranks differ"
     assert error_of(Path("a.onnx"), "", -11).message.endswith("failed: status -11")
+
+
+# Dumps
+
+
+def test_operators_that_mnn_splits_or_only_moves_are_compared_too(tmp_path: Path) -> None:
+    text = """(float[4,3] x, float[3,2] side) => (float[3,6] y, float[4,3] right) {
+        product = MatMul(x, w)
+        weights = Softmax<axis = -1>(product)
+        left, right = Split<axis = 1>(weights)
+        turned = Transpose<perm = [1, 0]>(left)
+        erf = Erf(turned)
+        y = Concat<axis = 1>(erf, side)
+    }"""
+    weights = {"w": np.random.RandomState(0).randn(3, 6).astype(np.float32)}
+    model = save_named(tmp_path / "parts.onnx", text, weights)
+    found = lar.compare(f"{model} --engine onnxruntime", f"{model} --engine mnn")
+    assert found.same
+    assert {"product", "weights", "erf", "y"} <= {pair.actual.name for pair in found.tensors}
+
+
+# Profiles: a time for each operator of each iteration
+
+
+def test_operators_have_names_shapes_and_work(tmp_path: Path) -> None:
+    place = tmp_path / "mobilenet.json"
+    run_ok(MOBILENET, engine="mnn", iter=1, profile=str(place))
+    profile = lar.read_profile(place)
+    stem = next(it for it in profile.operators if it.name == "stem")
+    assert stem.type == "Convolution"
+    assert [it.shape for it in stem.inputs] == [(1, 3, 224, 224)]
+    assert [it.shape for it in stem.outputs] == [(1, 16, 112, 112)]
+    assert stem.flops == 2 * 16 * 112 * 112 * 27
+    assert stem.writes == ("stem.relu",)
+    assert stem.size_bytes == 4 * (3 * 224 * 224 + 16 * 112 * 112 + 27 * 16 + 16)
+    block = next(it for it in profile.operators if it.name == "block2.sum")
+    assert (block.module, block.parameters) == ("block2", {"mode": "add"})
+    assert profile.facts.threads in (1, 2, 3, 4)
+    assert any("MNN calls lar around each operator" in line for line in profile.facts.dropped)
+
+
+def test_the_report_and_a_comparison_read_it(run_lar: RunLar, tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "ours.json", tmp_path / "theirs.json"
+    for engine, place in {"mnn": ours, "onnxruntime": theirs}.items():
+        flags = ["--engine", engine, "--iter", "2", "--profile", str(place)]
+        assert run_lar(str(DIGITS), *flags).returncode == 0
+    assert "conv2" in run_lar("report", str(ours)).stdout
+    assert run_lar("report", str(ours), "--against", str(theirs)).returncode in (0, 1, 2)

@@ -16,6 +16,8 @@ from lar.engines.onnx_file.contents import operation_of, read_model
 from lar.engines.onnx_file.fields import Message
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
+from tests.engines import onnx_models
+from tests.engines.tables import each_row
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
 FLOAT = TensorProto.FLOAT
@@ -27,11 +29,7 @@ def weights(*shape: int, dtype: str = "float32") -> Any:
 
 
 def model_of(text: str, **constants: Any) -> Any:
-    """A model: its graph, and its functions, as onnx.parser reads them, from the inputs on."""
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17, "own": 1]> g {text}')
-    arrays = [numpy_helper.from_array(np.asarray(it), name) for name, it in constants.items()]
-    model.graph.initializer.extend(arrays)
-    return model
+    return onnx_models.model_of(text, constants, domains={"own": 1})
 
 
 def network() -> Any:
@@ -295,27 +293,6 @@ def check_refused(path: Path) -> UsageError:
     return caught.value
 
 
-@pytest.mark.parametrize("part", [0.01, 0.25, 0.5, 0.9, 0.99])
-def test_a_file_cut_short_is_refused(path: Path, part: float) -> None:
-    data = network().SerializeToString()
-    path.write_bytes(data[: max(1, int(part * len(data)))])
-    assert "damaged" in str(check_refused(path))
-
-
-def test_a_file_of_something_else_is_refused(path: Path) -> None:
-    check_refused(path)
-    for content in (b"", b"hello\n" * 100, random.Random(1).randbytes(4096)):
-        path.write_bytes(content)
-        check_refused(path)
-    path.write_bytes((MODELS / "digits_cnn.mge").read_bytes())
-    assert "MegEngine" in str(check_refused(path))
-    path.write_bytes(b"\x20\x00\x00\x00ORTM" + bytes(40))
-    assert "ORT format" in str(check_refused(path))
-    path.unlink()
-    path.mkdir()
-    check_refused(path)
-
-
 def test_a_single_wrong_bit_is_refused_or_read_but_raises_nothing_else(path: Path) -> None:
     data = network().SerializeToString()
     random_bits = random.Random(5)
@@ -327,24 +304,7 @@ def test_a_single_wrong_bit_is_refused_or_read_but_raises_nothing_else(path: Pat
             assert all(isinstance(name, str) for name in read_model(path).operators)
 
 
-@pytest.mark.parametrize(
-    ("type", "given", "fused"),
-    [
-        ("Conv", 2, 0),
-        ("Conv", 3, 1),
-        ("FusedConv", 4, 2),
-        ("ConvTranspose", 3, 1),
-        ("DeformConv", 3, 0),
-        ("DeformConv", 4, 1),
-        ("FusedGemm", 2, 0),
-        ("FusedGemm", 3, 1),
-        ("Gemm", 3, 1),
-        ("NhwcConv", 3, 1),
-        ("NhwcFusedConv", 4, 2),
-        ("QLinearConv", 8, 0),
-        ("QLinearConv", 9, 1),
-    ],
-)
+@each_row("onnx_file/operators/biases")
 def test_a_bias_is_counted_where_it_is_given(type: str, given: int, fused: int) -> None:
     domain = "com.microsoft" if "Fused" in type or "Nhwc" in type else ""
     names = [f"input{index}" for index in range(given)]
@@ -356,23 +316,7 @@ def test_a_bias_is_counted_where_it_is_given(type: str, given: int, fused: int) 
     assert operation_of(message_of(node), {}).fused == max(0, fused - 1) + 1
 
 
-@pytest.mark.parametrize(
-    ("type", "attributes", "given", "taps"),
-    [
-        ("LRN", {"size": 5}, 1, 10),
-        ("MaxPool", {"kernel_shape": [2, 3]}, 1, 6),
-        ("Sum", {}, 1, 1),
-        ("Sum", {}, 4, 3),
-        ("Clip", {}, 3, 2),
-        ("Resize", {}, 1, 0),
-        ("Resize", {"mode": "linear"}, 1, 4),
-        ("Resize", {"mode": "cubic"}, 1, 16),
-        ("GridSample", {}, 2, 4),
-        ("GridSample", {"mode": "bicubic"}, 2, 16),
-        ("ReduceL2", {}, 1, 2),
-        ("ReduceSum", {}, 1, 1),
-    ],
-)
+@each_row("onnx_file/operators/taps")
 def test_the_operations_for_each_element(
     type: str, attributes: dict[str, Any], given: int, taps: int
 ) -> None:

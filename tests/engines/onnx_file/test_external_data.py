@@ -7,7 +7,6 @@ import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -20,9 +19,9 @@ from lar.cli.main import main
 from lar.engines.onnx_file.external_data import check_external_data
 from lar.engines.onnxruntime.cache import read_cache
 from lar.errors import UsageError
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.conftest import RunLar
+from tests.engines import onnx_models
+from tests.engines.tables import each_row
 
 SECRET = np.arange(4, dtype=np.float32)
 FLOATS = TensorProto.FLOAT
@@ -37,9 +36,8 @@ def external(location: str, name: str = "W", **entries: str) -> TensorProto:
 
 
 def model_of(text: str, *tensors: TensorProto) -> onnx.ModelProto:
-    """A model from `x` to `y`: its nodes, and its functions, as onnx.parser reads them."""
-    head = '<ir_version: 8, opset_import: ["": 17, "own": 1]> g (float[4] x) => (float[4] y)'
-    model = onnx.parser.parse_model(f"{head} {text}")
+    """A model from `x` to `y`."""
+    model = onnx_models.model_of(f"(float[4] x) => (float[4] y) {text}")
     model.graph.initializer.extend(tensors)
     return model
 
@@ -159,22 +157,7 @@ def test_a_folder_with_a_similar_name_is_not_allowed(folder: Path) -> None:
     check_external_data(path, [str(beside), str(folder)])
 
 
-@pytest.mark.parametrize(
-    ("entries", "problem"),
-    [
-        ({"location": "gone.bin"}, "gone.bin: no such file"),
-        ({"location": "pipe"}, "pipe: is not a regular file"),
-        ({"location": "sub"}, "sub: is a folder"),
-        ({"location": ""}, "in a file without a name, or with two"),
-        ({"location": "w.bin\0"}, "in a file without a name, or with two"),
-        (
-            {"location": "*/_ORT_MEM_ADDR_/*", "offset": "4096", "length": "16"},
-            "without a name, or with two",
-        ),
-        ({"location": "w.bin", "offset": "0", "length": "17"}, "w.bin is cut short"),
-        ({"location": "w.bin", "offset": "1", "length": "16"}, "w.bin is cut short"),
-    ],
-)
+@each_row("onnx_file/external_data/files")
 def test_a_file_that_is_not_there_is_named(
     entries: dict[str, str], problem: str, folder: Path
 ) -> None:
@@ -258,14 +241,6 @@ def test_a_folder_of_testcases_is_checked(folder: Path, capsys: pytest.CaptureFi
     write(folder, as_weight(external("../secret.bin")))
     assert main([str(folder)]) == 2
     assert "tensor 'W': its data is in '../secret.bin'" in capsys.readouterr().err
-
-
-def test_a_folder_that_is_not_there_cannot_be_allowed(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = write(folder, as_weight(external("../secret.bin")))
-    assert main([str(path), "--allow-external-data", "gone"]) == 2
-    assert "--allow-external-data: gone: no such folder" in capsys.readouterr().err
 
 
 def test_a_cache_names_no_file_but_its_own(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +22,10 @@ from lar.engines.onnx_file.fields import (
     open_model,
 )
 from lar.engines.onnx_file.tensors import array_of, dense_of, tensor_of
+from tests.conftest import RunLar
+from tests.engines.onnx_models import save_model
+from tests.engines.runs import run_well
 
-RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 EACH = sorted((Path(__file__).resolve().parents[3] / "models").glob("*.onnx"))
 PROTOS: dict[str, Any] = {
     **{"Model": onnx.ModelProto, "Opset": onnx.OperatorSetIdProto, "Node": onnx.NodeProto},
@@ -151,21 +151,15 @@ def test_sparse_tensors_count_elements_or_axes(places: list[Any]) -> None:
     np.testing.assert_array_equal(found, expected, strict=True)
 
 
-def write_model(path: Path, kind: str) -> Path:
-    text = f"g ({kind} x) => (float[] y) {{ y = Relu(x) }}"
-    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
-    onnx.save(model, path)
-    return path
-
-
 @pytest.mark.parametrize("engine", ["onnxruntime", "reference"])
 def test_an_input_of_any_number_of_axes_is_not_a_single_number(
     run_lar: RunLar, tmp_path: Path, engine: str
 ) -> None:
-    number = write_model(tmp_path / "number.onnx", "float")
-    ended = run_lar(str(number), "--iter", "1", "--engine", engine)
-    assert ended.returncode == 0, ended.stderr
-    unknown = write_model(tmp_path / "any.onnx", "float[]")
+    number, unknown = (
+        save_model(tmp_path / f"{name}.onnx", f"({kind} x) => (float[] y) {{ y = Relu(x) }}")
+        for name, kind in {"number": "float", "any": "float[]"}.items()
+    )
+    ended = run_well(run_lar, str(number), "--iter", "1", "--engine", engine)
     ended = run_lar(str(unknown), "--iter", "1", "--engine", engine)
     assert ended.returncode == 2
     assert "nothing feeds x, which may have any number of axes" in ended.stderr

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
 
 from lar.dumps.dump import Dump, DumpedOperator
 from lar.engines import engine_named
@@ -25,7 +23,6 @@ LEVELS = ("disable", "basic", "extended", "all")
 
 Outputs = dict[str, np.ndarray[Any, Any]]
 MakeDriver = Callable[..., SessionDriver]
-Run = Callable[[Any], Outputs]
 
 
 def operator_of(dump: Dump, key: str) -> DumpedOperator:
@@ -69,24 +66,6 @@ def bits_of(outputs: Outputs) -> dict[str, bytes]:
 
 def content_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def save_model(
-    path: Path,
-    text: str,
-    weights: Mapping[str, Any] = MappingProxyType({}),
-    *,
-    opset: int = 17,
-    ir_version: int = 8,
-    domains: Sequence[str] = ("ai.onnx.ml",),
-) -> Path:
-    """Save a model: its graph is written as onnx.parser reads it, from the inputs on."""
-    graph = onnx.parser.parse_graph(f"g {text}")
-    arrays = {name: np.asarray(it) for name, it in weights.items()}
-    graph.initializer.extend(numpy_helper.from_array(it, name) for name, it in arrays.items())
-    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(it, 3) for it in domains)]
-    onnx.save(helper.make_model(graph, ir_version=ir_version, opset_imports=opsets), path)
-    return path
 
 
 def save_external(model: Path, path: Path) -> Path:

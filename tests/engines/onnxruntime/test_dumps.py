@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
@@ -20,29 +15,25 @@ from lar.dumps.dump import Dump
 from lar.dumps.facts import read_facts
 from lar.dumps.graph import index_of
 from lar.dumps.index import read_headers
-from lar.dumps.layouts import block_of, to_plain
+from lar.dumps.layouts import to_plain
 from lar.dumps.values import Part
 from lar.engines.onnxruntime.blocked_layout import block_size, split_blocks
 from lar.engines.onnxruntime.dumps import FedGraph, dump_tensors, save_source
 from lar.engines.onnxruntime.graph import LEAST_NODES
-from lar.errors import UsageError
+from tests.cli.failures import shim
+from tests.conftest import RunLar
+from tests.engines.onnx_models import save_model, with_fault
 from tests.engines.onnxruntime.drivers import (
     DIGITS,
     EACH,
     LEVELS,
     MOBILENET,
-    REPOSITORY,
     MakeDriver,
     Outputs,
     operator_of,
     run,
-    save_model,
 )
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
-
-SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
+from tests.engines.runs import run_well
 
 
 def written_to(driver: Any, place: Path, option: str = "bin_io_dump") -> Any:
@@ -57,43 +48,6 @@ def dumped(driver: Any, folder: Path) -> Dump:
     dump_tensors(written_to(driver, folder), True)
     index = index_of(read_headers(folder), read_facts(folder))
     return Dump(str(folder), index, lar.open_dump(folder).reader)
-
-
-# The run
-
-
-def test_a_dump_is_made_beside_a_run_whose_numbers_stay(run_lar: RunLar, tmp_path: Path) -> None:
-    hashes = []
-    for name, flags in {
-        "plain": [],
-        "dumped": ["--bin-io-dump", "new/dump", "--io-dump", "dump.txt", "--bin-out-dump", "out"],
-    }.items():
-        file = tmp_path / f"{name}.json"
-        arguments = ["--input", SEVEN, "--iter", "2", "--json", str(file), *flags]
-        done = run_lar(str(DIGITS), *arguments, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        assert "the times are those of a run with" not in done.stderr
-        hashes.append(json.loads(file.read_text())["outputs"][0]["sha256"])
-    assert hashes[0] == hashes[1]
-
-    dump = lar.open_dump(tmp_path / "new" / "dump")
-    index = dump.index
-    assert (index.complete, index.engine, index.iteration) == (True, "onnxruntime", 0)
-    constants = {key for each in index.operators if each.constant for key in each.outputs}
-    computed = [tensor for tensor in dump if tensor.key not in constants]
-    assert computed[0].name == "data"
-    assert hashlib.sha256(dump.read(index.tensors[-1].key).tobytes()).hexdigest() == hashes[0]
-    convolution = next(operator for operator in index.operators if "Conv" in operator.type)
-    assert convolution.parameters["kernel_shape"] == [3, 3]
-    assert convolution.inputs[0] == computed[0].key
-    text = (tmp_path / "dump.txt").read_text()
-    produced = re.findall(r"^var(\d+) produced: name=(.*?) layout=", text, re.MULTILINE)
-    assert produced == [(str(int(tensor.key, 16)), tensor.name) for tensor in computed]
-
-    outputs = lar.open_dump(tmp_path / "out")
-    assert [tensor.key for tensor in outputs] == ["run0-var0", "run1-var0", "run2-var0"]
-    for tensor in outputs:
-        assert hashlib.sha256(outputs.read(tensor.key).tobytes()).hexdigest() == hashes[0]
 
 
 # The tensors
@@ -120,64 +74,16 @@ def test_tensors_are_those_of_a_session_that_gives_them_all(
         assert bool(tensor.layout) == (name in graph.blocked)
 
 
-def test_blocked_tensors_hold_what_plain_ones_hold(load_driver: MakeDriver, tmp_path: Path) -> None:
-    dumps = []
-    for name, settings in {
-        "blocked": {},
-        "plain": {"graph_optimization_level": "extended"},
-    }.items():
-        driver = load_driver(DIGITS, **settings)
-        run(driver)
-        dumps.append(dumped(driver, tmp_path / name))
-    blocked, plain = dumps
-    if not any(tensor.layout for tensor in blocked):
-        pytest.skip("ONNX Runtime has no blocked layout for this CPU")
-    arrays = [plain.read(tensor.key) for tensor in plain if tensor.operator and not tensor.layout]
-    # Filters too, of blocks of output channels and of both.
-    assert {tensor.layout[1:4] for tensor in blocked if "hw" in tensor.layout} >= {"ihw", "Ihw"}
-    for tensor in blocked:
-        if tensor.layout:
-            assert tensor.shape[-1] == block_of(tensor.layout) or "hw" in tensor.layout
-            values = to_plain(blocked.read(tensor.key), tensor.layout)
-            assert any(
-                values.shape == array.shape and np.allclose(values, array, rtol=1e-4, atol=1e-5)
-                for array in arrays
-            ), tensor
-
-
-WITHOUT_ONNX = """
-import sys
-from pathlib import Path
-import numpy as np
-sys.modules["onnx"] = None
-from lar.engines import engine_named
-from lar.engines.onnxruntime.isolation import SessionIsolation
-from lar.engines.onnxruntime.profile import graph_of
-from lar.engines.onnxruntime.session import SessionDriver
-from lar.measurement.machine import read_model_file
-from lar.records.run import RunContext, RunSpec
-
-model, folder = sys.argv[1:]
-keys = "bin_io_dump", "profile"
-written = {key: f"{folder}/{key}" for key in keys}
-settings = {**dict.fromkeys(keys, "x"), "fast_run": True, "fast_run_algo_policy": f"{folder}/c"}
-spec = RunSpec(model=model, engine="onnxruntime", driver="session", settings=settings)
-context = RunContext(work_folder=folder, written=written, model=read_model_file(Path(model)))
-driver = SessionDriver(spec, engine_named("onnxruntime").rows, context)
-driver.load()
-(fed,) = driver.inputs()
-driver.feed({fed.name: np.zeros([size or 1 for size in fed.shape], fed.dtype)})
-print(graph_of(driver)[1], len(SessionIsolation(driver).makers))
-"""
-
-
-def test_runs_dumps_profiles_and_caches_do_without_the_package_onnx(tmp_path: Path) -> None:
-    program = [sys.executable, "-c", WITHOUT_ONNX, str(DIGITS), str(tmp_path)]
-    done = subprocess.run(
-        program, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=100
-    )
-    assert done.stdout.startswith("() "), done.stderr
-    assert len(lar.open_dump(tmp_path / "bin_io_dump")) > LEAST_NODES
+def test_all_is_done_without_the_package_onnx(run_lar: RunLar, tmp_path: Path) -> None:
+    environment = shim(tmp_path, "onnx")
+    wrong = str(with_fault(DIGITS, "conv2.weight", tmp_path / "wrong.onnx"))
+    for asked in ("--fast-run --bin-io-dump dump", "--profile p.json"):
+        words = ["--iter", "1", "--fast-run-algo-policy", "digits.cache", *asked.split()]
+        run_well(run_lar, str(DIGITS), *words, cwd=tmp_path, env=environment)
+    assert len(lar.open_dump(tmp_path / "dump")) > LEAST_NODES
+    assert {it.source for it in lar.read_profile(tmp_path / "p.json").operators} == {"derived"}
+    done = run_lar("compare", str(DIGITS), wrong, "--isolate", env=environment)
+    assert "conv2" in done.stdout, done.stderr
 
 
 @pytest.fixture
@@ -222,22 +128,13 @@ def test_tensors_of_every_kind_are_dumped(
     )
 
 
-def test_a_graph_from_a_cache_is_dumped_too(run_lar: RunLar, tmp_path: Path) -> None:
-    for flags in (["--fast-run"], ["--bin-io-dump", "dump"]):
-        arguments = ["--iter", "1", "--fast-run-algo-policy", "digits.cache", *flags]
-        done = run_lar(str(DIGITS), *arguments, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-    assert [tensor.name for tensor in lar.open_dump(tmp_path / "dump")][-1] == "logits"
-
-
 def test_the_outputs_that_are_dumped_of_a_sequence_are_its_items(
     run_lar: RunLar, tmp_path: Path
 ) -> None:
     """A sequence that stays bound would grow with each run."""
     text = "(float[2,3] x) => (seq(float[]) list) { list = SplitToSequence<axis = 0>(x) }"
     path = save_model(tmp_path / "list.onnx", text)
-    done = run_lar(str(path), "--iter", "3", "--bin-out-dump", "out", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, str(path), "--iter", "3", "--bin-out-dump", "out", cwd=tmp_path)
     dump = lar.open_dump(tmp_path / "out")
     assert [(tensor.name, tensor.run) for tensor in dump] == [
         (name, run) for run in range(4) for name in ("list[0]", "list[1]")
@@ -247,35 +144,11 @@ def test_the_outputs_that_are_dumped_of_a_sequence_are_its_items(
 # The text
 
 
-def test_two_equal_text_dumps_are_identical(load_driver: MakeDriver, tmp_path: Path) -> None:
-    texts = []
-    for name in ("one.txt", "two.txt"):
-        driver = load_driver(DIGITS)
-        run(driver)
-        dump_tensors(written_to(driver, tmp_path / name, "io_dump"), "io_dump")
-        texts.append((tmp_path / name).read_text())
-    assert texts[0] == texts[1]
-    *_, last = re.findall(r"^var\d+ produced:.*?(?=^var|\Z)", texts[0], re.MULTILINE | re.DOTALL)
-    pattern = (
-        r"var\d+ produced: name=logits layout=\{2\(10\),10\(1\) Float32\} owner_opr=.*\{Gemm\} "
-        r"opr\d+\n deps:\n  \[i0\]var\d+: \[.*, \.\.\.\] s\n  \[i1\]var\d+: <constant> s\n"
-        r"  \[i2\]var\d+: <constant> s\n"
-        r" val: \[.*, \.\.\.\]min=\S+ max=\S+ mean=\S+ l2=\S+ sd=\S+ s\n"
-    )
-    assert re.fullmatch(pattern, last), last
-
-
 def test_only_the_first_of_several_runners_dumps(load_driver: MakeDriver, tmp_path: Path) -> None:
     driver = written_to(load_driver(DIGITS), tmp_path / "dump")
     driver.runner = 1
     dump_tensors(driver, True)
     assert not (tmp_path / "dump").exists()
-
-
-def test_a_dump_without_facts_is_one_all_the_same(tmp_path: Path) -> None:
-    assert read_facts(tmp_path / "missing").operators == ()
-    with pytest.raises(UsageError):
-        lar.open_dump(tmp_path / "missing")
 
 
 # The graph: the same one runs, and its outputs are the same bits

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,12 +17,11 @@ import lar
 from lar.dumps.layouts import to_plain
 from lar.engines.onnxruntime.isolation import SessionIsolation
 from lar.errors import LarError
-from tests.engines.onnxruntime.drivers import MakeDriver, operator_of, save_model
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tests.conftest import RunLar
+from tests.conftest import RunLar
+from tests.engines.onnx_models import save_model
+from tests.engines.onnxruntime.drivers import MakeDriver, operator_of
+from tests.engines.reference.models import compare_dumps
+from tests.engines.runs import run_well
 
 Array = np.ndarray[Any, Any]
 Tensors = dict[str, Array]
@@ -36,8 +36,7 @@ def dump_of(run_lar: RunLar, model: Path, fed: Array | None, *flags: str) -> tup
     if fed is not None:
         np.save(folder / "x.npy", fed)
         arguments += ["--input", "x:x.npy"]
-    done = run_lar(str(model), *arguments, *flags, cwd=folder)
-    assert done.returncode == 0, done.stderr
+    run_well(run_lar, str(model), *arguments, *flags, cwd=folder)
     dump = lar.open_dump(folder / "dump")
     tensors = {tensor.name: dump.read(tensor.key) for tensor in dump}
     for output in json.loads((folder / "result.json").read_text())["outputs"]:
@@ -87,6 +86,8 @@ def test_what_a_loop_computes_is_stacked(run_lar: RunLar, tmp_path: Path, opset:
     text = f'(float[2] x) => (y, "all w") {{ {loop_of(walked, "sum", "w")} }}'
     model = save_model(tmp_path / "loop.onnx", text, COUNT, opset=opset)
     dump, tensors = dump_of(run_lar, model, X)
+    if opset == 17:
+        compare_dumps(model, "Loop_0/body/two", input=f"x:{tmp_path}/x.npy")
     states, doubles, fed = [X], [], []
     for _ in range(3):
         for power in range(3):
@@ -132,7 +133,9 @@ def save_branches(path: Path, last: str, opset: int = 17) -> Path:
 
 
 def test_of_an_if_the_branch_is_there_that_was_taken(run_lar: RunLar, tmp_path: Path) -> None:
-    _, tensors = dump_of(run_lar, save_branches(tmp_path / "if.onnx", "Add"), X)
+    model = save_branches(tmp_path / "if.onnx", "Add")
+    _, tensors = dump_of(run_lar, model, X)
+    compare_dumps(model, "Loop_0/body/two", input=f"x:{tmp_path}/x.npy")
     first = -X + X
     second = first * 2 + X
     expected = {"else/e": [-X, -second], "then/t": [first * 2]}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import onnxruntime
 import pytest
 
 from tests.cli.failures import check_error
-from tests.engines.onnxruntime.drivers import save_external, save_model
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.conftest import RunLar
+from tests.engines.onnx_models import save_model
+from tests.engines.onnxruntime.drivers import save_external
+from tests.engines.tables import each_row
 
 
 @pytest.mark.parametrize("command", ["run", "info"])
@@ -27,39 +26,22 @@ def test_a_file_of_weights_that_is_missing_is_named(
         check_error(done, 2, f"its weights file {file}: no such file", "keep it beside")
 
 
-@pytest.mark.parametrize(
-    ("node", "problem", "reason"),
-    [
-        ("Relu<nope = 1>", "it is not a valid model", "Unrecognized attribute: nope for operator"),
-        (
-            "a.b.Relu",
-            "it uses operators of the domain 'a.b' and does not say",
-            "No opset import",
-        ),
-    ],
-)
+@each_row("onnxruntime/messages/invalid")
 def test_why_a_model_is_not_valid_stands_in_the_hint(
     run_lar: RunLar, tmp_path: Path, node: str, problem: str, reason: str
 ) -> None:
     text = f"(float[1,1,4,4] x) => (float[] y) {{ y = {node}(x) }}"
-    save_model(tmp_path / "m.onnx", text, domains=())
+    save_model(tmp_path / "m.onnx", text, domains={})
     done = run_lar("m.onnx", cwd=tmp_path)
     check_error(done, 2, f"m.onnx: {problem}", f"export it again (ONNX Runtime: {reason}")
 
 
-@pytest.mark.parametrize(
-    ("node", "opset", "named", "hint"),
-    [
-        ("AveragePool<kernel_shape = [2, 2]>", 1, "AveragePool-1", "another opset"),
-        ("NoSuchOperator", 17, "NoSuchOperator-17", "another opset"),
-        ("my.domain.Own", 17, "my.domain:Own", "--c-opr-lib FILE"),
-    ],
-)
+@each_row("onnxruntime/messages/lacking")
 def test_an_operator_that_the_engine_lacks_is_named(
     run_lar: RunLar, tmp_path: Path, node: str, opset: int, named: str, hint: str
 ) -> None:
     text = f"(float[1,1,4,4] x) => (float[] y) {{ y = {node}(x) }}"
-    path = save_model(tmp_path / "lacking.onnx", text, opset=opset, domains=["my.domain"])
+    path = save_model(tmp_path / "lacking.onnx", text, opset=opset, domains={"my.domain": 3})
     done = run_lar(str(path))
     version = onnxruntime.__version__
     check_error(done, 4, f"{path}: ONNX Runtime {version} has no {named}", hint)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import _ctypes
 import json
 import os
 import re
 import shutil
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,21 +23,17 @@ from lar.engines.onnxruntime.optimizers import OPTIMIZERS, RULES
 from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import UsageError
 from lar.running.variants import make_variants, parse_vary
-from tests.cli.failures import check_error, check_not_started
+from tests.conftest import RunLar
+from tests.engines.onnx_models import save_model
 from tests.engines.onnxruntime.drivers import (
     DIGITS,
-    LEVELS,
     MOBILENET,
-    REPOSITORY,
     bits_of,
     load,
     make_driver,
     run,
-    save_model,
 )
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.engines.runs import failure_of, run_ok, run_well
 
 usable_cores = sorted(os.sched_getaffinity(0))
 
@@ -106,44 +100,6 @@ def test_a_provider_does_not_fall_back_to_the_cpu(run_lar: RunLar) -> None:
     assert run_lar(str(DIGITS), "--provider", "azure,cpu", "--iter", "1").returncode == 0
 
 
-CORES = f"{usable_cores[0]},{usable_cores[0]}"
-LAYOUT, NO_ENTRY = "NchwcTransformer", "--engine-option: ONNX Runtime has no configuration entry"
-USABLE = ", ".join(map(str, usable_cores))
-BY_WORKER = ("--provider gpuu", "--multi-thread-core-ids 9999")
-REFUSED = {
-    BY_WORKER[0]: ["no provider 'gpuu'", "installed: ", "cpu"],
-    BY_WORKER[1]: ["core 9999 cannot be used here", f"usable cores: {USABLE}"],
-    "--tensorrt-cache engines": ["--tensorrt-cache needs --tensorrt: ", "hint: add --tensorrt"],
-    f"--multi-thread-core-ids {CORES} --multithread 3": ["names 2 cores for 3 threads"],
-    f"--multi-thread-core-ids {CORES} --multithread-default 1": ["names 2 cores for 1 thread"],
-    f"--multi-thread-core-ids {CORES} --cpu-default": [f"{CORES} names 2 cores for 1 thread"],
-    "--disable-optimizer nchwcTransfomer": ["no optimiser 'nchwcT", f"did you mean {LAYOUT}?"],
-    "--disable-optimizer ConvBNFusion,": ["no optimiser ''"],
-    "--enable-nchw88 --graph-optimization-level extended": [
-        "--enable-nchw88 and --graph-optimization-level extended exclude each other"
-    ],
-    f"--enable-nchw88 --disable-optimizer {LAYOUT}": [f"88 and --disable-optimizer {LAYOUT} excl"],
-    f"--enable-nchw88 --disable-optimizer ConvBNFusion,{LAYOUT}": ["exclude each other"],
-    "--engine-option session.set_denormal_as_zer=1": [
-        *(f"{NO_ENTRY} 'session.set_denormal_as_zer'", "mean session.set_denormal_as_zero?")
-    ],
-    "--engine-option gpu_graph=1": [f"{NO_ENTRY} 'gpu_graph'", "did you mean gpu_graph_id?"],
-    "--engine-option colour=red": [f"{NO_ENTRY} 'colour'", "names are as session.disable_prepack"],
-    "--fast-run": [
-        "--fast-run needs --fast-run-algo-policy: ONNX Runtime measures no algorithms here",
-        "add --fast-run-algo-policy FILE",
-    ],
-}
-
-
-@pytest.mark.parametrize("flags", REFUSED)
-def test_what_is_refused(run_lar: RunLar, flags: str) -> None:
-    done = run_lar(str(DIGITS), *flags.split())
-    check_error(done, 2, *REFUSED[flags])
-    if flags not in BY_WORKER:
-        check_not_started(done)
-
-
 # Memory
 
 
@@ -160,15 +116,12 @@ def test_without_memory_optimisation_operators_share_none(run_lar: RunLar, tmp_p
     path = save_model(tmp_path / "chain.onnx", text)
 
     def peak(*flags: str) -> int:
-        ended = run_lar(str(path), "--iter", "1", "--json", "-", *in_one_heap, *flags)
-        assert ended.returncode == 0, ended.stderr
+        ended = run_well(run_lar, str(path), "--iter", "1", "--json", "-", *in_one_heap, *flags)
         return int(json.loads(ended.stdout)["peak_memory_bytes"])
 
     # Where the heap begins is drawn anew in each process; from some places one hole fits all.
     assert any(peak("--disable-mem-opt") - peak() > 4 * 4 * 2**20 for _ in range(12))
 
-
-# Libraries of operators
 
 # It is called with the session's options and the engine's interface, and has no operators.
 LIBRARY = """
@@ -189,23 +142,8 @@ def test_a_library_of_operators_is_loaded(run_lar: RunLar, tmp_path: Path) -> No
     (tmp_path / "operators.c").write_text(LIBRARY)
     command = [compiler, "-shared", "-fPIC", "-o", "operators.so", "operators.c"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
-    ended = run_lar(str(DIGITS), "--c-opr-lib", "operators.so", "--iter", "1", cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
+    run_well(run_lar, str(DIGITS), "--c-opr-lib", "operators.so", "--iter", "1", cwd=tmp_path)
     assert (tmp_path / "called").read_text() == "11"
-
-
-@pytest.mark.parametrize(
-    ("name", "complaint", "hint"),
-    [
-        (str(DIGITS), "is not a library of operators", "invalid ELF header"),
-        (_ctypes.__file__, "is not a library of operators", "must export RegisterCustomOps"),
-    ],
-)
-def test_what_is_no_library_of_operators_is_refused(name: str, complaint: str, hint: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        load(c_opr_lib=name)
-    assert caught.value.message.startswith(f"--c-opr-lib: {name}: {complaint}")
-    assert hint in caught.value.hint
 
 
 # Results
@@ -225,30 +163,6 @@ def test_weight_preprocess_prepacks_weights_as_the_default_does() -> None:
     assert bits_of(run(driver)) == bits_of(run(load(MOBILENET)))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"cpu_default": True},
-        {"multithread": 2},
-        {"multithread_default": 2},
-        {"provider": "cpu"},
-        *({"graph_optimization_level": level} for level in LEVELS),
-        {"disable_optimizer": "NchwcTransformer"},
-        {"enable_nchw88": True},
-        {"reproducible": True},
-        {"weight_preprocess": True},
-        {"disable_mem_opt": True},
-    ],
-    ids=lambda settings: " ".join(f"{key}={value}" for key, value in settings.items()),
-)
-@pytest.mark.parametrize("model", [MOBILENET, DIGITS], ids=lambda path: path.stem)
-def test_results_stay_those_of_the_default(model: Path, settings: dict[str, Any]) -> None:
-    expected, found = run(load(model)), run(load(model, **settings))
-    assert expected.keys() == found.keys()
-    for name in expected:
-        np.testing.assert_allclose(found[name], expected[name], rtol=1e-4, atol=1e-4)
-
-
 def test_threads_sleep_and_memory_is_given_back_where_asked_for() -> None:
     driver = load(no_spinning=True, no_arena=True)
     spinning = driver.options.get_session_config_entry("session.intra_op.allow_spinning")
@@ -258,100 +172,6 @@ def test_threads_sleep_and_memory_is_given_back_where_asked_for() -> None:
 
 
 # Threads: how many, and on which cores
-
-
-two_cores = pytest.mark.skipif(len(usable_cores) < 2, reason="needs two cores")
-
-
-def threads_of_process() -> set[str]:
-    return set(os.listdir("/proc/self/task"))
-
-
-@pytest.mark.parametrize(
-    ("settings", "threads"),
-    [
-        ({"cpu_default": True}, 1),
-        ({"multithread": 1}, 1),
-        ({"multithread": 3}, 3),
-        ({"multithread_default": 3}, 3),
-    ],
-)
-def test_threads_are_as_many_as_asked_for_with_the_calling_one(
-    settings: dict[str, Any], threads: int
-) -> None:
-    before = threads_of_process()
-    driver = load(**settings)
-    run(driver)
-    assert len(threads_of_process() - before) == threads - 1
-
-
-# In a process of its own: the calling thread stays bound.
-BIND = """
-import json, os, sys, time
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from lar.engines import engine_named
-from lar.engines.onnxruntime.session import SessionDriver
-from lar.records.run import RunSpec
-
-def cores():
-    found = {}
-    for status in Path("/proc/self/task").glob("*/status"):
-        (line,) = [x for x in status.read_text().splitlines() if x.startswith("Cpus_allowed_list")]
-        found[int(status.parent.name)] = line.split()[1]
-    return found
-
-before = cores()
-spec = RunSpec(
-    model=sys.argv[2], engine="onnxruntime", driver="session", settings=json.loads(sys.argv[3])
-)
-driver = SessionDriver(spec, engine_named("onnxruntime").rows)
-driver.load()
-expected, deadline = json.loads(sys.argv[4]), time.monotonic() + 40
-while True:
-    after = cores()
-    started = [after[thread] for thread in sorted(after) if thread not in before]
-    found = [after[os.getpid()], *started]
-    # A thread that the engine starts binds itself, in its own time.
-    if found == expected or time.monotonic() > deadline:
-        break
-    time.sleep(0.01)
-print(json.dumps(found))
-"""
-
-
-def check_cores(expected: list[str], **settings: Any) -> None:
-    """Check the core that each thread is bound to, the calling thread's first."""
-    arguments = [str(REPOSITORY), str(DIGITS), json.dumps(settings), json.dumps(expected)]
-    ended = subprocess.run(
-        [sys.executable, "-c", BIND, *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert json.loads(ended.stdout) == expected
-
-
-@two_cores
-@pytest.mark.parametrize(
-    "threads", [{}, {"multithread": 2}, {"multithread_default": 2}], ids=["", "n", "default"]
-)
-def test_threads_are_bound_to_the_cores_in_their_order(threads: dict[str, int]) -> None:
-    first, second = map(str, usable_cores[:2])
-    check_cores([first, second], multi_thread_core_ids=f"{first},{second}", **threads)
-    check_cores([second, first], multi_thread_core_ids=f"{second},{first}", **threads)
-
-
-def test_one_core_binds_the_calling_thread_alone() -> None:
-    core = str(usable_cores[-1])
-    check_cores([core], multi_thread_core_ids=core)
-    check_cores([core], multi_thread_core_ids=core, cpu_default=True)
-
-
-def test_a_core_for_every_thread_even_where_two_share_one() -> None:
-    core = str(usable_cores[0])
-    check_cores([core] * 3, multi_thread_core_ids=f"{core},{core},{core}")
 
 
 # How far a graph is optimised
@@ -425,8 +245,7 @@ def test_several_optimisers_are_left_out(
 ) -> None:
     place = tmp_path / "optimized.onnx"
     level = ["--graph-optimization-level", "extended"]
-    ended = run_lar(str(small_network), *flags, *level, "--model-dump", str(place), "--iter", "1")
-    assert ended.returncode == 0, ended.stderr
+    run_well(run_lar, str(small_network), *flags, *level, "--model-dump", str(place), "--iter", "1")
     nodes = {f"{node.domain}:{node.op_type}" for node in onnx.load(place).graph.node}
     assert nodes == {":Conv", ":BatchNormalization", ":Relu"}
 
@@ -440,9 +259,7 @@ def registered(capfd: pytest.CaptureFixture[str], disabled: list[str]) -> set[st
     return set(re.findall(r"GraphTransformer (\w+) modified", capfd.readouterr().err))
 
 
-def test_the_names_of_optimisers_are_those_of_the_engine(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
+def test_the_names_of_optimisers_are_those_of_the_engine(capfd: pytest.CaptureFixture[str]) -> None:
     assert registered(capfd, []) & OPTIMIZERS > {"ConstantFolding", "ConvActivationFusion"}
     # What is left cannot be left out at all.
     assert registered(capfd, sorted(OPTIMIZERS)) == {
@@ -459,11 +276,6 @@ def test_the_names_of_rules_are_those_of_the_engine(capfd: pytest.CaptureFixture
     assert not registered(capfd, sorted(RULES)) & runners
     for rule in RULES:
         assert registered(capfd, sorted(RULES - {rule})) & runners, rule
-
-
-def test_the_blocked_layout_goes_with_the_level_all(run_lar: RunLar) -> None:
-    ended = run_lar(str(DIGITS), "--enable-nchw88", "--graph-optimization-level", "all")
-    assert ended.returncode == 0, ended.stderr
 
 
 def test_a_processor_without_the_blocked_layout_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,13 +298,11 @@ def test_entries_reach_the_session_and_its_runs(tmp_path: Path) -> None:
     arena that is not there in each run."""
     place = tmp_path / "partition"
     entry = f"session.collect_node_memory_stats_to_file={place}"
-    result = lar.run(DIGITS, engine_option=[entry, "gpu_graph_id=-1"], iter=1)
-    assert result.status == "ok", result.failure
+    result = run_ok(DIGITS, engine_option=[entry, "gpu_graph_id=-1"], iter=1)
     assert result.spec.settings == {"engine_option": f"{entry}\ngpu_graph_id=-1"}
     result = lar.run(DIGITS, engine_option="memory.enable_memory_arena_shrinkage=tpu:0", iter=1)
     assert result.status == "failed"
-    assert result.failure is not None
-    assert "shrink" in result.failure.message
+    assert "shrink" in failure_of(result).message
 
 
 @pytest.mark.parametrize("entry", ["ep.share_ep_contexts=1", "session.disable_prepacking="])
@@ -506,8 +316,7 @@ def test_no_name_is_of_both_kinds() -> None:
 
 def test_an_optimised_model_is_written_with_the_entries(tmp_path: Path) -> None:
     packed = tmp_path / "packed.onnx"
-    done = lar.run(DIGITS, model_dump=str(packed), engine_option=[DENORMALS, "ep.x=1"], iter=0)
-    assert done.status == "ok"
+    run_ok(DIGITS, model_dump=str(packed), engine_option=[DENORMALS, "ep.x=1"], iter=0)
     assert packed.exists()
 
 

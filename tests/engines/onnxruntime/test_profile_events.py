@@ -25,12 +25,12 @@ from lar.engines.onnxruntime.profile_file import (
 )
 from lar.engines.onnxruntime.profiled_operators import OptimizedGraph, match_nodes, moved_bytes_of
 from lar.engines.profile_files import decode_any
-from lar.errors import UsageError
 from lar.records.profile import Alignment, Step, TensorFact, ThreadUse
+from tests.engines.tables import each_row
 
 CUDA_PROFILE = Path(__file__).resolve().parents[2] / "data" / "onnxruntime_cuda_profile.json"
 
-Pairs = tuple[tuple[str, str], ...]
+Pairs = list[list[str]]
 
 # The file
 
@@ -96,14 +96,8 @@ def test_nodes_belong_to_the_run_around_them() -> None:
     raw = raw_of(*events)
     runs = [*raw.all_runs()]
     assert [load.name for load in raw.load] == ["session_initialization"]
-    assert [[each.node for each in run.nodes] for run in runs] == [
-        ["add", "mul"],
-        ["add"],
-    ]
-    assert [(run.start_ns, run.end_ns) for run in runs] == [
-        (103_000, 113_000),
-        (203_000, 214_000),
-    ]
+    assert [[each.node for each in run.nodes] for run in runs] == [["add", "mul"], ["add"]]
+    assert [(run.start_ns, run.end_ns) for run in runs] == [(103_000, 113_000), (203_000, 214_000)]
     assert raw.cut_of(2) == []
     assert raw.cut_of(5) == [
         "the operators of the last 3 of 5 iterations: ONNX Runtime keeps 1000000 events"
@@ -119,23 +113,6 @@ def test_names_that_the_engine_writes_as_they_are_are_read() -> None:
     content = f"[{','.join([*lines, line.format('Session', 103, 'model_run', '')])}]"
     (run,) = RawProfile.of(content.encode()).runs
     assert tuple(each.node for each in run.nodes) == names
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "the profile is empty"),
-        (b'[{"name": "x", "cat": "Node", "ts": 5}]', "no run of a model is in it"),
-        (b'[{"cat": "Node", "name": "x"', "is not a profile, or was cut short"),
-        (b"[1, 2]", "is damaged, or no profile that lar knows"),
-        (b'[{"name": "x", "cat": "Node", "ts": "soon"}]', "is damaged, or no profile"),
-        (b'{"a": 1}', "is JSON, but not a profile that lar knows"),
-        (b"\xff\xfe", "is not a profile, or was cut short"),
-    ],
-)
-def test_other_files_are_refused(content: bytes, message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        decode_any(content, "raw.json")
 
 
 # On a device
@@ -230,38 +207,9 @@ def test_copies_to_a_device_are_memcpys() -> None:
     assert (span.source_kind, span.destination_kind) == ("host", "device")
 
 
-REORDERED = (("Conv", "conv1"), ("ReorderOutput", "ReorderOutput_token_3"), ("Relu", ""))
-SOME = (("Conv", "conv1"), ("Conv", "conv2"), ("ReorderInput", "ReorderInput"), ("Relu", ""))
-
-
-@pytest.mark.parametrize(
-    ("nodes", "events", "found"),
-    [
-        (  # in order where all of them fit
-            REORDERED,
-            (("Conv", "conv1"), ("ReorderOutput", "ReorderOutput_token_9"), ("Relu", "Relu_2")),
-            {"conv1": "conv1", "ReorderOutput_token_9": "ReorderOutput_token_3", "Relu_2": ""},
-        ),
-        (  # else by type and name where there are as many
-            SOME,
-            (
-                ("Conv", "conv2"),  # in another order than in the graph
-                ("Conv", "conv1"),
-                ("ReorderInput", "ReorderInput"),  # a name that is given anew in each session
-                ("Relu", "Relu_3"),
-                ("Gemm", "gemm"),  # in no node
-            ),
-            {"conv1": "conv1", "conv2": "conv2", "Relu_3": ""},
-        ),
-        (  # of more events than nodes none is sure
-            (("Relu", ""), ("Conv", "conv1")),
-            (("Relu", "Relu_0"), ("Relu", "Relu_1"), ("Conv", "conv1")),
-            {"conv1": "conv1"},
-        ),
-    ],
-)
+@each_row("onnxruntime/profiled_operators/matched")
 def test_events_are_matched_by_order_or_name(
-    nodes: Pairs, events: Pairs, found: dict[str, str]
+    rule: str, nodes: Pairs, events: Pairs, found: dict[str, str]
 ) -> None:
     """Each node and event is a type and a name."""
     graph = OptimizedGraph()
@@ -272,11 +220,12 @@ def test_events_are_matched_by_order_or_name(
     ]
     raw = raw_of(*given, event("model_run", "Session", 100, 90))
     matched = match_nodes(raw.runs, graph)
-    assert {key[0]: each.name for key, each in matched.items()} == found
+    assert {key[0]: each.name for key, each in matched.items()} == found, rule
 
 
 def test_elements_have_their_bits_by_the_engines_names_too() -> None:
     names = {"bool": 8, "int64": 64, "float16": 16, "bfloat16": 16, "Int4x2": 4, "Float8E4M3FN": 8}
+    names |= {"QuantizedS8": 8, "Quantized4Asymm": 4, "float32": 32}
     assert {name: bits_of(name) for name in names} == names
     assert bits_of("string") is None
 
@@ -290,24 +239,7 @@ def facts(**shapes: str) -> dict[str, TensorFact]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("type", "inputs", "outputs", "size"),
-    [
-        ("Add", {"a": "float32 8x4", "b": "float32 4"}, {"y": "float32 8x4"}, 128 + 16 + 128),
-        ("Mul", {"a": "float32 8"}, {"y": "float32 8"}, 64),  # by itself: it is read once
-        ("Reshape", {"a": "float32 8", "shape": "int64 2"}, {"y": "float32 2x4"}, 0),
-        ("Reshape", {"a": "float32 8", "shape": "int64 2"}, {"out": "float32 2x4"}, 80),
-        ("Identity", {"a": "float32 8"}, {"y": "float32 8"}, 0),
-        ("Loop", {"a": "float32 8"}, {"y": "float32 8"}, 0),
-        ("Shape", {"a": "float32 1000x1000"}, {"y": "int64 2"}, 32),
-        ("Gather", {"a": "float32 9999x8", "i": "int64 2"}, {"y": "float32 2x8"}, 144),
-        ("Slice", {"a": "float32 99", "i": "int64 1"}, {"y": "float32 3"}, 32),
-        ("MatMulNBits", {"a": "float32 8", "b": "int4 9"}, {"y": "float32 1"}, 32 + 5 + 4),
-        ("Conv", {"a": "Float8E5M2 8", "b": "Int4x2 8"}, {"y": "bool 3"}, 8 + 4 + 3),
-        ("Conv", {"a": "string 8"}, {"y": "float32 8"}, None),
-        ("Conv", {"a": "float32 8"}, {"y": "string 8"}, None),
-    ],
-)
+@each_row("onnxruntime/profiled_operators/bytes")
 def test_bytes_are_counted_once_by_type_and_shape(
     type: str, inputs: dict[str, str], outputs: dict[str, str], size: int | None
 ) -> None:

@@ -10,7 +10,8 @@ import pytest
 from onnx import numpy_helper
 
 import lar
-from tests.engines.onnxruntime.drivers import save_model
+from tests.engines.onnx_models import save_model
+from tests.engines.runs import failure_of, run_ok
 
 
 @pytest.fixture
@@ -40,8 +41,7 @@ def write(path: Path, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) 
 
 
 def test_they_are_run_by_position(folder: Path) -> None:
-    result = lar.run(folder, iter=2)
-    assert result.status == "ok", result.failure
+    result = run_ok(folder, iter=2)
     assert [case.name for case in result.cases] == ["test_data_set_0", "test_data_set_1"]
     assert [
         (verdict.output, verdict.passed) for case in result.cases for verdict in case.verdicts
@@ -58,9 +58,7 @@ def test_a_wrong_integer_and_a_wrong_boolean_are_found(folder: Path) -> None:
     above[2, 1] ^= True
     write(place / "output_1.pb", above)
     result = lar.run(folder, iter=1)
-    assert result.failure is not None
-    assert result.failure.exit_code == 1
-    assert result.failure.message.startswith("test #1: above[2,1] is ")
+    assert failure_of(result, 1).message.startswith("test #1: above[2,1] is ")
 
 
 @pytest.mark.parametrize(
@@ -80,23 +78,20 @@ def test_a_damaged_folder_is_told_in_one_line(
     known = (place / "output_0.pb").read_bytes()
     (place / name).write_bytes(known if content is None else content)
     result = lar.run(folder, iter=1)
-    assert result.failure is not None
-    assert result.failure.exit_code == 2
-    assert words in result.failure.message
-    assert "--input" not in result.failure.message
+    failure = failure_of(result, 2)
+    assert words in failure.message
+    assert "--input" not in failure.message
 
 
 def test_an_output_of_another_type_is_told(folder: Path) -> None:
     place = folder / "test_data_set_0"
     (place / "output_2.pb").write_bytes((place / "output_0.pb").read_bytes())
     result = lar.run(folder, iter=1)
-    assert result.failure is not None
-    assert result.failure.message == "test #0: sum is float32{2,3}, expected int64{2}"
+    assert failure_of(result).message == "test #0: sum is float32{2,3}, expected int64{2}"
 
 
 def test_every_tensor_of_every_testcase_is_in_range(folder: Path) -> None:
     write(folder / "test_data_set_1" / "input_0.pb", np.full((1, 3), 9, np.float32))
     result = lar.run(folder, iter=1, range=10)
-    assert result.failure is not None
-    assert result.failure.message.startswith("--range 10: ")
+    assert failure_of(result).message.startswith("--range 10: ")
     assert [case.passed for case in result.cases] == [True]

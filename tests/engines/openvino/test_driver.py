@@ -1,7 +1,8 @@
-"""Runs on OpenVINO: what it computes in, on which threads, of which files, and its errors."""
+"""OpenVINO: what it computes in, of which files, its errors, its caches and profiles."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,22 +10,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto
 
 import lar
 from lar.engines.openvino.config import config_of
+from lar.records.profile import Profile
 from lar.records.run import RunResult
+from tests.command_lines import Done
+from tests.conftest import RunLar
 from tests.engines.onnx_models import (
     DIGITS,
-    MODELS,
     REPOSITORY,
-    Shapes,
     needs,
-    node,
-    save,
+    save_named,
     write_attention,
     write_optional,
 )
+from tests.engines.runs import failure_of, run_ok
+from tests.engines.tables import each_row
 from tests.engines.test_onnx_engines import own_model
 
 pytestmark = needs("openvino")
@@ -36,10 +38,9 @@ def run(model: Path, inputs: Any = None, **options: Any) -> RunResult:
     return lar.run(model, inputs, engine="openvino", **{"iter": 1, **options})
 
 
-def failure_of(result: RunResult) -> str:
-    assert result.failure is not None
-    assert result.failure.exit_code == 2, result.failure.message
-    return f"{result.failure.message}; {result.failure.hint}"
+def refusal_of(result: RunResult) -> str:
+    failure = failure_of(result, 2)
+    return f"{failure.message}; {failure.hint}"
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16", "float16"])
@@ -47,18 +48,13 @@ def test_a_precision_is_computed_in_or_refused(precision: str) -> None:
     result = run(DIGITS, DIGIT, precision=precision)
     if result.status == "failed" and precision != "float32":
         refused = f"--precision: the device cpu does not compute in {precision} here"
-        assert refused in failure_of(result)
+        assert refused in refusal_of(result)
         return
     assert result.engine is not None
     assert result.engine.libraries["precision"] == precision
     assert result.engine.products == ("" if precision == "float32" else precision)
     same = result.outputs == run(DIGITS, DIGIT).outputs
     assert same == (precision == "float32")
-
-
-def test_a_device_that_is_not_there_names_those_that_are() -> None:
-    text = failure_of(run(DIGITS, provider="npu.7"))
-    assert "OpenVINO finds no device NPU.7 here; it finds: cpu" in text
 
 
 @pytest.mark.parametrize(
@@ -85,14 +81,14 @@ def test_a_batch_is_taken_as_it_comes_or_compiled_for(tmp_path: Path) -> None:
 
 
 def test_outputs_that_are_one_tensor_keep_their_names(tmp_path: Path) -> None:
-    nodes = [node("Relu", "x", "y"), node("Identity", "y", "z")]
-    model = save(tmp_path / "two.onnx", nodes, {"x": [2]}, {"z": [2], "y": [2]})
+    text = "(float[2] x) => (float[2] z, float[2] y) { y = Relu(x) z = Identity(y) }"
+    model = save_named(tmp_path / "two.onnx", text)
     assert [output.name for output in run(model, "x:[-1.0,2.0]").outputs] == ["z", "y"]
 
 
 def test_single_numbers_are_fed_and_given(tmp_path: Path) -> None:
-    ends: tuple[Shapes, Shapes] = {"a": [], "b": []}, {"sum": []}
-    model = save(tmp_path / "sum.onnx", [node("Add", "a b", "sum")], *ends)
+    text = "(float a, float b) => (float sum) { sum = Add(a, b) }"
+    model = save_named(tmp_path / "sum.onnx", text)
     arrays = {"a": np.float32(2), "b": np.float32(3)}
     (output,) = run(model, {name: np.asarray(it) for name, it in arrays.items()}).outputs
     assert (output.shape, output.mean) == ((), 5)
@@ -127,7 +123,7 @@ def damaged(kind: str, folder: Path) -> Path:
 def test_a_damaged_model_is_one_clear_line(kind: str, words: str, tmp_path: Path) -> None:
     path = damaged(kind, tmp_path)
     try:
-        text = failure_of(run(path))
+        text = refusal_of(run(path))
     except lar.UsageError as error:  # refused without a worker
         text = f"{error}; {error.hint}"
     assert str(path) in text
@@ -149,33 +145,7 @@ def test_importing_it_reports_nothing_to_anybody() -> None:
     assert done.returncode == 0
 
 
-def test_an_integer_model_is_run() -> None:
-    labels = np.load(REPOSITORY / "inputs" / "digits_labels.npy")
-    result = run(MODELS / "int8.onnx", DIGIT)
-    assert result.status == "ok", result.failure
-    assert result.outputs[0].shape == (len(labels), 10)
-
-
-def test_testcases_beside_a_model_are_checked(run_lar: Any, tmp_path: Path) -> None:
-    folder = str(tmp_path / "digit")
-    digit = f"{REPOSITORY}/inputs/digit_7.npy"
-    assert run_lar("pack", str(DIGITS), "-d", digit, "-o", folder).returncode == 0
-    done = run_lar(folder, "--engine", "openvino", "--iter", "1")
-    assert done.returncode == 0, done.stderr
-    assert "testcases: 1 of 1 as expected" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("settings", "copies", "properties"),
-    [
-        ({}, 1, {}),
-        ({"multithread": 3}, 2, {"INFERENCE_NUM_THREADS": "6", "NUM_STREAMS": "2"}),
-        ({"hint": "throughput", "streams": 2}, 1, {"NUM_STREAMS": "2"}),
-        ({"precision": "bfloat16"}, 1, {"INFERENCE_PRECISION_HINT": "bf16"}),
-        ({"profile": "p.json", "verbose": True}, 1, {"PERF_COUNT": "YES"}),
-        ({"thread": 4, "engine_option": "NUM_STREAMS=1"}, 4, {"NUM_STREAMS": "1"}),
-    ],
-)
+@each_row("openvino/properties/properties")
 def test_options_become_properties(
     settings: dict[str, Any], copies: int, properties: dict[str, str]
 ) -> None:
@@ -197,24 +167,79 @@ def test_initializers_are_optional_inputs(tmp_path: Path) -> None:
 
 
 def test_an_input_without_rank_is_compiled_for_what_is_fed(tmp_path: Path) -> None:
-    nodes = [node("Relu", "x", "r"), node("Add", "r r", "y")]
-    model = save(tmp_path / "any.onnx", nodes, {"x": None}, {"y": None})
+    text = "(float[] x) => (float[] y) { r = Relu(x) y = Add(r, r) }"
+    model = save_named(tmp_path / "any.onnx", text)
     result = run(model, "x:[[1,2,3]]", thread=2)
     assert result.status == "ok", result.failure
     assert (result.outputs[0].shape, result.outputs[0].mean) == ((1, 1, 3), 4)
-    assert "nothing feeds x, which may have any number of axes" in failure_of(run(model))
-    ends: tuple[Shapes, Shapes] = {"x": None}, {"y": None}
+    assert "nothing feeds x, which may have any number of axes" in refusal_of(run(model))
     weights = {"w": np.ones((1, 1, 1, 1), np.float32)}
-    unclear = save(tmp_path / "conv.onnx", [node("Conv", "x w", "y")], *ends, weights)
-    text = failure_of(run(unclear, "x:{1,1,2,2}"))
+    text = "(float[] x) => (float[] y) { y = Conv(x, w) }"
+    unclear = save_named(tmp_path / "conv.onnx", text, weights)
+    text = refusal_of(run(unclear, "x:{1,1,2,2}"))
     assert "it does not say how many axes its inputs have" in text
 
 
 def test_bfloat16_is_fed_and_texts_are_refused(tmp_path: Path) -> None:
-    types = {"x": TensorProto.BFLOAT16, "y": TensorProto.BFLOAT16}
-    model = save(tmp_path / "a.onnx", [node("Relu", "x", "y")], {"x": [2]}, {"y": [2]}, **types)
+    text = "(bfloat16[2] x) => (bfloat16[2] y) { y = Relu(x) }"
+    model = save_named(tmp_path / "a.onnx", text)
     result = run(model, "x:[1.5,2.5]")
     assert (result.outputs[0].dtype, result.outputs[0].mean) == ("bfloat16", 2)
-    types = {"x": TensorProto.STRING, "y": TensorProto.STRING}
-    model = save(tmp_path / "b.onnx", [node("Identity", "x", "y")], {"x": [2]}, {"y": [2]}, **types)
-    assert "a tensor of string, which lar cannot feed to OpenVINO" in failure_of(run(model))
+    text = "(string[2] x) => (string[2] y) { y = Identity(x) }"
+    model = save_named(tmp_path / "b.onnx", text)
+    assert "a tensor of string, which lar cannot feed to OpenVINO" in refusal_of(run(model))
+
+
+# The compiled model that --fast-run-algo-policy keeps
+
+
+@pytest.fixture
+def cache(run_lar: RunLar, tmp_path: Path) -> Path:
+    place = tmp_path / "digits.cache"
+    done = run_cached(run_lar, place, "--fast-run")
+    assert done.returncode == 0, done.stderr
+    return place
+
+
+def run_cached(run_lar: RunLar, place: Path, *words: str) -> Done:
+    flags = ["--engine", "openvino", "--iter", "1", "--fast-run-algo-policy", str(place)]
+    return run_lar(str(DIGITS), *flags, *words)
+
+
+def test_lar_cache_shows_what_it_was_made_for(run_lar: RunLar, cache: Path) -> None:
+    shown = run_lar("cache", "show", str(cache)).stdout
+    assert "INFERENCE_PRECISION_HINT=f32" in shown
+    assert "the same: 6" in run_lar("cache", "diff", str(cache), str(cache)).stdout
+    merged = run_lar("cache", "merge", str(cache), str(cache), "-o", str(cache) + "2")
+    assert "such a cache holds one model and no algorithms to merge" in merged.stderr
+
+
+# Profiles: the mean time of each node, and what it works on
+
+
+def profiled(model: Path, place: Path, **options: Any) -> Profile:
+    run_ok(model, engine="openvino", profile=str(place), **{"iter": 4, **options})
+    return lar.read_profile(place)
+
+
+def test_work_is_that_of_the_model(tmp_path: Path, run_lar: RunLar) -> None:
+    profile = profiled(DIGITS, tmp_path / "profile.json")
+    counted = sum(operator.flops or 0 for operator in profile.operators)
+    info = json.loads(run_lar("info", str(DIGITS), "--json", "-").stdout)
+    assert counted == pytest.approx(info["flops"], rel=1e-3)
+    conv = next(it for it in profile.operators if it.name == "conv2")
+    assert conv.weights == ("conv2.weight", "conv2.bias")
+    assert (conv.reads[0], conv.writes) == ("relu1", ("relu2",))
+    assert (conv.inputs[0].shape, conv.outputs[0].layout) == ((1, 16, 8, 8), "acdb")
+    assert "conv" in (conv.algorithm or "")
+    text = run_lar("report", str(tmp_path / "profile.json")).stdout
+    assert "Operators have mean times of all iterations" in text
+    assert "not recorded: when operators begin" in text
+
+
+def test_open_axes_have_the_sizes_that_were_fed(tmp_path: Path) -> None:
+    model = write_attention(tmp_path / "attention.onnx")
+    profile = profiled(model, tmp_path / "profile.json", input="x:{3,6,16}", thread=2)
+    product = next(it for it in profile.operators if it.name == "q")
+    assert product.outputs[0].shape == (3, 6, 16)
+    assert product.flops == 2 * 3 * 6 * 16 * 16

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,10 @@ from lar.engines.reference.evaluator import names_after_last_use
 from lar.errors import EngineMissing
 from lar.records.run import RunSpec
 from lar.running.plan import require_engine
-from tests.engines.reference.models import save
+from tests.conftest import RunLar
+from tests.engines.reference.models import compare_dumps, dump, save
+from tests.engines.runs import failure_of, run_ok, run_well
 
-RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 Array = np.ndarray[Any, np.dtype[Any]]
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
@@ -49,8 +49,9 @@ def test_a_run_says_that_its_times_mean_nothing_and_gives_float64(
 ) -> None:
     dump, text = str(tmp_path / "dump"), str(tmp_path / "dump.txt")
     flags = ["--iter", "1", "--verbose", "--bin-io-dump", dump, "--io-dump", text]
-    done = run_lar(str(MODELS / "int8.onnx"), "--engine", "reference", "--input", SEVEN, *flags)
-    assert done.returncode == 0, done.stderr
+    done = run_well(
+        run_lar, str(MODELS / "int8.onnx"), "--engine", "reference", "--input", SEVEN, *flags
+    )
     assert NO_TIMES in done.stderr
     found = lar.open_dump(dump)
     index = found.index
@@ -80,13 +81,11 @@ def test_testcases_for_other_types_are_judged_by_their_values(tmp_path: Path) ->
     case.mkdir()
     for name, array in {"input_0": X, "output_0": X * np.float32(0.1)}.items():
         (case / f"{name}.pb").write_bytes(numpy_helper.from_array(array).SerializeToString())
-    result = lar.run(tmp_path, engine="reference", iter=1)
-    assert result.status == "ok", result.failure
+    result = run_ok(tmp_path, engine="reference", iter=1)
     wrong = numpy_helper.from_array(X * np.float32(0.11))
     (case / "output_0.pb").write_bytes(wrong.SerializeToString())
     result = lar.run(tmp_path, engine="reference", iter=1)
-    assert result.failure is not None
-    assert result.failure.exit_code == 1
+    failure_of(result, 1)
 
 
 def test_casts_between_floating_point_types_are_exact_and_those_to_integers_are_not(
@@ -144,22 +143,13 @@ def test_weights_in_a_file_of_their_own_are_read(tmp_path: Path) -> None:
     np.testing.assert_array_equal(run(path, X), 2 * X.astype(np.float64))
 
 
-def test_an_operator_that_it_lacks_is_named(tmp_path: Path) -> None:
-    path = save(tmp_path, "(float[4] x) => (y) { y = com.microsoft.Attention(x) }")
-    result = lar.run(path, engine="reference")
-    assert result.failure is not None
-    assert result.failure.exit_code == 2
-    assert "cannot compute com.microsoft.Attention of opset 1" in result.failure.message
-
-
 def test_an_operator_that_cannot_take_its_inputs_is_named(tmp_path: Path) -> None:
     text = "(float[4] x) => (y) { [product] y = MatMul(x, w) }"
     path = save(tmp_path, text, w=np.ones((3, 3), np.float32))
     result = lar.run(path, engine="reference")
-    assert result.failure is not None
-    assert result.failure.exit_code == 2
-    assert "cannot compute MatMul of opset 17" in result.failure.message
-    assert "it says: with (4,), (3, 3): Unable to multiply" in result.failure.hint
+    failure = failure_of(result, 2)
+    assert "cannot compute MatMul of opset 17" in failure.message
+    assert "it says: with (4,), (3, 3): Unable to multiply" in failure.hint
 
 
 def test_an_output_that_is_left_out_is_no_input_that_is_left_out(tmp_path: Path) -> None:
@@ -189,8 +179,119 @@ def test_the_domain_of_onnx_has_two_names(tmp_path: Path) -> None:
 
 
 def test_functions_of_a_model_are_computed(tmp_path: Path) -> None:
-    text = """(float[4] x) => (y) { y = mine.Twice(x) }
-    <domain: "mine", opset_import: ["": 17]>
+    text = """(float[4] x) => (y) { y = own.Twice(x) }
+    <domain: "own", opset_import: ["": 17]>
     Twice (a) => (b) { two = Constant <value_float = 2.0> () b = Mul(a, two) }"""
     found = run(save(tmp_path, text), X)
     np.testing.assert_array_equal(found, 2 * X.astype(np.float64))
+
+
+# What the evaluator cannot compute, and the values that are more than one tensor
+
+
+def test_what_cannot_be_computed_is_left_out_and_the_rest_goes_on(tmp_path: Path) -> None:
+    text = """(float[4] x) => (noisy, plain) {
+        noise = RandomNormalLike(x)
+        noisy = Add(noise, x)
+        plain = Neg(x)
+    }"""
+    path = save(tmp_path, text)
+    found = dump(path, "reference")
+    assert {each.name for each in found} == {"x", "plain"}
+    assert found.index.outputs == ("noisy", "plain")
+    assert found.index.left_out == {
+        "noise": "no truth for RandomNormalLike of opset 17: it draws random numbers",
+        "noisy": "computed from noise, which has no truth",
+    }
+    result = lar.run(path, engine="reference", iter=1)
+    assert [each.shape for each in result.outputs if each.name == "plain"] == [(4,)]
+
+
+def test_a_model_of_which_no_output_can_be_computed_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, "(float[4] x) => (y) { n = RandomNormalLike(x) y = Neg(n) }")
+    result = lar.run(path, engine="reference", iter=1)
+    assert "cannot compute RandomNormalLike of opset 17" in failure_of(result, 2).message
+    assert dump(path, "reference").index.left_out.keys() == {"n", "y"}  # the rest is of use
+
+
+def loop(trips: int, *, kept: str = "float[4]") -> str:
+    return f"""(float[4] x) => (y, all, sizes) {{
+        count = Constant <value_int = {trips}> ()
+        y, all, sizes = Loop (count, "", x) <body = body
+            (int64 i, bool goes, float[4] a) => (bool on, float[4] sum, {kept} kept, int64[1] size)
+            {{ [add] sum = Add(a, x) kept = Identity(sum) on = Identity(goes) size = Shape(a) }}
+        >
+    }}"""
+
+
+@pytest.mark.parametrize("trips", [1, 3])
+def test_a_loop_without_a_condition_makes_its_trips(tmp_path: Path, trips: int) -> None:
+    found = compare_dumps(save(tmp_path, loop(trips)))
+    (sums,) = (found.read(each.key) for each in found if each.name == "Loop_0/body/sum")
+    assert sums.shape == (trips, 4)
+
+
+def test_a_loop_without_a_trip_gives_what_it_is_fed_with(tmp_path: Path) -> None:
+    found = compare_dumps(save(tmp_path, loop(0)))
+    values = {each.name: found.read(each.key) for each in found}
+    np.testing.assert_array_equal(values["y"], values["x"])
+    assert values["all"].shape == (0, 4)
+
+
+def test_a_loop_without_a_trip_gives_no_tensor_another_ones_place(tmp_path: Path) -> None:
+    """Of an output whose shape the body does not state nothing is known then."""
+    found = dump(save(tmp_path, loop(0, kept="float[]")), "reference")
+    assert "all" not in {each.name for each in found}
+    assert found.index.left_out.keys() >= {"all", "sizes"}
+
+
+def scan(sizes: str, attributes: str = "") -> str:
+    return f"""(float[{sizes}] x) => (y, all) {{
+        [scan] y, all = Scan (s0, x) <{attributes} num_scan_inputs = 1, body = body
+            (float[2] s, float[2] e) => (float[2] t, float[2] o) {{ t = Add(s, e) o = Identity(t) }}
+        >
+    }}"""
+
+
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_a_scan_goes_along_other_axes_and_backwards(tmp_path: Path, side: str) -> None:
+    attributes = f"scan_{side}_axes = [1], scan_{side}_directions = [1],"
+    text = scan("2, 5" if side == "input" else "5, 2", attributes)
+    compare_dumps(save(tmp_path, text, s0=np.ones(2, "f4")))
+
+
+def test_the_weights_of_a_body_may_be_sparse(tmp_path: Path) -> None:
+    """Their indices count elements, or have a column for each axis."""
+    elements, places = np.array([1.5, -2], "f4"), {"w": [1, 6], "v": [[0, 1], [3, 2]]}
+    path = save(
+        tmp_path,
+        """(float[4] x) => (y) { y = If (yes) <
+            then_branch = t () => (float[4] b) { a = MatMul(x, w) b = MatMul(a, v) },
+            else_branch = e () => (float[4] b) { a = MatMul(x, w) b = MatMul(a, v) }
+        > }""",
+        yes=np.array(True),
+    )
+    model = onnx.load(path)
+    for attribute, (name, it) in itertools.product(model.graph.node[0].attribute, places.items()):
+        arrays = numpy_helper.from_array(elements, name), numpy_helper.from_array(np.array(it))
+        attribute.g.sparse_initializer.append(helper.make_sparse_tensor(*arrays, (4, 4)))
+    onnx.save(model, path)
+    found = lar.compare(path, path, truth=True, graph_optimization_level="disable")
+    assert found.truth
+    assert (found.truth.actual.finding, found.truth.expected.finding) == ("same", "same")
+    judged = {it.actual.name for it in found.tensors if it.truth and it.truth.actual}
+    assert {"If_0/then/a", "If_0/then/b", "y"} <= judged
+
+
+def test_sequences_maps_and_texts_are_dumped_by_parts(tmp_path: Path) -> None:
+    text = """(float[2, 3] x) => (s, p, text) {
+        s = SplitToSequence <axis = 1> (x, parts)
+        p = ai.onnx.ml.ZipMap <classlabels_strings = ["a", "b", "c"]> (x)
+        best = ArgMax <axis = 1, keepdims = 0> (x)
+        text = Gather(names, best)
+    }"""
+    texts = np.array(["one", "two", "three"], object)
+    path = save(tmp_path, text, parts=np.array([1, 2]), names=texts)
+    shapes = {each.name: each.shape for each in compare_dumps(path)}
+    assert (shapes["s[0]"], shapes["s[1]"], shapes["p[b]"]) == ((2, 1), (2, 2), (2,))
+    assert shapes["text"][0] == 2

@@ -61,42 +61,25 @@ from lar.engines.engine import Isolation
 from lar.engines.option_rows import Drivers, OptionRow
 from lar.errors import UsageError
 from lar.measurement.noise import Meter, Reading
+from lar.options import table
 from lar.options.option import flag_of
-from lar.options.table import (
-    CONST_SHAPE,
-    CPU,
-    CPU_DEFAULT,
-    ENABLE_IOC16,
-    ENABLE_NCHW32,
-    ENABLE_NCHW44,
-    ENABLE_NCHW88,
-    ENGINE_ENV,
-    ENGINE_FIX,
-    FAST_RUN,
-    FAST_RUN_ALGO_POLICY,
-    FULL_RUN,
-    GRAPH_OPTIMIZATION_LEVEL,
-    MULTITHREAD,
-    MULTITHREAD_DEFAULT,
-    PROFILE,
-    PROFILE_SYSCALLS,
-    RANGE_BY,
-    RECORD_COMP_SEQ,
-    SEARCHES,
-    THREAD,
-    VERBOSE,
-    WEIGHT_PREPROCESS,
-    one_of,
-)
 from lar.records.choices import Dimension, OptionValue
 from lar.records.facts import EngineFacts
-from lar.records.run import ModelInfo, NoiseSources, RunSpec, TensorInfo, record_from_json
+from lar.records.run import (
+    ModelInfo,
+    NoiseSources,
+    RunContext,
+    RunSpec,
+    TensorInfo,
+    record_from_json,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from lar.engines.engine import Site
     from lar.engines.signs import Sign
-    from lar.records.profile import Execution, Step
+    from lar.records.profile import Execution, Profile, Step
 
 
 def hang() -> None:
@@ -147,21 +130,21 @@ def play_operators(driver: FakeDriver, value: object) -> None:
 
 SCRIPT: Drivers[FakeDriver] = Drivers(("script",))
 
+PLAYED = (
+    "cpu_default multithread multithread_default engine_fix enable_nchw44 enable_nchw88 "
+    "enable_nchw32 enable_ioc16 weight_preprocess const_shape record_comp_seq "
+    "graph_optimization_level fast_run full_run fast_run_algo_policy"
+)
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    OptionRow(CPU, SCRIPT, "the script is played"),
-    OptionRow(THREAD, SCRIPT, "each plays the script", before_load=pass_by),
-    OptionRow(PROFILE, SCRIPT, "the script's operators", before_load=play_operators),
-    OptionRow(PROFILE_SYSCALLS, SCRIPT, "strace of the process that plays the script"),
-    OptionRow(RANGE_BY, SCRIPT, "by the names of the script's operators"),
-    OptionRow(VERBOSE, SCRIPT, "the script prints its name", before_load=pass_by),
+    OptionRow(table.CPU, SCRIPT, "the script is played"),
+    OptionRow(table.THREAD, SCRIPT, "each plays the script", before_load=pass_by),
+    OptionRow(table.PROFILE, SCRIPT, "the script's operators", before_load=play_operators),
+    OptionRow(table.PROFILE_SYSCALLS, SCRIPT, "strace of the process that plays the script"),
+    OptionRow(table.RANGE_BY, SCRIPT, "by the names of the script's operators"),
+    OptionRow(table.VERBOSE, SCRIPT, "the script prints its name", before_load=pass_by),
     *(
         OptionRow(option, SCRIPT, "the script's effects", before_load=pass_by)
-        for option in (
-            *(CPU_DEFAULT, MULTITHREAD, MULTITHREAD_DEFAULT, ENGINE_FIX),
-            *(ENABLE_NCHW44, ENABLE_NCHW88, ENABLE_NCHW32, ENABLE_IOC16, WEIGHT_PREPROCESS),
-            *(CONST_SHAPE, RECORD_COMP_SEQ, GRAPH_OPTIMIZATION_LEVEL),
-            *(FAST_RUN, FULL_RUN, FAST_RUN_ALGO_POLICY),
-        )
+        for option in map(table.BY_KEY.__getitem__, PLAYED.split())
     ),
 )
 
@@ -191,7 +174,7 @@ class Effect:
         variables = [f"{name}={value}" for name, value in environment.items()]
         return all(
             value in variables
-            if key == ENGINE_ENV.key
+            if key == table.ENGINE_ENV.key
             else key in settings and (value is True or settings[key] == value)
             for key, value in self.when.items()
         )
@@ -304,15 +287,23 @@ def read_model(path: Path) -> ModelInfo:
     )
 
 
-def signs_of(path: Path) -> Iterator[Sign]:
+DEVICES = ("cpu",)
+
+
+def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
+    """Return what a script says that a search tries."""
+    return read_script(model).dimensions
+
+
+def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
     """Yield what a script says that its profile speaks for."""
     from lar.engines.signs import Sign
 
-    for name, gain in read_script(path).gains.items():
+    for name, gain in read_script(Path(profile.facts.model.path)).gains.items():
         yield Sign(name, "kernels", gain, f"the script takes {gain:.0%} of the time")
 
 
-def describe_progress(spec: RunSpec) -> str:
+def describe_progress(spec: RunSpec, context: RunContext) -> str:
     """Return what the script says of its preparation."""
     try:
         return read_script(Path(spec.model)).progress
@@ -408,7 +399,7 @@ class FakeDriver(Driver):
     def _find_effects(self) -> None:
         settings = dict(self.spec.settings)
         if not self._is_searched():
-            settings.pop(FAST_RUN_ALGO_POLICY.key, None)
+            settings.pop(table.FAST_RUN_ALGO_POLICY.key, None)
         present = self.script.effects
         self.effects = [each for each in present if each.is_there(settings, self.spec.environment)]
         self._factor = math.prod(effect.factor for effect in self.effects)
@@ -419,7 +410,7 @@ class FakeDriver(Driver):
         return {key: settings[key] for key in self.script.search_depends if key in settings}
 
     def _is_searched(self) -> bool:
-        path = FAST_RUN_ALGO_POLICY.of(self.spec.settings)
+        path = table.FAST_RUN_ALGO_POLICY.of(self.spec.settings)
         if path is None or not os.path.isfile(path):
             return False
         return bool(json.loads(Path(path).read_bytes()) == self._search_key())
@@ -432,7 +423,7 @@ class FakeDriver(Driver):
         self._write_searched()
 
     def _write_searched(self) -> None:
-        path = FAST_RUN_ALGO_POLICY.of(self.spec.settings)
+        path = table.FAST_RUN_ALGO_POLICY.of(self.spec.settings)
         if path is not None:
             Path(path).write_text(json.dumps(self._search_key()))
             self._find_effects()
@@ -473,7 +464,7 @@ class FakeDriver(Driver):
         self.start, self.wait = self._dispatch, self._finish
 
     def _dispatch(self) -> None:
-        if self.step == 0 and one_of(SEARCHES, self.spec.settings):
+        if self.step == 0 and table.one_of(table.SEARCHES, self.spec.settings):
             self._search()
         self._play_faults("start", self.step)
         self.step += 1

@@ -5,22 +5,18 @@ It has a format of its own too, `.toy`: a line and an ONNX model behind it.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lar.engines.caches import AnyCacheFiles
-from lar.engines.engine import DriverEntry, Engine
+from lar.engines.engine import DriverEntry, Engine, imported, late, late_value
 from lar.engines.formats import ONNX, Format
 from lar.errors import UsageError
 from lar.options.table import ENGINE_OPTION, FAST_RUN
 
 if TYPE_CHECKING:
-    from lar.engines.driver import Driver
     from lar.engines.engine import Site
-    from lar.engines.option_rows import OptionRow
     from lar.records.choices import Dimension
-    from lar.records.profile import Profile
-    from lar.records.run import ModelInfo
 
 TOY = Format("Toy", (".toy",), lambda head: head.startswith(b"toy model\n"))
 RAW_KEY = b'"toy_profile"'
@@ -28,10 +24,7 @@ RAW_KEY = b'"toy_profile"'
 OPSETS = range(17, 21)
 
 
-def reference_driver() -> type[Driver]:
-    from .reference import ReferenceDriver
-
-    return ReferenceDriver
+REFERENCE = partial(imported, ".reference.ReferenceDriver", __name__)
 
 
 class Toy(Engine):
@@ -39,18 +32,13 @@ class Toy(Engine):
     title = "Toy"
     distribution = "lar_toy"
     formats = (ONNX, TOY)
-    drivers = (DriverEntry("reference", "onnx.reference", reference_driver),)
+    drivers = (DriverEntry("reference", "onnx.reference", REFERENCE),)
     searches = (FAST_RUN,)
 
-    def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
-        from .reference import ROWS
-
-        return ROWS
-
-    def read_model(self, path: Path) -> ModelInfo:
-        from .reference import read_model
-
-        return read_model(path)
+    option_rows = late(Engine.option_rows, ".reference.ROWS")
+    read_model = late(Engine.read_model, ".reference.read_model")
+    cache = late_value(".cache.CACHES")
+    read_profile = late(Engine.read_profile, ".profile.profile_of_raw")
 
     def find_devices(self) -> tuple[str, ...]:
         return ("cpu",)
@@ -70,19 +58,8 @@ class Toy(Engine):
         )
         return (Dimension(name="opset", choices=tuple(choices)),)
 
-    @property
-    def cache(self) -> AnyCacheFiles:
-        from .cache import CACHES
-
-        return CACHES
-
     def writes_profile(self, data: bytes) -> bool:
         return RAW_KEY in data
-
-    def read_profile(self, data: bytes, name: str) -> Profile:
-        from .profile import profile_of_raw
-
-        return profile_of_raw(data)
 
 
 ENGINE = Toy()

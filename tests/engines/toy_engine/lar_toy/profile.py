@@ -17,7 +17,7 @@ class ToyProfiler(OperatorTimes):
         return replace(super().finish(), engine_raw=json.dumps(raw).encode())
 
 
-def profile_of_raw(data: bytes) -> Profile:
+def profile_of_raw(data: bytes, name: str) -> Profile:
     """Return the profile in the file of --profile-raw, as one iteration."""
     rows = json.loads(data)["toy_profile"]
     durations = [ns for _, _, ns in rows]

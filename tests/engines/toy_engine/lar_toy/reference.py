@@ -18,19 +18,7 @@ from lar.engines.driver import Driver
 from lar.engines.option_rows import Drivers, OptionRow
 from lar.errors import UsageError
 from lar.measurement.machine import installed_version
-from lar.options.table import (
-    BIN_IO_DUMP,
-    BIN_OUT_DUMP,
-    CPU,
-    ENGINE_OPTION,
-    FAST_RUN,
-    FAST_RUN_ALGO_POLICY,
-    PROFILE,
-    PROFILE_RAW,
-    TEXT_DUMPS,
-    THREAD,
-    VERBOSE,
-)
+from lar.options import table
 from lar.records.facts import EngineFacts
 from lar.records.profile import ProfiledOperator
 from lar.records.run import ModelInfo, TensorInfo
@@ -64,15 +52,15 @@ class ReferenceDriver(Driver):
 
     def read_cached(self) -> Any:
         """Return the model in the cache that is given, None if it has to be converted."""
-        path = FAST_RUN_ALGO_POLICY.of(self.spec.settings)
-        if path is None or FAST_RUN.of(self.spec.settings):
+        path = table.FAST_RUN_ALGO_POLICY.of(self.spec.settings)
+        if path is None or table.FAST_RUN.of(self.spec.settings):
             return None
         return onnx.load_model_from_string(read_cache(path))
 
     def convert(self) -> Any:
         opset = int(self.properties.get("opset", OPSET))
         model = version_converter.convert_version(load_model(self.spec.model), opset)
-        if path := FAST_RUN_ALGO_POLICY.of(self.spec.settings):
+        if path := table.FAST_RUN_ALGO_POLICY.of(self.spec.settings):
             Path(path).write_bytes(BEGINNING + model.SerializeToString())
         return model
 
@@ -177,17 +165,17 @@ def dump_outputs(driver: ReferenceDriver, value: object) -> None:
 REFERENCE: Drivers[ReferenceDriver] = Drivers(("reference",))
 
 ROWS: tuple[OptionRow[Any, Any], ...] = (
-    OptionRow(CPU, REFERENCE, "NumPy"),
-    OptionRow(THREAD, REFERENCE, "each has an evaluator of its own"),
-    OptionRow(ENGINE_OPTION, REFERENCE, "opset=N, which the model is converted to"),
-    OptionRow(FAST_RUN, REFERENCE, "converts the opset"),
-    OptionRow(FAST_RUN_ALGO_POLICY, REFERENCE, "holds the converted model"),
-    OptionRow(PROFILE, REFERENCE, "each operator's mean", before_run=record_operators),
-    OptionRow(PROFILE_RAW, REFERENCE, "JSON of its own", before_run=record_operators),
-    OptionRow(VERBOSE, REFERENCE, "nothing more", before_load=show_nothing_more),
+    OptionRow(table.CPU, REFERENCE, "NumPy"),
+    OptionRow(table.THREAD, REFERENCE, "each has an evaluator of its own"),
+    OptionRow(table.ENGINE_OPTION, REFERENCE, "opset=N, which the model is converted to"),
+    OptionRow(table.FAST_RUN, REFERENCE, "converts the opset"),
+    OptionRow(table.FAST_RUN_ALGO_POLICY, REFERENCE, "holds the converted model"),
+    OptionRow(table.PROFILE, REFERENCE, "each operator's mean", before_run=record_operators),
+    OptionRow(table.PROFILE_RAW, REFERENCE, "JSON of its own", before_run=record_operators),
+    OptionRow(table.VERBOSE, REFERENCE, "nothing more", before_load=show_nothing_more),
     *(
         OptionRow(each, REFERENCE, "each operator", before_run=dump_tensors)
-        for each in (BIN_IO_DUMP, *TEXT_DUMPS)
+        for each in (table.BIN_IO_DUMP, *table.TEXT_DUMPS)
     ),
-    OptionRow(BIN_OUT_DUMP, REFERENCE, "the outputs", before_run=dump_outputs),
+    OptionRow(table.BIN_OUT_DUMP, REFERENCE, "the outputs", before_run=dump_outputs),
 )
