@@ -187,7 +187,7 @@ def event_of(line: bytes) -> Event:
 
 
 def apply_event(result: RunResult, event: Event) -> RunResult:
-    """Return the result with what an event adds to it: fields of the same names, as a rule."""
+    """Return the result with what an event adds to it: its fields of the same names, as a rule."""
     match event:
         case Judged(number, name, verdicts):
             return replace(result, cases=add_verdicts(result.cases, number, name, verdicts))
@@ -197,9 +197,7 @@ def apply_event(result: RunResult, event: Event) -> RunResult:
             return replace(result, status="ok", phase="done")
         case Failed(failure):
             return replace(result, status="failed", failure=failure)
-        case CasesFound() | CaseStarted() | TurnEnded() | ComputedAlone():
-            return result
-    given = dict(vars(event))
+    given = {name: value for name, value in vars(event).items() if name in vars(result)}
     for name in ("fed", "warnings"):  # what several events give
         if name in given:
             given[name] = getattr(result, name) + given[name]
