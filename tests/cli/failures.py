@@ -135,8 +135,8 @@ def run_shell(command: str, *words: str, cwd: Path) -> Done:
     )
 
 
-def run_limited(root: Path, kibibytes: int, *words: str) -> Done:
+def run_limited(kibibytes: int, *words: str) -> Done:
     """Run lar in a shell that may not have more than so much address space."""
     # One thread: each takes address space for its stack and its heap.
     command = f'export OMP_NUM_THREADS=1; ulimit -v {kibibytes} && exec $LAR "$@"'
-    return run_shell(command, *words, cwd=root)
+    return run_shell(command, *words, cwd=ROOT)

@@ -33,6 +33,14 @@ def test_room_is_waited_for_as_long_as_is_said(pipe: tuple[int, TextIO]) -> None
     assert 0.2 <= time.monotonic() - began < 0.2 + SOON
 
 
+def test_no_line_is_cut_where_the_reader_leaves_off(pipe: tuple[int, TextIO]) -> None:
+    reading, stream = pipe
+    Outlet(stream).write(LINES)
+    came = os.read(reading, 1 << 20).decode()
+    assert came.endswith("\n")
+    assert LINES.startswith(came)
+
+
 def test_a_line_longer_than_a_pipe_takes_at_once_comes_too(pipe: tuple[int, TextIO]) -> None:
     reading, stream = pipe
     text = "x" * 30_000 + "\n"

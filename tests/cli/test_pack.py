@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import functools
 import io
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -45,28 +43,11 @@ def run(place: Path, *words: str) -> tuple[list[str], lar.RunResult, str]:
     return done.stdout.splitlines(), result, done.stderr
 
 
-@pytest.fixture(scope="module")
-def packed_by_suffix(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+@pytest.fixture(scope="module", params=["mge", "onnx"])
+def packed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three testcases of the model of one operator, packed once for each engine."""
-
-    @functools.cache
-    def packed(suffix: str) -> Path:
-        place = tmp_path_factory.mktemp("packed") / "one.mdl"
-        return pack(MODELS / f"one_operator.{suffix}", place, *of_data(*DATA))
-
-    return packed
-
-
-@pytest.fixture(params=["mge", "onnx"])
-def packed(request: pytest.FixtureRequest, packed_by_suffix: Callable[[str], Path]) -> Path:
-    """The testcases of each engine."""
-    return packed_by_suffix(request.param)
-
-
-@pytest.fixture
-def folder(packed_by_suffix: Callable[[str], Path]) -> Path:
-    """The testcases of ONNX Runtime."""
-    return packed_by_suffix("onnx")
+    place = tmp_path_factory.mktemp("packed") / "one.mdl"
+    return pack(MODELS / f"one_operator.{request.param}", place, *of_data(*DATA))
 
 
 def perturb(packed: Path, place: Path) -> Path:
@@ -144,10 +125,10 @@ def test_the_run_goes_on_where_that_is_asked_for(packed: Path, tmp_path: Path) -
     assert "testcases: 2 of 3 as expected, largest err=0.0833333" in lines
 
 
-def test_the_warm_up_alone_is_judged_too(folder: Path) -> None:
-    _, result, _ = run(folder, "--iter", "0", "--warmup-iter", "2")
+def test_the_warm_up_alone_is_judged_too(packed: Path) -> None:
+    _, result, _ = run(packed, "--iter", "0", "--warmup-iter", "2")
     assert [case.passed for case in result.cases] == [True]
-    lines, result, _ = run(folder, "--iter", "0")
+    lines, result, _ = run(packed, "--iter", "0")
     assert (result.status, result.cases) == ("ok", ())
     assert lines[-2] == "=== total time: 0.000ms"
 

@@ -132,7 +132,8 @@ def test_requests_arrive_at_a_rate(script: str) -> None:
     assert (queue.offered_per_second, queue.waiting_maximum) == pytest.approx((50, 0), abs=1e-9)
     assert queue.served_per_second == pytest.approx(50, rel=0.02)
     assert queue.latency_median == pytest.approx(known(served.summary).median)
-    assert served.warnings == ()
+    nearly_full = lar.run(script, rate=94, duration=1, arrivals="fixed")
+    assert (served.warnings, nearly_full.warnings) == ((), ())
 
 
 def test_the_summary_of_requests_names_each_figure(script: str) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import lar
-from tests.cli.marks import each_format, needs_megengine
+from tests.cli.failures import check_error, check_not_started, run_until
+from tests.cli.marks import each_format, needs_megengine, not_root
 from tests.cli.runs import lines_of, result_of, save_kinds, without_hints
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
@@ -123,17 +125,12 @@ def test_engine_speaks_only_when_asked(suffix: str) -> None:
     assert lines_of(verbose.stdout)[:5] == lines_of(quiet.stdout)[:5]
 
 
-def test_verbose_shows_all_that_a_script_prints(write_script: WriteScript) -> None:
+def test_what_a_script_prints_is_shown_where_that_is_asked_for(write_script: WriteScript) -> None:
     script = write_script(prints="engine: loading")
-    done = run_lar(script, "--verbose")
-    assert done.stderr.count("engine: loading") == 2
-    assert "engine:" not in done.stdout
-
-
-def test_engine_that_prints_leaves_no_trace(write_script: WriteScript) -> None:
-    done = run_lar(write_script(prints="engine: loading"))
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "engine:" not in done.stdout
+    verbose, quiet = run_lar(script, "--verbose"), run_lar(script)
+    assert verbose.stderr.count("engine: loading") == 2
+    assert (quiet.returncode, quiet.stderr) == (0, "")
+    assert "engine:" not in verbose.stdout + quiet.stdout
 
 
 @pytest.mark.parametrize(
@@ -163,3 +160,31 @@ def test_an_option_that_acts_is_said_once_as_load_and_run_says_it(where: list[st
     said = re.findall(r"^\[\d\d \d\d:\d\d:\d\d lar\]\[warn\] (.*)$", done.stderr, re.M)
     assert said == ["enable nchw44 optimization", "enable winograd transform"]
     assert "[warn]" not in done.stdout
+
+
+# What cannot be written
+
+
+@not_root
+@pytest.mark.parametrize("flag", ["--json", "--csv"])
+def test_output_that_may_not_be_written(
+    tmp_path: Path, write_script: WriteScript, flag: str
+) -> None:
+    (tmp_path / "old").write_text("old")
+    (tmp_path / "old").chmod(0o400)
+    (tmp_path / "folder").mkdir(mode=0o500)
+    for name in ("old", "folder/new"):
+        done = run_lar(write_script(), flag, str(tmp_path / name))
+        check_error(done, 2, f"{flag}: {tmp_path / name}: cannot be written: permission denied")
+        check_not_started(done)
+    assert (tmp_path / "old").read_text() == "old"
+
+
+def test_folder_of_the_report_goes_away(write_script: WriteScript, tmp_path: Path) -> None:
+    folder = tmp_path / "reports"
+    folder.mkdir()
+    script = write_script(real_time=True, times=[[0.2, 0.1, None]])
+    words = [script, "--iter", "3", "--json", str(folder / "x.json"), "--csv", str(folder / "y")]
+    done = run_until(words, "iter 0/3: ", lambda _: shutil.rmtree(folder))
+    check_error(done, done.returncode, "--json: ", "; --csv: ", "no such file or directory")
+    assert "=== finished test #0" in done.stdout

@@ -13,9 +13,10 @@ import pytest
 
 import lar
 from tests.cli.failures import check_error, run_limited, run_until
-from tests.cli.marks import each_format, needs_megengine, needs_proc
+from tests.cli.marks import each_format, needs_megengine
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
+from tests.running.isolated_runs import needs_proc
 
 # Workers that die
 
@@ -101,7 +102,7 @@ def test_real_worker_killed(suffix: str) -> None:
 def test_memory_that_runs_out(suffix: str, kibibytes: int, rows: int, fill: str) -> None:
     began = time.monotonic()
     model, shape = f"models/dynamic_batch.{suffix}", f"{{{rows},16}}"
-    done = run_limited(ROOT, kibibytes, model, "--input", shape, "--fill", fill)
+    done = run_limited(kibibytes, model, "--input", shape, "--fill", fill)
     assert done.returncode in (2, 4)
     check_error(done, done.returncode, "memory")
     assert time.monotonic() - began < 30

@@ -37,7 +37,7 @@ def check_refusal(done: subprocess.CompletedProcess[str], kib: int) -> None:
     ],
 )
 def test_a_limit_of_the_address_space_is_named(kib: int, words: str) -> None:
-    done = run_limited(ROOT, kib, "models/one_operator.onnx", "--iter", "2", *words.split())
+    done = run_limited(kib, "models/one_operator.onnx", "--iter", "2", *words.split())
     check_refusal(done, kib)
 
 
@@ -45,14 +45,14 @@ def test_a_limit_of_the_address_space_is_named(kib: int, words: str) -> None:
 def test_it_is_named_for_numpy_in_this_process_too(tmp_path: Path, kib: int) -> None:
     model, dump = str(ROOT / "models" / "one_operator.onnx"), str(tmp_path / "dump")
     assert run_lar(model, "--iter", "1", "--bin-io-dump", dump).returncode == 0
-    check_refusal(run_limited(ROOT, kib, "compare", dump, dump), kib)
+    check_refusal(run_limited(kib, "compare", dump, dump), kib)
 
 
 # Python itself has no memory for lar.
 @pytest.mark.parametrize("kib", [13_000, 16_000, 20_000])
 @pytest.mark.skipif(sys.version_info[:2] != (3, 10), reason="others take more or less")
 def test_a_limit_without_room_for_lar_is_one_line(kib: int) -> None:
-    done = run_limited(ROOT, kib, "models/one_operator.onnx")
+    done = run_limited(kib, "models/one_operator.onnx")
     assert done.returncode == 4
     problem, hint = done.stderr.splitlines()[-2:]
     assert problem.startswith("lar: error: out of memory")

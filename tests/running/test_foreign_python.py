@@ -27,11 +27,15 @@ def test_the_command_line_takes_an_interpreter(write_script: WriteScript) -> Non
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def bare_python(folder: Path) -> str:
+    """A Python without packages."""
+    (folder / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    (folder / "python").chmod(0o755)
+    return str(folder / "python")
+
+
 def test_what_is_missing_there_is_one_line(write_script: WriteScript, tmp_path: Path) -> None:
-    bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')  # without its packages
-    bare.chmod(0o755)
-    done = run_lar(write_script(), "--python", str(bare), "--iter", "1", code=3)
+    done = run_lar(write_script(), "--python", bare_python(tmp_path), "--iter", "1", code=3)
     problem, hint = done.stderr.splitlines()
     assert problem.startswith("lar: error: --python: ")
     assert problem.endswith("lar's worker cannot run there: No module named 'numpy'")
@@ -39,10 +43,8 @@ def test_what_is_missing_there_is_one_line(write_script: WriteScript, tmp_path: 
 
 
 def test_variants_may_differ_in_it(write_script: WriteScript, tmp_path: Path) -> None:
-    bare = tmp_path / "python"
-    bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
-    bare.chmod(0o755)
+    bare = bare_python(tmp_path)
     bench = lar.bench(write_script(), vary={"python": [None, sys.prefix, bare]}, margin=0.9)
     assert [each.status for each in bench.variants] == ["ok", "ok", "failed"]
-    assert [each.values["python"] for each in bench.variants] == ["", sys.prefix, str(bare)]
+    assert [each.values["python"] for each in bench.variants] == ["", sys.prefix, bare]
     assert known(bench.variants[2].failure).flag == "--python"
