@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, cycle, pairwise, repeat
 
 import pytest
@@ -151,5 +151,6 @@ def test_the_true_median_is_as_near_as_is_said(memory: float) -> None:
 
 
 def test_iterations_that_take_no_time_end_with_the_room() -> None:
-    run: Callable[..., Stopped] = ended
-    assert run(Played(repeat(0.0), capacity=50), target_interval=0.1, max_seconds=1.0).ending
+    for played in (Played(repeat(0.0), capacity=50), Played(repeat(0.125), capacity=4)):
+        stopped = ended(played, target_interval=0.1, max_seconds=9.0)
+        assert (stopped.ending, stopped.met) == ("room", False)
