@@ -9,8 +9,7 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
@@ -25,7 +24,7 @@ from hypothesis import HealthCheck, settings
 from lar.measurement.peak import measure_peak
 from lar.records.profile import Peak
 from lar.running import worker_process
-from tests.command_lines import MODULE_PATH, SCRIPTED_ENGINE, Done, run_apart, run_here
+from tests.command_lines import MODULE_PATH, SCRIPTED_ENGINE, Done, run_lar
 from tests.running.isolated_runs import workers_of
 from tests.worker_forks import FORKS, WorkerForks, fork_or_start
 
@@ -173,30 +172,10 @@ def root() -> Path:
     return REPOSITORY
 
 
-@pytest.fixture(scope="session")
-def run_lar() -> RunLar:
-    """Run one lar command line to its end: `run_lar("info", model, timeout=60)`.
-
-    The command line runs in this process, and its worker in another as ever: starting Python and
-    importing NumPy for each of a thousand would double what they cost. With standard input or an
-    environment it gets a process of its own, and so it does on another thread and where the model
-    would run in this process.
-    """
-
-    def run(
-        *args: str,
-        cwd: str | Path | None = None,
-        input: str | None = None,
-        env: Mapping[str, str] | None = None,
-        timeout: float = 60,
-    ) -> Done:
-        on_main_thread = threading.current_thread() is threading.main_thread()
-        without_worker = "--in-process" in (word.replace("_", "-") for word in args)
-        if input is None and env is None and on_main_thread and not without_worker:
-            return run_here(args, cwd, timeout)
-        return run_apart(args, cwd, timeout, input, env)
-
-    return run
+@pytest.fixture(scope="session", name="run_lar")
+def the_command_line() -> RunLar:
+    """Run one lar command line to its end."""
+    return run_lar
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pydoc
-import subprocess
-import sys
 
 import pytest
 
@@ -28,12 +26,6 @@ def test_each_name_is_there_and_documented(name: str) -> None:
 def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'rnu'"):
         getattr(lar, "rnu")  # noqa: B009
-
-
-def test_importing_lar_imports_no_library() -> None:
-    code = "import lar, sys; print([m for m in sys.modules if m.startswith(('lar.', 'numpy'))])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 def test_help_reads_well() -> None:

@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-LAR = Path(__file__).resolve().parent.parent / "lar"
+from tests.command_lines import ROOT
+
+LAR = ROOT / "lar"
 NAMES = re.compile(r"megengine|onnx ?runtime|\blite\b", re.IGNORECASE)
 
 # What has the name of an engine and is none: the formats that MegEngine has given to files of

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from tests.command_lines import run_python
+
 LIBRARIES = (
     "numpy",
     "megengine",
@@ -35,53 +35,12 @@ for arguments in json.loads(sys.argv[1]):
     print(json.dumps(sorted(sys.modules)))
 """
 # Help, and usage errors.
-NEEDLESS = [
-    [],
-    ["--help"],
-    ["--version"],
-    ["run", "--help"],
-    ["info", "--help"],
-    ["compare", "--help"],
-    ["report", "--help"],
-    ["compare", "one", "--rtol", "x"],
-    ["models/digits_cnn.onnx", "--itre", "3"],
-    ["models/digits_cnn.onnx", "--iter", "x"],
-    ["models/digits_cnn.onnx", "--cuda", "--cpu"],
-    ["models/no_such_model.onnx"],
-    ["run"],
-    ["info", "models/digits_cnn.onnx", "--foo"],
-    ["info", "models/no_such_model.onnx"],
-    ["info", "models/digits_cnn.onnx", "--json", "no/such/folder"],
-    ["engines", "--foo"],
-    ["pack", "models/digits_cnn.onnx", "--foo"],
-    ["cache", "show", "--foo"],
-    ["cache", "show", "tests/data/digits_cnn.cache"],
-    ["cache", "pick", "--help"],
-    ["report", "no/such/profile.json"],
-    ["models/digits_cnn.onnx", "--json", "no/such/folder"],
-    ["models/digits_cnn.onnx", "--csv", "models"],
-    ["models/digits_cnn.onnx", "--labels", "none", "--input", "inputs/digits.npz"],
-    ["models/digits_cnn.onnx", "--json", "x", "--csv", "x"],
-    ["models/digits_cnn.onnx", "--enable-nchw88", "--graph-optimization-level", "basic"],
-    ["models/digits_cnn.onnx", "--multithread", "2", "--multi-thread-core-ids", "0"],
-    ["models/digits_cnn.onnx", "--engine", "openvino", "--fast-run"],
-    ["models/digits_cnn.onnx", "--engine", "openvino", "--engine-option", "FOO=1"],
-    ["models/digits_cnn.mge", "--fast-run-shared-batch-size", "3"],
-    ["models/digits_cnn.mge", "--enable-nchw44", "--fake-first", "--record-comp-seq"],
-    ["models/digits_cnn.mge", "--pack-cache", "gone", "--packed-model-dump", "x"],
-]
+LIGHT = (Path(__file__).parent / "light_command_lines.txt").read_text().splitlines()[1:]
 
 
 def modules_after_each(*commands: list[str]) -> list[set[str]]:
     """The modules that one process has imported after each of some command lines."""
-    output = subprocess.run(
-        [sys.executable, "-c", MAIN, json.dumps(commands)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    ).stdout
+    output = run_python("-c", MAIN, json.dumps(commands), code=0).stdout
     return [set(json.loads(line)) for line in output.splitlines()]
 
 
@@ -92,34 +51,17 @@ def modules_after(*arguments: str) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def needless() -> list[set[str]]:
-    """What all of `NEEDLESS` import, one after the other: what one has imported is there after
-    those that follow it too."""
-    return modules_after_each(*NEEDLESS)
+def imported() -> list[set[str]]:
+    """What all of `LIGHT` import, one after the other: what one has imported is there after those
+    that follow it too."""
+    return modules_after_each(*(shlex.split(line)[1:] for line in LIGHT))
 
 
-@pytest.mark.parametrize("number", range(len(NEEDLESS)), ids=[" ".join(each) for each in NEEDLESS])
-def test_help_and_usage_errors_import_no_library(needless: list[set[str]], number: int) -> None:
-    assert "lar.cli.main" in needless[number]
+@pytest.mark.parametrize("number", range(len(LIGHT)), ids=LIGHT)
+def test_help_and_usage_errors_import_no_library(imported: list[set[str]], number: int) -> None:
+    assert "lar.cli.main" in imported[number]
     # Of lar itself, what runs models is the slowest to import.
-    assert not needless[number] & {*LIBRARIES, "lar.running.api", "lar.running.isolation"}
-
-
-def test_ctrl_c_is_heeded_before_slow_imports() -> None:
-    code = (
-        "import sys; before = {*sys.modules}; import lar.__main__; "
-        "print(*sorted({*sys.modules} - before))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    modules = set(done.stdout.split())
-    assert "lar.__main__" in modules
-    assert not modules & {"typing", "re", "contextlib", "argparse"}
+    assert not imported[number] & {*LIBRARIES, "lar.running.api", "lar.running.isolation"}
 
 
 def test_the_parent_of_a_run_imports_no_engine_and_no_numpy(tmp_path: Path) -> None:
@@ -132,7 +74,7 @@ def test_the_parent_of_a_run_imports_no_engine_and_no_numpy(tmp_path: Path) -> N
     assert sorted(map(str, tmp_path.iterdir())) == sorted([*files, f"{files[1]}.index.json"])
     assert not found[-1] & (set(LIBRARIES) - {"msgspec"})
     code = "import sys, lar.running.bench, lar.tuning.search; print(*sys.modules)"
-    searching = subprocess.check_output([sys.executable, "-c", code], cwd=REPOSITORY, text=True)
+    searching = run_python("-c", code, code=0).stdout
     assert "numpy" not in searching.split()
 
 
@@ -160,14 +102,7 @@ def test_a_worker_is_started_before_records_are_imported() -> None:
         "from lar.cli.main import main\n"
         "main(['models/one_operator.onnx', '--iter', '1'])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    done = run_python("-c", code, code=0)
     modules = set(done.stdout.split())
     assert "lar.running.worker_process" in modules
     assert not modules & {"dataclasses", "lar.records.run", "lar.running.isolation", "numpy"}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from tests.command_lines import ROOT
+
 MODULES = {
-    ".".join(path.relative_to(REPOSITORY).with_suffix("").parts).removesuffix(".__init__"): path
-    for path in sorted((REPOSITORY / "lar").rglob("*.py"))
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "lar").rglob("*.py"))
 }
 
 # The folders of lar from the top down. A module imports those of its own folder and of the rows
@@ -39,7 +39,7 @@ ON_TOP = ("lar.__main__", "lar.testing")  # nothing imports them
 def folder_of(module: str) -> str:
     """The folder directly in `lar` that a module belongs to, empty for a file there."""
     parts = module.split(".")
-    return parts[1] if (REPOSITORY / "lar" / "/".join(parts[1:2])).is_dir() and parts[1:] else ""
+    return parts[1] if (ROOT / "lar" / "/".join(parts[1:2])).is_dir() and parts[1:] else ""
 
 
 def imports_in(name: str, tree: ast.Module) -> Iterator[str]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests.command_lines import ROOT, run_python
+
 MAP = (ROOT / "lar" / "README.md").read_text()
 
 STEP = re.compile(
@@ -75,13 +74,8 @@ def lar_with(title: str, copy: Path, *words: str) -> str:
         (copy / "lar" / "docs").mkdir()
         for step in steps_of(title):
             follow(step, copy)
-    done = subprocess.run(
-        [sys.executable, "-m", "lar", *words],
-        cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy), "COLUMNS": "100"},
-        capture_output=True,
-        text=True,
-        timeout=60,
+    done = run_python(
+        "-m", "lar", *words, cwd=copy, env={**os.environ, "PYTHONPATH": str(copy), "COLUMNS": "100"}
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+
+from tests.command_lines import ROOT
 
 EDITS = {"replace", "removeprefix", "removesuffix", "startswith", "endswith", "partition", "split"}
 MESSAGES = {"message", "warning", "warnings"}
@@ -56,10 +57,10 @@ def test_an_edit_of_a_message_is_found(source: str) -> None:
     assert list(edits_in(source))
 
 
-def test_no_message_is_edited(root: Path) -> None:
+def test_no_message_is_edited() -> None:
     found = [
-        f"{path.relative_to(root)}:{line}"
-        for path in sorted((root / "lar").rglob("*.py"))
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in sorted((ROOT / "lar").rglob("*.py"))
         for line in sorted(set(edits_in(path.read_text())))
     ]
     assert found == []

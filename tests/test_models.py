@@ -1,19 +1,11 @@
-"""The committed models: both engines run them, on the committed inputs, and agree.
-
-MegEngine changes how a process computes (it takes subnormal numbers for zero), so that it runs
-in a process of its own, in which this file is the program:
-
-    python tests/test_models.py OUTPUTS.npz
-"""
+"""The committed models: both engines run them, on the committed inputs, and agree."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -23,13 +15,14 @@ import onnx
 import onnxruntime
 import pytest
 
+from tests.command_lines import ROOT
+
 Array = npt.NDArray[Any]
 Feeds = dict[str, Array]
 Runs = Callable[[str], list[Feeds]]
 
-REPOSITORY = Path(__file__).resolve().parent.parent
-MODELS = REPOSITORY / "models"
-INPUTS = REPOSITORY / "inputs"
+MODELS = ROOT / "models"
+INPUTS = ROOT / "inputs"
 
 
 def load_digits() -> list[Feeds]:
@@ -82,43 +75,12 @@ def run_onnx(name: str) -> list[Feeds]:
     return [dict(zip(names, session.run(names, feeds), strict=True)) for feeds in FEEDS[name]()]
 
 
-def main(output_file: str) -> None:
-    """Run all models on MegEngine; each array is named MODEL/RUN/OUTPUT."""
-    arrays = {
-        f"{name}/{index}/{key}": array
-        for name in NAMES
-        for index, outputs in enumerate(run_megengine(name))
-        for key, array in outputs.items()
-    }
-    np.savez(output_file, **arrays)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
-
-
 @pytest.fixture(scope="module")
-def megengine(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+def megengine(elsewhere: Callable[..., list[Feeds]]) -> Runs:
     """What MegEngine gives for each feed of a model."""
     if importlib.util.find_spec("megenginelite") is None:
         pytest.skip("MegEngine is not installed")
-    file = tmp_path_factory.mktemp("outputs") / "outputs.npz"
-    done = subprocess.run(
-        [sys.executable, __file__, str(file)], capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stderr
-    with np.load(file) as arrays:
-        found = dict(arrays)
-
-    def runs(name: str) -> list[Feeds]:
-        results: list[Feeds] = [{} for _ in FEEDS[name]()]
-        for path, array in found.items():
-            model, index, key = path.split("/")
-            if model == name:
-                results[int(index)][key] = array
-        return results
-
-    return runs
+    return functools.cache(lambda name: elsewhere(run_megengine, name))
 
 
 @pytest.fixture(params=["megengine", "onnx"])

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from lar.cli.help import topics
-from tests.conftest import RunLar
+from tests.command_lines import ROOT
 from tests.docs.pages import blocks_of, carry_out, make_workplace
 
-ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 LINKED = [README, ROOT / "CONTRIBUTING.md", ROOT / "lar" / "README.md"]
 
@@ -32,13 +31,11 @@ def test_it_is_short() -> None:
     assert len(README.read_text().splitlines()) <= 200
 
 
-def test_the_tour_works_as_it_stands(
-    run_lar: RunLar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_tour_works_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_workplace(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    carry_out(README, run_lar)
+    carry_out(README)
 
 
 def test_it_names_every_topic_of_the_manual() -> None:

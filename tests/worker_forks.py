@@ -61,38 +61,7 @@ OTHER_TASKS = {
 
 # What is imported before a fork, by engine and driver. A function imports the engine's library as
 # lar does.
-LIBRARIES: Mapping[tuple[str, str], Sequence[str]] = {
-    ("megengine", "lite"): (
-        "lar.engines.megengine.options",
-        "lar.engines.megengine.algorithms",
-        "lar.engines.megengine.lite:import_lite",
-    ),
-    ("megengine", "graph"): (
-        "lar.engines.megengine.options",
-        "lar.engines.megengine.lite",
-        "lar.engines.megengine.testcases",
-        "lar.engines.megengine.graph:import_megengine",
-        "megengine.utils.comp_graph_tools",
-    ),
-    ("onnxruntime", "session"): (
-        "lar.engines.onnxruntime.options",
-        "lar.engines.onnx_file.contents",
-        "lar.engines.onnxruntime.session:import_onnxruntime",
-        "tests.worker_forks:let_threads_sleep",
-    ),
-    ("openvino", "compiled"): (
-        "lar.engines.openvino.options",
-        "lar.engines.openvino.dumps",
-        "lar.engines.openvino.driver:import_openvino",
-        "openvino._pyopenvino",
-    ),
-    ("fake", "script"): ("tests.worker_forks:decode_script",),
-    ("reference", "evaluator"): (
-        "lar.engines.reference.options",
-        "lar.engines.reference.dumps",
-        "lar.engines.reference.driver",
-    ),
-}
+LIBRARIES = json.loads((Path(__file__).parent / "forked_libraries.json").read_text())
 
 # As `lar.running.worker_process` starts Python; the tests' folder is not on the path of a worker.
 CODE = """\
@@ -264,7 +233,7 @@ def answer_requests(file: int, engine: str, driver: str) -> None:
     importlib.import_module("numpy")
     threads = os.listdir("/proc/self/task")
     import_modules("run", engine, driver)
-    for name in LIBRARIES.get((engine, driver), ()):
+    for name in LIBRARIES.get(f"{engine}/{driver}", ()):
         found = imported(name)
         if ":" in name:
             found()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from subprocess import PIPE
+from subprocess import DEVNULL, PIPE
 
-from tests.command_lines import MODULE_PATH
+from tests.command_lines import MODULE_PATH, ROOT
 
 Done = subprocess.CompletedProcess[str]
 
@@ -44,30 +46,97 @@ def shim(folder: Path, *modules: str) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join([str(folder), MODULE_PATH])}
 
 
+def broken(folder: Path, *modules: str) -> dict[str, str]:
+    """An environment in which Python finds some modules, and they do not load."""
+    for name in modules:
+        (folder / f"{name}.py").write_text("raise ImportError('broken')\n")
+    return shim(folder)
+
+
+@contextlib.contextmanager
+def started(
+    *words: str, cwd: Path = ROOT, before: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[str]]:
+    """A lar command line in a process of its own, which goes on, and is killed in the end."""
+    # No preexec_fn: a worker of pytest-xdist has a second thread, which may hold a lock that the
+    # fork needs.
+    command = [*before, sys.executable, "-m", "lar", *words]
+    with subprocess.Popen(
+        command, cwd=cwd, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def printed_on_terminal(*words: str, env: Mapping[str, str] | None = None) -> str:
+    """What a lar command line prints on a terminal, until it has ended."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "lar", *words]
+    with (
+        os.fdopen(leader, "rb", buffering=0) as terminal,
+        subprocess.Popen(command, stdout=follower, stderr=follower, env=env) as process,
+    ):
+        os.close(follower)
+        printed = b""
+        with contextlib.suppress(OSError):  # the other end is closed
+            while piece := terminal.read(1 << 16):
+                printed += piece
+    assert process.returncode == 0, printed
+    return printed.decode()
+
+
+def read_until(process: subprocess.Popen[str], beginning: str) -> list[str]:
+    """Read lines of what a program prints, up to one that begins so."""
+    assert process.stdout is not None
+    lines: list[str] = []
+    while not (lines and lines[-1].startswith(beginning)):
+        line = process.stdout.readline()
+        assert line, lines
+        lines.append(line.rstrip("\n"))
+    return lines
+
+
+def end_of(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """Read what is left of a process's output and errors, until it has ended.
+
+    Not `communicate`: it passes over what `read_until` has buffered.
+    """
+    assert process.stdout is not None
+    assert process.stderr is not None
+    output, errors = process.stdout.read(), process.stderr.read()
+    process.wait(30)
+    return output, errors
+
+
 def run_until(
-    words: Sequence[str], cwd: Path, beginning: str, act: Callable[[subprocess.Popen[str]], object]
+    words: Sequence[str], beginning: str, act: Callable[[subprocess.Popen[str]], object]
 ) -> Done:
     """Run a lar command line in a process of its own, and do something once it has printed a line
     that begins so."""
-    whole = [sys.executable, "-m", "lar", *words]
-    with subprocess.Popen(whole, cwd=cwd, stdout=PIPE, stderr=PIPE, text=True) as process:
-        assert process.stdout is not None
-        next(line for line in process.stdout if line.startswith(beginning))
+    with started(*words) as process:
+        lines = read_until(process, beginning)
         act(process)
-        stdout, stderr = process.communicate(timeout=60)
-    return Done(whole, process.returncode, stdout, stderr)
+        stdout, stderr = end_of(process)
+    return Done([*words], process.returncode, "\n".join([*lines, stdout]), stderr)
 
 
-def run_limited(root: Path, kibibytes: int, *words: str, timeout: float = 60) -> Done:
-    """Run lar in a shell that may not have more than so much address space."""
-    command = f'ulimit -v {kibibytes} && exec "$0" -m lar "$@"'
+def run_shell(command: str, *words: str, cwd: Path) -> Done:
+    """Run a shell command in which $LAR is lar and $1... are words."""
     return subprocess.run(
-        ["bash", "-c", command, sys.executable, *words],
-        cwd=root,
-        # One thread: each takes address space for its stack and its heap.
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root)},
+        ["bash", "-c", command.replace("$LAR", f"'{sys.executable}' -m lar"), "bash", *words],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": MODULE_PATH},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=60,
     )
+
+
+def run_limited(kibibytes: int, *words: str) -> Done:
+    """Run lar in a shell that may not have more than so much address space."""
+    # One thread: each takes address space for its stack and its heap.
+    command = f'export OMP_NUM_THREADS=1; ulimit -v {kibibytes} && exec $LAR "$@"'
+    return run_shell(command, *words, cwd=ROOT)

@@ -16,5 +16,6 @@ each_format = pytest.mark.parametrize(
 not_root = pytest.mark.skipif(
     hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may read and write everything"
 )
-needs_proc = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="there is no /proc")
+
+needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 needs_zero = pytest.mark.skipif(not os.path.exists("/dev/zero"), reason="there is no /dev/zero")

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pytest
-
 import lar
-from tests.conftest import RunLar, WriteScript
+from tests.command_lines import run_lar
+from tests.conftest import WriteScript
 
 CHOICES = {
     "nchw88": {"enable_nchw88": True},
@@ -43,12 +41,11 @@ def script(write: WriteScript, gains: dict[str, float], **fields: Any) -> str:
 
 
 def test_a_model_is_profiled_and_what_is_suggested_is_tried(
-    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+    write_script: WriteScript, tmp_path: Path
 ) -> None:
     model = script(write_script, {"ioc16": 0.6, "nchw88": 1.0, "weights": 0.9, "nchw44": 0.1})
     before = set(tmp_path.rglob("*"))
-    done = run_lar("advise", model, "--iter", "3", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_lar("advise", model, "--iter", "3", cwd=tmp_path, code=0)
     time, slowest, *_, what, _, _, plain, layout, weights, precision, _, best, command = (
         done.stdout.splitlines()
     )
@@ -70,11 +67,10 @@ def test_a_model_is_profiled_and_what_is_suggested_is_tried(
 
 
 def test_the_profile_keeps_what_was_tried_for_its_report(
-    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+    write_script: WriteScript, tmp_path: Path
 ) -> None:
     model, place = script(write_script, {"nchw88": 0.6}), tmp_path / "p.json"
-    done = run_lar("advise", model, "--profile", str(place))
-    assert done.returncode == 0, done.stderr
+    run_lar("advise", model, "--profile", str(place), code=0)
     (kept,) = lar.read_profile(place).facts.tried
     assert (kept.flags, kept.is_proven, kept.outputs) == ("--enable-nchw88", True, "equal")
     text = run_lar("report", str(place)).stdout
@@ -84,12 +80,9 @@ def test_the_profile_keeps_what_was_tried_for_its_report(
     assert "\ntry: --enable-nchw88, as the script takes 60% of the time (not tried: lar a" in text
 
 
-def test_a_race_that_is_too_short_names_the_likely_winner(
-    run_lar: RunLar, write_script: WriteScript
-) -> None:
+def test_a_race_that_is_too_short_names_the_likely_winner(write_script: WriteScript) -> None:
     model = script(write_script, {"nchw88": 0.6})
-    done = run_lar("advise", model, "--budget", "0.01")
-    assert done.returncode == 0, done.stderr
+    done = run_lar("advise", model, "--budget", "0.01", code=0)
     *_, best, command = done.stdout.splitlines()
     assert best == (
         "best: --enable-nchw88 is likely faster: 2.00 times as fast so far, not proven; "
@@ -98,20 +91,17 @@ def test_a_race_that_is_too_short_names_the_likely_winner(
     assert command == f"command: lar {model} --enable-nchw88"
 
 
-def test_where_nothing_is_faster_the_command_is_that_of_the_run(
-    run_lar: RunLar, write_script: WriteScript
-) -> None:
+def test_where_nothing_is_faster_the_command_is_that_of_the_run(write_script: WriteScript) -> None:
     model = script(write_script, {"ioc16": 0.6})
     *_, best, command = run_lar("advise", model, "--warmup-iter", "2").stdout.splitlines()
     assert best == "best: nothing is shown to be faster, of --enable-ioc16"
     assert command == f"command: lar {model} --warmup-iter 2"
 
 
-def test_its_flags_are_those_of_the_run(run_lar: RunLar, write_script: WriteScript) -> None:
+def test_its_flags_are_those_of_the_run(write_script: WriteScript) -> None:
     effects = [*EFFECTS, {"when": {"fast_run_algo_policy": True}, "factor": 0.5}]
     model = script(write_script, {"fast-run": 0.6, "nchw88": 0.4}, effects=effects)
-    done = run_lar("advise", model, "--enable-nchw88", "--iter", "2")
-    assert done.returncode == 0, done.stderr
+    done = run_lar("advise", model, "--enable-nchw88", "--iter", "2", code=0)
     assert done.stdout.startswith("time: 5.000 ms an iteration (median of 2 ")
     (plain,) = (line for line in done.stdout.splitlines() if line.startswith("as it is"))
     assert " 5.000 " in plain
@@ -123,9 +113,7 @@ def test_its_flags_are_those_of_the_run(run_lar: RunLar, write_script: WriteScri
     )
 
 
-def test_where_nothing_is_suggested_the_lines_say_so(
-    run_lar: RunLar, write_script: WriteScript
-) -> None:
+def test_where_nothing_is_suggested_the_lines_say_so(write_script: WriteScript) -> None:
     done = run_lar("advise", script(write_script, {}))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("time: 10.000 ms an iteration (median of 20 ")
@@ -133,40 +121,8 @@ def test_where_nothing_is_suggested_the_lines_say_so(
     assert "command" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--iter", "0"], "--iter: nothing would be profiled\nhint: give 1 or more\n"),
-        (["--budget", "x"], "--budget"),
-        (["--input", "none.npy"], "none.npy: no such file"),
-        (["--input", "data:items"], "items: is a data set of 2 items, and a bench feeds one\n"),
-    ],
-)
-def test_what_cannot_be_profiled_is_refused(
-    run_lar: RunLar, write_script: WriteScript, tmp_path: Path, words: list[str], said: str
-) -> None:
-    (tmp_path / "items").mkdir()
-    for name in "ab":
-        np.save(tmp_path / "items" / f"{name}.npy", np.ones((1, 4), np.float32))
-    done = run_lar("advise", script(write_script, {}), *words, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
-
-
-def test_a_model_that_crashes_ends_as_its_run(run_lar: RunLar, write_script: WriteScript) -> None:
+def test_a_model_that_crashes_ends_as_its_run(write_script: WriteScript) -> None:
     model = write_script(faults=[{"at": "load", "do": "abort"}])
     done = run_lar("advise", model)
     assert (done.returncode, done.stdout) == (4, "")
     assert "SIGABRT" in done.stderr.splitlines()[0]
-
-
-@pytest.mark.parametrize("words", [["--try"], ["--budget", "3"]])
-def test_what_reports_tried_before_is_named_as_this_command(
-    run_lar: RunLar, words: list[str]
-) -> None:
-    done = run_lar("report", "p.json", *words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        f"lar: error: unknown flag {words[0]}\n"
-        "hint: `lar advise MODEL` profiles a model and tries what the profile speaks for\n"
-    )

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import RunLar
+from tests.command_lines import run_lar
 
 MODEL = str(Path(__file__).parents[2] / "models" / "digits_cnn.onnx")
 SHORT = ("--min-duration", "0.05", "--min-queries", "64")
 
 
-def test_a_scenario_prints_what_loadgen_found_and_writes_it(
-    run_lar: RunLar, tmp_path: Path
-) -> None:
+def test_a_scenario_prints_what_loadgen_found_and_writes_it(tmp_path: Path) -> None:
     pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this machine")
     file = tmp_path / "result.json"
     done = run_lar("bench", MODEL, "--scenario", "multi-stream", *SHORT, "--json", str(file))
@@ -28,33 +26,7 @@ def test_a_scenario_prints_what_loadgen_found_and_writes_it(
     assert isinstance(result["scenario"]["valid"], bool)
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--min-queries", "3"], "--min-queries: needs --scenario"),
-        (["--scenario", "server"], "--scenario: the scenario server needs the rate"),
-        (["--scenario", "offline", "--vary", "cpu"], "--vary: does not go with --scenario"),
-        (["--scenario", "offline", "--budget", "3"], "--budget: does not go with --scenario"),
-        (["--scenario", "offline", "--save"], "--save: does not go with --scenario"),
-        ([MODEL, "--scenario", "offline"], "--scenario: loads one model at a time"),
-        (["--scenario", "offline", "--warmup-iter", "0"], "--warmup-iter: a scenario needs"),
-        (["--scenario", "offline", "--min-duration", "0"], "--min-duration: 0 is not a time"),
-        (["--scenario", "offline", "--target-rate", "3"], "--target-rate: does not go with"),
-        (["--scenario", "server", "--samples-per-query", "3"], "--samples-per-query: does not go"),
-        (["--scenario", "poisson"], "--scenario: invalid choice"),
-    ],
-)
-def test_what_a_scenario_cannot_use_is_refused(
-    run_lar: RunLar, flags: list[str], message: str
-) -> None:
-    done = run_lar("bench", MODEL, *flags)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith(f"lar: error: {message}")
-    assert "\nhint: " in done.stderr
-
-
-def test_a_crash_in_a_scenario_has_the_code_of_a_run(run_lar: RunLar, tmp_path: Path) -> None:
+def test_a_crash_in_a_scenario_has_the_code_of_a_run(tmp_path: Path) -> None:
     pytest.importorskip("mlperf_loadgen", reason="LoadGen has no wheel for this machine")
     script = tmp_path / "crash.fake"
     script.write_text(
@@ -67,7 +39,6 @@ def test_a_crash_in_a_scenario_has_the_code_of_a_run(run_lar: RunLar, tmp_path: 
             }
         )
     )
-    done = run_lar("bench", str(script), "--scenario", "single-stream", *SHORT)
-    assert done.returncode == 4
+    done = run_lar("bench", str(script), "--scenario", "single-stream", *SHORT, code=4)
     assert done.stdout == ""
     assert "scripted failure" in done.stderr

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,9 +10,9 @@ import pytest
 from lar.cli.commands import COMMANDS
 from lar.cli.completion import LAST_OF_ZSH, RUN_OF_ZSH
 from lar.cli.help import topics
-from lar.cli.main import main
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY
+from tests.command_lines import run_lar, run_program
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 
@@ -25,8 +23,7 @@ SHELLS = ("bash", "zsh", "fish")
 def bash_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The script for bash, in a file."""
     path = tmp_path_factory.mktemp("completion") / "lar.bash"
-    with path.open("w") as file, contextlib.redirect_stdout(file):
-        assert main(["completion", "bash"]) == 0
+    path.write_text(run_lar("completion", "bash", code=0).stdout)
     return path
 
 
@@ -39,23 +36,13 @@ def complete(script: Path, *words: str) -> set[str]:
         '$(complete -p lar | sed -E "s/.* -F ([^ ]+) .*/\\1/")\n'
         'printf "%s\\n" "${COMPREPLY[@]}"\n'
     )
-    done = subprocess.run(
-        ["bash", "-c", code, str(script), *words],
-        cwd=script.parent,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=True,
-    )
+    done = run_program("bash", "-c", code, str(script), *words, cwd=script.parent, code=0)
     return set(done.stdout.split())
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_script_has_every_command_and_flag(
-    shell: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["completion", shell]) == 0
-    script = capsys.readouterr().out
+def test_the_script_has_every_command_and_flag(shell: str) -> None:
+    script = run_lar("completion", shell, code=0).stdout
     for command in COMMANDS:
         assert command in script
     for key in BY_KEY:
@@ -63,9 +50,7 @@ def test_the_script_has_every_command_and_flag(
     program = shutil.which(shell)
     if program is None:
         pytest.skip(f"{shell} is not installed to read the script")
-    subprocess.run(
-        [program, "-n"], input=script, text=True, timeout=30, check=True, capture_output=True
-    )
+    run_program(program, "-n", input=script, code=0)
 
 
 @needs_bash
@@ -98,13 +83,5 @@ def test_bash_completes_files_and_folders(bash_script: Path) -> None:
     assert complete(bash_script, "m.mge", "--bin-io-dump", "d") == {"dump"}
 
 
-def test_zsh_completes_the_flags_of_a_run_after_a_model(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["completion", "zsh"]) == 0
-    assert LAST_OF_ZSH + RUN_OF_ZSH in capsys.readouterr().out
-
-
-def test_a_shell_that_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["completion", "csh"]) == 2
-    assert "invalid choice: 'csh'" in capsys.readouterr().err
+def test_zsh_completes_the_flags_of_a_run_after_a_model() -> None:
+    assert LAST_OF_ZSH + RUN_OF_ZSH in run_lar("completion", "zsh", code=0).stdout

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import RunLar
+from tests.cli.failures import broken, shim
+from tests.cli.marks import needs_megengine
+from tests.command_lines import run_lar
 
-needs_megengine = pytest.mark.skipif(
-    importlib.util.find_spec("megengine") is None, reason="MegEngine is not installed"
-)
 ENGINES = {"megengine": "uv run --python 3.10", "onnxruntime": "pip install onnxruntime"}
 
 
@@ -24,15 +22,8 @@ def rows_of(text: str) -> dict[str, list[str]]:
     return {row[0]: row[1:] for row in rows}
 
 
-def without(folder: Path, root: Path, *modules: str) -> dict[str, str]:
-    """An environment in which Python does not find some modules."""
-    lines = ["import sys", *(f"sys.modules[{name!r}] = None" for name in modules)]
-    (folder / "sitecustomize.py").write_text("\n".join(lines))
-    return {"PYTHONPATH": os.pathsep.join([str(folder), str(root)])}
-
-
 @pytest.mark.usefixtures("own_engines")
-def test_installed_engines(run_lar: RunLar) -> None:
+def test_installed_engines() -> None:
     done = run_lar("engines")
     assert (done.returncode, done.stderr) == (0, "")
     rows = rows_of(done.stdout)
@@ -48,7 +39,7 @@ def test_installed_engines(run_lar: RunLar) -> None:
 
 
 @pytest.mark.usefixtures("own_engines")
-def test_options(run_lar: RunLar) -> None:
+def test_options() -> None:
     rows = rows_of(run_lar("engines").stdout)
     assert rows["option"] == ["megengine", "onnxruntime", "openvino", "mnn", "reference"]
     for flag in ("--cpu", "--cuda", "--verbose"):
@@ -59,10 +50,8 @@ def test_options(run_lar: RunLar) -> None:
 
 
 @pytest.mark.parametrize("missing", ENGINES)
-def test_engine_that_is_not_installed(
-    run_lar: RunLar, root: Path, tmp_path: Path, missing: str
-) -> None:
-    done = run_lar("engines", env=without(tmp_path, root, missing))
+def test_engine_that_is_not_installed(tmp_path: Path, missing: str) -> None:
+    done = run_lar("engines", env=shim(tmp_path, missing))
     assert (done.returncode, done.stderr) == (0, "")
     rows = rows_of(done.stdout)
     assert rows[missing][0] == "not installed"
@@ -70,11 +59,8 @@ def test_engine_that_is_not_installed(
 
 
 @needs_megengine
-def test_engine_that_does_not_load(run_lar: RunLar, root: Path, tmp_path: Path) -> None:
-    for name in ("megenginelite", "onnxruntime"):
-        (tmp_path / f"{name}.py").write_text("raise ImportError('broken')\n")
-    path = os.pathsep.join([str(tmp_path), str(root)])
-    done = run_lar("engines", env={"PYTHONPATH": path})
+def test_engine_that_does_not_load(tmp_path: Path) -> None:
+    done = run_lar("engines", env=broken(tmp_path, "megenginelite", "onnxruntime"))
     assert (done.returncode, done.stderr) == (0, "")
     rows = rows_of(done.stdout)
     assert "cannot be imported" in rows["megengine"][1]
@@ -82,25 +68,13 @@ def test_engine_that_does_not_load(run_lar: RunLar, root: Path, tmp_path: Path) 
 
 
 @needs_megengine
-def test_no_gpu_is_no_device(run_lar: RunLar) -> None:
+def test_no_gpu_is_no_device() -> None:
     rows = rows_of(run_lar("engines", env={"CUDA_VISIBLE_DEVICES": "-1"}).stdout)
     assert rows["megengine"][1] == "cpu"
 
 
-@pytest.mark.parametrize(
-    ("words", "piece"), [(["x"], "'x' is one argument too many"), (["--json"], "unknown flag")]
-)
-def test_usage_errors(run_lar: RunLar, words: list[str], piece: str) -> None:
-    done = run_lar("engines", *words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("lar: error: ")
-    assert piece in done.stderr
-
-
-def test_quirks_of_an_engine_that_is_not_installed_are_not_here(
-    run_lar: RunLar, root: Path, tmp_path: Path
-) -> None:
-    done = run_lar("engines", "--quirks", env=without(tmp_path, root, "megengine"))
+def test_quirks_of_an_engine_that_is_not_installed_are_not_here(tmp_path: Path) -> None:
+    done = run_lar("engines", "--quirks", env=shim(tmp_path, "megengine"))
     header, first, *_ = done.stdout.splitlines()
     words = ["effect, how it is detected, and the way round"]
     assert re.split(r"\s{2,}", header) == ["quirk", "here", *words]
@@ -110,7 +84,7 @@ def test_quirks_of_an_engine_that_is_not_installed_are_not_here(
 
 
 @needs_megengine
-def test_quirks_are_shown_with_how_they_are_detected_and_the_way_round(run_lar: RunLar) -> None:
+def test_quirks_are_shown_with_how_they_are_detected_and_the_way_round() -> None:
     header, *lines = run_lar("engines", "--quirks").stdout.splitlines()
     assert header.endswith("here  effect, how it is detected, and the way round")
     assert re.fullmatch(r"mkl-generic-path    (yes|no ) +MKL runs generic code.*", lines[0])

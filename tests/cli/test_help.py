@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, get_args
 
@@ -14,35 +13,28 @@ import pytest
 
 from lar.cli.commands import COMMANDS, other_way, read_table
 from lar.cli.help import topics
-from lar.cli.main import main
 from lar.cli.parser import Formatter, parser_of
 from lar.cli.run_help import GROUPS
 from lar.options.option import Group, flag_of
 from lar.options.table import BY_KEY, COMMON, OPTIONS
 from lar.records.choices import Allowed
 from lar.results.facts import NAMES
+from tests.command_lines import run_lar, run_program
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
-    """What a command line prints on standard output."""
-    assert main(words) == code
-    output, errors = capsys.readouterr()
-    assert not errors
-    return output
-
-
-def error_of(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(words) == 2
-    output, errors = capsys.readouterr()
-    assert not output
-    return errors
+def printed(*words: str, columns: int = 0) -> str:
+    """What a command line prints on standard output, on a terminal of so many columns."""
+    with pytest.MonkeyPatch.context() as patch:
+        if columns:
+            patch.setenv("COLUMNS", str(columns))
+        done = run_lar(*words, code=0)
+    assert not done.stderr
+    return done.stdout
 
 
 @pytest.mark.parametrize("words", [["help"], ["--help"], ["-h"]])
-def test_help_lists_commands_and_topics(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = printed(capsys, *words).splitlines()
+def test_help_lists_commands_and_topics(words: list[str]) -> None:
+    lines = printed(*words).splitlines()
     for name in [*COMMANDS, *topics()]:
         assert any(line.startswith(f"  {name} ") for line in lines), name
 
@@ -56,17 +48,9 @@ def test_every_topic_is_named_and_says_what_it_is_about() -> None:
 
 
 @pytest.mark.parametrize("topic", topics())
-def test_a_topic_is_its_page(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "help", topic).startswith(f"# {topic}: {topics()[topic]}\n")
-
-
-@pytest.mark.parametrize("topic", topics())
-def test_a_page_is_no_wider_than_the_screen(
-    topic: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = printed(capsys, "help", topic)
-    monkeypatch.setenv("COLUMNS", "60")
-    fitted = printed(capsys, "help", topic)
+def test_a_page_is_no_wider_than_the_screen(topic: str) -> None:
+    whole, fitted = printed("help", topic), printed("help", topic, columns=60)
+    assert whole.startswith(f"# {topic}: {topics()[topic]}\n")
     code = set(re.findall(r"^```.*?^```", whole, re.MULTILINE | re.DOTALL))
     assert all(block in fitted for block in code)
     for block in code:
@@ -76,33 +60,28 @@ def test_a_page_is_no_wider_than_the_screen(
     assert "|---" not in fitted
 
 
-def test_the_words_of_a_page_stay(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    whole = printed(capsys, "help", "dumps")
-    monkeypatch.setenv("COLUMNS", "70")
-    fitted = printed(capsys, "help", "dumps")
+def test_the_words_of_a_page_stay() -> None:
+    whole, fitted, wide = (printed("help", "dumps", columns=it) for it in (0, 70, 200))
     assert "\n- A folder that is not empty is refused;" in fitted
     assert "\n  32 bits if they fit.\n" in fitted
     last = whole[whole.index("\n- A folder") :]
     assert fitted.split()[-len(last.split()) :] == last.split()
-    monkeypatch.setenv("COLUMNS", "200")
-    assert printed(capsys, "help", "dumps").split("\n\n")[-1] == whole.split("\n\n")[-1]
+    assert wide.split("\n\n")[-1] == whole.split("\n\n")[-1]
 
 
-def test_the_beginning_of_a_topic_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
-    assert printed(capsys, "help", "runn") == printed(capsys, "help", "running")
+def test_the_beginning_of_a_topic_is_enough() -> None:
+    assert printed("help", "runn") == printed("help", "running")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_help_of_a_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "help", command)
+def test_the_help_of_a_command(command: str) -> None:
+    text = printed("help", command)
     assert text.startswith("usage: lar ")
-    assert text == printed(capsys, command, "--help")
+    assert text == printed(command, "--help")
 
 
-def test_the_help_of_an_action(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "help", "cache", "show")
+def test_the_help_of_an_action() -> None:
+    text = printed("help", "cache", "show")
     assert text.startswith("usage: lar cache show")
 
 
@@ -110,10 +89,8 @@ def test_the_help_of_an_action(capsys: pytest.CaptureFixture[str]) -> None:
     "words",
     [["run", "--help"], ["m.onnx", "-h"], ["--iter", "3", "-h"], ["run", "-h", "m.onnx"], ["run"]],
 )
-def test_the_help_of_a_run_has_the_flags_that_people_use(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = printed(capsys, *(["help", "run"] if words == ["run"] else words))
+def test_the_help_of_a_run_has_the_flags_that_people_use(words: list[str]) -> None:
+    text = printed(*(["help", "run"] if words == ["run"] else words))
     flags = {line.split()[0] for line in text.splitlines() if line.startswith("  --")}
     assert flags == {option.flag for option in COMMON}
     assert len(flags) == 23
@@ -124,47 +101,36 @@ def test_the_help_of_a_run_has_the_flags_that_people_use(
 
 
 @pytest.mark.parametrize("words", [["run", "--help", "all"], ["m.onnx", "--help=all"]])
-def test_all_flags_of_a_run(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, *words)
+def test_all_flags_of_a_run(words: list[str]) -> None:
+    text = printed(*words)
     for option in OPTIONS:
         assert f"  {option.flag}" in text
         assert f"{option.group.title}:" in text
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=[group.name for group in GROUPS])
-def test_the_flags_of_a_group(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "run", "--help", group.name)
+def test_the_flags_of_a_group(group: Group) -> None:
+    text = printed("run", "--help", group.name)
     flags = [line.split()[0] for line in text.splitlines() if line.startswith("  --")]
     assert flags == [option.flag for option in OPTIONS if option.group == group]
 
 
 @pytest.mark.parametrize("word", ["fast-run", "fast_run", "--help=--fast-run"])
-def test_the_help_of_one_flag(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_of_one_flag(word: str) -> None:
     words = [word] if word.startswith("--") else ["--help", word]
-    text = printed(capsys, "run", *words)
+    text = printed("run", *words)
     assert [line.split()[0] for line in text.splitlines() if line.startswith("  --")] == [
         "--fast-run"
     ]
 
 
 @pytest.mark.usefixtures("own_engines")
-def test_only_what_not_every_engine_honours_names_engines(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    text = " ".join(printed(capsys, "run", "--help", "layout").split())
+def test_only_what_not_every_engine_honours_names_engines() -> None:
+    text = " ".join(printed("run", "--help", "layout").split())
     assert "in the layout nchw44 [megengine]" in text
     assert "in the layout nchw88 [megengine, onnxruntime]" in text
     assert "[NAME]: only the engine of that name" in text
-    assert "[NAME]" not in printed(capsys, "run", "--help", "dataset")
-
-
-def test_a_group_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    errors = error_of(capsys, "run", "--help", "layot")
-    assert errors == (
-        "lar: error: --help: there is no group of options 'layot'\n"
-        "hint: did you mean `lar run --help layout`?\n"
-    )
-    assert "hint: groups: run, measuring, input" in error_of(capsys, "run", "--help", "xyzzy")
+    assert "[NAME]" not in printed("run", "--help", "dataset")
 
 
 def arguments_of(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
@@ -186,40 +152,17 @@ def test_a_help_line_can_be_read_alone(command: str) -> None:
         assert not text.endswith(".") or text.endswith("..."), text
 
 
-@pytest.mark.parametrize(
-    ("words", "error", "hint"),
-    [
-        (["runing"], "there is no topic 'runing'", "did you mean `lar help running`?"),
-        (["comapre"], "there is no topic 'comapre'", "did you mean `lar help compare`?"),
-        (["xyzzy"], "there is no topic 'xyzzy'", "`lar help` lists the topics"),
-        (["running", "run"], "'run' is one topic too many", "`lar help TOPIC`"),
-    ],
-)
-def test_no_such_topic(
-    words: list[str], error: str, hint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    text = error_of(capsys, "help", *words)
-    assert text.startswith(f"lar: error: {error}\nhint: ")
-    assert hint in text
-
-
 @pytest.mark.parametrize("columns", [80, 132])
 @pytest.mark.parametrize("words", [["help"], ["run", "--help"], ["pack", "--help"]])
-def test_help_is_as_wide_as_the_terminal(
-    words: list[str],
-    columns: int,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(columns))
-    lines = printed(capsys, *words).splitlines()
+def test_help_is_as_wide_as_the_terminal(words: list[str], columns: int) -> None:
+    lines = printed(*words, columns=columns).splitlines()
     assert max(map(len, lines)) <= columns
     # It uses what there is: no line is broken far before the end.
     assert max(map(len, lines)) > min(columns, 100) - 25
 
 
-def test_the_man_page_has_every_command_and_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "help", "--man")
+def test_the_man_page_has_every_command_and_flag() -> None:
+    text = printed("help", "--man")
     for command in COMMANDS:
         assert f"\n.SS lar {command}\n" in text
     plain = text.replace(r"\-", "-")
@@ -230,15 +173,16 @@ def test_the_man_page_has_every_command_and_flag(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
-def test_man_reads_the_man_page(capsys: pytest.CaptureFixture[str]) -> None:
-    done = subprocess.run(
-        ["groff", "-man", "-Tascii", "-ww", "-P-c"],
-        input=printed(capsys, "help", "--man"),
-        capture_output=True,
-        text=True,
+def test_man_reads_the_man_page() -> None:
+    done = run_program(
+        "groff",
+        "-man",
+        "-Tascii",
+        "-ww",
+        "-P-c",
+        input=printed("help", "--man"),
         env={**os.environ, "LC_ALL": "C"},
-        timeout=60,
-        check=True,
+        code=0,
     )
     assert done.stderr == ""
     assert "--warmup-iter" in done.stdout.replace("-\b-", "-").replace("\b", "") or done.stdout

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -17,10 +17,7 @@ from onnx import TensorProto, helper
 
 from lar.errors import printable, printable_lines
 from lar.reports.csv import cell_of
-
-if TYPE_CHECKING:
-    from tests.command_lines import Done
-    from tests.conftest import RunLar
+from tests.command_lines import Done, run_lar
 
 # Of a terminal: escapes, of one byte too, bidirectional overrides, line ends; and of a page.
 EVIL = "\x1b[2J\u202eb\r\n\x9b31m\x7f\u2028\u200b</script><b>\"'|=`"
@@ -59,7 +56,7 @@ def save_hostile_model(path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the model, and all that one run of it writes."""
     folder = tmp_path_factory.mktemp("hostile")
     save_hostile_model(folder / FILE)
@@ -84,61 +81,24 @@ def check_printed(done: Done, code: int) -> None:
             assert not any(line.startswith(r"\u009b") for line in text.splitlines())
 
 
-OUTPUT = f"out{EVIL.replace('/', '')}"
-COMMANDS = (
-    ("info", FILE),
-    (FILE, "--iter", "1", "--json", "-"),
-    (FILE, "--iter", "1", "--io-dump-stdout"),
-    (FILE, "--iter", "1", "--io-dump-stderr"),
-    (FILE, "--iter", "1", "--verbose"),
-    ("compare", FILE, f"{shlex.quote(FILE)} --graph-optimization-level disable", "--all"),
-    ("compare", FILE, FILE, "--isolate", "--report", "-"),
-    ("compare", FILE, FILE, "--report", "-", "--format", "json"),
-    ("compare", FILE, FILE, "--report", "-", "--format", "html"),
-    ("compare", FILE, FILE, "--report", "-", "--format", "csv"),
-    ("results", "r.json", "r.json", "--by", "model"),
-    ("results", "r.json", "--format", "markdown"),
-    ("results", "r.json", "--format", "html"),
-    ("history", "list", "--store", "store"),
-    ("history", "list", "--store", "store", "--format", "html"),
-    ("history", "list", "--store", "store", "--format", "csv"),
-    ("history", "show", "1", "--store", "store", "--format", "markdown"),
-    ("history", "plot", "--store", "store"),
-    ("history", "export", "--store", "store", "-o", OUTPUT),
-    ("report", "p.json", "--style", "megengine"),
-    ("report", "p.json", "--html", "-"),
-    ("report", "p.json", "--export", "chrome", "-o", "-"),
-    ("report", "p.json", "--export", "chrome", "-o", f"trace{OUTPUT}"),
-    ("bench", FILE, "--vary", "hint=latency,throughput", "--budget", "0.1", "--engine", "openvino"),
-    ("tune", FILE, "--list-space"),
-    ("pack", FILE, "-d", "#rand(0,1)", "-o", f"packed{OUTPUT}"),
-)
-REFUSED = (
-    (FILE, "--input", f"nosuch{EVIL}:1"),
-    (FILE, "--shape", f"nosuch{EVIL}=1"),
-    (FILE, "--shape", "@in=1", "--debug"),
-    ("compare", "io.txt", f"nosuch{EVIL}"),
-    ("history", "check", "--store", "store", "--baseline", EVIL),
-    ("cache", "show", FILE),
-    ("pack", FILE, "-d", "r\udcff.json", "-o", "packed"),
-    ("help", EVIL),
-    ("run", FILE, f"--{EVIL}"),
-    (f"nosuch{EVIL}",),
-)
+NAMES = {
+    "EVIL": EVIL,
+    "FILE": FILE,
+    "QUOTED": shlex.quote(FILE),
+    "OUTPUT": f"out{EVIL.replace('/', '')}",
+    "NO_TEXT": "r\udcff.json",
+}
+TEXT = Path(__file__).with_name("hostile_names.txt").read_text()
+LINES = re.findall(r"^lar (.*?)(?:  # exit code (\d))?$", TEXT, re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [*((words, 0) for words in COMMANDS), *((words, 2) for words in REFUSED)],
-    ids=lambda it: printable(" ".join(it))[:70] if isinstance(it, tuple) else "",
-)
-def test_no_name_of_a_file_steers_a_terminal(
-    run_lar: RunLar, folder: Path, words: tuple[str, ...], code: int
-) -> None:
-    check_printed(run_lar(*words, cwd=folder), code)
+@pytest.mark.parametrize(("line", "code"), LINES, ids=[line for line, _ in LINES])
+def test_no_name_of_a_file_steers_a_terminal(folder: Path, line: str, code: str) -> None:
+    words = [word.format_map(NAMES) for word in shlex.split(line)]
+    check_printed(run_lar(*words, cwd=folder), int(code or 0))
 
 
-def test_a_file_keeps_names_and_a_terminal_does_not_get_them(run_lar: RunLar, folder: Path) -> None:
+def test_a_file_keeps_names_and_a_terminal_does_not_get_them(folder: Path) -> None:
     (folder / "info.json").unlink(missing_ok=True)
     run_lar("info", FILE, "--json", "info.json", cwd=folder)
     printed = run_lar("info", FILE, "--json", "-", cwd=folder).stdout
@@ -154,7 +114,7 @@ def test_a_file_keeps_names_and_a_terminal_does_not_get_them(run_lar: RunLar, fo
 
 
 @pytest.mark.parametrize("form", ["text", "json", "csv", "html", "markdown"])
-def test_the_name_of_a_file_may_be_no_text(run_lar: RunLar, folder: Path, form: str) -> None:
+def test_the_name_of_a_file_may_be_no_text(folder: Path, form: str) -> None:
     named = folder / "r\udcff.json"
     named.write_bytes((folder / "r.json").read_bytes())
     done = run_lar("results", str(named), "--format", form, "-o", f"x.{form}", cwd=folder)
@@ -162,18 +122,17 @@ def test_the_name_of_a_file_may_be_no_text(run_lar: RunLar, folder: Path, form: 
     assert "udcff.json" in (folder / f"x.{form}").read_text()
 
 
-def test_a_name_in_a_model_may_be_no_text(run_lar: RunLar, tmp_path: Path) -> None:
+def test_a_name_in_a_model_may_be_no_text(tmp_path: Path) -> None:
     save_hostile_model(tmp_path / "m.onnx")
     bad = (tmp_path / "m.onnx").read_bytes().replace(b"\x7f", b"\xff")
     (tmp_path / "m.onnx").write_bytes(bad)
-    done = run_lar("m.onnx", "--iter", "1", cwd=tmp_path)
-    assert done.returncode == 2
+    done = run_lar("m.onnx", "--iter", "1", cwd=tmp_path, code=2)
     assert done.stderr.startswith(
         "lar: error: m.onnx: holds a name, or gives a text, that is not UTF-8: "
     )
 
 
-def test_a_text_that_a_model_gives_may_be_no_utf_8(run_lar: RunLar, tmp_path: Path) -> None:
+def test_a_text_that_a_model_gives_may_be_no_utf_8(tmp_path: Path) -> None:
     text = helper.make_tensor("text", TensorProto.STRING, [1], [b"caf\xe9"])
     graph = helper.make_graph(
         [helper.make_node("Constant", [], ["y"], value=text)],
@@ -183,8 +142,7 @@ def test_a_text_that_a_model_gives_may_be_no_utf_8(run_lar: RunLar, tmp_path: Pa
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    done = run_lar("m.onnx", "--iter", "1", cwd=tmp_path)
-    assert done.returncode == 2
+    done = run_lar("m.onnx", "--iter", "1", cwd=tmp_path, code=2)
     assert "gives a text, that is not UTF-8" in done.stderr
 
 

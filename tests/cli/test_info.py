@@ -5,14 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from lar.records.run import ModelInfo, record_from_json
 from tests.cli.marks import each_format, needs_megengine
-from tests.conftest import RunLar, WriteScript
+from tests.command_lines import ROOT, run_lar
+from tests.conftest import WriteScript
 
 NAMES = (
     *("digits_cnn", "dynamic_batch", "int8", "mobilenet_v2", "multi_input", "one_operator"),
@@ -23,11 +23,11 @@ each_name = pytest.mark.parametrize("name", NAMES)
 
 
 @pytest.fixture(scope="module")
-def infos(run_lar: RunLar, root: Path) -> dict[str, ModelInfo]:
+def infos() -> dict[str, ModelInfo]:
     """What `lar info --json -` says about each file of models/."""
 
     def read(name: str) -> ModelInfo:
-        done = run_lar("info", f"models/{name}", "--json", "-", cwd=root)
+        done = run_lar("info", f"models/{name}", "--json", "-", cwd=ROOT)
         assert (done.returncode, done.stderr) == (0, ""), done.stderr
         return record_from_json(done.stdout, ModelInfo)
 
@@ -36,8 +36,8 @@ def infos(run_lar: RunLar, root: Path) -> dict[str, ModelInfo]:
     return {file: read(file) for file in files}
 
 
-def test_all_models_are_here(root: Path) -> None:
-    found = {path.name for path in (root / "models").iterdir() if path.suffix in (".mge", ".onnx")}
+def test_all_models_are_here() -> None:
+    found = {path.name for path in (ROOT / "models").iterdir() if path.suffix in (".mge", ".onnx")}
     assert found == {f"{name}.{suffix}" for name in NAMES for suffix in SUFFIXES}
 
 
@@ -84,9 +84,9 @@ def test_known_counts(infos: dict[str, ModelInfo], name: str, parameters: int) -
 
 
 @each_format
-def test_text(run_lar: RunLar, root: Path, infos: dict[str, ModelInfo], suffix: str) -> None:
+def test_text(infos: dict[str, ModelInfo], suffix: str) -> None:
     info = infos[f"mobilenet_v2.{suffix}"]
-    done = run_lar("info", f"models/mobilenet_v2.{suffix}", cwd=root)
+    done = run_lar("info", f"models/mobilenet_v2.{suffix}", cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
     lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
     titles = {"mge": "MegEngine", "onnx": "ONNX Runtime"}
@@ -100,7 +100,7 @@ def test_text(run_lar: RunLar, root: Path, infos: dict[str, ModelInfo], suffix: 
     assert f"operator ({sum(info.operators.values())}) count" in lines
 
 
-def test_json_file(run_lar: RunLar, tmp_path: Path, write_script: WriteScript) -> None:
+def test_json_file(tmp_path: Path, write_script: WriteScript) -> None:
     script = write_script(outputs={"prob": [0.5, 0.5]})
     file = tmp_path / "info.json"
     done = run_lar("info", script, "--json", str(file))
@@ -114,54 +114,8 @@ def test_json_file(run_lar: RunLar, tmp_path: Path, write_script: WriteScript) -
 
 
 @needs_megengine
-def test_engine_by_name(
-    run_lar: RunLar, root: Path, tmp_path: Path, infos: dict[str, ModelInfo]
-) -> None:
+def test_engine_by_name(tmp_path: Path, infos: dict[str, ModelInfo]) -> None:
     for suffix, engine in (("mge", "megengine"), ("onnx", "onnxruntime")):
-        shutil.copy(root / f"models/one_operator.{suffix}", tmp_path / "model.xyz")
+        shutil.copy(ROOT / f"models/one_operator.{suffix}", tmp_path / "model.xyz")
         done = run_lar("info", str(tmp_path / "model.xyz"), "--engine", engine, "--json", "-")
         assert record_from_json(done.stdout, ModelInfo) == infos[f"one_operator.{suffix}"]
-
-
-def check_error(done: subprocess.CompletedProcess[str], code: int, *pieces: str) -> None:
-    """The command failed with `code` and nothing but one error line and its hint."""
-    assert (done.returncode, done.stdout) == (code, ""), done.stderr
-    first, *rest = done.stderr.splitlines()
-    assert first.startswith("lar: error: ")
-    assert len(rest) <= 1
-    for piece in pieces:
-        assert piece in done.stderr
-
-
-@each_format
-@pytest.mark.parametrize("damage", ["cut", "garbage", "empty"])
-def test_damaged_model(
-    run_lar: RunLar, root: Path, tmp_path: Path, suffix: str, damage: str
-) -> None:
-    whole = (root / f"models/dynamic_batch.{suffix}").read_bytes()
-    content = {"cut": whole[:-100], "garbage": b"\xfe" * 3000, "empty": b""}[damage]
-    (tmp_path / f"model.{suffix}").write_bytes(content)
-    report = tmp_path / "info.json"
-    done = run_lar("info", str(tmp_path / f"model.{suffix}"), "--json", str(report))
-    check_error(done, 2, f"model.{suffix}: ", "hint: copy or export it again")
-    assert not report.exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "pieces"),
-    [
-        (["missing.onnx"], ["missing.onnx: no such model file"]),
-        (["models"], ["models: is a folder"]),
-        (["README.md"], ["README.md: not a model that lar knows"]),
-        (
-            ["models/int8.onnx", "--engine", "megengine"],
-            ["a model in the ONNX format, which MegEngine does not read"],
-        ),
-        (["models/int8.onnx", "--engine", "tensorflow"], ["there is no engine 'tensorflow'"]),
-        (["models/int8.onnx", "--json", "models"], ["--json: models: is a folder"]),
-        (["models/int8.onnx", "--json", "nowhere/x"], ["--json: nowhere/x: cannot be written"]),
-        (["models/int8.onnx", "--iter", "3"], ["unknown flag --iter"]),
-    ],
-)
-def test_usage_errors(run_lar: RunLar, root: Path, words: list[str], pieces: list[str]) -> None:
-    check_error(run_lar("info", *words, cwd=root), 2, *pieces)

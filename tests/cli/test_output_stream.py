@@ -25,19 +25,6 @@ def pipe() -> Iterator[tuple[int, TextIO]]:
     os.close(reading)
 
 
-def test_what_there_is_no_room_for_waits(pipe: tuple[int, TextIO]) -> None:
-    reading, stream = pipe
-    outlet = Outlet(stream)
-    outlet.write(LINES)
-    assert not outlet.has_room(0)
-    came = b""
-    while not outlet.has_room(0):
-        came += os.read(reading, 1 << 14)
-        assert came.endswith(b"\n") or outlet.waiting
-    came += os.read(reading, 1 << 20)
-    assert came.decode() == LINES
-
-
 def test_room_is_waited_for_as_long_as_is_said(pipe: tuple[int, TextIO]) -> None:
     outlet = Outlet(pipe[1])
     outlet.write(LINES)
@@ -68,15 +55,6 @@ def test_what_was_written_to_the_stream_before_comes_first(pipe: tuple[int, Text
     stream.write("before\n")
     Outlet(stream).write("after\n")
     assert os.read(reading, 100) == b"before\nafter\n"
-
-
-def test_a_reader_that_is_gone_is_told() -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    stream = open(writing, "w")  # noqa: SIM115 - what it holds cannot be written when it is closed
-    with pytest.raises(BrokenPipeError):
-        Outlet(stream).write("line\n")
-    os.close(writing)
 
 
 def test_a_stream_in_memory_has_room() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +11,8 @@ from lar.cli.run_console import LinePrinter
 from lar.measurement.rows import NAN, SampleRows
 from lar.records.dataset import Item
 from lar.records.run import RunResult, RunSpec, Status
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar, WriteScript
+from tests.command_lines import run_lar
+from tests.conftest import WriteScript
 
 
 @pytest.mark.parametrize(
@@ -45,9 +43,7 @@ def test_items_done_are_counted_by_their_iterations(
     assert printer.printed_rows == rows
 
 
-def test_a_run_without_trouble_prints_no_note_and_no_hint(
-    run_lar: RunLar, write_script: WriteScript
-) -> None:
+def test_a_run_without_trouble_prints_no_note_and_no_hint(write_script: WriteScript) -> None:
     done = run_lar(write_script(), "--iter", "1")
     assert (done.returncode, done.stderr) == (0, "")
     assert [line for line in done.stdout.splitlines() if "hint" in line or "note" in line] == []
@@ -72,16 +68,3 @@ def test_a_run_that_ended_early_waits_shortly_for_its_reader_any_other_to_the_en
         RunResult(spec=spec, status=status, phase="iterations", lar_version="", started_at="")
     )
     assert ("nobody reads the rest" in capsys.readouterr().err) == warned
-
-
-@pytest.mark.parametrize("verbose", [False, True])
-def test_the_engines_log_is_printed_where_it_is_asked_for(
-    verbose: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
-    spec = RunSpec(model="m", engine="fake", driver="script", settings={"verbose": verbose})
-    printer = LinePrinter(spec, io.StringIO(), may_fail=False)
-    printer.on_log(b"a line of the engine\n")
-    printer.finish(
-        RunResult(spec=spec, status="ok", phase="iterations", lar_version="", started_at="")
-    )
-    assert ("a line of the engine" in capsys.readouterr().err) == verbose

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cli.failures import check_error, shim
+from tests.command_lines import run_lar
+from tests.conftest import WriteScript
 
-if TYPE_CHECKING:
-    from tests.conftest import RunLar, WriteScript
 
-
-def test_debug_shows_the_traceback(run_lar: RunLar, write_script: WriteScript) -> None:
+def test_debug_shows_the_traceback(write_script: WriteScript) -> None:
     scripts = {
         "nope.fake": 2,
         write_script(faults=[{"at": "load", "do": "raise"}]): 2,
@@ -21,15 +19,14 @@ def test_debug_shows_the_traceback(run_lar: RunLar, write_script: WriteScript) -
         write_script(faults=[{"at": "load", "do": "memory"}]): 4,
     }
     for script, code in scripts.items():
-        done = run_lar(script, "--debug")
-        assert done.returncode == code
+        done = run_lar(script, "--debug", code=code)
         assert "Traceback (most recent call last):" in done.stderr
         errors = [line for line in done.stderr.splitlines() if line.startswith("lar: error: ")]
         assert len(errors) == 1
         check_error(run_lar(script), code)
 
 
-def test_debug_of_the_worker(run_lar: RunLar, write_script: WriteScript) -> None:
+def test_debug_of_the_worker(write_script: WriteScript) -> None:
     script = write_script(faults=[{"at": "start", "do": "raise"}])
     assert "in fail\n" in run_lar(script, "--debug").stderr
     broken = Path(script)
@@ -38,9 +35,7 @@ def test_debug_of_the_worker(run_lar: RunLar, write_script: WriteScript) -> None
 
 
 @pytest.mark.parametrize("words", [["run"], ["info"]])
-def test_error_in_lar_itself(
-    run_lar: RunLar, tmp_path: Path, write_script: WriteScript, words: list[str]
-) -> None:
+def test_error_in_lar_itself(tmp_path: Path, write_script: WriteScript, words: list[str]) -> None:
     environment = shim(tmp_path)
     with (tmp_path / "sitecustomize.py").open("a") as file:
         file.write(
@@ -49,6 +44,5 @@ def test_error_in_lar_itself(
         )
     done = run_lar(*words, write_script(), env=environment)
     check_error(done, 4, "division by zero", "--debug")
-    done = run_lar(*words, write_script(), "--debug", env=environment)
-    assert done.returncode == 4
+    done = run_lar(*words, write_script(), "--debug", env=environment, code=4)
     assert "Traceback" in done.stderr

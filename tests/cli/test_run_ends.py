@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import shlex
 import signal
 import subprocess
 import sys
@@ -14,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import RunLar, WriteScript
+from tests.cli.failures import check_error, end_of, run_shell, started
+from tests.cli.marks import needs_full
+from tests.command_lines import run_lar, run_python
+from tests.conftest import WriteScript
 from tests.running.isolated_runs import NO_BYTECODE, SOON, eventually, needs_proc
 
 LAR = [sys.executable, "-m", "lar"]
@@ -30,11 +32,8 @@ def written(folder: Path) -> tuple[str, int, int]:
 def test_reports_are_whole_when_the_reader_of_the_lines_goes_away(
     write_script: WriteScript, tmp_path: Path
 ) -> None:
-    words = [*LAR, write_script(), "--iter", "3000", "--json", "r.json", "--csv", "r.csv"]
-    command = f'{shlex.join(words)} | head -n 1; echo "${{PIPESTATUS[0]}}"'
-    done = subprocess.run(
-        ["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    words = [write_script(), "--iter", "3000", "--json", "r.json", "--csv", "r.csv"]
+    done = run_shell('$LAR "$@" | head -n 1; echo "${PIPESTATUS[0]}"', *words, cwd=tmp_path)
     assert (done.stdout.splitlines()[-1], done.stderr) == ("141", "")
     assert written(tmp_path)[:2] == ("ok", 3000)
     assert written(tmp_path)[2] >= 3000
@@ -61,14 +60,13 @@ def test_reports_are_written_when_the_terminal_is_closed(
     assert 3 < written(tmp_path)[1] < 5000
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@needs_full
 @pytest.mark.parametrize("flags", [["--json", "/dev/full"], ["--csv", "/dev/full"]])
 def test_a_full_disk_is_one_exit_code_and_the_other_report_is_written(
-    run_lar: RunLar, write_script: WriteScript, tmp_path: Path, flags: list[str]
+    write_script: WriteScript, tmp_path: Path, flags: list[str]
 ) -> None:
     other = {"--json": "--csv", "--csv": "--json"}[flags[0]]
-    done = run_lar(write_script(), *flags, other, "other", cwd=tmp_path)
-    assert done.returncode == 4
+    done = run_lar(write_script(), *flags, other, "other", cwd=tmp_path, code=4)
     assert done.stderr.splitlines() == [
         f"lar: error: {flags[0]}: /dev/full: cannot be written: no space left on device",
         "hint: make room on the disk",
@@ -76,33 +74,24 @@ def test_a_full_disk_is_one_exit_code_and_the_other_report_is_written(
     assert (tmp_path / "other").stat().st_size > 0
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
+@needs_full
 def test_a_full_disk_below_standard_output_spares_the_report(
     write_script: WriteScript, tmp_path: Path
 ) -> None:
-    words = [*LAR, write_script(), "--json", "r.json", "--csv", "r.csv"]
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            words, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
-        )
-    assert done.returncode == 4
-    assert done.stderr == (
-        "lar: error: standard output cannot be written: no space left on device\n"
-    )
+    words = [write_script(), "--json", "r.json", "--csv", "r.csv"]
+    done = run_shell('$LAR "$@" >/dev/full', *words, cwd=tmp_path)
+    check_error(done, 4, "standard output cannot be written: no space left on device")
     assert written(tmp_path)[0] == "ok"
 
 
 def test_a_file_that_may_not_grow_is_a_full_disk(write_script: WriteScript, tmp_path: Path) -> None:
-    words = [*LAR, write_script(), "--iter", "300", "--json", "r.json"]
-    command = f"{NO_BYTECODE}; ulimit -f 16; exec {shlex.join(words)} >/dev/null"
-    done = subprocess.run(
-        ["bash", "-c", command], cwd=tmp_path, stderr=subprocess.PIPE, text=True, timeout=60
-    )
-    assert done.returncode == 4
-    assert len(done.stderr.splitlines()) == 2
-    assert "the limit of a file's size is reached" in done.stderr
-    assert "it is 16 KiB (ulimit -f)" in done.stderr
-    assert not (tmp_path / "r.json").exists()
+    command = f"{NO_BYTECODE}; ulimit -f 16; exec $LAR $1 --iter 300 --json r.json >/dev/null"
+    (tmp_path / "r.json").write_text("old")
+    done = run_shell(command, write_script(), cwd=tmp_path)
+    check_error(done, 4, "the limit of a file's size is reached", "it is 16 KiB (ulimit -f)")
+    assert [(path.name, path.read_text()) for path in tmp_path.glob("*.json")] == [
+        ("r.json", "old")
+    ]
 
 
 def catches_signals(process: subprocess.Popen[str]) -> bool:
@@ -116,16 +105,11 @@ def catches_signals(process: subprocess.Popen[str]) -> bool:
 def test_an_interrupt_at_any_moment_is_one_line(write_script: WriteScript) -> None:
     script = write_script(times=[[0.01, 0.001, None]], real_time=True)
     for delay in range(20):
-        process = subprocess.Popen(
-            [*LAR, script, "--iter", "5000"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert eventually(lambda process=process: catches_signals(process), 20)  # type: ignore[misc]
-        time.sleep(delay / 100)
-        process.send_signal(signal.SIGINT)
-        errors = process.communicate(timeout=20)[1]
+        with started(script, "--iter", "5000") as process:
+            assert eventually(lambda process=process: catches_signals(process), 20)  # type: ignore[misc]
+            time.sleep(delay / 100)
+            process.send_signal(signal.SIGINT)
+            _, errors = end_of(process)
         assert (process.returncode, errors) == (130, "lar: error: interrupted\n"), delay
 
 
@@ -140,9 +124,10 @@ def test_an_interrupt_is_heeded_before_the_slow_imports() -> None:
         "_signal.signal = look\n"
         "main()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name for name in done.stdout.split() if name.startswith(("lar", "argparse"))}
-    assert loaded == {"lar", "lar.__main__"}
+    done = run_python("-c", code, code=0)
+    loaded = set(done.stdout.split())
+    assert {name for name in loaded if name.startswith("lar")} == {"lar", "lar.__main__"}
+    assert not loaded & {"typing", "re", "contextlib", "argparse"}
 
 
 DROPPING = {
@@ -180,12 +165,7 @@ def test_an_interrupt_that_a_library_drops_comes_again(tmp_path: Path, where: st
         "    time.sleep(20)\n"
         "except KeyboardInterrupt: print('interrupted')\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )
+    done = run_python("-c", code, env={**os.environ, "PYTHONPATH": str(tmp_path)})
     assert done.stdout == "interrupted\n", done.stderr
 
 
@@ -199,7 +179,7 @@ def test_an_interrupt_before_the_command_begins_is_one_line() -> None:
         "sys.argv = ['lar', '--version']\n"
         "main.run_from_shell()\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = run_python("-c", code)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "lar: error: interrupted\n"
 
@@ -207,8 +187,7 @@ def test_an_interrupt_before_the_command_begins_is_one_line() -> None:
 @pytest.mark.parametrize("limit", ["ulimit -t 1", "ulimit -St 1"])
 def test_a_limit_of_cpu_time_is_named(write_script: WriteScript, limit: str) -> None:
     script = write_script(faults=[{"at": "start", "do": "spin", "index": 1}])
-    command = f"{limit}; exec {shlex.join([*LAR, script])} >/dev/null"
-    done = subprocess.run(["bash", "-c", command], stderr=subprocess.PIPE, text=True, timeout=60)
+    done = run_shell(f"{limit}; exec $LAR $1 >/dev/null", script, cwd=Path(script).parent)
     assert done.returncode == 4
     assert done.stderr.splitlines() == [
         "lar: error: the limit of CPU time ended the engine in phase iterations (iteration 0)",

@@ -4,33 +4,23 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import pytest
 
-from tests.cli.marks import each_format, needs_megengine
-from tests.cli.runs import outputs_of, result_of, save_model
+from tests.cli.marks import each_format
+from tests.cli.runs import outputs_of, result_of
+from tests.command_lines import ROOT, run_lar
+from tests.conftest import WriteScript
+from tests.engines.onnxruntime.drivers import save_model
 
-if TYPE_CHECKING:
-    from tests.conftest import RunLar, WriteScript
 
-
-@pytest.fixture(scope="module")
-def cat_outputs(run_lar: RunLar, root: Path) -> Callable[[str], list[tuple[str, str]]]:
+@functools.cache
+def cat_outputs(suffix: str) -> list[tuple[str, str]]:
     """What mobilenet_v2 answers to inputs/cat.npy, by format of the model."""
-    known: dict[str, list[tuple[str, str]]] = {}
-
-    def outputs(suffix: str) -> list[tuple[str, str]]:
-        if suffix not in known:
-            words = (f"models/mobilenet_v2.{suffix}", "--input", "inputs/cat.npy")
-            known[suffix] = outputs_of(run_lar, *words, cwd=root)
-        return known[suffix]
-
-    return outputs
+    return outputs_of(f"models/mobilenet_v2.{suffix}", "--input", "inputs/cat.npy", cwd=ROOT)
 
 
 CAT_FORMS: dict[str, list[str]] = {
@@ -47,13 +37,11 @@ CAT_FORMS: dict[str, list[str]] = {
 
 @each_format
 @pytest.mark.parametrize("form", CAT_FORMS)
-def test_all_forms_of_the_cat_give_the_same(
-    run_lar: RunLar, root: Path, cat_outputs: Any, suffix: str, form: str
-) -> None:
+def test_all_forms_of_the_cat_give_the_same(suffix: str, form: str) -> None:
     if (suffix, form) == ("mge", "jpg, --bgr"):
         pytest.skip("forms do not know the engine, and this model is slow to start on it")
     model = f"models/mobilenet_v2.{suffix}"
-    assert outputs_of(run_lar, model, *CAT_FORMS[form], cwd=root) == cat_outputs(suffix)
+    assert outputs_of(model, *CAT_FORMS[form], cwd=ROOT) == cat_outputs(suffix)
 
 
 @each_format
@@ -66,67 +54,51 @@ def test_all_forms_of_the_cat_give_the_same(
         ["--bgr", "--resize", "112x112", "--resize", "224,224", "--mean=1,2,3"],
     ],
 )
-def test_other_image_settings_give_something_else(
-    run_lar: RunLar, root: Path, cat_outputs: Any, suffix: str, flags: list[str]
-) -> None:
+def test_other_image_settings_give_something_else(suffix: str, flags: list[str]) -> None:
     if suffix == "mge" and flags != ["--rgb"]:
         pytest.skip("the settings do not know the engine, and this model is slow to start on it")
     words = (f"models/mobilenet_v2.{suffix}", "--input", "inputs/cat.ppm", "--input-layout", "nchw")
-    assert outputs_of(run_lar, *words, *flags, cwd=root) != cat_outputs(suffix)
+    assert outputs_of(*words, *flags, cwd=ROOT) != cat_outputs(suffix)
 
 
-def test_mean_and_scale_are_applied_in_this_order(run_lar: RunLar, tmp_path: Path) -> None:
+def save_relu(folder: Path, shape: str) -> str:
+    text = f"(float{shape} data) => (float{shape} output) {{ output = Relu(data) }}"
+    return str(save_model(folder / "relu.onnx", text))
+
+
+def test_mean_and_scale_are_applied_in_this_order(tmp_path: Path) -> None:
     pixels = np.arange(48, dtype=np.float32).reshape(1, 3, 4, 4)
     mean, scale = (np.array(x, np.float32)[:, None, None] for x in ([1, -2, 3], [0.5, 2, -1]))
     np.save(tmp_path / "raw.npy", pixels)
     np.save(tmp_path / "ready.npy", (pixels - mean) * scale)
-    model = save_model(tmp_path / "relu.onnx", "Relu", [1, 3, 4, 4])
+    model = save_relu(tmp_path, "[1, 3, 4, 4]")
     raw, ready = (("--input", str(tmp_path / f"{name}.npy")) for name in ("raw", "ready"))
     flags = ("--mean=1,-2,3", "--scale", "0.5,2,-1")
-    expected = outputs_of(run_lar, model, *ready)
-    assert outputs_of(run_lar, model, *raw, *flags) == expected
+    expected = outputs_of(model, *ready)
+    assert outputs_of(model, *raw, *flags) == expected
     # A negative first number needs no equals sign.
-    assert outputs_of(run_lar, model, *raw, "--mean", "-1,2,3") != expected
-
-
-@pytest.fixture(scope="module")
-def uint8_cat_outputs(
-    run_lar: RunLar, root: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], list[tuple[str, str]]]:
-    """What uint8_input answers to the pixels of the cat, by format of the model."""
-    path = tmp_path_factory.mktemp("pixels") / "cat.npy"
-    np.save(path, np.load(root / "inputs/cat.npy").transpose(0, 2, 3, 1).astype(np.uint8))
-
-    @functools.cache
-    def outputs(suffix: str) -> list[tuple[str, str]]:
-        model = str(root / f"models/uint8_input.{suffix}")
-        return outputs_of(run_lar, model, "--input", str(path))
-
-    return outputs
+    assert outputs_of(model, *raw, "--mean", "-1,2,3") != expected
 
 
 @each_format
-@pytest.mark.parametrize(
-    ("image", "flags"), [("cat.ppm", ["--bgr"]), ("cat.jpg", []), ("cat.jpg", ["--bgr"])]
-)
-def test_images_feed_a_uint8_model_as_they_are(
-    run_lar: RunLar, root: Path, uint8_cat_outputs: Any, suffix: str, image: str, flags: list[str]
-) -> None:
-    words = (f"models/uint8_input.{suffix}", "--input", f"inputs/{image}")
-    assert outputs_of(run_lar, *words, *flags, cwd=root) == uint8_cat_outputs(suffix)
+def test_images_feed_a_uint8_model_as_they_are(tmp_path: Path, suffix: str) -> None:
+    pixels = np.load(ROOT / "inputs/cat.npy").transpose(0, 2, 3, 1).astype(np.uint8)
+    np.save(tmp_path / "cat.npy", pixels)
+    words = (f"models/uint8_input.{suffix}", "--input")
+    expected = outputs_of(*words, str(tmp_path / "cat.npy"), cwd=ROOT)
+    for image, *flags in (("cat.ppm", "--bgr"), ("cat.jpg",), ("cat.jpg", "--bgr")):
+        assert outputs_of(*words, f"inputs/{image}", *flags, cwd=ROOT) == expected, image
 
 
-def test_gray_image(run_lar: RunLar, root: Path, write_script: WriteScript) -> None:
+def test_gray_image(write_script: WriteScript) -> None:
     gray = [{"name": "data", "dtype": "uint8", "shape": [1, 224, 224, 1]}]
     script = write_script(inputs=gray, outputs={"prob": [1.0]})
-    (fed,) = result_of(run_lar, script, "--input", "inputs/cat.pgm", cwd=root).fed
+    (fed,) = result_of(script, "--input", "inputs/cat.pgm", cwd=ROOT).fed
     assert (fed.name, fed.dtype, fed.shape) == ("data", "uint8", (1, 224, 224, 1))
 
 
-@pytest.fixture(scope="module")
-def forms_of_four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def forms_of_four(folder: Path) -> dict[str, str]:
     """The numbers 1.5, -2, 3, 4 in each form that `--input` takes."""
-    folder = tmp_path_factory.mktemp("forms")
     four = np.array([1.5, -2, 3, 4], np.float32)
     np.save(folder / "four.npy", four)
     np.save(folder / "big_endian.npy", four.astype(">f4"))
@@ -156,45 +128,25 @@ def forms_of_four(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-FORMS_OF_FOUR = (
-    *("npy", "npy, big-endian", "npz", "npz, of several", "json", "pb", "folder of pb", "bin"),
-    *("bin, spelled out", "inline", "inline, named", "inline, in brackets", "inline, spaced"),
-)
+def test_all_forms_give_the_same(tmp_path: Path) -> None:
+    model = str(ROOT / "models/one_operator.onnx")
+    for form, text in forms_of_four(tmp_path).items():
+        result = result_of(model, "--input", text, "--iter", "1")
+        (fed,), (output,) = result.fed, result.outputs
+        assert (fed.name, fed.dtype, fed.shape) == ("data", "float32", (4,)), form
+        assert (output.minimum, output.maximum, output.mean) == (0, 4, 2.125), form
+        assert (fed.generated, result.warnings) == (False, ()), form
 
 
-@pytest.mark.parametrize("form", FORMS_OF_FOUR)
-def test_all_forms_give_the_same(
-    run_lar: RunLar, root: Path, forms_of_four: dict[str, str], form: str
-) -> None:
-    model = str(root / "models/one_operator.onnx")
-    result = result_of(run_lar, model, "--input", forms_of_four[form], "--iter", "1")
-    (fed,), (output,) = result.fed, result.outputs
-    assert (fed.name, fed.dtype, fed.shape, fed.generated) == ("data", "float32", (4,), False)
-    assert (output.minimum, output.maximum, output.mean) == (0, 4, 2.125)
-    assert result.warnings == ()
-
-
-@needs_megengine
-def test_forms_give_the_same_on_megengine(
-    run_lar: RunLar, root: Path, forms_of_four: dict[str, str]
-) -> None:
-    model = str(root / "models/one_operator.mge")
-    answers = [
-        outputs_of(run_lar, model, "--input", forms_of_four[form])
-        for form in ("npy", "npz", "json", "pb", "inline")
-    ]
-    assert all(answer == answers[0] for answer in answers)
-
-
-def test_inline_values_may_begin_with_a_minus(run_lar: RunLar, root: Path) -> None:
-    model = str(root / "models/one_operator.onnx")
-    expected = outputs_of(run_lar, model, "--input=-1,0,1,2")
-    assert outputs_of(run_lar, model, "--input", "-1,0,1,2") == expected
+def test_inline_values_may_begin_with_a_minus() -> None:
+    model = str(ROOT / "models/one_operator.onnx")
+    expected = outputs_of(model, "--input=-1,0,1,2")
+    assert outputs_of(model, "--input", "-1,0,1,2") == expected
 
 
 @each_format
-def test_several_inputs(run_lar: RunLar, root: Path, tmp_path: Path, suffix: str) -> None:
-    tensors = json.loads((root / "inputs/multi_input.json").read_text())
+def test_several_inputs(tmp_path: Path, suffix: str) -> None:
+    tensors = json.loads((ROOT / "inputs/multi_input.json").read_text())
     arrays = {
         name: np.array(tensor["raw"], np.float32).reshape(tensor["shape"])
         for name, tensor in tensors.items()
@@ -205,7 +157,7 @@ def test_several_inputs(run_lar: RunLar, root: Path, tmp_path: Path, suffix: str
     a, b = (f"{name}:{tmp_path / name}.npy" for name in "ab")
     inline = f"a:{arrays['a'].tolist()};b:{arrays['b'].tolist()}"
     model = f"models/multi_input.{suffix}"
-    expected = outputs_of(run_lar, model, "--input", "inputs/multi_input.json", cwd=root)
+    expected = outputs_of(model, "--input", "inputs/multi_input.json", cwd=ROOT)
     assert dict(expected).keys() == {"product", "rectified"}
     for words in (
         ["--input", f"{a};{b}"],
@@ -213,22 +165,22 @@ def test_several_inputs(run_lar: RunLar, root: Path, tmp_path: Path, suffix: str
         ["--input", str(tmp_path / "both.npz")],
         ["--input", inline],
     ):
-        assert outputs_of(run_lar, model, *words, cwd=root) == expected, words
+        assert outputs_of(model, *words, cwd=ROOT) == expected, words
 
 
-def test_number_for_an_input_without_axes(run_lar: RunLar, tmp_path: Path) -> None:
-    model = save_model(tmp_path / "model.onnx", "Relu", [])
+def test_number_for_an_input_without_axes(tmp_path: Path) -> None:
+    model = save_relu(tmp_path, "")
     for text in ("3", "{}"):
-        assert result_of(run_lar, model, "--iter", "1", "--input", text).fed[0].shape == ()
+        assert result_of(model, "--iter", "1", "--input", text).fed[0].shape == ()
 
 
 @each_format
-def test_generated_data(run_lar: RunLar, root: Path, suffix: str) -> None:
+def test_generated_data(suffix: str) -> None:
     model = f"models/dynamic_batch.{suffix}"
     answers = {}
     for flags in ("", "--seed 0", "--seed 1", "--fill normal", "--fill zeros", "--fill=ones"):
         words = (*flags.split(), "--input", "data:{3,16}")
-        result = result_of(run_lar, model, *words, "--iter", "1", cwd=root)
+        result = result_of(model, *words, "--iter", "1", cwd=ROOT)
         (fed,), (output,) = result.fed, result.outputs
         assert fed.generated
         assert (fed.shape, output.shape) == ((3, 16), (3, 8))
@@ -237,10 +189,10 @@ def test_generated_data(run_lar: RunLar, root: Path, suffix: str) -> None:
     assert len(set(answers.values())) == 5
 
 
-def test_generated_data_is_announced(run_lar: RunLar, root: Path) -> None:
-    done = run_lar("models/multi_input.onnx", "--seed", str(10**30), "--iter", "0", cwd=root)
+def test_generated_data_is_announced() -> None:
+    done = run_lar("models/multi_input.onnx", "--seed", str(10**30), "--iter", "0", cwd=ROOT)
     (line,) = done.stderr.splitlines()
     assert line.startswith("lar: note: no --input: data is generated (uniform, seed 1000")
     assert "a float32 (2, 3), b float32 (3, 4)" in line
-    done = run_lar("models/dynamic_batch.onnx", "--input", "{2,16}", "--iter", "0", cwd=root)
+    done = run_lar("models/dynamic_batch.onnx", "--input", "{2,16}", "--iter", "0", cwd=ROOT)
     assert "no --input" not in done.stderr

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import pty
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from lar.cli.main import main
-from lar.cli.screen import parse_columns, screen_of_output
+from lar.cli.screen import screen_of_output
 from lar.profiles.trace_file import write_profile
 from lar.reports.text import Screen
+from tests.cli.failures import printed_on_terminal
+from tests.command_lines import ROOT, run_lar
 from tests.profiles.layers import profile_of_layers
 
 STYLES = ("megengine", "paddle", "torch", "nsys", "ncu")
@@ -26,46 +23,42 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "width"), [("80", 80), ("0", None), ("", None), ("-5", None), ("wide", None)]
-)
-def test_columns_is_a_width(text: str, width: int | None) -> None:
-    assert parse_columns(text) == width
+def printed(*words: str, columns: int | None = None) -> str:
+    """What a command line prints on a terminal of so many columns, or into a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("COLUMNS", raising=False)
+        if columns:
+            patch.setenv("COLUMNS", str(columns))
+        return run_lar(*words, cwd=ROOT, code=0).stdout
+
+
+def width_of(text: str) -> int:
+    return max(len(line.rstrip()) for line in text.splitlines())
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_reports_tables_are_no_wider_than_columns(
-    style: str, profile: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.delenv("COLUMNS", raising=False)
-    assert main(["report", profile, "--style", style]) == 0
-    wide = capsys.readouterr().out
-    assert max(map(len, wide.splitlines())) > 100
-    monkeypatch.setenv("COLUMNS", "100")
-    assert main(["report", profile, "--style", style]) == 0
-    narrow = capsys.readouterr().out
-    assert max(len(line.rstrip()) for line in narrow.splitlines()) <= 100
+def test_a_reports_tables_are_no_wider_than_columns(style: str, profile: str) -> None:
+    words = ("report", profile, "--style", style)
+    assert width_of(printed(*words)) > 100
+    narrow = printed(*words, columns=100)
+    assert width_of(narrow) <= 100
     if style != "nsys":  # whose columns have room to spare
         assert "(too narrow to show: " in narrow
 
 
-@pytest.mark.parametrize("style", ["diff", "tensorboard"])
-def test_sentences_are_wrapped_and_lines_for_programs_are_not(
-    style: str, profile: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = ["report", profile, *([profile] if style == "diff" else []), "--style", style]
-    assert main(words) == 0
-    wide = capsys.readouterr().out
-    monkeypatch.setenv("COLUMNS", "64")
-    assert main(words) == 0
-    narrow = capsys.readouterr().out
-    if style == "tensorboard":
-        assert narrow == wide
-    else:
-        assert max(len(line.rstrip()) for line in narrow.splitlines()) <= 64 < len(wide)
-    if style == "diff":
-        end = wide[wide.index("operators that both have") :].split()
-        assert narrow.split()[-len(end) :] == end
+def test_sentences_are_wrapped_and_lines_for_programs_are_not(profile: str) -> None:
+    wide, narrow = (printed("report", profile, profile, columns=it) for it in (None, 64))
+    assert width_of(narrow) <= 64 < width_of(wide)
+    end = wide[wide.index("operators that both have") :].split()
+    assert narrow.split()[-len(end) :] == end
+    words = ("report", profile, "--style", "tensorboard")
+    assert printed(*words, columns=64) == printed(*words)
+
+
+def test_columns_that_are_no_width_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("0", "", "-5", "wide"):
+        monkeypatch.setenv("COLUMNS", text)
+        assert run_lar("engines").stdout == printed("engines")
 
 
 def test_a_line_is_wrapped_between_words() -> None:
@@ -80,35 +73,23 @@ def test_a_line_is_wrapped_between_words() -> None:
     assert Screen().wrap("any " * 9) == ["any " * 9]
 
 
-def test_the_engines_are_listed_within_columns(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", "90")
-    assert main(["engines"]) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= 90
-
-
-@pytest.mark.parametrize("columns", ["60", "80"])
 @pytest.mark.parametrize(
-    "words",
+    ("words", "columns"),
     [
-        "engines --quirks",
-        "cache show tests/data/digits_cnn.cache",
-        "info models/mobilenet_v2.onnx",
+        ("engines", 90),
+        *(
+            (words, columns)
+            for words in (
+                "engines --quirks",
+                "cache show tests/data/digits_cnn.cache",
+                "info models/mobilenet_v2.onnx",
+            )
+            for columns in (60, 80)
+        ),
     ],
-    ids=["quirks", "cache", "info"],
 )
-def test_defects_caches_and_models_are_listed_within_columns(
-    words: str,
-    columns: str,
-    root: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("COLUMNS", columns)
-    monkeypatch.chdir(root)
-    assert main(words.split()) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= int(columns)
+def test_lists_are_no_wider_than_columns(words: str, columns: int) -> None:
+    assert max(map(len, printed(*words.split(), columns=columns).splitlines())) <= columns
 
 
 @pytest.mark.parametrize(
@@ -116,24 +97,13 @@ def test_defects_caches_and_models_are_listed_within_columns(
     [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"NO_COLOR": ""}, True)],
 )
 def test_colours_are_for_a_terminal(
-    environment: dict[str, str], is_colored: bool, profile: str, tmp_path: Path
+    environment: dict[str, str], is_colored: bool, profile: str
 ) -> None:
-    words = [sys.executable, "-m", "lar", "report", profile, "--style", "ncu"]
     inherited = {key: it for key, it in os.environ.items() if key not in ("NO_COLOR", "COLUMNS")}
-    leader, follower = pty.openpty()
-    with (
-        os.fdopen(leader, "rb", buffering=0) as terminal,
-        subprocess.Popen(words, stdout=follower, env={**inherited, "TERM": "xterm", **environment}),
-    ):
-        os.close(follower)
-        printed = b""
-        try:
-            while piece := terminal.read(1 << 16):
-                printed += piece
-        except OSError:  # the other end is closed
-            pass
-    assert (b"\x1b[1m" in printed) is is_colored
-    assert b"Peak measured with 2 threads" in printed
+    environment = {**inherited, "TERM": "xterm", **environment}
+    printed = printed_on_terminal("report", profile, "--style", "ncu", env=environment)
+    assert ("\x1b[1m" in printed) is is_colored
+    assert "Peak measured with 2 threads" in printed
 
 
 def test_a_pipe_has_any_width_and_no_colour(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,46 +13,24 @@ import lar
 from lar.cli.main import main
 from lar.tuning.evidence import Trial
 from lar.tuning.session import Session
-from tests.conftest import RunLar
+from tests.command_lines import ROOT, run_lar
 
-LANDSCAPE = {
-    "times": [[0.010, 0.001, None]],
-    "outputs": {"prob": [0.25, 0.75]},
-    "search_seconds": 0.5,
-    "search_depends": ["enable_nchw44"],
-    "dimensions": [
-        {"name": "layout", "choices": [{"name": "nchw44", "options": {"enable_nchw44": True}}]},
-        {
-            "name": "algorithms",
-            "choices": [
-                {
-                    "name": "fast-run",
-                    "search": {"fast_run": True},
-                    "cache": "fast_run_algo_policy",
-                    "cache_depends": ["layout"],
-                }
-            ],
-        },
-    ],
-    "effects": [
-        {"when": {"enable_nchw44": True}, "factor": 0.8},
-        {"when": {"fast_run_algo_policy": True}, "factor": 0.5},
-    ],
-}
+# A script whose winner has a layout and a cache.
+LANDSCAPE = Path(__file__).with_name("landscape.fake")
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, run_lar: RunLar) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a search whose winner has a cache, with all that it writes in `out`."""
     folder = tmp_path_factory.mktemp("tuned")
     (folder / "out").mkdir()
-    (folder / "m.fake").write_text(json.dumps(LANDSCAPE))
+    shutil.copy(LANDSCAPE, folder / "m.fake")
     done = run_lar(
         *("tune", "m.fake", "--budget", "60", "-o", "out/tuned.json", "--html", "out/page.html"),
         *("--save", "--tag", "tuned", "--store", "store"),
         cwd=folder,
+        code=0,
     )
-    assert done.returncode == 0, done.stderr
     (folder / "printed").write_text(done.stdout)
     return folder
 
@@ -73,14 +51,11 @@ def test_the_settings_stand_beside_their_cache(folder: Path) -> None:
     )
 
 
-def test_the_command_that_is_printed_runs_at_the_speed_that_won(
-    folder: Path, run_lar: RunLar
-) -> None:
+def test_the_command_that_is_printed_runs_at_the_speed_that_won(folder: Path) -> None:
     *_, line, _ = (folder / "printed").read_text().splitlines()
     words = shlex.split(line.removeprefix("command: "))
     assert words[0] == "lar"
-    done = run_lar(*words[1:], "--iter", "3", cwd=folder)
-    assert done.returncode == 0, done.stderr
+    done = run_lar(*words[1:], "--iter", "3", cwd=folder, code=0)
     assert "avg_time=4.000ms" in done.stdout
 
 
@@ -93,42 +68,34 @@ def test_the_files_may_be_moved_together(folder: Path, tmp_path: Path) -> None:
         lar.run(folder / "m.fake", settings=tmp_path / "there/tuned.json")
 
 
-def test_a_fresh_run_with_the_settings_is_of_the_same_kind_and_no_slower(
-    folder: Path, run_lar: RunLar
-) -> None:
+def test_a_fresh_run_with_the_settings_is_of_the_same_kind_and_no_slower(folder: Path) -> None:
     check = ("history", "check", "--store", "store", "--baseline", "tuned", "--run")
-    done = run_lar(*check, "m.fake", "--settings", "out/tuned.json", cwd=folder)
-    assert done.returncode == 0, done.stderr + done.stdout
+    done = run_lar(*check, "m.fake", "--settings", "out/tuned.json", cwd=folder, code=0)
     assert done.stdout.splitlines()[-1] == "result: passed: 1 no difference shown"
     assert "m.fake --enable-nchw44 --fast-run-algo-policy" in done.stdout
     # The plain run was stored too, and is of another kind.
-    plain = run_lar(*check, "m.fake", cwd=folder)
-    assert plain.returncode == 0, plain.stderr
-    other = run_lar(*check, "m.fake", "--enable-nchw44", cwd=folder)
-    assert other.returncode == 2
+    run_lar(*check, "m.fake", cwd=folder, code=0)
+    other = run_lar(*check, "m.fake", "--enable-nchw44", cwd=folder, code=2)
     assert "differs in options (--enable-nchw44, not " in other.stderr
 
 
-def test_what_would_be_lost_is_refused(folder: Path, run_lar: RunLar) -> None:
-    done = run_lar("tune", "m.fake", "--settings", "out/tuned.json", cwd=folder)
-    assert done.returncode == 2
+def test_what_would_be_lost_is_refused(folder: Path) -> None:
+    done = run_lar("tune", "m.fake", "--settings", "out/tuned.json", cwd=folder, code=2)
     assert "--settings: a search finds settings, and begins without" in done.stderr
     cache = ("--fast-run-algo-policy", "out/tuned.cache")
-    done = run_lar("tune", "m.fake", *cache, "-o", "out/tuned.json", cwd=folder)
-    assert done.returncode == 2
+    done = run_lar("tune", "m.fake", *cache, "-o", "out/tuned.json", cwd=folder, code=2)
     assert "--output: out/tuned.cache: this is the file of --fast-run-algo-policy" in done.stderr
-    done = run_lar("tune", "m.fake", "--packed-model-dump", "p", cwd=folder)
-    assert done.returncode == 2
+    done = run_lar("tune", "m.fake", "--packed-model-dump", "p", cwd=folder, code=2)
     assert "--packed-model-dump: the scripted engine has no file that holds" in done.stderr
 
 
-def test_a_packed_model_is_written_at_the_end(root: Path, tmp_path: Path, run_lar: RunLar) -> None:
-    shutil.copy(root / "models/one_operator.onnx", tmp_path)
+def test_a_packed_model_is_written_at_the_end(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "models/one_operator.onnx", tmp_path)
     done = run_lar(
         *("tune", "one_operator.onnx", "--budget", "0.1", "--packed-model-dump", "p.onnx"),
         cwd=tmp_path,
+        code=0,
     )
-    assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0].startswith("packed: p.onnx: ")
     assert run_lar("p.onnx", "--iter", "1", cwd=tmp_path).returncode == 0
 
@@ -138,7 +105,7 @@ def test_a_disk_that_gets_full_ends_a_search_with_its_ranking(
 ) -> None:
     """SQLite holds the file to a number of pages, as a disk holds it to its size."""
     monkeypatch.chdir(tmp_path)
-    Path("m.fake").write_text(json.dumps(LANDSCAPE))
+    shutil.copy(LANDSCAPE, "m.fake")
     add = Session.add
 
     def add_on_full_disk(self: Session, trial: Trial) -> None:

@@ -14,12 +14,9 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.command_lines import ROOT, run_lar
 
 
 class Block(NamedTuple):
@@ -55,12 +52,12 @@ def make_workplace(folder: Path) -> None:
     """Give a folder the repository's models and inputs, in links to their files."""
     for name in ("models", "inputs"):
         (folder / name).mkdir()
-        for path in sorted((REPOSITORY / name).iterdir()):
+        for path in sorted((ROOT / name).iterdir()):
             if path.is_file():
                 (folder / name / path.name).symlink_to(path)
 
 
-def carry_out(page: Path, run_lar: RunLar) -> None:
+def carry_out(page: Path) -> None:
     """Run all that a page has, in its order, in the current folder; check how it ends."""
     last = ""
     for block in blocks_of(page):

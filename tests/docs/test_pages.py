@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 
@@ -11,23 +10,22 @@ import pytest
 from lar.cli.help import PAGES as TOPICS
 from lar.engines import ENGINES, support_of_options
 from lar.options.option import flag_of
-from tests.conftest import RunLar
-from tests.docs.pages import REPOSITORY, carry_out, make_workplace
+from tests.cli.marks import needs_megengine
+from tests.command_lines import ROOT
+from tests.docs.pages import carry_out, make_workplace
 
-PAGES = sorted((REPOSITORY / "lar" / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "lar" / "docs").glob("*.md"))
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("megengine") is None, reason="MegEngine is not installed"
-)
+@needs_megengine
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_a_page_works_as_it_stands(
-    page: Path, run_lar: RunLar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_workplace(tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    carry_out(page, run_lar)
+    carry_out(page)
 
 
 def test_the_text_is_no_wider_than_a_screen() -> None:
@@ -57,6 +55,6 @@ def test_each_flag_has_a_row_for_the_engines_that_honour_it() -> None:
         cells = tuple(", ".join(row.drivers) if row else "no" for row in rows)
         groups.setdefault(cells, []).append(f"`{flag_of(key)}`")
     wanted = [(", ".join(flags), *cells) for cells, flags in groups.items()]
-    page = (REPOSITORY / "lar" / "docs" / "support.md").read_text()
+    page = (ROOT / "lar" / "docs" / "support.md").read_text()
     shown = [tuple(line.strip("| ").split(" | ")) for line in page.splitlines()]
     assert sorted(row for row in shown if row[0][:3] == "`--" and len(row) > 2) == sorted(wanted)

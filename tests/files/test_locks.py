@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from lar.files import locks
-from tests.conftest import RunLar
+from tests.command_lines import ROOT, run_lar
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
+MODELS = ROOT / "models"
 MODEL = str(MODELS / "one_operator.onnx")
 
 
@@ -36,7 +36,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nobody_waits_for_a_folder_of_temporary_files(
-    run_lar: RunLar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with held(tmp_path):
@@ -45,7 +45,7 @@ def test_nobody_waits_for_a_folder_of_temporary_files(
     assert os.listdir(tmp_path) == []
 
 
-def test_who_locks_the_folder_of_an_output_is_named(run_lar: RunLar, tmp_path: Path) -> None:
+def test_who_locks_the_folder_of_an_output_is_named(tmp_path: Path) -> None:
     program = Path("/proc/self/comm").read_text().strip()
     with held(tmp_path):
         done = run_lar(MODEL, "--bin-io-dump", str(tmp_path / "dump"), timeout=20)
@@ -74,14 +74,14 @@ def test_who_was_left_a_lock_is_named(tmp_path: Path) -> None:
         child.communicate()
 
 
-def test_a_locked_cache_of_a_model_is_loaded(run_lar: RunLar, tmp_path: Path) -> None:
+def test_a_locked_cache_of_a_model_is_loaded(tmp_path: Path) -> None:
     words = [MODEL, "--iter", "1", "--fast-run-algo-policy", str(tmp_path / "cache")]
     assert run_lar(*words, "--fast-run").returncode == 0
     with held(tmp_path):
         assert run_lar(*words, timeout=20).returncode == 0
 
 
-def test_a_locked_cache_of_algorithms_is_not_changed(run_lar: RunLar, tmp_path: Path) -> None:
+def test_a_locked_cache_of_algorithms_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(4))
     with held(tmp_path):
         merging = ["cache", "merge", str(tmp_path / "a"), "-o", str(tmp_path / "b")]

@@ -32,39 +32,6 @@ def complaint(*places: Place, read: tuple[str, ...] = ()) -> str:
     return caught.value.message
 
 
-@pytest.mark.parametrize("way", [1, -1])
-@pytest.mark.parametrize(
-    ("places", "message"),
-    [
-        ((Place("d", "--json"), *DUMP), "go to the same place, d"),
-        (
-            (Place("./d.index.json", "--json"), *DUMP),
-            "--json: ./d.index.json: this is the index of --bin-io-dump",
-        ),
-        (
-            (Place("d/sub/x.json", "--json"), *DUMP),
-            "--json: d/sub/x.json: is inside d, where --bin-io-dump goes",
-        ),
-        (
-            (Place("d/x", "--bin-out-dump"), *DUMP),
-            "--bin-out-dump: d/x: is inside d, where --bin-io-dump goes",
-        ),
-        (
-            (Place("d.index.json", "--report"), *COMPARED),
-            "--report: d.index.json: this is the index of a dump that is compared",
-        ),
-        (
-            (Place("d/x.csv", "--report"), *COMPARED),
-            "--report: d/x.csv: is inside d, a dump that is compared",
-        ),
-        ((*DUMP, Place("d.index.json", what="the model")), "d.index.json: this is the model"),
-        ((Place("c", "--json"), Place("c", what="the file of -x")), "c: this is the file of -x"),
-    ],
-)
-def test_what_would_be_spoiled_is_named(places: tuple[Place, ...], message: str, way: int) -> None:
-    assert message in complaint(*places[::way])
-
-
 def test_neighbours_do_not_clash() -> None:
     others = [Place("d.json", "--json"), Place("dd", "--csv"), Place("e/d", "--dump")]
     refuse_clashes([*DUMP, *others])

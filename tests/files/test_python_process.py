@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import pytest
 
 from lar.files.python_process import python_command
 from lar.measurement.peak import measure_peak
-from tests.conftest import RunLar, WriteScript
+from tests.command_lines import run_lar, run_program, run_python
+from tests.conftest import WriteScript
 
 PLANTED = ("json", "struct", "numpy", "msgspec", "zlib", "argparse")
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("words", [[], ["--python", sys.executable]])
 def test_lar_imports_nothing_from_the_current_folder(
-    run_lar: RunLar, write_script: WriteScript, words: list[str]
+    write_script: WriteScript, words: list[str]
 ) -> None:
     # With an environment it is `python -m lar`, which has the current folder first in its path.
     done = run_lar(write_script(), "--iter", "1", *words, env={"LAR_TEST": "1"})
@@ -52,13 +52,12 @@ def test_the_current_folder_counts_where_the_user_names_it(
         f"import sys; sys.path.append({root!r})\n"
         "from lar.files.python_process import module_path; print(*module_path(), sep='\\n')"
     )
-    done = subprocess.run(
-        [sys.executable, *flags, *(["tool.py"] if flags else ["-m", "tool"])],
+    done = run_python(
+        *flags,
+        *(["tool.py"] if flags else ["-m", "tool"]),
         cwd=tmp_path,
         env={"PYTHONPATH": variable.format(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
+        code=0,
     )
     folders = done.stdout.splitlines()
     assert root in folders
@@ -69,11 +68,9 @@ def test_another_python_keeps_the_folders_of_pythonpath(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "tool.py").write_text("")
     (tmp_path / "json.py").write_text("raise SystemExit('planted')")
-    done = subprocess.run(
-        python_command("import json, tool; print(sys.argv[1:])", "a b", python=sys.executable),
+    done = run_program(
+        *python_command("import json, tool; print(sys.argv[1:])", "a b", python=sys.executable),
         cwd=tmp_path,
         env={"PYTHONPATH": str(tmp_path / "there")},
-        capture_output=True,
-        text=True,
     )
     assert (done.stdout, done.stderr) == ("['a b']\n", "")

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import os
-import resource
 import stat
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lar.errors import LarError, UsageError
 from lar.files.report_file import OutputFile
+from tests.cli.failures import run_shell
+from tests.command_lines import run_lar
 from tests.running.isolated_runs import eventually
-
-not_as_root = pytest.mark.skipif(
-    hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write anywhere"
-)
 
 
 @pytest.fixture
@@ -29,10 +23,6 @@ def umask_022() -> Iterator[None]:
     before = os.umask(0o022)
     yield
     os.umask(before)
-
-
-def mode_of(path: Path) -> int:
-    return stat.S_IMODE(path.stat().st_mode)
 
 
 def write(path: Path, text: str) -> None:
@@ -49,18 +39,12 @@ def test_a_file_is_written_whole_and_nothing_is_left_beside_it(tmp_path: Path) -
 def test_until_it_is_written_the_old_content_stays(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text("old")
+    with pytest.raises(RuntimeError), OutputFile(str(path), "--json"):
+        raise RuntimeError
     with OutputFile(str(path), "--json") as file:
         assert path.read_text() == "old"
         file.write("new")
         assert path.read_text() == "new"
-
-
-def test_a_failure_keeps_the_old_content_and_leaves_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    path.write_text("old")
-    with pytest.raises(RuntimeError), OutputFile(str(path), "--json"):
-        raise RuntimeError
-    assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["result.json"]
 
 
@@ -90,18 +74,13 @@ def test_a_reader_never_sees_a_half_written_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("umask_022")
-def test_a_new_file_has_the_usual_mode(tmp_path: Path) -> None:
-    write(tmp_path / "result.json", "new")
-    assert mode_of(tmp_path / "result.json") == 0o644
-
-
-@pytest.mark.usefixtures("umask_022")
-def test_an_existing_file_keeps_its_mode(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    path.write_text("old")
-    path.chmod(0o600)
-    write(path, "new")
-    assert mode_of(path) == 0o600
+def test_a_file_keeps_its_mode_and_a_new_one_has_the_usual(tmp_path: Path) -> None:
+    for path, mode in ((tmp_path / "new.json", 0o644), (tmp_path / "old.json", 0o600)):
+        if mode == 0o600:
+            path.write_text("old")
+            path.chmod(mode)
+        write(path, "new")
+        assert stat.S_IMODE(path.stat().st_mode) == mode
 
 
 def test_a_link_stays_one_and_its_file_is_written(tmp_path: Path) -> None:
@@ -112,13 +91,6 @@ def test_a_link_stays_one_and_its_file_is_written(tmp_path: Path) -> None:
     write(link, "new")
     assert target.read_text() == "new"
     assert link.is_symlink()
-
-
-def test_the_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    with OutputFile("-", "--json") as file:
-        assert file.to_stdout
-        file.write("text\n")
-    assert capsys.readouterr().out == "text\n"
 
 
 def test_a_terminal_is_written_to() -> None:
@@ -168,91 +140,20 @@ def test_a_named_pipe_gives_its_reader_the_text(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd/1"), reason="this system has no /proc")
 @pytest.mark.parametrize("redirected", [False, True])
 def test_the_link_to_standard_output_stays_one(
-    run_lar: Callable[..., Any],
-    write_script: Callable[..., str],
-    tmp_path: Path,
-    redirected: bool,
+    write_script: Callable[..., str], tmp_path: Path, redirected: bool
 ) -> None:
     # /dev/stdout is such a link. Not that one: root would replace it, were this to fail.
     link, log = tmp_path / "stdout", tmp_path / "log"
     link.symlink_to("/proc/self/fd/1")
-    command = [sys.executable, "-m", "lar", write_script(), "--iter=1", f"--csv={link}"]
+    words = [write_script(), "--iter=1", f"--csv={link}"]
     if redirected:
-        with log.open("w") as file:
-            done = subprocess.run(command, stdout=file, timeout=60)
-        output = log.read_text()
+        done = run_shell('$LAR "$@" >log', *words, cwd=tmp_path)
     else:
-        done = run_lar(*command[3:])
-        output = done.stdout
+        done = run_lar(*words)
+        log.write_text(done.stdout)
     assert done.returncode == 0
     assert link.is_symlink()
-    assert "phase,index,runner,end_to_end_seconds" in output
-
-
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--csv: .*is a folder"):
-        OutputFile(str(tmp_path), "--csv")
-
-
-@pytest.mark.parametrize("name", ["none/result.json", "file/result.json", "x" * 300, ""])
-def test_a_path_that_cannot_be_is_refused_with_the_flag(tmp_path: Path, name: str) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="--json: "):
-        OutputFile(str(tmp_path / name) if name else "", "--json")
-
-
-@not_as_root
-def test_a_folder_that_may_not_be_written_to_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o555)
-    try:
-        with pytest.raises(UsageError, match="cannot be written: permission denied"):
-            OutputFile(str(tmp_path / "result.json"), "--json")
-    finally:
-        tmp_path.chmod(0o755)
-
-
-@not_as_root
-def test_a_file_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    path.write_text("old")
-    path.chmod(0o444)
-    with pytest.raises(UsageError, match="cannot be written: permission denied"):
-        OutputFile(str(path), "--json")
-
-
-def test_a_disk_that_is_full_is_told_and_the_old_content_stays(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    path.write_text("old")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with OutputFile(str(path), "--json") as file:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-        try:
-            with pytest.raises(LarError, match=r"--json: .*the limit of a file's size is"):
-                file.write("x" * 5000)
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert path.read_text() == "old"
-    assert os.listdir(tmp_path) == ["result.json"]
-
-
-def test_a_folder_that_went_away_is_told(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    with OutputFile(str(folder / "result.json"), "--json") as file:
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
-        with pytest.raises(UsageError, match=r"--json: .*cannot be written: no such file"):
-            file.write("text")
-
-
-def test_a_bad_path_is_told_before_the_run(
-    run_lar: Callable[..., Any], write_script: Callable[..., str], tmp_path: Path
-) -> None:
-    done = run_lar(write_script(), "--json", str(tmp_path / "none" / "result.json"))
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert done.stderr.startswith("lar: error: --json: ")
+    assert "phase,index,runner,end_to_end_seconds" in log.read_text()
 
 
 def test_what_comes_in_pieces_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from lar.files import unpacking
 from lar.files.input_file import VARIABLE
 from lar.files.unpacking import unpack, unpack_zlib, unpacked
 from lar.profiles.trace_file import encode_profile
-from tests.conftest import RunLar
+from tests.command_lines import run_lar
 from tests.profiles.synthetic import profile_of_times
 
 MOST = 10_000
@@ -69,9 +69,7 @@ def test_what_is_not_packed_has_no_bound() -> None:
 
 @pytest.mark.usefixtures("small_bounds")
 @pytest.mark.parametrize("words", [("report",), ("report", "--export", "chrome", "-o", "x")])
-def test_a_profile_that_unpacks_to_too_much(
-    words: tuple[str, ...], run_lar: RunLar, tmp_path: Path
-) -> None:
+def test_a_profile_that_unpacks_to_too_much(words: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "p.json.gz"
     path.write_bytes(profile_with(b" " * 300_000))
     done = run_lar(words[0], str(path), *words[1:], cwd=tmp_path)
@@ -79,21 +77,19 @@ def test_a_profile_that_unpacks_to_too_much(
     line = f"lar: error: {path}: has {size} bytes and unpacks to more than {100 * size}, 100 times"
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.splitlines()[0].startswith(line)
-    done = run_lar(words[0], str(path), *words[1:], "--max-file-size", "1M", cwd=tmp_path)
-    assert done.returncode == 0
+    run_lar(words[0], str(path), *words[1:], "--max-file-size", "1M", cwd=tmp_path, code=0)
     assert VARIABLE not in os.environ
 
 
 @pytest.mark.usefixtures("small_bounds")
-def test_a_result_that_unpacks_to_too_much(run_lar: RunLar, tmp_path: Path) -> None:
+def test_a_result_that_unpacks_to_too_much(tmp_path: Path) -> None:
     path = tmp_path / "r.json.gz"
     path.write_bytes(gzip.compress(b" " * 300_000))
     for words in (
         ("results", str(path)),
         ("history", "add", str(path), "--store", str(tmp_path / "s")),
     ):
-        done = run_lar(*words)
-        assert done.returncode == 2
+        done = run_lar(*words, code=2)
         assert f"{path}: has {path.stat().st_size} bytes and unpacks to more than" in done.stderr
     assert "the file is empty" in run_lar("results", str(path), "--max-file-size", "1M").stderr
 

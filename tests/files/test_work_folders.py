@@ -6,10 +6,7 @@ import errno
 import functools
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,10 +21,11 @@ from lar.files.work_folders import (
     start_of,
     work_folder,
 )
+from tests.cli.failures import end_of, started
+from tests.command_lines import ROOT, run_lar, run_python
+from tests.conftest import WriteScript
 from tests.running.isolated_runs import eventually, needs_proc
 
-WriteScript = Callable[..., str]
-RunLar = Callable[..., "subprocess.CompletedProcess[str]"]
 DEAD = 2**22 + 1  # more than the largest process number there can be
 
 
@@ -71,7 +69,7 @@ def test_a_machine_of_the_same_name_is_another(tmp_path: Path) -> None:
             "it.MACHINE_ID, it.NETWORK, it.BOOT_ID = map(Path, sys.argv[1:]); print(*it.hosts())"
         )
         words = [f"{tmp_path}/{each}{number}" for each in ("id", "net", "boot")]
-        return subprocess.check_output([sys.executable, "-c", code, *words], text=True)
+        return run_python("-c", code, *words, code=0).stdout
 
     for number in (1, 2):
         (tmp_path / f"id{number}").write_text("the same\n")
@@ -114,19 +112,15 @@ def test_a_place_is_written_by_one_at_a_time(tmp_path: Path) -> None:
 
 @needs_proc
 def test_the_next_run_removes_what_a_killed_one_left(
-    run_lar: RunLar, write_script: WriteScript, tmp_path: Path
+    write_script: WriteScript, tmp_path: Path
 ) -> None:
     there = tmp_path / "there"
     there.mkdir()
     operators = [{"name": "conv", "type": "Convolution", "part": 1.0}]
     slow = write_script(times=[[0.1, 0.01, None]], real_time=True, operators=operators)
     flags = ["--profile", str(there / "p.json"), "--json", str(there / "r.json")]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lar", slow, "--iter", "500", *flags], stdout=subprocess.DEVNULL
-    )
-    assert eventually(lambda: len(names(there)) == 2, 20)  # of the profile and of the report
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with started(slow, "--iter", "500", *flags):
+        assert eventually(lambda: len(names(there)) == 2, 20)  # of the profile and of the report
     left = names(there)
     assert len(left) == 2
     quick = write_script(operators=operators)
@@ -135,27 +129,18 @@ def test_the_next_run_removes_what_a_killed_one_left(
 
 
 @needs_proc
-def test_the_second_of_two_runs_into_one_folder_is_refused(
-    run_lar: RunLar, root: Path, tmp_path: Path
-) -> None:
-    model, dump = str(root / "models" / "one_operator.onnx"), str(tmp_path / "dump")
-    first = subprocess.Popen(
-        [sys.executable, "-m", "lar", model, "--iter", "1000000", "--bin-io-dump", dump],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+def test_the_second_of_two_runs_into_one_folder_is_refused(tmp_path: Path) -> None:
+    model, dump = str(ROOT / "models" / "one_operator.onnx"), str(tmp_path / "dump")
+    with started(model, "--iter", "1000000", "--bin-io-dump", dump) as first:
         assert eventually(lambda: bool(names(tmp_path)), 20)
         time.sleep(0.1)
-        second = run_lar(model, "--iter", "1", "--bin-io-dump", dump)
-        assert second.returncode == 2
+        second = run_lar(model, "--iter", "1", "--bin-io-dump", dump, code=2)
         assert second.stderr.splitlines() == [
             f"lar: error: --bin-io-dump: {dump}: another run is writing it (process {first.pid})",
             "hint: wait until that has ended, or choose another place",
         ]
-    finally:
         first.send_signal(signal.SIGINT)
-        first.wait(60)
+        end_of(first)
     # What was dumped before the interrupt stays, under its own name alone.
     assert set(names(tmp_path)) <= {"dump", "dump.index.json"}
 

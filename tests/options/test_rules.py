@@ -3,7 +3,7 @@ by the parent before anything is started."""
 
 from __future__ import annotations
 
-import os
+import json
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,16 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lar.cli.main import main
 from lar.engines import ENGINES
 from lar.engines.megengine import defects
 from lar.errors import UsageError
 from lar.options import rules, table
-from lar.options.option import Option, Switch, Value
+from lar.options.option import Option, Switch
 from lar.options.rules import RULES, Asked, Condition, Exclusion, Pairs, Rule, check_rules
 from tests.options.ruling import check
 
-ROOT = Path(__file__).resolve().parents[2]
 TABLES: Mapping[str, tuple[Rule, ...]] = {
     "every engine": RULES,
     **{engine.name: engine.option_rules() for engine in ENGINES},
@@ -38,31 +36,7 @@ each_rule = pytest.mark.parametrize(
 )
 
 # Values to try of options that take one, besides "x" for text and 2 for numbers.
-SAMPLES: Mapping[str, tuple[Any, ...]] = {
-    "cuda": (0,),
-    "iter": (0, 3),
-    "warmup_iter": (0, 1),
-    "thread": (1, 2),
-    "duration": (2.0,),
-    "target_ci": (0.01,),
-    "min_time": (3.0,),
-    "max_time": (2.0,),
-    "timeout": (2.0,),
-    "idle_ms": (2.0,),
-    "rate": (2.0,),
-    "disable_optimizer": (["NchwcTransformer"], ["no such one"]),
-    "engine_env": (["A=1"],),
-    "engine_fix": ("x2apic",),
-    "input": (["[1]"],),
-    "layout_transform": ("cpu", "cuda", "arm"),
-    "graph_optimization_level": ("basic", "all"),
-    "mean": ((1.0,),),
-    "multi_thread_core_ids": ("0,1,2",),
-    "provider": ("cpu", "cuda", "cuda,tensorrt"),
-    "range_by": (["a=b"],),
-    "resize": ((8, 8),),
-    "scale": ((2.0,),),
-}
+SAMPLES: Mapping[str, list[Any]] = json.loads(Path(__file__).with_name("samples.json").read_text())
 FACTS: Mapping[str, tuple[Any, ...]] = {
     "warmup_iterations": (1, 0),
     "iterations": (3, 0),
@@ -77,7 +51,7 @@ def samples_of(option: Option[Any]) -> tuple[Any, ...]:
     if isinstance(option, Switch):
         return (True,)
     if option.key in SAMPLES:
-        return SAMPLES[option.key]
+        return tuple(SAMPLES[option.key])
     if option.choices:
         return tuple(choice for choice in option.choices if choice != option.default)
     if option.metavar == "FILE":
@@ -238,14 +212,6 @@ def test_an_exclusion_is_of_the_first_with_each_of_the_others() -> None:
     )
 
 
-def test_options_that_exclude_each_other_do_so_in_pairs() -> None:
-    rule = rules.exclude_each_other(table.CPU, table.CUDA, table.THREAD).because("so it is")
-    for one in ({"cpu": True}, {"cuda": 0}, {"thread": 1}):
-        assert refusal_of(rule, **one) is None
-    for pair in ({"cpu": True, "cuda": 0}, {"cuda": 0, "thread": 1}, {"cpu": True, "thread": 1}):
-        assert refusal_of(rule, **pair) is not None
-
-
 def test_a_need_is_met_by_one_of_several() -> None:
     rule = rules.needs(table.THREAD, any_of=(table.CPU, table.PROFILE)).because("so it is")
     assert refusal_of(rule) is None
@@ -268,93 +234,6 @@ def test_conditions_look_at_values_and_facts() -> None:
     )
 
 
-def test_a_value_that_is_the_default_is_not_given() -> None:
-    option = Option("made_up", Value(int, "N"), "", default=3)
-    rule = rules.needs(option, any_of=(table.CPU,)).because("so it is")
-    assert refusal_of(rule, made_up=3) is None
-    assert refusal_of(rule, made_up=0) is not None
-
-
-def test_a_file_must_be_there_and_be_one(tmp_path: Path) -> None:
-    rule = rules.needs_file(table.JSON, hint="make it", unless=(table.CPU,))
-    file = tmp_path / "file"
-    file.touch()
-    assert refusal_of(rule, json=str(file)) is None
-    assert refusal_of(rule, json="gone") == ("--json: gone: no such file", "make it")
-    assert refusal_of(rule, json="gone", cpu=True) is None
-    folder = refusal_of(rule, json=str(tmp_path), cpu=True)
-    assert folder is not None
-    assert folder[0].endswith("is a folder, not a file")
-    assert refusal_of(rule, json="/dev/null") == (
-        "--json: /dev/null: is not a regular file",
-        "copy it into a file",
-    )
-
-
-# In the parent
-
-
-@pytest.mark.parametrize(
-    ("model", "flags", "words"),
-    [
-        (
-            "digits_cnn.mge",
-            "--fast-run-shared-batch-size 3",
-            "needs --fast-run, --full-run or --fast-run-algo-policy",
-        ),
-        ("digits_cnn.mge", "--multithread 2 --multi-thread-core-ids 0", "1 core for 2 threads"),
-        ("digits_cnn.mge", "--fake-first --warmup-iter 0", "--warmup-iter 0 exclude each other"),
-        ("digits_cnn.mge", "--fake-first --iter 0 --warmup-iter 1", "--iter 0 exclude each other"),
-        ("digits_cnn.mge", "--fake-first --bin-out-dump d", "--bin-out-dump exclude each other"),
-        ("digits_cnn.mge", "--profile p.json --record-comp-seq", "exclude each other: a replayed"),
-        ("digits_cnn.mge", "--fast-run --iter 0 --warmup-iter 0", "made in the first iteration"),
-        ("digits_cnn.mge", "--fast-run --thread 2 --warmup-iter 0", "would search at once"),
-        ("digits_cnn.mge", "--get-static-mem-info d --iter 0", "plans the memory"),
-        ("digits_cnn.mge", "--bin-io-dump d --iter 0", "--iter 0 exclude each other"),
-        ("digits_cnn.mge", "--fast-run-algo-policy gone.cache", "gone.cache: no such file"),
-        ("digits_cnn.mge", "--pack-cache gone --packed-model-dump p", "gone: no such file"),
-        ("digits_cnn.mge", "--pack-info-json gone --packed-model-dump p", "gone: no such file"),
-        ("digits_cnn.mge", "--c-opr-lib gone.so", "gone.so: no such file"),
-        ("digits_cnn.mge", "--mean 1", "--mean needs --input: the data generated"),
-        ("digits_cnn.mge", "--enable-nchw88", "needs --engine-fix"),
-        ("digits_cnn.onnx", "--enable-nchw88 --graph-optimization-level basic", "basic exclude"),
-        ("digits_cnn.onnx", "--enable-nchw88 --disable-optimizer NchwcTransformer", "exclude"),
-        ("digits_cnn.onnx", "--enable-nchw88 --cuda", "--enable-nchw88 and --cuda exclude"),
-        ("digits_cnn.onnx", "--multithread 2 --multi-thread-core-ids 0", "1 core for 2 threads"),
-        ("digits_cnn.onnx", "--disable-optimizer NoSuch", "no optimiser 'NoSuch'"),
-        ("digits_cnn.onnx", "--fast-run", "needs --fast-run-algo-policy"),
-        ("digits_cnn.onnx", "--tensorrt --multithread 2", "--tensorrt and --multithread exclude"),
-        ("digits_cnn.onnx", "--provider cuda --cpu", "--provider cuda and --cpu exclude"),
-        ("digits_cnn.onnx", "--tensorrt-cache t", "--tensorrt-cache needs --tensorrt"),
-        ("digits_cnn.onnx", "--bin-out-dump d --iter 0", "--iter 0 exclude each other"),
-        ("digits_cnn.onnx", "--io-dump-stdout --json -", "--json - exclude each other"),
-        ("digits_cnn.onnx", "--c-opr-lib gone.so", "gone.so: no such file"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
-def test_a_broken_rule_is_reported_before_a_worker_is_started(
-    model: str,
-    flags: str,
-    words: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    def start(*_: object, **__: object) -> None:
-        raise AssertionError("a worker is started")
-
-    # Where all workers come from; a module that is imported meanwhile keeps nothing of it.
-    monkeypatch.setattr(os, "posix_spawn", start)
-    monkeypatch.chdir(tmp_path)
-    assert main([str(ROOT / "models" / model), *flags.split()]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    error, hint = printed.err.splitlines()
-    assert error.startswith("lar: error: ")
-    assert words in error
-    assert hint.startswith("hint: ")
-
-
 def test_a_rule_is_declared_once() -> None:
     """No two rules of an engine speak of the same pair."""
     for engine in ENGINES:
@@ -369,14 +248,9 @@ def test_the_samples_are_of_options() -> None:
     assert table.ITER.key in SAMPLES
 
 
-@pytest.mark.parametrize(
-    ("value", "default", "holds"),
-    [(None, None, False), (False, None, False), (0, None, True), (7, 7, False), (8, 7, True)],
-)
-def test_a_flag_of_a_command_is_typed_unless_it_has_its_default(
-    value: object, default: object, holds: bool
-) -> None:
-    condition = rules.typed("--max-err", default)
-    asked = Asked(values={"max_err": value})
-    assert condition.holds(asked) == holds
-    assert condition.name(asked) == "--max-err"
+def test_a_flag_of_a_command_is_typed_unless_it_has_its_default() -> None:
+    for value, default in ((None, None), (False, None), (7, 7)):
+        assert not rules.typed("--max-err", default).holds(Asked(values={"max_err": value}))
+    for value, default in ((0, None), (8, 7)):
+        condition, asked = rules.typed("--max-err", default), Asked(values={"max_err": value})
+        assert (condition.holds(asked), condition.name(asked)) == (True, "--max-err")

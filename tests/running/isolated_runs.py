@@ -6,9 +6,13 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+
+from lar.records.run import RunResult
+
+T = TypeVar("T")
 
 # Times are measured while other work may hold the machine's CPUs: where lar promises a second,
 # the tests ask for five.
@@ -46,6 +50,18 @@ def eventually(condition: Callable[[], bool], seconds: float = SOON) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+def known(value: T | None) -> T:
+    """What a record may lack, and this one has."""
+    assert value is not None
+    return value
+
+
+def finished(result: RunResult) -> RunResult:
+    """The result of a run, which has ended well."""
+    assert result.status == "ok", result.failure
+    return result
 
 
 def fault(do: str, at: str = "start", index: int = 3) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import pytest
 
 from lar.errors import LarError, UsageError, memory_error
 from tests.cli.failures import run_limited
-from tests.conftest import RunLar
+from tests.command_lines import ROOT, run_lar, run_program
 
 REFUSED = "lar: error: out of memory: the limit of the address space is reached"
 
@@ -36,25 +36,23 @@ def check_refusal(done: subprocess.CompletedProcess[str], kib: int) -> None:
         (50_000, f"--python {sys.executable}"),
     ],
 )
-def test_a_limit_of_the_address_space_is_named(root: Path, kib: int, words: str) -> None:
-    done = run_limited(root, kib, "models/one_operator.onnx", "--iter", "2", *words.split())
+def test_a_limit_of_the_address_space_is_named(kib: int, words: str) -> None:
+    done = run_limited(kib, "models/one_operator.onnx", "--iter", "2", *words.split())
     check_refusal(done, kib)
 
 
 @pytest.mark.parametrize("kib", [45_000, 60_000, 80_000])
-def test_it_is_named_for_numpy_in_this_process_too(
-    run_lar: RunLar, root: Path, tmp_path: Path, kib: int
-) -> None:
-    model, dump = str(root / "models" / "one_operator.onnx"), str(tmp_path / "dump")
+def test_it_is_named_for_numpy_in_this_process_too(tmp_path: Path, kib: int) -> None:
+    model, dump = str(ROOT / "models" / "one_operator.onnx"), str(tmp_path / "dump")
     assert run_lar(model, "--iter", "1", "--bin-io-dump", dump).returncode == 0
-    check_refusal(run_limited(root, kib, "compare", dump, dump), kib)
+    check_refusal(run_limited(kib, "compare", dump, dump), kib)
 
 
 # Python itself has no memory for lar.
 @pytest.mark.parametrize("kib", [13_000, 16_000, 20_000])
 @pytest.mark.skipif(sys.version_info[:2] != (3, 10), reason="others take more or less")
-def test_a_limit_without_room_for_lar_is_one_line(root: Path, kib: int) -> None:
-    done = run_limited(root, kib, "models/one_operator.onnx")
+def test_a_limit_without_room_for_lar_is_one_line(kib: int) -> None:
+    done = run_limited(kib, "models/one_operator.onnx")
     assert done.returncode == 4
     problem, hint = done.stderr.splitlines()[-2:]
     assert problem.startswith("lar: error: out of memory")
@@ -72,9 +70,9 @@ def test_numpy_starts_no_threads_in_lars_own_process() -> None:
     )
     environment = {name: text for name, text in os.environ.items() if "THREADS" not in name}
     words = [sys.executable, "-c", code]
-    assert subprocess.check_output(words, env=environment, text=True) == "1\n"
+    assert run_program(*words, env=environment, code=0).stdout == "1\n"
     asked = {**environment, "OPENBLAS_NUM_THREADS": "2"}
-    assert subprocess.check_output(words, env=asked, text=True) == "2\n"
+    assert run_program(*words, env=asked, code=0).stdout == "2\n"
 
 
 def test_an_error_of_another_cause_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from lar_scripted.script import FAULTS
 
 import lar
+from tests.conftest import WriteScript
 from tests.running.isolated_runs import SOON, needs_proc
-
-if TYPE_CHECKING:
-    from tests.conftest import WriteScript
 
 pytestmark = [pytest.mark.usefixtures("nothing_left"), needs_proc]
 
@@ -65,6 +63,10 @@ LIMITS: dict[str, tuple[dict[str, Any], ...]] = {
 }
 
 
+# What the hint names.
+FLAGS = {"hang": "--stall-timeout", "spin": "--timeout"}
+
+
 def test_every_fault_has_an_end() -> None:
     assert set(ENDS) == set(FAULTS)
 
@@ -98,6 +100,7 @@ def test_a_fault_at_a_point_ends_the_run_as_it_should(
     else:
         assert result.failure.exit_code == exit_code
         assert said.format(phase=phase) in result.failure.message
+        assert FLAGS.get(fault, "") in result.failure.hint
         assert len(result.failure.message.splitlines()) == 1
     assert result.phase == ("done" if status == "ok" else phase.partition(" ")[0])
     if status == "ok":

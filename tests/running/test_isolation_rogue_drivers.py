@@ -17,7 +17,7 @@ from lar.records.run import RunContext, RunResult, RunSpec
 from lar.running.isolation import run_isolated
 from lar.running.worker_process import WorkerProcess
 from tests.engines.added import install
-from tests.running.isolated_runs import SOON, eventually, is_alive, needs_proc
+from tests.running.isolated_runs import SOON, eventually, is_alive, known, needs_proc
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -93,8 +93,7 @@ def test_a_death_is_noticed_though_a_process_of_the_engine_holds_the_pipes(
         """
     )
     assert (result.status, result.wall_seconds < SOON * 2) == ("crashed", True)
-    assert result.failure is not None
-    assert result.failure.message.endswith("exit code 3")
+    assert known(result.failure).message.endswith("exit code 3")
 
 
 def test_a_worker_that_has_told_its_end_and_is_gone_before_it_is_read_has_not_crashed(
@@ -123,23 +122,20 @@ def test_an_engine_that_closes_the_event_pipe_is_still_ended_in_time(run_rogue: 
 def test_an_engine_that_writes_into_the_event_pipe_fails_its_run(run_rogue: RunRogue) -> None:
     result = run_rogue("os.write(3, b'engine noise\\n'); time.sleep(0.5)")
     assert result.status in ("failed", "crashed")
-    assert result.failure is not None
-    assert result.failure.message
+    assert known(result.failure).message
 
 
 def test_a_signal_without_a_name_is_told_by_its_number(run_rogue: RunRogue) -> None:
     number = int(signal.SIGRTMIN) + 3
     result = run_rogue(f"os.kill(os.getpid(), {number}); time.sleep(1)")
     assert result.status == "crashed"
-    assert result.failure is not None
-    assert str(number) in result.failure.message
+    assert str(number) in known(result.failure).message
 
 
 def test_an_engine_that_exits_python_fails_its_run(run_rogue: RunRogue) -> None:
     result = run_rogue("sys.exit('enough')")
     assert result.status == "failed"
-    assert result.failure is not None
-    assert result.failure.message == "the engine failed: enough"
+    assert known(result.failure).message == "the engine failed: enough"
 
 
 def test_noise_that_is_no_text_is_shown_as_well_as_may_be(run_rogue: RunRogue) -> None:
@@ -151,8 +147,7 @@ def test_the_worker_has_the_environment_of_the_spec(run_rogue: RunRogue) -> None
     result = run_rogue(
         "raise RuntimeError(os.environ['LAR_TEST'])", environment={"LAR_TEST": "as asked"}
     )
-    assert result.failure is not None
-    assert result.failure.message == "the engine failed: as asked"
+    assert known(result.failure).message == "the engine failed: as asked"
 
 
 @needs_proc
@@ -166,12 +161,10 @@ def test_the_worker_has_none_of_the_files_that_its_parent_has_open(
             raise RuntimeError([file for file in files if "of the parent" in file])
             """
         )
-    assert result.failure is not None
-    assert result.failure.message == "the engine failed: []"
+    assert known(result.failure).message == "the engine failed: []"
 
 
 def test_an_engine_that_notes_what_is_no_text_fails_its_run(run_rogue: RunRogue) -> None:
     result = run_rogue("self.notes.append(object())")
     assert result.status == "failed"
-    assert result.failure is not None
-    assert result.failure.message.startswith("the engine failed: ")
+    assert known(result.failure).message.startswith("the engine failed: ")

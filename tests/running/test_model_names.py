@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
 
 import lar
 from lar.dumps.arrays import dump_of_arrays
@@ -18,28 +16,26 @@ from lar.engines import read_operators
 from lar.errors import UsageError
 from lar.reports.comparison_report import describe_culprit
 from lar.running.model_names import give_model, parse_models
+from tests.command_lines import ROOT
+from tests.engines.onnxruntime.drivers import save_model
 
-MODELS = Path(__file__).resolve().parents[2] / "models"
+MODELS = ROOT / "models"
+
+
+MODEL = """
+(float[1, 3, 6, 6] data) => (float[] last) {
+  [c1] "block1/conv" = Conv<pads = [1, 1, 1, 1]>(data, weight)
+  [r1] "block1/relu" = Relu("block1/conv")
+  last = GlobalAveragePool("block1/relu")
+}
+"""
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model of three operators, one of them without a name."""
-    nodes = [
-        helper.make_node("Conv", ["data", "weight"], ["block1/conv"], "c1", pads=[1, 1, 1, 1]),
-        helper.make_node("Relu", ["block1/conv"], ["block1/relu"], "r1"),
-        helper.make_node("GlobalAveragePool", ["block1/relu"], ["last"]),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, 3, 6, 6])],
-        [helper.make_tensor_value_info("last", TensorProto.FLOAT, None)],
-        [helper.make_tensor("weight", TensorProto.FLOAT, [8, 3, 3, 3], [0.0] * 216)],
-    )
     path = tmp_path_factory.mktemp("model") / "model.onnx"
-    onnx.save(helper.make_model(graph), path)
-    return str(path)
+    return str(save_model(path, MODEL, {"weight": np.zeros((8, 3, 3, 3), np.float32)}))
 
 
 RANDOM = np.random.default_rng(0)
@@ -93,24 +89,6 @@ def test_damaged_models_of_megengine_are_value_errors(tmp_path: Path) -> None:
             read_operators(path)
         except ValueError:
             continue
-
-
-def test_what_is_no_model_of_a_side_is_refused(model: str, tmp_path: Path) -> None:
-    (tmp_path / "text.onnx").write_text("no model")
-    dump = dump_of_arrays({"x": np.ones(3)})
-    for path, problem in (
-        (model, "has none of the names of A's tensors"),
-        (str(tmp_path / "text.onnx"), "is no model, or a damaged one"),
-        (str(tmp_path / "none.onnx"), "no such model file"),
-        (str(MODELS.parent / "README.md"), "does not say its operators"),
-    ):
-        with pytest.raises(UsageError) as caught:
-            give_model(dump, "A", path)
-        assert caught.value.message == f"--model: {path}: {problem}"
-    with pytest.raises(UsageError, match="B is no dump"):
-        lar.compare(ARRAYS, model, models={"B": model})
-    with pytest.raises(UsageError, match="no side is a dump"):
-        lar.compare(model, model, models=model)
 
 
 def test_an_empty_dump_has_no_names(model: str) -> None:

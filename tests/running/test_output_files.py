@@ -5,10 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shlex
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +13,16 @@ import numpy as np
 import pytest
 
 import lar
-from lar.cli.main import main
 from lar.dumps.binary import write_tensor
 from lar.dumps.delivery import finish_text
 from lar.errors import UsageError
 from lar.records.dataset import Item
 from lar.records.run import RunContext, RunResult, RunSpec, Samples, Status
 from lar.running.output_files import deliver_artifacts, folder_beside, grow_dump, place_artifacts
-from lar.running.plan import plan_run
 from lar.worker.main import failure_of
-from tests.running.isolated_runs import NO_BYTECODE
+from tests.cli.failures import run_shell
+from tests.command_lines import ROOT
+from tests.running.isolated_runs import NO_BYTECODE, finished
 from tests.test_imports import modules_after
 
 
@@ -77,13 +73,6 @@ def names(folder: str | Path) -> list[str]:
 def complaint(*, overwrite: bool = False, **settings: str | bool) -> str:
     with pytest.raises(UsageError) as caught:
         write("ok", overwrite=overwrite, **settings)
-    return caught.value.message
-
-
-def clash(**values: str) -> str:
-    """What is said of a planned run whose places are at odds."""
-    with pytest.raises(UsageError) as caught:
-        plan_run("r.mge", values)
     return caught.value.message
 
 
@@ -220,55 +209,6 @@ def test_text_goes_to_its_stream_or_its_file(capsys: pytest.CaptureFixture[str])
     assert names(".") == ["out.txt", "r.mge"]
 
 
-def test_what_has_no_place_is_refused() -> None:
-    assert clash(bin_io_dump="r.mge") == "--bin-io-dump: r.mge: this is the model"
-    assert clash(io_dump="./r.mge") == "--io-dump: r.mge: this is the model"
-    same = clash(bin_io_dump="dir", bin_out_dump="./dir/")
-    assert same == "--bin-out-dump and --bin-io-dump go to the same place, dir"
-    same = clash(json="result", csv="./result")
-    assert same == "--json and --csv go to the same place, result"
-    assert clash(json="-", csv="-").startswith("--json - and --csv - exclude each other: ")
-    Path("file").touch()
-    assert complaint(bin_io_dump="file") == "--bin-io-dump: file: is not a folder"
-    Path("dir.index.json").mkdir()
-    assert "dir.index.json: is a folder" in complaint(bin_io_dump="dir")
-    assert "cannot be written" in complaint(io_dump="missing/out.txt")
-    assert names(".") == ["dir.index.json", "file", "r.mge"]
-
-
-def test_nothing_goes_where_a_dump_has_its_index_or_its_tensors() -> None:
-    index = clash(io_dump="d.index.json", bin_out_dump="d")
-    assert index == "--io-dump: d.index.json: this is the index of --bin-out-dump"
-    for told in (
-        clash(bin_io_dump="d", bin_out_dump="d/deeper"),
-        clash(bin_out_dump="d", bin_io_dump="d/deeper"),
-    ):
-        assert "d/deeper: is inside d, where" in told
-    Path("x").touch()
-    cache = clash(packed_model_dump="x", fast_run_algo_policy="./x")
-    assert cache == "--packed-model-dump: x: this is the file of --fast-run-algo-policy"
-    assert names(".") == ["r.mge", "x"]
-
-
-def test_a_report_is_no_index_and_lies_in_no_dump(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = str(root / "models" / "digits_cnn.onnx")
-    Path("d").mkdir()
-    for report, told in (("d.index.json", "this is the index of"), ("d/x.json", "is inside d")):
-        assert main([model, "--bin-io-dump", "d", "--json", report]) == 2
-        assert f"--json: {report}: {told}" in capsys.readouterr().err
-    assert names(".") == ["d", "r.mge"]
-
-
-def test_what_a_run_is_fed_with_is_not_replaced(root: Path) -> None:
-    shutil.copy(root / "inputs" / "digit_7.npy", "seven.npy")
-    model = root / "models" / "digits_cnn.onnx"
-    with pytest.raises(UsageError, match=r"--io-dump: seven.npy: this file is read"):
-        lar.run(model, {"data": "seven.npy"}, io_dump="seven.npy", iter=1)
-    assert np.load("seven.npy").shape
-
-
 def test_a_run_without_a_dump_imports_nothing_for_dumps() -> None:
     modules = modules_after("models/one_operator.mge", "--iter", "1", "--cpu")
     # The facts that an engine knows are a light module; the formats of dumps are not.
@@ -276,13 +216,13 @@ def test_a_run_without_a_dump_imports_nothing_for_dumps() -> None:
     assert dumps <= {"lar.dumps", "lar.dumps.facts"}
 
 
-def test_python_may_overwrite_too(root: Path) -> None:
-    model = root / "models" / "one_operator.onnx"
+def test_python_may_overwrite_too() -> None:
+    model = ROOT / "models" / "one_operator.onnx"
     options: dict[str, Any] = {"iter": 1, "bin_out_dump": "dir"}
-    assert lar.run(model, **options).status == "ok"
+    finished(lar.run(model, **options))
     with pytest.raises(UsageError, match="the folder is not empty"):
         lar.run(model, **options)
-    assert lar.run(model, overwrite=True, **options).status == "ok"
+    finished(lar.run(model, overwrite=True, **options))
     assert names("dir") == ["run0-var0", "run1-var0"]
 
 
@@ -332,17 +272,10 @@ def test_what_a_link_leads_to_is_written_beside_that(tmp_path: Path) -> None:
     ],
 )
 def test_a_full_disk_is_one_exit_code_for_what_an_engine_writes(
-    root: Path, tmp_path: Path, name: str, flag: str, kib: int
+    tmp_path: Path, name: str, flag: str, kib: int
 ) -> None:
-    model = root / "models" / name
-    words = [sys.executable, "-m", "lar", str(model), flag, "file", "--iter", "20"]
-    done = subprocess.run(
-        ["bash", "-c", f"{NO_BYTECODE}; ulimit -f {kib}; exec {shlex.join(words)}"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = f"{NO_BYTECODE}; ulimit -f {kib}; exec $LAR $1 {flag} file --iter 20"
+    done = run_shell(command, str(ROOT / "models" / name), cwd=tmp_path)
     assert done.returncode == 4
     reason = f"the limit of a file's size is reached\nhint: it is {kib} KiB (ulimit -f)"
     assert f"error: {flag}: file: cannot be written: {reason}" in done.stderr

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,11 +20,10 @@ from lar.profiles.export import export_tensorboard
 from lar.profiles.totals import group_by
 from lar.records.profile import Cost, Profile
 from lar.reports.styles import STYLES
+from tests.command_lines import ROOT, run_lar
+from tests.running.isolated_runs import finished
 
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
-
-MODELS = Path(__file__).resolve().parents[2] / "models"
+MODELS = ROOT / "models"
 DIGITS = MODELS / "digits_cnn.onnx"
 STYLES_OF_ONE = [name for name, style in STYLES.items() if 1 in style.profiles]
 
@@ -35,8 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     path = tmp_path_factory.mktemp("copies") / "copies.json"
     options: Any = {"profile_memory": True, "range_by": "conv.*=body"}
-    result = lar.run(str(DIGITS), thread=2, iter=3, profile=str(path), **options)
-    assert result.status == "ok", result.failure
+    finished(lar.run(str(DIGITS), thread=2, iter=3, profile=str(path), **options))
     return path
 
 
@@ -90,10 +88,9 @@ def test_the_cost_of_profiling_is_taken_out_of_each_copy(profile: Profile) -> No
 
 
 @pytest.mark.parametrize("style", STYLES_OF_ONE)
-def test_every_style_reports_them(run_lar: RunLar, place: Path, tmp_path: Path, style: str) -> None:
+def test_every_style_reports_them(place: Path, tmp_path: Path, style: str) -> None:
     page = ["--html", str(tmp_path / "page.html")] if style != "tensorboard" else []
-    done = run_lar("report", str(place), "--style", style, *page)
-    assert done.returncode == 0, done.stderr
+    run_lar("report", str(place), "--style", style, *page, code=0)
 
 
 def test_iterations_that_overlap_stand_on_tracks_of_their_own_in_a_viewer(profile: Profile) -> None:
@@ -107,34 +104,6 @@ def test_iterations_that_overlap_stand_on_tracks_of_their_own_in_a_viewer(profil
 
 
 @pytest.mark.parametrize("kind", ["chrome", "tensorboard"])
-def test_they_are_exported(run_lar: RunLar, place: Path, tmp_path: Path, kind: str) -> None:
+def test_they_are_exported(place: Path, tmp_path: Path, kind: str) -> None:
     done = run_lar("report", str(place), "--export", kind, "-o", str(tmp_path / "trace.json"))
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (
-            ["--profile-raw", "p"],
-            "--profile-raw and --thread 2 exclude each other: the engine writes a profile",
-        ),
-        (
-            ["--profile", "p", "--profile-syscalls"],
-            "--profile-syscalls and --thread 2 exclude each other: which copy of a model a thread",
-        ),
-    ],
-)
-def test_what_cannot_be_divided_between_copies_is_refused(
-    run_lar: RunLar, tmp_path: Path, flags: list[str], said: str
-) -> None:
-    done = run_lar(str(DIGITS), "--thread", "2", *flags, cwd=tmp_path)
-    assert done.returncode == 2
-    assert said in done.stderr
-
-
-def test_megengine_profiles_one_copy(run_lar: RunLar, tmp_path: Path) -> None:
-    model = str(DIGITS.with_suffix(".mge"))
-    done = run_lar(model, "--thread", "2", "--profile", str(tmp_path / "p.json"))
-    assert done.returncode == 2
-    assert "MegEngine profiles one copy of a model" in done.stderr

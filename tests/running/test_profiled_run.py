@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import lar
-from lar.errors import LarError, UsageError
+from lar.errors import UsageError
 from lar.measurement.listener import Listener
 from lar.profiles import packed_file
 from lar.profiles.costs import cost_of
@@ -28,11 +27,9 @@ from lar.running.steps import (
     plain_spec,
     run_profiled,
 )
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
-
-WriteScript = Callable[..., str]
+from tests.command_lines import run_lar
+from tests.conftest import WriteScript
+from tests.running.isolated_runs import finished, known
 
 OPERATORS = [
     {"name": "conv1", "type": "Convolution", "part": 0.5},
@@ -51,17 +48,18 @@ def spec_with(settings: dict[str, Any], **fields: Any) -> RunSpec:
     return RunSpec(model="m.fake", engine="fake", driver="script", settings=settings, **fields)
 
 
+def samples_of(*seconds: float, delays: tuple[float, ...] = ()) -> Samples:
+    device = (None,) * len(seconds)
+    return Samples(end_to_end=seconds, host=seconds, device=device, queue_delay=delays)
+
+
 def result_of(spec: RunSpec, *seconds: float) -> RunResult:
-    samples = Samples(end_to_end=seconds, host=seconds, device=(None,) * len(seconds))
-    return RunResult(spec=spec, status="ok", phase="finish", samples=samples)
+    return RunResult(spec=spec, status="ok", phase="finish", samples=samples_of(*seconds))
 
 
-def test_a_profile_is_completed_by_what_the_parent_knows(
-    run_lar: RunLar, script: str, tmp_path: Path
-) -> None:
+def test_a_profile_is_completed_by_what_the_parent_knows(script: str, tmp_path: Path) -> None:
     options = ["--iter", "5", "--profile", "p.json", "--range-by", "conv=body", "--json", "r.json"]
-    done = run_lar(script, *options, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_lar(script, *options, cwd=tmp_path, code=0)
     # The warm-up is the script's first, 0.5 s.
     assert "profile: p.json; 750.000ms with the profiler, 750.000ms without (+0.0%)" in done.stdout
     assert done.stdout.count("load model") == 1
@@ -70,39 +68,27 @@ def test_a_profile_is_completed_by_what_the_parent_knows(
     assert facts.arguments[1:] == (script, *options)
     assert facts.folder == str(tmp_path)
     assert facts.machine["processor"] or facts.machine
-    assert facts.peak_memory_bytes is not None
-    assert facts.peak_memory_bytes > 1e6
+    assert known(facts.peak_memory_bytes) > 1e6
     assert facts.cost is not None
     assert (facts.cost.profiled_seconds, facts.cost.unprofiled_seconds) == (0.75, 0.75)
     assert (facts.cost.profiled_iterations, facts.cost.unprofiled_iterations) == (5, 5)
     assert facts.cost.ratio == 1
-    assert facts.peak is not None
-    assert facts.peak.threads == 1
+    assert known(facts.peak).threads == 1
     assert [span.name for span in profile.spans_of("user_annotation")] == ["body"] * 5
     unprofiled = json.loads((tmp_path / "r.json").read_text())["unprofiled"]
     assert unprofiled["end_to_end"] == [0.75, 1.0, 0.5, 0.75, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("typed", "own"),
-    [
-        (["/usr/bin/lar", "m.mge"], True),
-        (["/x/lar/__main__.py", "m.mge"], True),
-        (["/x/another/__main__.py", "--secret"], False),
-        (["service.py"], False),
-        ([], False),
-    ],
-)
-def test_the_command_line_is_lars_own_alone(
-    monkeypatch: pytest.MonkeyPatch, typed: list[str], own: bool
-) -> None:
-    monkeypatch.setattr("sys.argv", typed)
-    assert command_line() == (tuple(typed) if own else ())
+def test_the_command_line_is_lars_own_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for own in (["/usr/bin/lar", "m.mge"], ["/x/lar/__main__.py", "m.mge"]):
+        monkeypatch.setattr("sys.argv", own)
+        assert command_line() == tuple(own)
+    for other in (["/x/another/__main__.py", "--secret"], ["service.py"], []):
+        monkeypatch.setattr("sys.argv", other)
+        assert command_line() == ()
 
 
-def test_a_pattern_that_matches_nothing_is_told(
-    run_lar: RunLar, script: str, tmp_path: Path
-) -> None:
+def test_a_pattern_that_matches_nothing_is_told(script: str, tmp_path: Path) -> None:
     flags = ["--profile", "p.json", "--range-by", "conv=body", "--range-by", "x+=none"]
     done = run_lar(script, *flags, cwd=tmp_path)
     assert "lar: warning: --range-by x+=none: no operator's name matches; one is conv1" in (
@@ -118,16 +104,8 @@ def test_what_python_code_gives_is_checked_too(script: str, given: object) -> No
 
 
 def test_the_plain_run_writes_nothing_and_is_not_long() -> None:
-    spec = spec_with(
-        {
-            "profile": "p.json",
-            "profile_memory": True,
-            "range_by": "a=b",
-            "bin_out_dump": "dump",
-            "multithread": 2,
-        },
-        iterations=1000,
-    )
+    settings = {"profile": "p.json", "profile_memory": True, "range_by": "a=b", "multithread": 2}
+    spec = spec_with({**settings, "bin_out_dump": "dump"}, iterations=1000)
     plain = plain_spec(spec)
     assert plain.settings == {"multithread": 2}
     assert plain.iterations == PLAIN_ITERATIONS
@@ -144,8 +122,7 @@ def test_a_data_set_is_run_whole_without_the_profiler_too(
         )
     inputs = [{"name": "data", "dtype": "float32", "shape": [1, 1]}]
     script = write_script(times=TIMES, operators=OPERATORS, inputs=inputs)
-    result = lar.run(script, tmp_path / "items", iter=2, profile=str(tmp_path / "p.json"))
-    assert result.status == "ok", result.failure
+    result = finished(lar.run(script, tmp_path / "items", iter=2, profile=str(tmp_path / "p.json")))
     assert len(result.unprofiled.end_to_end) == len(result.samples.end_to_end) == 6
 
 
@@ -182,24 +159,10 @@ def test_an_interrupt_while_the_peak_is_measured_leaves_the_earlier_profile(
     spec = plan_run(script, {"profile": str(path)})
     result = make_run(spec, RunContext())
     assert result.status == "interrupted"
-    assert result.failure is not None
-    assert result.failure.exit_code == 130
+    assert known(result.failure).exit_code == 130
     assert len(result.samples.end_to_end) == 10
     assert path.read_text() == "earlier"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["p.json", "script_0.fake"]
-
-
-def test_a_disk_that_is_full_is_told_in_one_line(
-    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write(*arguments: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("lar.profiles.trace_file.write_over", write)
-    path = tmp_path / "p.json"
-    with pytest.raises(LarError, match=r"--profile: .*p\.json: cannot be written: no space left"):
-        lar.run(script, profile=str(path))
-    assert [each.name for each in tmp_path.iterdir()] == ["script_0.fake"]
 
 
 def test_without_time_left_no_peak_is_measured(
@@ -234,7 +197,7 @@ def test_four_runs_have_the_same_peak(
     path = tmp_path / "p.json"
     found = []
     for _ in range(4):
-        assert lar.run(script, profile=str(path)).status == "ok"
+        finished(lar.run(script, profile=str(path)))
         found.append(lar.read_profile(path).facts.peak)
     assert [each and each.flops_per_second for each in found] == [128.4e9] * 4
     assert [each and each.rounds for each in found] == [3, 6, 9, 12]
@@ -252,9 +215,7 @@ def test_a_large_profile_is_said_to_be_in_gzip(
     assert any("`gzip -dc FILE`" in text for text in result.warnings) == is_said
 
 
-def test_a_profile_of_the_warm_up_alone_is_told(
-    run_lar: RunLar, script: str, tmp_path: Path
-) -> None:
+def test_a_profile_of_the_warm_up_alone_is_told(script: str, tmp_path: Path) -> None:
     flags = ["--iter", "0", "--warmup-iter", "1", "--profile", "p.json"]
     done = run_lar(script, *flags, cwd=tmp_path)
     assert done.stdout.splitlines()[-1] == "profile: p.json"
@@ -286,89 +247,37 @@ def test_the_plain_run_shows_as_progress_alone() -> None:
 
 
 def test_the_cost_is_that_of_the_medians() -> None:
-    spec = spec_with({"profile": "p.json"})
-    cost = cost_of(result_of(spec, 3.0, 1.0, 2.0).samples, result_of(spec, 1.0, 1.5).samples)
-    assert cost is not None
-    assert (cost.profiled_seconds, cost.unprofiled_seconds) == (2.0, 1.25)
-    assert cost.ratio == 1.6
+    cost = known(cost_of(samples_of(3.0, 1.0, 2.0), samples_of(1.0, 1.5)))
+    assert (cost.profiled_seconds, cost.unprofiled_seconds, cost.ratio) == (2.0, 1.25, 1.6)
     assert (cost.calm, cost.disturbed) == ((2.0, 1.25), False)
-    assert cost_of(result_of(spec, 1.0).samples, Samples()) is None
-    assert cost_of(result_of(spec).samples, result_of(spec, 1.0).samples) is None
+    assert cost_of(samples_of(1.0), Samples()) is None
+    assert cost_of(samples_of(), samples_of(1.0)) is None
 
 
 @pytest.mark.parametrize(
-    ("calm", "disturbed", "known"),
-    [(6, 6, True), (5, 6, True), (3, 0, True)],  # of three that nothing disturbed all count
+    ("calm", "disturbed"),
+    [(6, 6), (5, 6), (3, 0)],  # of three that nothing disturbed all count
 )
-def test_the_cost_is_that_of_calm_iterations(calm: int, disturbed: int, known: bool) -> None:
-    spec = spec_with({"profile": "p.json"})
-    result = result_of(spec, *[1.0] * calm, *[9.0] * disturbed)
+def test_the_cost_is_that_of_calm_iterations(calm: int, disturbed: int) -> None:
     delays = (0.0,) * calm + (5.0,) * disturbed
-    result = replace(result, samples=replace(result.samples, queue_delay=delays))
-    cost = cost_of(result.samples, result_of(spec, 0.5).samples)
-    assert cost is not None
-    assert cost.disturbed != known
-    if known:
-        assert cost.calm == (1.0, 0.5)
+    profiled = samples_of(*[1.0] * calm, *[9.0] * disturbed, delays=delays)
+    cost = known(cost_of(profiled, samples_of(0.5)))
+    assert (cost.disturbed, cost.calm) == (False, (1.0, 0.5))
 
 
 @pytest.mark.parametrize(
-    ("plain", "delay", "known"),
+    ("plain", "delay", "is_known"),
     [(0.9, 0.0, True), (0.95, 0.0, False), (0.5, 0.5, False)],  # of the last all were disturbed
 )
 def test_the_fastest_iteration_of_a_disturbed_run_shows_what_is_sure(
-    plain: float, delay: float, known: bool
+    plain: float, delay: float, is_known: bool
 ) -> None:
-    spec = spec_with({"profile": "p.json"})
-    result = result_of(spec, 1.0, 5.0, 9.0)
-    result = replace(result, samples=replace(result.samples, queue_delay=(delay, 4.0, 8.0)))
-    cost = cost_of(result.samples, result_of(spec, 0.1, plain, 9.0).samples)
-    assert cost is not None
-    assert cost.disturbed != known
-    assert cost.calm == ((1.0, plain) if known else (5.0, plain))
+    profiled = samples_of(1.0, 5.0, 9.0, delays=(delay, 4.0, 8.0))
+    cost = known(cost_of(profiled, samples_of(0.1, plain, 9.0)))
+    assert cost.disturbed != is_known
+    assert cost.calm == ((1.0, plain) if is_known else (5.0, plain))
 
 
-@pytest.mark.parametrize(
-    ("given", "patterns"),
-    [
-        ({}, []),
-        ({"range_by": "conv.*=body"}, [("conv.*", "body")]),
-        ({"range_by": "a=b=c\nx|y=z"}, [("a=b", "c"), ("x|y", "z")]),
-    ],
-)
-def test_patterns_end_at_the_last_sign(
-    given: dict[str, str], patterns: list[tuple[str, str]]
-) -> None:
-    assert patterns_of(given) == patterns
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (
-            ["--range-by", "conv=body"],
-            "--range-by needs --profile or --profile-host: no profile is made",
-        ),
-        (["--range-by", "(=body", "--profile", "p.json"], "--range-by"),
-        (["--range-by", "conv", "--profile", "p.json"], "'conv' is not REGEX=NAME"),
-        (["--profile-raw", "p.json", "--thread", "2"], "--profile-raw"),
-        (
-            ["--profile", "p.json", "--iter", "0"],
-            "--profile and --iter 0 exclude each other: nothing is run",
-        ),
-        (["--profile-host", "p.json"], "--profile-host: the scripted engine cannot do this"),
-        (["--profile", "nowhere/p.json"], "--profile: "),
-        (["--profile", "."], "--profile: "),
-        (["--profile", "-"], "--profile -: a profile goes to a file"),
-        (["--profile", "p.json", "--json", "p.json"], "--profile and --json go to the same place"),
-        (["--profile", "script_0.fake"], "--profile: script_0.fake: this is the model"),
-    ],
-)
-def test_what_cannot_be_profiled_is_refused(
-    run_lar: RunLar, script: str, tmp_path: Path, options: list[str], said: str
-) -> None:
-    done = run_lar(script, *options, cwd=tmp_path)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert [path.name for path in tmp_path.iterdir()] == ["script_0.fake"]
+def test_patterns_end_at_the_last_sign() -> None:
+    assert patterns_of({}) == []
+    assert patterns_of({"range_by": "a=b=c\nx|y=z"}) == [("a=b", "c"), ("x|y", "z")]

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
-import pty
 import re
-import subprocess
-import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -19,8 +13,9 @@ from lar.records.run import RunContext
 from lar.running import isolation
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
+from tests.cli.failures import printed_on_terminal
+from tests.conftest import WriteScript
 
-WriteScript = Callable[..., str]
 TEXT = "searching: 3 operators measured"
 
 
@@ -115,27 +110,11 @@ def test_elsewhere_a_line_is_added_now_and_then() -> None:
     assert shown == ["10 s", "20 s", "30 s", "47 s", "10 s"]
 
 
-def test_a_search_shows_on_a_terminal_and_makes_room(write_script: WriteScript, root: Path) -> None:
+def test_a_search_shows_on_a_terminal_and_makes_room(write_script: WriteScript) -> None:
     model = write_script(real_time=True, progress=TEXT, load_seconds=2.4)
-    terminal, inner = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "lar", model, "--iter", "1"],
-        cwd=root,
-        stdout=inner,
-        stderr=inner,
-    ) as process:
-        os.close(inner)
-        shown = b""
-        while True:
-            try:
-                data = os.read(terminal, 4096)
-            except OSError:  # the other end is closed
-                break
-            shown += data
-        assert process.wait() == 0
-    os.close(terminal)
+    shown = printed_on_terminal(model, "--iter", "1")
     # A busy machine shows a third second too.
     pattern = rf"\(script\)\r\n(\r{TEXT}, [2-9] s)+\r +\rload model: 2"
-    assert re.search(pattern, shown.decode()), shown
+    assert re.search(pattern, shown), shown
     # The engine may search until its first iteration has ended.
-    assert TEXT not in shown.decode().partition("warmup 0")[2]
+    assert TEXT not in shown.partition("warmup 0")[2]

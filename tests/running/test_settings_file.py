@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,10 +13,12 @@ from lar.records.choices import OptionValue
 from lar.running.plan import plan_run
 from lar.running.variants import make_variants, parse_vary
 from lar.tuning.outcome import write_settings
-from tests.conftest import RunLar, WriteScript
+from tests.command_lines import ROOT, run_lar
+from tests.conftest import WriteScript
 from tests.tuning.made_tune import ENGINE, SCRIPTED, tune_of_script
 
-Change = Callable[[dict[str, Any]], None]
+# Fields of a settings file, each with a wrong value and what is said of it.
+FAULTS = json.loads(Path(__file__).with_name("settings_faults.json").read_text())
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def change(path: str, key: str, value: object) -> None:
     Path(path).write_text(json.dumps(content))
 
 
-def test_a_run_has_what_the_file_sets(model: str, run_lar: RunLar) -> None:
+def test_a_run_has_what_the_file_sets(model: str) -> None:
     path = settings_for(model, {"thread": 2, "engine_env": ("A=1", "B=2")})
     spec = plan_run(model, {"settings": path})
     assert (spec.settings, spec.environment) == ({"thread": 2}, {"A": "1", "B": "2"})
@@ -71,12 +71,11 @@ def test_what_is_typed_beside_it_takes_the_place_of_the_file(model: str) -> None
     ],
 )
 def test_a_file_runs_no_strangers_code(
-    options: dict[str, OptionValue], flag: str, model: str, run_lar: RunLar
+    options: dict[str, OptionValue], flag: str, model: str
 ) -> None:
     path = settings_for(model, {})
     change(path, "options", options)
-    done = run_lar(model, "--settings", path)
-    assert done.returncode == 2
+    done = run_lar(model, "--settings", path, code=2)
     assert f"{path}: sets {flag}: the command line alone sets what code runs" in done.stderr
     assert f"hint: give {flag} on the command line, if you trust it" in done.stderr
 
@@ -87,9 +86,9 @@ def test_what_is_typed_too_the_file_may_set(model: str) -> None:
     assert plan_run(model, {"settings": path, "engine_env": ["B=3"]}).environment == {"B": "3"}
 
 
-def test_what_contradicts_the_file_is_refused(root: Path, tmp_path: Path) -> None:
+def test_what_contradicts_the_file_is_refused(tmp_path: Path) -> None:
     place = tmp_path / "digits.mge"
-    place.write_bytes((root / "models/digits_cnn.mge").read_bytes())
+    place.write_bytes((ROOT / "models/digits_cnn.mge").read_bytes())
     path = settings_for(str(place), {"enable_nchw88": True})
     with pytest.raises(lar.UsageError) as caught:
         plan_run(str(place), {"settings": path, "enable_nchw44": True, "force": True})
@@ -97,7 +96,7 @@ def test_what_contradicts_the_file_is_refused(root: Path, tmp_path: Path) -> Non
     assert caught.value.hint == f"give one of them; {path} sets --enable-nchw88"
 
 
-def test_a_bench_and_a_comparison_take_it(model: str, run_lar: RunLar) -> None:
+def test_a_bench_and_a_comparison_take_it(model: str) -> None:
     path = settings_for(model, {"thread": 2})
     variants = make_variants([model, f"{model} --settings {path}"], [], {})
     assert [it.spec.settings for it in variants if it.spec] == [{}, {"thread": 2}]
@@ -107,17 +106,7 @@ def test_a_bench_and_a_comparison_take_it(model: str, run_lar: RunLar) -> None:
     assert "--bin-io-dump" in done.stderr  # which the engine of scripts does not do
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ("model.sha256", "0" * 64, "the model is not script_0.fake with SHA-256 000000000000"),
-        ("machine.processor", "Z80", "the processor is "),
-        ("machine.usable_cores", 999, "the number of cores is "),
-        ("machine.cpu_limit", 0.125, "the limit of CPU time is none, not 0.125 CPUs"),
-        ("engine.version", "2", "the version of the scripted engine is 1, not 2"),
-        ("engine.name", "megengine", "the engine is fake, not megengine"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "said"), FAULTS["made for something else"])
 def test_it_is_refused_for_something_else(model: str, key: str, value: object, said: str) -> None:
     path = settings_for(model, {"thread": 2})
     change(path, key, value)
@@ -129,7 +118,7 @@ def test_it_is_refused_for_something_else(model: str, key: str, value: object, s
     assert plan_run(model, {"settings": path, "force": True}).settings == {"thread": 2}
 
 
-def test_the_command_line_says_why_in_two_lines(model: str, run_lar: RunLar) -> None:
+def test_the_command_line_says_why_in_two_lines(model: str) -> None:
     path = settings_for(model, {"thread": 2})
     change(path, "machine.processor", "Z80")
     done = run_lar(model, "--settings", path)
@@ -138,23 +127,7 @@ def test_the_command_line_says_why_in_two_lines(model: str, run_lar: RunLar) -> 
     assert "--force needs --settings" in run_lar(model, "--force").stderr
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "said"),
-    [
-        ("format", "lar.settings/9", "is of another version of lar: its format is lar.settings/9"),
-        ("format", "lar.tune/1", "is all that a search has found, and not the settings alone"),
-        ("format", 3, "is not a file of settings"),
-        ("modle", 1, "has an unknown field 'modle'; did you mean 'model'?"),
-        ("machine.coers", 1, "has an unknown field 'coers' in 'machine'; did you mean 'cores'?"),
-        ("machine.cores", "two", "Expected `int`, got `str` - at `$.machine.cores`"),
-        ("options.thraed", 2, "its option 'thraed' is unknown; did you mean 'thread'?"),
-        ("options.input", "x", "its option 'input' does not say how a model is run"),
-        ("options.json", "x", "its option 'json' does not say how a model is run"),
-        ("options.thread", "two", "--thread: "),
-        ("options.cpu", "yes", "--cpu: is a switch: it takes True or False, not 'yes'"),
-        ("options.thread", None, "Expected"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value", "said"), FAULTS["not right"])
 def test_a_file_that_is_not_right_is_refused(
     model: str, key: str, value: object, said: str
 ) -> None:
@@ -174,9 +147,9 @@ def test_a_damaged_file_is_refused(model: str, tmp_path: Path, content: bytes) -
         plan_run(model, {"settings": str(tmp_path / "t.json")})
 
 
-def test_a_cache_is_named_from_the_file(root: Path, tmp_path: Path) -> None:
+def test_a_cache_is_named_from_the_file(tmp_path: Path) -> None:
     place = tmp_path / "digits.mge"
-    place.write_bytes((root / "models/digits_cnn.mge").read_bytes())
+    place.write_bytes((ROOT / "models/digits_cnn.mge").read_bytes())
     path = settings_for(str(place), {"multithread": 2})
     change(path, "options.fast_run_algo_policy", "tuned.cache")
     with pytest.raises(
@@ -197,7 +170,7 @@ def test_a_cache_that_was_given_is_kept_beside_the_file(model: str, tmp_path: Pa
     assert spec.settings == {"fast_run_algo_policy": str(tmp_path / "tuned.cache")}
 
 
-def test_a_file_of_settings_is_not_replaced(model: str, run_lar: RunLar) -> None:
+def test_a_file_of_settings_is_not_replaced(model: str) -> None:
     path = settings_for(model, {"thread": 2})
     before = Path(path).read_bytes()
     done = run_lar("bench", f"{model} --settings {path}", "--json", path)

@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 import lar
@@ -30,12 +27,10 @@ from lar.running.single_operators import (
 )
 from lar.worker.tasks import compute_each
 from tests.cli.marks import needs_megengine
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
-
-WriteScript = Callable[..., str]
-Array = npt.NDArray[Any]
+from tests.cli.runs import Array, save_altered
+from tests.command_lines import ROOT, run_lar
+from tests.conftest import WriteScript
+from tests.engines.onnxruntime.drivers import save_model
 
 PROB = DumpedTensor(key="prob", name="prob", dtype="float32", shape=(2,))
 
@@ -181,39 +176,21 @@ def test_options_that_the_worker_lacks_are_named() -> None:
     assert notes == ("operators are run alone without --multithread",)
 
 
-def write_altered(model: Path, path: Path, change: Callable[[str, Array], Array | None]) -> str:
-    """Write a model with other weights, of those whose names and values a function changes."""
-    onnx = pytest.importorskip("onnx")
-    altered = onnx.load(model)
-    for weights in altered.graph.initializer:
-        array = change(weights.name, onnx.numpy_helper.to_array(weights).copy())
-        if array is not None:
-            weights.CopyFrom(onnx.numpy_helper.from_array(array, weights.name))
-    onnx.save(altered, path)
-    return str(path)
-
-
 @pytest.fixture(scope="module")
-def faulty(root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def faulty(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The digits' network with two faults, one behind the other."""
 
-    def change(name: str, array: Array) -> Array | None:
-        if name not in ("conv2.bias", "logits.bias"):
-            return None
+    def change(array: Array) -> None:
         array[3] += 0.1
-        return array
 
     path = tmp_path_factory.mktemp("faulty") / "faulty.onnx"
-    return write_altered(root / "models/digits_cnn.onnx", path, change)
+    return save_altered(path, "digits_cnn.onnx", conv2__bias=change, logits__bias=change)
 
 
 @pytest.mark.parametrize("options", ["", " --graph-optimization-level basic"])
-def test_onnxruntime_finds_a_fault_behind_another(
-    run_lar: RunLar, root: Path, faulty: str, options: str
-) -> None:
+def test_onnxruntime_finds_a_fault_behind_another(faulty: str, options: str) -> None:
     words = ["--input", "inputs/digit_7.npy", "--isolate"]
-    done = run_lar("compare", faulty + options, "models/digits_cnn.onnx", *words, cwd=root)
-    assert done.returncode == 1
+    done = run_lar("compare", faulty + options, "models/digits_cnn.onnx", *words, cwd=ROOT, code=1)
     assert "culprit 1 of 2: " in done.stdout
     assert "culprit 2 of 2: Gemm logits" in done.stdout
     assert "not run alone" not in done.stdout
@@ -221,11 +198,11 @@ def test_onnxruntime_finds_a_fault_behind_another(
 
 @needs_megengine
 @pytest.mark.parametrize("options", ["", " --enable-nchw44"])
-def test_megengine_finds_a_fault_behind_another(root: Path, faulty: str, options: str) -> None:
+def test_megengine_finds_a_fault_behind_another(faulty: str, options: str) -> None:
     comparison = lar.compare(
-        f"{root}/models/digits_cnn.mge{options}",
+        f"{ROOT}/models/digits_cnn.mge{options}",
         faulty,
-        input=f"{root}/inputs/digit_7.npy",
+        input=f"{ROOT}/inputs/digit_7.npy",
         isolate=True,
     )
     faults = [[each.output for each in culprit.expected] for culprit in comparison.culprits]
@@ -238,63 +215,45 @@ def test_megengine_finds_a_fault_behind_another(root: Path, faulty: str, options
     assert not {"relu2", "logits"} & {*right}
 
 
-def test_what_quantising_the_inputs_adds_is_no_fault(run_lar: RunLar, root: Path) -> None:
+def test_what_quantising_the_inputs_adds_is_no_fault() -> None:
     words = ["--input", "inputs/digit_7.npy", "--isolate"]
-    done = run_lar("compare", "models/int8.onnx", "models/digits_cnn.onnx", *words, cwd=root)
+    done = run_lar("compare", "models/int8.onnx", "models/digits_cnn.onnx", *words, cwd=ROOT)
     assert done.returncode == 0
     assert "result: the same as int8 rounds" in done.stdout
 
 
-def test_two_wrong_scales_of_a_quantised_model_are_named(root: Path, tmp_path: Path) -> None:
-    def change(name: str, array: Array) -> Array | None:
-        wrong = name in ("conv2.weight_scale", "conv3.weight_scale")
-        return np.asarray(array * 1.5, np.float32) if wrong else None
+def test_two_wrong_scales_of_a_quantised_model_are_named(tmp_path: Path) -> None:
+    def change(array: Array) -> Array:
+        return np.asarray(array * 1.5, np.float32)
 
-    model = write_altered(root / "models/int8.onnx", tmp_path / "wrong.onnx", change)
+    path = tmp_path / "wrong.onnx"
+    model = save_altered(path, "int8.onnx", conv2__weight_scale=change, conv3__weight_scale=change)
     found = lar.compare(
         model,
-        f"{root}/models/digits_cnn.onnx",
-        input=f"{root}/inputs/digit_7.npy",
+        f"{ROOT}/models/digits_cnn.onnx",
+        input=f"{ROOT}/inputs/digit_7.npy",
         isolate=True,
     )
     at_fault = [culprit.output.actual.name for culprit in found.culprits]
     assert at_fault == ["conv2", "conv3"]
 
 
-def test_an_interrupt_ends_with_what_is_known(
-    run_lar: RunLar, root: Path, faulty: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_ends_with_what_is_known(faulty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(line: LateLine, text: str) -> None:
         if "alone, 4" in text:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(LateLine, "show", interrupt)
     words = ["--input", "inputs/digit_7.npy", "--isolate"]
-    done = run_lar("compare", faulty, "models/digits_cnn.onnx", *words, cwd=root)
-    assert done.returncode == 130
+    done = run_lar("compare", faulty, "models/digits_cnn.onnx", *words, cwd=ROOT, code=130)
     assert "note: interrupted: 4 operators of A were run alone" in done.stdout
     assert "result: different" in done.stdout
 
 
 def test_single_numbers_stay_single_numbers(tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    helper, numbers = onnx.helper, onnx.TensorProto
-    nodes = [
-        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
-        helper.make_node("Sqrt", ["sum"], ["root"]),
-    ]
-    ends = (
-        [helper.make_tensor_value_info("x", numbers.FLOAT, [2, 3])],
-        [helper.make_tensor_value_info("root", numbers.FLOAT, [])],
-    )
-    model = helper.make_model(
-        helper.make_graph(nodes, "length", *ends),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=8,
-    )
-    path = tmp_path / "length.onnx"
-    onnx.save(model, path)
-    found = lar.compare(str(path), str(path), isolate=True)
+    text = "(float[2, 3] x) => (float root) { sum = ReduceSum<keepdims = 0>(x) root = Sqrt(sum) }"
+    path = str(save_model(tmp_path / "length.onnx", text))
+    found = lar.compare(path, path, isolate=True)
     singles = {each.actual.name: each.single for each in found.tensors if each.single}
     assert {name: single.identical for name, single in singles.items()} == {
         "sum": True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,9 +10,7 @@ from lar.records.events import Event, PhaseEntered
 from lar.records.run import RunContext, RunResult
 from lar.running.plan import plan_run
 from lar.running.rounds import TurnTaker, await_all
-
-if TYPE_CHECKING:
-    from tests.conftest import WriteScript
+from tests.conftest import WriteScript
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 

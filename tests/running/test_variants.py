@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from lar.errors import UsageError
 from lar.running.plan import join_options
 from lar.running.variants import parse_vary
 
@@ -33,9 +32,3 @@ def test_own_environment_variables_come_after_the_shared_ones() -> None:
 )
 def test_numbers_may_be_a_range(text: str, values: str) -> None:
     assert " ".join(parse_vary(text).values) == values
-
-
-@pytest.mark.parametrize("text", ["4:1", "1:16:x1", "1:1000"])
-def test_a_range_has_some_numbers_and_not_too_many(text: str) -> None:
-    with pytest.raises(UsageError, match=f"--vary: {text}: has "):
-        parse_vary(f"batch-size={text}")

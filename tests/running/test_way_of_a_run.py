@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from types import FrameType
 
 import pytest
@@ -11,8 +10,7 @@ import pytest
 from lar.cli.main import main
 from lar.options.rules import Asked
 from lar.records.run import RunSpec
-
-WriteScript = Callable[..., str]
+from tests.conftest import WriteScript
 
 MOST_FUNCTIONS, MOST_MODULES = 12, 8
 COUNT = 7919  # a number that nothing else has

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.conftest import REPOSITORY
+from tests.command_lines import run_python
 from tests.running.isolated_runs import needs_proc
 
 # An interrupt comes while a call of the system goes on, which ends; then the children are counted,
@@ -46,13 +43,7 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("threads", [0, 1])
 @pytest.mark.parametrize("name", ["posix_spawn", "killpg", "wait4"])
 def test_an_interrupt_leaves_no_worker(name: str, threads: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, name, str(threads)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_python("-c", CODE, name, str(threads))
     assert done.stdout == "0 left\n", done.stderr
 
 
@@ -68,7 +59,5 @@ with start_worker("run", "fake", "script", {}) as worker:
 
 @needs_proc
 def test_a_worker_blocks_no_signals() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SIGNALS], cwd=REPOSITORY, capture_output=True, text=True, timeout=60
-    )
+    done = run_python("-c", SIGNALS)
     assert int(done.stdout.split()[1], 16) == 0, done.stderr

@@ -40,7 +40,7 @@ def test_the_outputs_of_the_run_are_judged(
     run_lar: RunLar, root: Path, folder: Path, suffix: str
 ) -> None:
     command = (f"models/one_operator.{suffix}", "--iter", "1", "--input", f"{folder}/")
-    (case,) = result_of(run_lar, *command, cwd=root).cases
+    (case,) = result_of(*command, cwd=root).cases
     assert (case.name, case.passed) == ("test_data_set_0", True)
     write(folder / "output_0.pb", RECTIFIED + np.float32(1))
     done = run_lar(*command, cwd=root)

@@ -10,6 +10,7 @@ import pytest
 from disturbance import disturbed
 
 from lar.records.run import Samples
+from tests.command_lines import ROOT
 from tests.running.isolated_runs import eventually
 
 
@@ -27,8 +28,8 @@ def test_a_chain_has_as_many_layers_as_asked_for(tmp_path: Path) -> None:
         ("onnxruntime-test", "digits_cnn.onnx"),
     ],
 )
-def test_a_peer_takes_turns(peer: str, model: str, root: Path) -> None:
-    with bench_timings.PeerProcess(peer, str(root / "models" / model)) as process:
+def test_a_peer_takes_turns(peer: str, model: str) -> None:
+    with bench_timings.PeerProcess(peer, str(ROOT / "models" / model)) as process:
         times = [process.take_turn(count) for count in (1, 5)]
     assert all(0 < seconds < 10 for seconds in times)
 

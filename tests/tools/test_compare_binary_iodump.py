@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import subprocess
-import sys
 from pathlib import Path
 
 import compare_binary_iodump
@@ -13,6 +11,7 @@ import numpy as np
 import pytest
 
 from lar.dumps.binary import write_tensor
+from tests.command_lines import run_python
 from tests.dumps.blocked_tensors import to_blocked
 
 TOOL = "tools/compare_binary_iodump.py"
@@ -28,13 +27,7 @@ def run(*words: str) -> tuple[int, str]:
 def run_apart(*words: str, tool: str) -> tuple[int, str]:
     """Run this or MegEngine's tool in a process of its own."""
     command = [tool] if tool.endswith(".py") else ["-m", tool]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *command, *words],
-        cwd=Path(__file__).resolve().parents[2],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = run_python("-W", "ignore", *command, *words)
     assert "Traceback" not in done.stderr or tool.startswith("megengine")
     return done.returncode, done.stdout
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from figures import Figures, Outcome, Settings, ratio_under
 from processes import PEERS, cost_of
 
-from lar.engines import engine_named
-
-MODELS = Path(__file__).resolve().parents[2] / "models"
+from tests.cli.marks import needs_megengine
+from tests.command_lines import run_program, run_python
 
 
 def run_figures(
@@ -68,18 +65,13 @@ def test_a_command_has_its_cost() -> None:
 
 @pytest.mark.parametrize("name", ["bench", "bench_dumps", "bench_farm", "bench_reports"])
 def test_every_tool_lists_its_figures(name: str) -> None:
-    command = [sys.executable, f"tools/{name}.py", "nonsense"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, cwd=MODELS.parent, check=False
-    )
-    assert done.returncode == 2
+    done = run_python(f"tools/{name}.py", "nonsense", code=2)
     assert "no figure nonsense; figures: " in done.stderr
 
 
-@pytest.mark.skipif(not engine_named("megengine").is_installed, reason="needs MegEngine")
+@needs_megengine
 def test_the_bare_script_runs_a_model() -> None:
-    command = [*PEERS, "run", str(MODELS / "one_operator.mge"), "3"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = run_program(*PEERS, "run", "models/one_operator.mge", "3", code=0)
     *times, output = done.stdout.splitlines()
     assert [line.split()[1] for line in times] == ["ms"] * 3
     assert output == "[1. 1. 1. 1.]"

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-TOOLS = REPOSITORY / "tools"
-INPUTS = REPOSITORY / "inputs"
+from tests.command_lines import ROOT, run_python
+
+INPUTS = ROOT / "inputs"
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("inputs")
-    script = [sys.executable, str(TOOLS / "make_inputs.py"), "--output-dir", str(folder)]
-    done = subprocess.run(script, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = run_python("tools/make_inputs.py", "--output-dir", str(folder), code=0)
     assert done.stdout == f"inputs written to {folder}\n"
     return folder
 
@@ -84,9 +79,10 @@ def test_digits_have_the_shape_the_models_take(folder: Path) -> None:
     assert labels[(digits == seven).all(axis=(1, 2, 3))].tolist() == [7]
 
 
-def test_digits_were_not_trained_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(TOOLS))
-    train, test = importlib.import_module("sample_data").split_digits()
+def test_digits_were_not_trained_on() -> None:
+    from sample_data import split_digits
+
+    train, test = split_digits()
     assert (len(train.labels), len(test.labels)) == (1437, 360)
     seen = {image.tobytes() for image in train.images}
     assert not any(image.tobytes() in seen for image in np.load(INPUTS / "digits.npy"))

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import model_zoo
 import numpy as np
 import onnx
+import onnx_twin
 import pytest
+from network import Network
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-TOOLS = REPOSITORY / "tools"
+from tests.command_lines import ROOT, run_python
+
+TOOLS = ROOT / "tools"
 
 CHEAP = ("uint8_input", "multi_input", "dynamic_batch", "one_operator")
 # Made from seeded draws alone, so the same on every machine.
@@ -64,9 +65,7 @@ class Answer(NamedTuple):
 
 def run_several(*asked: tuple[str, list[str]]) -> list[Answer]:
     """Run the script in one process with several command lines, each after a statement."""
-    command = [sys.executable, "-c", SEVERAL, json.dumps(asked)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=TOOLS)
-    assert done.returncode == 0, done.stderr
+    done = run_python("-c", SEVERAL, json.dumps(asked), cwd=TOOLS, code=0)
     return [Answer(*answer) for answer in json.loads(done.stdout.splitlines()[-1])]
 
 
@@ -112,18 +111,11 @@ def cheap_folder(made_twice: MadeTwice) -> Path:
     return folder
 
 
-@pytest.fixture
-def describe(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The networks and their ONNX form, neither of which needs MegEngine."""
-    monkeypatch.syspath_prepend(str(TOOLS))
-    zoo, twin = importlib.import_module("model_zoo"), importlib.import_module("onnx_twin")
-
-    def of_name(name: str) -> tuple[Any, onnx.ModelProto, int]:
-        network = getattr(zoo, f"describe_{name}")()
-        model = twin.onnx_of(network)
-        return network, model, twin.count_macs(model)
-
-    return of_name
+def describe(name: str) -> tuple[Network, onnx.ModelProto, int]:
+    """A network, its ONNX form and how much it computes; neither needs MegEngine."""
+    network = getattr(model_zoo, f"describe_{name}")()
+    model = onnx_twin.onnx_of(network)
+    return network, model, onnx_twin.count_macs(model)
 
 
 def test_makes_both_formats_of_each_name(cheap_folder: Path) -> None:
@@ -142,7 +134,7 @@ def test_second_run_writes_the_same_bytes(cheap_folder: Path, made_twice: MadeTw
 @pytest.mark.parametrize("name", SAME_EVERYWHERE)
 def test_committed_files_are_what_the_script_makes(name: str, cheap_folder: Path) -> None:
     for suffix in (".mge", ".onnx"):
-        committed = REPOSITORY / "models" / (name + suffix)
+        committed = ROOT / "models" / (name + suffix)
         assert committed.read_bytes() == (cheap_folder / committed.name).read_bytes()
 
 
@@ -205,9 +197,7 @@ def test_unknown_name_is_a_usage_error(made_twice: MadeTwice) -> None:
         ("resnet18", 11_684_712, 1_814_073_344),
     ],
 )
-def test_resnets_are_the_real_ones(
-    describe: Any, name: str, expected_parameters: int, expected_macs: int
-) -> None:
+def test_resnets_are_the_real_ones(name: str, expected_parameters: int, expected_macs: int) -> None:
     network, model, macs = describe(name)
     assert network.count_parameters() == expected_parameters
     assert macs == expected_macs
@@ -215,12 +205,12 @@ def test_resnets_are_the_real_ones(
     assert [axis.dim_value for axis in data.type.tensor_type.shape.dim] == [1, 3, 224, 224]
 
 
-def test_descriptions_are_seeded(describe: Any) -> None:
+def test_descriptions_are_seeded() -> None:
     first, second = (describe("mobilenet_v2")[1].SerializeToString() for _ in range(2))
     assert first == second
 
 
-def test_he_initialisation_keeps_the_scale(describe: Any) -> None:
+def test_he_initialisation_keeps_the_scale() -> None:
     network, _, _ = describe("resnet18")
     weight = next(node for node in network.nodes if node.name == "layer4.1.conv2").weights["weight"]
     np.testing.assert_allclose(weight.std(), np.sqrt(2 / (512 * 9)), rtol=0.01)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import mutate
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.command_lines import run_python
 
 SOURCE = '''"""A module."""
 
@@ -70,13 +68,9 @@ def test_changes_are_tried_and_those_that_survive_are_listed(tmp_path: Path) -> 
     (tmp_path / "tests" / "test_sizes.py").write_text(
         "from lar.sizes import is_small\n\ndef test_it():\n    assert is_small(9) is False\n"
     )
-    command = [sys.executable, str(ROOT / "tools" / "mutate.py"), "--tree", str(tmp_path)]
-    done = subprocess.run(
-        [*command, "--jobs", "1"], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_python("tools/mutate.py", "--tree", str(tmp_path), "--jobs", "1", code=1)
     lines = done.stdout.splitlines()
     assert lines.count("survived: lar/sizes.py:2 (number)") == 1, done.stderr
     assert lines.count("survived: lar/sizes.py:2 (comparison)") == 1
     assert "    -    return value < 7\n    +    return value < 8" in done.stdout
     assert lines[-1] == "2 of 4 changes noticed: 50 %"
-    assert done.returncode == 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,7 +11,8 @@ import option_pairs
 import pytest
 from option_pairs import Case
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.command_lines import run_python
+
 RUN = Case(
     model="m.mge",
     flags=("--cpu", "--json"),
@@ -77,10 +76,8 @@ def test_a_recording_has_what_each_command_line_did(
     tmp_path: Path, write_script: Callable[..., str]
 ) -> None:
     file = tmp_path / "pairs.jsonl"
-    command = [sys.executable, str(ROOT / "tools" / "option_pairs.py"), "record", str(file)]
-    command += [write_script(), "--flags=--json,--bgr,--rgb", "--jobs", "1"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    words = [str(file), write_script(), "--flags=--json,--bgr,--rgb", "--jobs", "1"]
+    run_python("tools/option_pairs.py", "record", *words, code=0)
     cases = {case.flags: case for case in option_pairs.read_cases(file)}
     assert len(cases) == 1 + 3 + 3
     assert cases["--json",].exit_code == 0

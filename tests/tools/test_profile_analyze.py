@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from lar.engines.megengine.profile import profile_of_raw
 from lar.reports.styles.megengine import build
+from tests.command_lines import ROOT, run_python
 
-REPOSITORY = Path(__file__).resolve().parents[2]
-DATA = REPOSITORY / "tests" / "data" / "megengine_profile.json"
-
-
-def run(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "tools/profile_analyze.py", *words],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+TOOL = "tools/profile_analyze.py"
+DATA = ROOT / "tests" / "data" / "megengine_profile.json"
 
 
 @pytest.mark.parametrize(
@@ -38,12 +27,12 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_it_prints_the_report(words: list[str], options: dict[str, object]) -> None:
-    done = run(str(DATA), *words)
+    done = run_python(TOOL, str(DATA), *words)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == build(profile_of_raw(DATA.read_bytes()), options).text
 
 
 def test_what_cannot_be_is_told(tmp_path: Path) -> None:
-    done = run(str(tmp_path / "none.json"))
+    done = run_python(TOOL, str(tmp_path / "none.json"))
     assert (done.returncode, done.stdout) == (2, "")
     assert "none.json: no such file" in done.stderr

@@ -11,35 +11,25 @@ import pytest
 from lar.errors import LarError, UsageError
 from lar.records.scenario import Scenario
 from lar.worker.load_generator import LoadGenerator, read_result
+from tests.command_lines import ROOT
 
-# Lines of mlperf_log_detail.txt as LoadGen 6.0.17 wrote them, of a run of too few queries.
-ENTRIES: list[tuple[str, object, bool]] = [
-    ("loadgen_version", "6.0.17", False),
-    ("result_validity", "INVALID", False),
-    ("result_perf_constraints_met", True, False),
-    ("result_min_duration_met", True, False),
-    ("result_min_queries_met", True, False),
-    ("early_stopping_met", False, False),
-    ("result_invalid_reason", "", False),
-    ("early_stopping_result", " * Run unsuccessful.\n * Processed 100 queries.", False),
-    ("result_scheduled_samples_per_sec", 92.5674, False),
-    ("result_99.00_percentile_latency_ns", 17410439, False),
-    ("num_errors", 0, False),
-]
+# Lines as LoadGen 6.0.17 wrote them, of a run of too few queries.
+LOG = (ROOT / "tests/data/mlperf_log_detail.txt").read_text()
 
 
-def write_log(folder: Path, entries: list[tuple[str, object, bool]]) -> Path:
-    log = folder / "mlperf_log_detail.txt"
-    lines = (
-        ":::MLLOG " + json.dumps({"key": key, "value": value, "metadata": {"is_error": is_error}})
-        for key, value, is_error in entries
+def write_log(folder: Path, text: str = LOG) -> Path:
+    (folder / "log.txt").write_text(text)
+    return folder / "log.txt"
+
+
+def line_of(key: str, value: object, is_error: bool = False) -> str:
+    return ":::MLLOG " + json.dumps(
+        {"key": key, "value": value, "metadata": {"is_error": is_error}}
     )
-    log.write_text("\n".join(lines) + "\n")
-    return log
 
 
 def test_a_log_gives_the_verdict_its_reasons_and_the_figures(tmp_path: Path) -> None:
-    found = read_result(write_log(tmp_path, ENTRIES), "6.0.17")
+    found = read_result(write_log(tmp_path), "6.0.17")
     assert not found.valid
     assert found.reasons == (
         "there were too few queries for the percentile",
@@ -53,36 +43,32 @@ def test_a_log_gives_the_verdict_its_reasons_and_the_figures(tmp_path: Path) -> 
 
 
 def test_a_valid_run_has_no_reasons(tmp_path: Path) -> None:
-    entries = [
-        (key, {"result_validity": "VALID", "early_stopping_met": True}.get(key, value), False)
-        for key, value, _ in ENTRIES
-    ]
-    found = read_result(write_log(tmp_path, entries))
+    log = LOG.replace('"INVALID"', '"VALID"').replace('met", "value": false', 'met", "value": true')
+    found = read_result(write_log(tmp_path, log))
     assert found.valid
     assert found.reasons == ()
 
 
 def test_an_error_of_loadgen_is_a_reason(tmp_path: Path) -> None:
-    entries = [*ENTRIES, ("error_runtime", "Ending early: Ran out of queries", True)]
-    found = read_result(write_log(tmp_path, entries))
+    line = line_of("error_runtime", "Ending early: Ran out of queries", is_error=True)
+    found = read_result(write_log(tmp_path, LOG + line))
     assert found.reasons[-1] == "Ending early: Ran out of queries"
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan"), True, "fast"])
 def test_a_figure_that_is_no_number_is_left_out(tmp_path: Path, value: object) -> None:
-    log = write_log(tmp_path, [*ENTRIES, ("result_samples_per_second", value, False)])
+    log = write_log(tmp_path, LOG + line_of("result_samples_per_second", value))
     assert "result_samples_per_second" not in read_result(log).figures
 
 
 def test_a_line_that_is_not_json_is_passed_over(tmp_path: Path) -> None:
-    log = write_log(tmp_path, ENTRIES)
-    log.write_text(':::MLLOG {"key": "broken", "value": "a "quote""}\nother\n' + log.read_text())
-    assert not read_result(log).valid
+    broken = ':::MLLOG {"key": "broken", "value": "a "quote""}\nother\n'
+    assert not read_result(write_log(tmp_path, broken + LOG)).valid
 
 
 def test_a_log_without_a_result_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(LarError, match="has no result"):
-        read_result(write_log(tmp_path, ENTRIES[:1]))
+        read_result(write_log(tmp_path, LOG.splitlines()[0]))
 
 
 def test_a_missing_log_is_an_error(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, cycle, pairwise, repeat
 
 import pytest
@@ -69,12 +69,6 @@ def test_a_warmup_settles_when_two_windows_agree() -> None:
     assert 40 < count < 40 + 3 * WINDOW_SECONDS / slower[-1]
 
 
-def test_a_warmup_that_does_not_settle_ends_in_time() -> None:
-    played = Played(0.02 * 1.01**-number for number in range(10**6))
-    assert not warm_up(played, 1.0)
-    assert 1.0 <= sum(played.tables[0].end_to_end()) < 1.2
-
-
 def test_windows_are_long_enough_and_have_enough_iterations() -> None:
     short, long = Played(repeat(0.001)), Played(repeat(1.0))
     assert warm_up(short, 10.0)
@@ -108,22 +102,6 @@ def test_all_runners_stop_together() -> None:
     played = Played(repeat(0.25), repeat(0.0625))
     ended(played, duration_seconds=1.0)
     assert [rows.count for rows in played.tables] == [4, 16]
-
-
-def test_a_run_that_fills_its_room_ends_and_says_so() -> None:
-    stopped = ended(Played(repeat(0.125), capacity=4), duration_seconds=1.0)
-    assert (stopped.ending, stopped.met, stopped.seconds) == ("room", False, 0.5)
-    stopped = ended(Played(repeat(0.125), capacity=4), target_interval=0.1, max_seconds=9.0)
-    assert (stopped.ending, stopped.met) == ("room", False)
-
-
-def test_a_median_that_is_known_well_enough_ends_it() -> None:
-    played = Played(correlated(0, 0.0))
-    stopped = ended(played, target_interval=0.01, min_seconds=0.5, max_seconds=60.0)
-    assert (stopped.ending, stopped.met) == ("target", True)
-    assert stopped.reached is not None
-    assert 0.003 < stopped.reached <= 0.01
-    assert stopped.seconds < 20
 
 
 def test_it_is_looked_at_when_the_time_has_grown_by_half() -> None:
@@ -173,5 +151,6 @@ def test_the_true_median_is_as_near_as_is_said(memory: float) -> None:
 
 
 def test_iterations_that_take_no_time_end_with_the_room() -> None:
-    run: Callable[..., Stopped] = ended
-    assert run(Played(repeat(0.0), capacity=50), target_interval=0.1, max_seconds=1.0).ending
+    for played in (Played(repeat(0.0), capacity=50), Played(repeat(0.125), capacity=4)):
+        stopped = ended(played, target_interval=0.1, max_seconds=9.0)
+        assert (stopped.ending, stopped.met) == ("room", False)

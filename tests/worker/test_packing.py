@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pytest
 
@@ -12,9 +10,7 @@ from lar.measurement.rows import SampleRows
 from lar.records.run import RunContext, RunSpec
 from lar.worker.execution import Copies
 from lar.worker.tasks import compute
-
-if TYPE_CHECKING:
-    from tests.conftest import WriteScript
+from tests.conftest import WriteScript
 
 
 def copies_of(script: str) -> Copies:

@@ -67,7 +67,7 @@ def test_a_damaged_file_is_found(folder: Path) -> None:
 def test_each_driver_has_them_in_the_order_of_the_file(
     run_lar: RunLar, folder: Path, flags: str
 ) -> None:
-    result = result_of(run_lar, str(folder / "FBS_V2.mge"), "--iter", "0", *flags.split())
+    result = result_of(str(folder / "FBS_V2.mge"), "--iter", "0", *flags.split())
     assert [each.name for each in result.inputs] == IN_FILE
     assert [each.name for each in result.fed] == IN_FILE
 
@@ -85,6 +85,6 @@ def test_files_that_are_numbered_feed_the_inputs_so_numbered(
         (tmp_path / f"input_{number}.pb").write_bytes(tensor.SerializeToString())
     for driver in ("lite", "graph"):
         words = ("models/multi_input.mge", "--driver", driver, "--iter", "0")
-        result = result_of(run_lar, *words, "--input", str(tmp_path), cwd=root)
+        result = result_of(*words, "--input", str(tmp_path), cwd=root)
         fed = {each.name: Path(each.source).name for each in result.fed}
         assert fed == {"a": "input_0.pb", "b": "input_1.pb"}
