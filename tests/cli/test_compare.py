@@ -17,7 +17,7 @@ from lar.dumps.binary import write_tensor
 from lar.records.comparison import Figures
 from tests.cli.runs import Array, save_altered
 from tests.command_lines import ROOT, run_lar
-from tests.engines.onnxruntime.drivers import save_model
+from tests.engines.onnx_models import save_model
 from tests.running.isolated_runs import eventually
 
 DIGIT = "inputs/digit_7.npy"

@@ -14,7 +14,7 @@ from tests.cli.marks import each_format
 from tests.cli.runs import outputs_of, result_of
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
-from tests.engines.onnxruntime.drivers import save_model
+from tests.engines.onnx_models import save_model
 
 
 @functools.cache

@@ -41,12 +41,10 @@ def words_for(driver: str) -> list[str]:
 
 
 @each_driver("graph")
-def test_a_dump_can_be_understood_alone_and_changes_no_number(
-    run_lar: RunLar, tmp_path: Path, driver: str
-) -> None:
+def test_a_dump_can_be_understood_alone_and_changes_no_number(tmp_path: Path, driver: str) -> None:
     words = [*words_for(driver), "--iter", "2"]
-    (output,) = result_of(run_lar, *words).outputs
-    dumped = result_of(run_lar, *words, "--bin-io-dump", "new/dump", cwd=tmp_path)
+    (output,) = result_of(*words).outputs
+    dumped = result_of(*words, "--bin-io-dump", "new/dump", cwd=tmp_path)
     assert dumped.outputs == (output,)
     dump = lar.open_dump(tmp_path / "new" / "dump")
     index = dump.index
@@ -67,9 +65,9 @@ def test_a_dump_can_be_understood_alone_and_changes_no_number(
 
 
 @each_driver()
-def test_the_outputs_of_each_run_are_kept(run_lar: RunLar, tmp_path: Path, driver: str) -> None:
+def test_the_outputs_of_each_run_are_kept(tmp_path: Path, driver: str) -> None:
     flags = ["--iter", "2", "--bin-out-dump", "out"]
-    (output,) = result_of(run_lar, *words_for(driver), *flags, cwd=tmp_path).outputs
+    (output,) = result_of(*words_for(driver), *flags, cwd=tmp_path).outputs
     dump = lar.open_dump(tmp_path / "out")
     assert dump.index.outputs == ("logits",)
     assert [tensor.key for tensor in dump] == [

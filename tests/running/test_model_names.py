@@ -17,7 +17,7 @@ from lar.errors import UsageError
 from lar.reports.comparison_report import describe_culprit
 from lar.running.model_names import give_model, parse_models
 from tests.command_lines import ROOT
-from tests.engines.onnxruntime.drivers import save_model
+from tests.engines.onnx_models import save_model
 
 MODELS = ROOT / "models"
 

@@ -30,7 +30,7 @@ from tests.cli.marks import needs_megengine
 from tests.cli.runs import Array, save_altered
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
-from tests.engines.onnxruntime.drivers import save_model
+from tests.engines.onnx_models import save_model
 
 PROB = DumpedTensor(key="prob", name="prob", dtype="float32", shape=(2,))
 
