@@ -36,9 +36,13 @@ RunLar = Callable[..., Done]
 WriteScript = Callable[..., str]
 
 
-# How long an example takes says how busy the machine is.
+# How long an example takes says how busy the machine is. A folder may be that of all examples: each
+# writes its file anew.
 settings.register_profile(
-    "lar", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "lar",
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("lar")
 
@@ -180,7 +184,7 @@ def run_lar() -> RunLar:
     The command line runs in this process, and its worker in another as ever: starting Python and
     importing NumPy for each of a thousand would double what they cost. With standard input or an
     environment it gets a process of its own, and so it does on another thread and where the model
-    would run in this process.
+    would run in this process. `code` is what it must end with.
     """
 
     def run(
@@ -189,12 +193,16 @@ def run_lar() -> RunLar:
         input: str | None = None,
         env: Mapping[str, str] | None = None,
         timeout: float = 60,
+        code: int | None = None,
     ) -> Done:
         on_main_thread = threading.current_thread() is threading.main_thread()
         without_worker = "--in-process" in (word.replace("_", "-") for word in args)
         if input is None and env is None and on_main_thread and not without_worker:
-            return run_here(args, cwd, timeout)
-        return run_apart(args, cwd, timeout, input, env)
+            done = run_here(args, cwd, timeout)
+        else:
+            done = run_apart(args, cwd, timeout, input, env)
+        assert code is None or done.returncode == code, done.stderr
+        return done
 
     return run
 

@@ -9,6 +9,7 @@ from lar.errors import UsageError
 from lar.inputs.dtypes import dtype_of
 from lar.inputs.generation import describe_source, generate_array
 from lar.inputs.loaded import Array
+from tests.refusals import refused
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64"]
@@ -98,5 +99,4 @@ def test_more_than_the_memory_is_refused_before_it_is_allocated() -> None:
 
 
 def test_an_unknown_fill_is_refused() -> None:
-    with pytest.raises(UsageError, match="--fill"):
-        generate("uint8", "fractal")
+    refused("--fill", generate, "uint8", "fractal")
