@@ -104,6 +104,19 @@ def node(kind: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodePr
     return helper.make_node(kind, inputs.split(), given, given[0], **attributes)
 
 
+def body_of(
+    nodes: list[onnx.NodeProto],
+    outputs: str,
+    inputs: Mapping[str, tuple[int, list[int] | None]] | None = None,
+    **weights: Any,
+) -> onnx.GraphProto:
+    """Return a network inside an operator; its inputs have types and shapes."""
+    fed = [helper.make_tensor_value_info(name, *it) for name, it in (inputs or {}).items()]
+    constants = [numpy_helper.from_array(np.asarray(it), name) for name, it in weights.items()]
+    given = [onnx.ValueInfoProto(name=name) for name in outputs.split()]
+    return helper.make_graph(nodes, "body", fed, given, constants)
+
+
 def draw(*shape: int, seed: int = 0, spread: float = 1.0) -> Array:
     array: Array = np.random.RandomState(seed).normal(0, spread, shape).astype(np.float32)
     return array

@@ -10,6 +10,7 @@ from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
 from lar.graphs import graph
 from lar.records.comparison import Comparison, Tolerance
+from lar.reports.comparison_report import report_comparison
 
 
 def compare_dumps(
@@ -22,6 +23,11 @@ def compare_dumps(
 ) -> Comparison:
     request = compare.Request(tolerance=tolerance or Tolerance(), **wanted)
     return compare.compare_dumps(actual, expected, request, operator_kinds_of, operators_of)
+
+
+def verdict_of(comparison: Comparison) -> str:
+    """The last line of the report, without what stands in brackets."""
+    return report_comparison(comparison).text.splitlines()[-1].partition(" (")[0]
 
 
 class Graph(graph.Graph):

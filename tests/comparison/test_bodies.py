@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from lar.records.comparison import Culprit
 from tests.comparison.exported_models import (
@@ -16,6 +15,7 @@ from tests.comparison.exported_models import (
     Change,
     Models,
     RealNetwork,
+    body_of,
     compare,
     draw,
     find_node,
@@ -26,18 +26,7 @@ from tests.comparison.exported_models import (
     set_type,
     set_weight,
 )
-
-
-def body_of(
-    nodes: list[onnx.NodeProto],
-    outputs: str,
-    inputs: Mapping[str, tuple[int, list[int] | None]] | None = None,
-    **weights: Any,
-) -> onnx.GraphProto:
-    fed = [helper.make_tensor_value_info(name, *it) for name, it in (inputs or {}).items()]
-    constants = [numpy_helper.from_array(np.asarray(it), name) for name, it in weights.items()]
-    given = [onnx.ValueInfoProto(name=name) for name in outputs.split()]
-    return helper.make_graph(nodes, "body", fed, given, constants)
+from tests.known import known
 
 
 def branch(seed: int) -> onnx.GraphProto:
@@ -66,10 +55,10 @@ def make_branching() -> RealNetwork:
     return model_of(nodes, FEEDS, {"y": FLOAT}, WEIGHTS)
 
 
-def make_looping(layers: int = 2) -> RealNetwork:
+def make_looping() -> RealNetwork:
     nodes = [node("Identity", "going", "on")]
     last = "v"
-    for layer in range(layers):
+    for layer in range(2):
         nodes += [
             node("MatMul", f"{last} w", f"product{layer}"),
             node("LeakyRelu", f"product{layer}", f"act{layer}", alpha=0.1),
@@ -115,11 +104,6 @@ def set_input(name: str, place: int, tensor: str) -> Change:
 def swap_branches(model: onnx.ModelProto) -> None:
     for each in find_node(model, "If").attribute:
         each.name = {"then_branch": "else_branch", "else_branch": "then_branch"}[each.name]
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(tmp_path_factory.mktemp("models"))
 
 
 BRANCHING: dict[str, tuple[Change, str]] = {
@@ -176,8 +160,7 @@ def test_bodies_have_a_truth(models: Models, make: Callable[[], RealNetwork]) ->
     model = models.write(make())
     healthy = compare(model, model, truth=True)
     assert healthy.same
-    assert healthy.truth
-    assert (healthy.truth.actual.finding, healthy.notes) == ("same", ())
+    assert (known(healthy.truth).actual.finding, healthy.notes) == ("same", ())
     judged = {it.actual.name for it in healthy.tensors if it.truth and it.truth.actual}
     inside = {it.actual.name for it in healthy.tensors if "/" in it.actual.name and not it.constant}
     assert inside
@@ -200,8 +183,7 @@ def test_a_fault_in_what_grows_from_iteration_to_iteration_is_named(models: Mode
     actual = models.write(network, set_attribute("act", alpha=0.3))
     found = compare(actual, models.write(network), truth=True)
     assert names(proven(found)) == names(found.culprits) == ["last/body/act"]
-    assert found.truth
-    assert names(found.truth.actual.culprits) == ["last/body/act"]
+    assert names(known(found.truth).actual.culprits) == ["last/body/act"]
 
 
 def test_isolated_operators_are_named_without_what_they_are_inside_of(models: Models) -> None:

@@ -34,11 +34,6 @@ LEVELS = ("disable", "basic", "extended", "all")
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(tmp_path_factory.mktemp("models"))
-
-
-@pytest.fixture(scope="module")
 def original(models: Models) -> Callable[[str], Case]:
     """Return a network of the tools, written once."""
     known: dict[str, Case] = {}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
@@ -15,9 +13,10 @@ from lar.dumps.dump import Dump, DumpedTensor
 from lar.errors import LarError
 from lar.records.comparison import Comparison
 from lar.reports.comparison_report import report_comparison
-from lar.reports.csv import format_csv
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
+from tests.known import known
+from tests.reports.csv_rows import csv_rows
 
 Array = npt.NDArray[Any]
 Functions = Mapping[str, Callable[..., Array]]
@@ -93,9 +92,12 @@ def test_a_culprit_is_proven_by_running_it_alone_on_both_sides() -> None:
     (culprit,) = prove(ours, theirs).culprits
     assert [it.output for it in culprit.actual] == ["a"]
     assert (culprit.proven, culprit.doubt) == (True, "")
-    assert culprit.alone
-    assert culprit.alone.relative_l2 == pytest.approx(0.01, rel=0.01)
+    assert known(culprit.alone).relative_l2 == pytest.approx(0.01, rel=0.01)
     assert [*ours.fed] == [*theirs.fed] == ["a"]  # behind a proven one nothing is run
+
+
+OTHERWISE = "the engine of {} does not compute it alone as it did in the run"
+NOT_GIVEN = "the engine of A does not give this tensor alone"
 
 
 @pytest.mark.parametrize(
@@ -105,21 +107,9 @@ def test_a_culprit_is_proven_by_running_it_alone_on_both_sides() -> None:
         (Played(TWO_FAULTS), "its model is gone", "its model is gone"),
         (Played({}), Played(RIGHT), "it cannot be cut out"),
         (Played(TWO_FAULTS), Played({}), "B: it cannot be cut out"),
-        (
-            Played(TWO_FAULTS),
-            Played(TWO_FAULTS),
-            "the engine of B does not compute it alone as it did in the run",
-        ),
-        (
-            Played({**RIGHT, "a": lambda x: x}),
-            Played(RIGHT),
-            "the engine of A does not compute it alone as it did in the run",
-        ),
-        (
-            Played(TWO_FAULTS, missing=["a"]),
-            Played(RIGHT),
-            "the engine of A does not give this tensor alone",
-        ),
+        (Played(TWO_FAULTS), Played(TWO_FAULTS), OTHERWISE.format("B")),
+        (Played({**RIGHT, "a": lambda x: x}), Played(RIGHT), OTHERWISE.format("A")),
+        (Played(TWO_FAULTS, missing=["a"]), Played(RIGHT), NOT_GIVEN),
         (Played({"a": lambda x: x[:1]}), Played(RIGHT), "alone it gives the shape (1, 3, 4, 4)"),
     ],
 )
@@ -181,16 +171,13 @@ def test_two_faults_one_behind_the_other_are_both_named() -> None:
         "d": True,
     }
     entire = {each.actual.name: each.figures for each in found.tensors}
-    assert singles["c"]
-    assert entire["c"]
-    assert singles["c"].relative_l2 != entire["c"].relative_l2
+    assert known(singles["c"]).relative_l2 != known(entire["c"]).relative_l2
     assert not found.interrupted
-    text = format_csv(report_comparison(found))
-    rows = {row["actual_name"]: row for row in csv.DictReader(io.StringIO(text))}
+    rows = {row["actual_name"]: row for row in csv_rows(report_comparison(found))}
     errors = [float(rows[name]["single_relative_l2"]) for name in "abd"]
     assert [error > 1e-3 for error in errors] == [True, False, False]
     plain = compare_dumps(chain(RIGHT), chain(RIGHT))
-    assert "single_relative_l2" not in format_csv(report_comparison(plain))
+    assert "single_relative_l2" not in csv_rows(report_comparison(plain))[0]
 
 
 def test_what_cannot_be_cut_out_is_listed_with_the_reason() -> None:
@@ -259,7 +246,7 @@ def test_what_the_engine_fuses_is_run_together() -> None:
     assert [*operators.fed["c"]] == ["a"]
     assert culprits(found) == ["a", "c"]
     (within,) = (each for each in found.tensors if each.actual.name == "b")
-    assert within.single_problem == "the engine of A does not give this tensor alone"
+    assert within.single_problem == NOT_GIVEN
 
 
 def test_what_has_no_twin_before_it_is_not_run() -> None:

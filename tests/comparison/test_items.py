@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from dataclasses import replace
 
@@ -15,12 +13,13 @@ from lar.comparison.items import CollectedItems
 from lar.records.comparison import Comparison, Tolerance, read_comparison
 from lar.records.quantization import Quantization
 from lar.reports.comparison_report import report_comparison
-from lar.reports.csv import format_csv
 from lar.reports.json import format_json
 from lar.reports.text import Screen
 from lar.running.compared_dumps import compare_items
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
+from tests.known import known
+from tests.reports.csv_rows import csv_rows
 
 ONES = np.ones(100, np.float32)
 TWO = np.full(100, 2, np.float32)
@@ -58,16 +57,14 @@ def test_errors_are_collected_over_the_items() -> None:
     assert (errors.items, errors.worst_item) == (4, "item1")
     assert errors.relative_l2 == pytest.approx(math.hypot(0.01, 0.1, 0.001) / 2, rel=1e-3)
     assert errors.worst_snr_db == pytest.approx(20, abs=0.01)
-    assert y.figures
-    assert y.figures.relative_l2 == pytest.approx(0.1, rel=1e-3)
+    assert known(y.figures).relative_l2 == pytest.approx(0.1, rel=1e-3)
 
 
 def test_an_item_that_differs_is_the_one_that_is_shown() -> None:
     found = collect(0.01, 0.4, 0.02, math.inf, tolerance=0.1)
     assert not found.same
     assert not found.tensors[1].passed
-    assert found.tensors[1].figures
-    assert found.tensors[1].figures.nonfinite_mismatches == 100
+    assert known(found.tensors[1].figures).nonfinite_mismatches == 100
     (culprit,) = found.culprits
     assert culprit.output == found.tensors[1]
     assert culprit.inputs == found.tensors[:1]
@@ -90,8 +87,7 @@ def test_the_error_of_a_quantised_tensor_is_in_steps_of_its_scale() -> None:
     collected = CollectedItems()
     collected.add("item", replace(one, tensors=(x, stepped)))
     found = collected.sum_up()
-    assert found.tensors[1].over_items
-    assert found.tensors[1].over_items.rmse_over_scale == pytest.approx(0.25, rel=1e-3)
+    assert known(found.tensors[1].over_items).rmse_over_scale == pytest.approx(0.25, rel=1e-3)
     lines = report_comparison(found).text.splitlines()
     head = next(line for line in lines if line.startswith("tensor "))
     assert head.endswith("RMSE/scale  error")
@@ -101,14 +97,14 @@ def test_the_error_of_a_quantised_tensor_is_in_steps_of_its_scale() -> None:
 def test_every_report_has_the_errors_over_items() -> None:
     found = collect(0.01, 0.1)
     assert read_comparison(format_json(report_comparison(found))) == found
-    _, row = csv.DictReader(io.StringIO(format_csv(report_comparison(found))))
+    _, row = csv_rows(report_comparison(found))
     assert row["all_worst_item"] == "item1"
     assert float(row["all_worst_snr_db"]) == pytest.approx(20, abs=0.01)
     assert "single_relative_l2" not in row
     text = report_comparison(found).text
     assert "2 items of a data set" in text
     assert "SNR worst  worst item" in text
-    assert "all_worst_item" not in format_csv(report_comparison(compare_item(0.1))).splitlines()[0]
+    assert "all_worst_item" not in csv_rows(report_comparison(compare_item(0.1)))[0]
 
 
 def test_an_interrupt_ends_with_the_items_before() -> None:

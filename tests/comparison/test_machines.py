@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import tarfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from lar.dumps.index import open_dump
 from lar.records.comparison import read_comparison
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.conftest import RunLar
 
 DUMPS = "tests/data/aarch64"
 MODELS = {
@@ -39,15 +35,6 @@ def test_no_operator_is_at_fault_between_processors(name: str, root: Path, run_l
     assert "A on: Linux 6.1.0 aarch64, ARM part 0xd0c" in lines
     assert any(line.startswith("B on: ") for line in lines)
     assert lines[-1].startswith("result: the same within ")
-
-
-@pytest.fixture(scope="module")
-def written_by_cpp(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the dumps that C++ `load_and_run` wrote, without an index."""
-    folder = tmp_path_factory.mktemp("cpp")
-    with tarfile.open(root / "tests/data/load_and_run/dumps.tar.xz") as archive:
-        archive.extractall(folder)
-    return folder
 
 
 @pytest.mark.parametrize("dump", ["int8_nchw", "int8_nchw44", "int8_nchw88"])

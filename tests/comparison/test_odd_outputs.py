@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -28,17 +28,10 @@ from tests.comparison.exported_models import (
     set_type,
     set_weight,
 )
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
+from tests.conftest import RunLar
 
 SEQUENCE = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, None))
 ML = {"domain": "ai.onnx.ml"}
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Models:
-    return Models(tmp_path_factory.mktemp("models"))
 
 
 # Nothing in common
@@ -61,16 +54,13 @@ def test_nothing_in_common_has_an_exit_code_of_its_own(
     one = models.write(make_alone(kind, 1, "Sigmoid")).side()
     # Another number of outputs: no two of them stand at one place.
     other = models.write(make_alone(kind, 2, "Tanh", "Exp")).side()
-    done = run_lar("compare", one, other)
-    assert done.returncode == 2
+    done = run_lar("compare", one, other, code=2)
     assert done.stdout.splitlines()[-1].startswith("result: nothing compared: ")
     found = lar.compare(one, other)
     assert (found.finding, found.output_count, found.computed_count) == ("nothing", 0, 0)
     # Outputs at one place are twins whatever they are called, and their shapes differ.
     alone = models.write(make_alone(kind, 2, "Tanh")).side()
-    done = run_lar("compare", one, alone)
-    assert done.returncode == 1
-    assert "shapes differ" in done.stdout
+    assert "shapes differ" in run_lar("compare", one, alone, code=1).stdout
 
 
 # Sequences, maps, strings
@@ -124,8 +114,7 @@ ODD = {
 @pytest.mark.parametrize("kind", ODD)
 def test_outputs_of_any_kind_are_compared(models: Models, run_lar: RunLar, kind: str) -> None:
     one, other = map(models.write, ODD[kind])
-    done = run_lar("compare", one.side(), one.side())
-    assert done.returncode == 0
+    done = run_lar("compare", one.side(), one.side(), code=0)
     assert "result: the same" in done.stdout
     assert "(0 outputs" not in done.stdout
     done = run_lar("compare", one.side(), other.side())
@@ -260,8 +249,7 @@ def test_what_an_engine_did_not_record_is_said_first(models: Models, run_lar: Ru
         node("ConcatFromSequence", "mapped", "out", axis=0),
     ]
     case = models.write(model_of(nodes, {"x": draw(3, 4)}, {"out": FLOAT}, opset=17))
-    done = run_lar("compare", case.side(), case.side())
-    assert done.returncode == 0
+    done = run_lar("compare", case.side(), case.side(), code=0)
     lines = [line.partition(" than it ran: ")[0] for line in done.stdout.splitlines()]
     gaps = [line for line in lines if line.endswith(" recorded less")]
     assert lines[: len(gaps)] == gaps

@@ -13,6 +13,7 @@ from lar.records.comparison import Comparison
 from lar.reports.comparison_report import describe_truth
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
+from tests.known import known
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -57,8 +58,7 @@ def test_the_side_that_is_off_is_named(
 ) -> None:
     sides = network("one", middle=actual), network("other", middle=expected)
     found = judge(*sides, nearest=nearest)
-    assert found.truth is not None
-    assert describe_truth(found.truth) == words
+    assert describe_truth(known(found.truth)) == words
     assert found.same == (actual is expected)
     doubt = "no truth for Tanh here (both engines differ from it alike)"
     assert (doubt in found.notes) == (actual is expected is WRONG)
@@ -70,11 +70,9 @@ def test_errors_are_those_of_each_side() -> None:
     assert {name: it.tensor.name for name, it in errors.items() if it} == {
         name: name for name in ("data", "a", "b", "c")
     }
-    both = errors["b"]
-    assert both is not None
-    assert both.actual is not None
-    assert both.expected is not None
-    assert (both.actual.relative_l2 or 0) > 0.01 > 1e-6 > (both.expected.relative_l2 or 0)
+    both = known(errors["b"])
+    off, right = (known(it).relative_l2 or 0 for it in (both.actual, both.expected))
+    assert off > 0.01 > 1e-6 > right
     assert found.culprits[0].output.truth == both
 
 
@@ -84,11 +82,8 @@ def test_a_side_has_the_twin_in_the_truth_that_its_twin_has() -> None:
     twins = dict(zip("pqr", "abc", strict=True))
     assert len(found.tensors) == 4
     for tensor in found.tensors:
-        truth = tensor.truth
-        assert truth is not None
+        truth = known(tensor.truth)
         name = tensor.expected.name
         assert truth.tensor.name == twins.get(name, name)
         for errors in (truth.actual, truth.expected):
-            assert errors is not None
-            assert errors.relative_l2 is not None
-            assert errors.relative_l2 < 1e-6
+            assert known(known(errors).relative_l2) < 1e-6

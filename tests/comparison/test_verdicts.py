@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ import pytest
 import lar
 from lar.cli.main import main
 from lar.dumps.dump import Dump
-from lar.errors import UsageError
 from lar.records.comparison import Comparison, Only
-from lar.reports.comparison_report import report_comparison
 from tests.comparison.handmade import Step, dump_of
-from tests.comparison.known_engines import compare_dumps
+from tests.comparison.known_engines import compare_dumps, verdict_of
 from tests.dumps.blocked_tensors import to_blocked
+from tests.refusals import refused
 
 Array = npt.NDArray[Any]
 RANDOM = np.random.default_rng(0)
@@ -28,10 +26,6 @@ RANDOM = np.random.default_rng(0)
 
 def draw(*shape: int) -> Array:
     return RANDOM.standard_normal(shape).astype(np.float32)
-
-
-def verdict_of(comparison: Comparison) -> str:
-    return report_comparison(comparison).text.splitlines()[-1].partition(" (")[0]
 
 
 DATA, X = draw(2, 8), draw(2, 8)
@@ -99,8 +93,7 @@ def test_only_is_a_flag_and_a_keyword(tmp_path: Path) -> None:
     assert main(["compare", *sides, "--only", "outputs"]) == 1
     assert main(["compare", *sides, "--only", "inputs"]) == 2
     assert lar.compare(*sides, only="outputs").only == "outputs"
-    with pytest.raises(UsageError, match="--only: 'all' is neither outputs nor common"):
-        lar.compare(*sides, only="all")
+    refused("--only: 'all' is neither outputs nor common", lar.compare, *sides, only="all")
 
 
 def test_a_part_of_a_dump_is_compared_with_the_whole() -> None:
@@ -118,15 +111,6 @@ def test_a_part_of_a_dump_is_compared_with_the_whole() -> None:
         assert [(each.actual.name, each.passed) for each in found.tensors] == [("weight", True)]
 
 
-@pytest.fixture(scope="module")
-def written_by_c(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders that the C++ load_and_run wrote of two models in three layouts, without an index."""
-    folder = tmp_path_factory.mktemp("load_and_run")
-    with tarfile.open(root / "tests/data/load_and_run/dumps.tar.xz") as archive:
-        archive.extractall(folder)
-    return folder
-
-
 @pytest.mark.parametrize(
     "pair",
     [
@@ -136,10 +120,10 @@ def written_by_c(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_dumps_of_load_and_run_in_other_layouts_are_the_same(
-    written_by_c: Path, pair: str, capsys: pytest.CaptureFixture[str]
+    written_by_cpp: Path, pair: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model, layouts = pair.split(": ")
-    sides = [str(written_by_c / f"{model}_{layout}") for layout in layouts.split()]
+    sides = [str(written_by_cpp / f"{model}_{layout}") for layout in layouts.split()]
     assert main(["compare", *sides]) == 0
     assert "\nresult: the same within the tolerance (1 output, " in capsys.readouterr().out
 

@@ -52,8 +52,7 @@ def test_what_is_no_output_is_neither_removed_nor_a_surprise_in_the_end(
 ) -> None:
     other = tmp_path / "out" / name
     other.mkdir() if name.endswith("/") else other.write_text("mine")
-    done = run_lar(*arguments, "--resume")
-    assert done.returncode == 2
+    done = run_lar(*arguments, "--resume", code=2)
     assert f"holds {other.name}, which is not an output" in done.stderr
     assert not items_run(done.stdout)
     assert other.exists()
@@ -62,8 +61,7 @@ def test_what_is_no_output_is_neither_removed_nor_a_surprise_in_the_end(
 def test_a_file_is_no_place_for_outputs(run_lar: Any, arguments: list[str], tmp_path: Path) -> None:
     place = tmp_path / "file"
     place.write_text("mine")
-    done = run_lar(*arguments[:-1], str(place), "--resume")
-    assert done.returncode == 2
+    done = run_lar(*arguments[:-1], str(place), "--resume", code=2)
     assert "file: is not a folder" in done.stderr
     assert not items_run(done.stdout)
 
@@ -77,8 +75,7 @@ def test_an_output_that_was_cut_off_is_made_again(
 ) -> None:
     whole = lar.load_tensor_binary(tmp_path / "out" / cut)[0]
     (tmp_path / "out" / cut).write_bytes(b"\1\0\0\0")
-    done = run_lar(*arguments, "--resume", "--csv", str(tmp_path / "times.csv"))
-    assert done.returncode == 0, done.stderr
+    done = run_lar(*arguments, "--resume", "--csv", str(tmp_path / "times.csv"), code=0)
     assert items_run(done.stdout) == again
     assert len(lar.open_dump(tmp_path / "out")) == COUNT + 1
     assert np.array_equal(lar.load_tensor_binary(tmp_path / "out" / cut)[0], whole)
@@ -110,8 +107,7 @@ def test_items_done_from_other_content_do_not_go_on(
     changed = str(tmp_path / "set" / "d1.npy")
     index = tmp_path / "out.index.json"
     for _ in range(2):  # to ask twice is no way round
-        done = run_lar(*arguments, "--resume")
-        assert done.returncode == 2
+        done = run_lar(*arguments, "--resume", code=2)
         assert f"--resume: {changed} has changed since {tmp_path / 'out'} was" in done.stderr
         assert not items_run(done.stdout)
 
@@ -119,9 +115,7 @@ def test_items_done_from_other_content_do_not_go_on(
     told = json.loads(index.read_text())
     del told["files"]
     index.write_text(json.dumps(told))
-    done = run_lar(*arguments, "--resume")
-    assert done.returncode == 0, done.stderr
-    assert items_run(done.stdout) == ["d2.npy", "d3.npy"]
+    assert items_run(run_lar(*arguments, "--resume", code=0).stdout) == ["d2.npy", "d3.npy"]
 
 
 def test_a_stack_of_other_content_does_not_go_on(run_lar: Any, tmp_path: Path) -> None:
@@ -131,8 +125,7 @@ def test_a_stack_of_other_content_does_not_go_on(run_lar: Any, tmp_path: Path) -
     assert run_lar(*arguments).returncode == 0
     (out / "run3-var0").unlink()
     np.savez(stack, data=DIGITS[::-1])
-    done = run_lar(*arguments, "--resume")
-    assert done.returncode == 2
+    done = run_lar(*arguments, "--resume", code=2)
     assert f"--resume: {stack} has changed since {out} was dumped from it" in done.stderr
     for flags in (["--overwrite"], ["--resume"]):
         assert run_lar(*arguments, *flags).returncode == 0
@@ -152,19 +145,20 @@ def kill_when_there(arguments: list[str], file: Path) -> None:
     assert eventually(lambda: not any(is_alive(worker) for worker in workers), 60)
 
 
-def test_what_is_done_outlives_a_killed_lar(run_lar: Any, tmp_path: Path) -> None:
+def test_what_is_done_and_its_accuracy_outlive_a_killed_lar(run_lar: Any, tmp_path: Path) -> None:
     count, out = 200, tmp_path / "out"
     (tmp_path / "set.txt").write_text(f"{REPOSITORY / 'inputs' / 'cat.npy'}\n" * count)
+    (tmp_path / "labels.txt").write_text("5\n" * count)
     arguments = [MOBILENET, "--multithread", "1", "--input", str(tmp_path / "set.txt")]
-    arguments += ["--bin-out-dump", str(out)]
+    arguments += ["--bin-out-dump", str(out), "--labels", str(tmp_path / "labels.txt")]
     kill_when_there(arguments, out / "run2-var0")
     dump = lar.open_dump(out)
     assert not dump.index.complete
     assert 2 <= len(dump) <= count
     assert dump.read("run1-var0").shape == (1, 1000)
-    done = run_lar(*arguments, "--resume")
-    assert done.returncode == 0, done.stderr
+    done = run_lar(*arguments, "--resume", code=0)
     assert count - len(dump) <= len(items_run(done.stdout)) <= count - len(dump) + 2
+    assert re.search(rf"^accuracy: top-1 .* \(\d+ of {count}\), .*\)$", done.stdout, re.M)
     dump = lar.open_dump(out)
     assert dump.index.complete
     assert len(dump) == count + 1
@@ -189,26 +183,12 @@ def test_the_accuracy_is_that_of_the_whole_set(
         assert json.loads((tmp_path / "r.json").read_text())["items"] == expected
 
 
-def test_the_accuracy_outlives_a_killed_lar(run_lar: Any, tmp_path: Path) -> None:
-    count, out = 200, tmp_path / "out"
-    (tmp_path / "set.txt").write_text(f"{REPOSITORY / 'inputs' / 'cat.npy'}\n" * count)
-    (tmp_path / "labels.txt").write_text("5\n" * count)
-    arguments = [MOBILENET, "--multithread", "1", "--input", str(tmp_path / "set.txt")]
-    arguments += ["--bin-out-dump", str(out)]
-    arguments += ["--labels", str(tmp_path / "labels.txt")]
-    kill_when_there(arguments, out / "run2-var0")
-    done = run_lar(*arguments, "--resume")
-    assert len(items_run(done.stdout)) < count
-    assert re.search(rf"^accuracy: top-1 .* \(\d+ of {count}\), .*\)$", done.stdout, re.M)
-
-
 def test_items_that_are_not_done_are_told_beside_the_accuracy(
     run_lar: Any, arguments: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "labels.txt").write_text("".join(f"{label}\n" for label in LABELS))
     (tmp_path / "set" / "d3.npy").write_bytes(b"no array")
-    done = run_lar(*arguments, "--labels", str(tmp_path / "labels.txt"), "--resume")
-    assert done.returncode == 2
+    done = run_lar(*arguments, "--labels", str(tmp_path / "labels.txt"), "--resume", code=2)
     assert "top-1 100.00% (3 of 3)" in done.stdout
     assert "; 1 unfinished item skipped" in done.stdout
 
@@ -218,10 +198,8 @@ def test_the_classes_are_those_of_the_first_output(tmp_path: Path) -> None:
         scores = np.eye(3, dtype=np.float32)[best : best + 1]
         told = format_name(Variable(id=number, name=name, shape=(1, 3)))
         write_tensor(tmp_path / f"run1-var{number}", scores, told)
-    output = OutputSummary(
-        name="first", dtype="float32", shape=(1, 3), minimum=0.0, maximum=1.0, mean=0.3,
-        nonfinite_count=0, sha256="",
-    )  # fmt: skip
+    numbers = {"minimum": 0.0, "maximum": 1.0, "mean": 0.3, "nonfinite_count": 0}
+    output = OutputSummary(name="first", dtype="float32", shape=(1, 3), sha256="", **numbers)  # type: ignore[arg-type]
     spec = RunSpec(
         model="m",
         engine="e",

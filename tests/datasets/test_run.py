@@ -13,6 +13,7 @@ import lar
 from lar.datasets.classes import find_classes
 from lar.datasets.items import is_one_run, items_in
 from lar.records.run import TensorInfo
+from tests.datasets.test_items import taking
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODELS = {
@@ -49,8 +50,7 @@ def dumped(folder: Path) -> dict[str, Any]:
 @each_engine
 def test_each_item_is_one_run(run_lar: Any, folder: Path, tmp_path: Path, engine: str) -> None:
     out = tmp_path / "out"
-    done = run_lar(MODELS[engine], "--input", str(folder), "--bin-out-dump", str(out))
-    assert done.returncode == 0, done.stderr
+    done = run_lar(MODELS[engine], "--input", str(folder), "--bin-out-dump", str(out), code=0)
     assert f"=== going to run input for {COUNT} times" in done.stdout
     lines = re.findall(r"^iter (\d+)/6: [\d.]+ms \(exec=.*\) (\S+)$", done.stdout, re.M)
     assert lines == [(str(index), f"d{index}.npy") for index in range(COUNT)]
@@ -130,10 +130,6 @@ def test_stacks_that_the_model_takes_as_they_are_feed_one_run(tmp_path: Path) ->
     assert not is_one_run(texts, taking(a=(None, 3), b=(2, 4)))
 
 
-def taking(**shapes: tuple[int | None, ...]) -> list[TensorInfo]:
-    return [TensorInfo(name=name, dtype="float32", shape=it) for name, it in shapes.items()]
-
-
 def test_an_array_is_a_stack_for_a_model_that_takes_one_item(tmp_path: Path) -> None:
     path = str(tmp_path / "x.npy")
     np.save(path, np.ones((3, 4), np.float32))
@@ -147,8 +143,7 @@ def test_an_array_is_a_stack_for_a_model_that_takes_one_item(tmp_path: Path) -> 
 @each_engine
 def test_an_array_with_labels_is_a_data_set(run_lar: Any, engine: str) -> None:
     words = ["--input", "inputs/digits.npy", "--labels", "inputs/digits_labels.txt"]
-    done = run_lar(MODELS[engine], *words, "--json", "-", cwd=REPOSITORY)
-    assert done.returncode == 0, done.stderr
+    done = run_lar(MODELS[engine], *words, "--json", "-", cwd=REPOSITORY, code=0)
     result = lar.read_result(done.stdout)
     assert (len(result.items), result.top1, result.top5) == (32, 1.0, 1.0)
     one = run_lar(MODELS[engine], *words[:2], "--iter", "1", "--duration", "0.01", cwd=REPOSITORY)
@@ -160,8 +155,7 @@ def test_an_array_with_labels_is_a_data_set(run_lar: Any, engine: str) -> None:
 def test_a_model_of_one_item_runs_each_of_an_array(run_lar: Any, tmp_path: Path) -> None:
     save_relu(tmp_path / "one.onnx", (1, 4))
     np.save(tmp_path / "x.npy", np.arange(12, dtype=np.float32).reshape(3, 4))
-    done = run_lar("one.onnx", "--input", "x.npy", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = run_lar("one.onnx", "--input", "x.npy", cwd=tmp_path, code=0)
     assert "=== going to run input for 3 times" in done.stdout
 
 
@@ -169,8 +163,7 @@ def test_one_item_fills_the_batch_that_the_model_asks_for(run_lar: Any, tmp_path
     save_relu(tmp_path / "four.onnx", (4, 2))
     np.save(tmp_path / "one.npy", np.ones((1, 2), np.float32))
     words = ["four.onnx", "--input", "one.npy", "--iter", "1", "--json", "r.json"]
-    done = run_lar(*words, "--batch-size", "4", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    run_lar(*words, "--batch-size", "4", cwd=tmp_path, code=0)
     (fed,) = lar.read_result((tmp_path / "r.json").read_text()).fed
     assert fed.shape == (4, 2)
     assert run_lar(*words, cwd=tmp_path).returncode == 2
@@ -201,8 +194,7 @@ def test_an_item_that_cannot_be_read_keeps_what_is_done(
     (folder / "d3.npy").write_bytes(b"no array")
     out = tmp_path / "out"
     arguments = [MODELS["megengine"], "--input", str(folder), "--bin-out-dump", str(out)]
-    done = run_lar(*arguments)
-    assert done.returncode == 2
+    done = run_lar(*arguments, code=2)
     assert "d3.npy" in done.stderr
     assert [path.name.split("-")[0] for path in sorted(out.iterdir())] == [
         f"run{index}" for index in range(4)
@@ -210,11 +202,8 @@ def test_an_item_that_cannot_be_read_keeps_what_is_done(
     assert '"complete":false' in (tmp_path / "out.index.json").read_text()
 
     np.save(folder / "d3.npy", DIGITS[3:4])
-    refused = run_lar(*arguments)
-    assert refused.returncode == 2
-    assert "the folder is not empty" in refused.stderr
-    done = run_lar(*arguments, "--resume")
-    assert done.returncode == 0, done.stderr
+    assert "the folder is not empty" in run_lar(*arguments, code=2).stderr
+    done = run_lar(*arguments, "--resume", code=0)
     assert re.findall(r"^iter (\d+)/6: .* (\S+)$", done.stdout, re.M) == [
         (str(index), f"d{index}.npy") for index in range(3, COUNT)
     ]
@@ -226,8 +215,7 @@ def test_an_item_that_cannot_be_read_keeps_what_is_done(
     assert list(ours) == list(expected)
     assert all(np.array_equal(ours[name], expected[name]) for name in expected)
 
-    again = run_lar(*arguments, "--resume")
-    assert again.returncode == 0
+    run_lar(*arguments, "--resume", code=0)
     assert len(dumped(out)) == len(expected)
 
 
@@ -245,9 +233,7 @@ def test_only_the_same_run_goes_on(
     out = tmp_path / "out"
     common = [MODELS["megengine"], "--input", str(folder), "--bin-out-dump", str(out)]
     assert run_lar(*common).returncode == 0
-    done = run_lar(*common, "--resume", *arguments)
-    assert done.returncode == 2
-    assert words in done.stderr
+    assert words in run_lar(*common, "--resume", *arguments, code=2).stderr
     assert len(dumped(out)) == COUNT + 1
 
 
@@ -272,21 +258,18 @@ def test_what_cannot_be_is_refused(
     run_lar: Any, folder: Path, arguments: list[str], words: str
 ) -> None:
     given = [str(folder) if word == "SET" else word for word in arguments]
-    done = run_lar(MODELS["megengine"], *given)
-    assert done.returncode == 2
-    assert words in done.stderr
+    assert words in run_lar(MODELS["megengine"], *given, code=2).stderr
 
 
 def test_the_classes_of_an_output() -> None:
-    assert find_classes(np.array([[0.1, 0.7, 0.1, 0.1]])) == (
-        (1, 0, 2, 3),
-        (0.7, 0.1, 0.1, 0.1),
-    )
+    assert find_classes(np.array([[0.1, 0.7, 0.1, 0.1]])) == ((1, 0, 2, 3), (0.7, 0.1, 0.1, 0.1))
     assert find_classes(np.arange(20, dtype=np.uint8).reshape(2, 10))[0] == (9, 8, 7, 6, 5)
-    assert find_classes(np.float32(1)) == ((), ())
+    assert find_classes(np.array([5.0, 4, 3, 2, 1])) == ((0, 1, 2, 3, 4), (5.0, 4, 3, 2, 1))
+    assert find_classes(np.array([1.0, 1.0])) == ((0, 1), (1.0, 1.0))
+    for no_scores in (np.float32(1), np.array([3.0]), np.array([[3.0]])):
+        assert find_classes(no_scores) == ((), ())
     assert find_classes("seq(map(int64,tensor(float)))") == ((), ())
-    scores = np.array([0.1, np.nan, 0.7, np.inf], np.float32)
-    assert find_classes(scores)[0] == (2, 0)
+    assert find_classes(np.array([0.1, np.nan, 0.7, np.inf], np.float32))[0] == (2, 0)
 
 
 @each_engine

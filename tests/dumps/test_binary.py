@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import lar
@@ -33,13 +33,10 @@ from lar.dumps.binary import (
 from lar.dumps.names import Variable, format_name
 from lar.errors import DumpError
 from tests.dumps.typed_tensors import write_typed
+from tests.refusals import refused
 
 Array = np.ndarray[Any, Any]
 
-# The folder is the same for all examples, and so is the file in it.
-in_one_folder = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
 shapes = st.lists(st.sampled_from([0, 1, 2, 3, 5]), max_size=7).map(tuple)
 elements = st.sampled_from(ELEMENT_TYPES)
 
@@ -68,7 +65,6 @@ def assert_same(actual: Array, expected: Array) -> None:
     assert actual.tobytes() == expected.tobytes()
 
 
-@in_one_folder
 @given(elements, shapes, st.integers(0, 99), st.text(max_size=20))
 def test_what_is_written_is_read_again(
     tmp_path: Path, element: ElementType, shape: tuple[int, ...], seed: int, name: str
@@ -80,7 +76,6 @@ def test_what_is_written_is_read_again(
     assert (header.name, header.element, header.declared.dtype) == (name, element, element.dtype)
 
 
-@in_one_folder
 @given(elements, shapes, st.integers(0, 99), st.integers(0, 10**6))
 def test_what_is_cut_off_is_told(
     tmp_path: Path, element: ElementType, shape: tuple[int, ...], seed: int, length: int
@@ -91,11 +86,9 @@ def test_what_is_cut_off_is_told(
     path.write_bytes(whole[: length % len(whole)])
     # Without its elements, what is left may be the file of a tensor that has none.
     if array.size and length % len(whole) > len(whole) - array.nbytes // 16:
-        with pytest.raises(DumpError, match=re.escape(str(path))):
-            read_header(path)
+        refused(re.escape(str(path)), read_header, path, kind=DumpError)
 
 
-@in_one_folder
 @given(st.binary(max_size=120))
 def test_any_bytes_are_a_tensor_or_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tensor").write_bytes(content)
@@ -125,10 +118,9 @@ def test_any_bytes_are_a_tensor_or_refused(tmp_path: Path, content: bytes) -> No
 def test_a_hostile_file_ends_in_a_clear_error(tmp_path: Path, header: bytes, message: str) -> None:
     path = tmp_path / "tensor"
     path.write_bytes(header)
-    with pytest.raises(DumpError, match=message) as caught:
-        lar.load_tensor_binary(path)
-    assert str(path) in caught.value.message
-    assert caught.value.exit_code == 2
+    caught = refused(message, lar.load_tensor_binary, path, kind=DumpError)
+    assert str(path) in caught.message
+    assert caught.exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -272,8 +264,7 @@ def test_rows_that_fill_their_bytes_have_no_padding(tmp_path: Path) -> None:
     # A byte more for each row is not a way that such a file is written.
     write_typed(path, np.zeros((2, 2), np.uint8), name, "Quantized4Asymm")
     path.write_bytes(path.read_bytes() + bytes(2))
-    with pytest.raises(DumpError, match="do not make an array"):
-        lar.load_tensor_binary(path)
+    refused("do not make an array", lar.load_tensor_binary, path, kind=DumpError)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from lar.dumps.index import is_tensor, read_index, write_index
 from lar.dumps.names import Variable, format_name
 from lar.errors import DumpError
 from lar.files.path_conflicts import index_place
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -78,8 +79,7 @@ def test_an_index_of_other_files_is_passed_by(folder: Path) -> None:
 )
 def test_a_damaged_index_is_told(folder: Path, content: bytes, message: str) -> None:
     index_place(folder).write_bytes(content)
-    with pytest.raises(DumpError, match=message):
-        lar.open_dump(folder)
+    refused(message, lar.open_dump, folder, kind=DumpError)
 
 
 def test_an_index_leads_to_no_file_elsewhere(folder: Path) -> None:
@@ -91,24 +91,19 @@ def test_an_index_leads_to_no_file_elsewhere(folder: Path) -> None:
 def test_a_tensor_that_changed_or_went_away_is_told_when_it_is_read(folder: Path) -> None:
     dump = lar.open_dump(folder)
     write_tensor(folder / "000001", np.zeros(5, np.float32), "other")
-    with pytest.raises(DumpError, match=r"holds an array \(5,\), not \(2, 3\)"):
-        dump.read("000001")
+    refused(r"holds an array \(5,\), not \(2, 3\)", dump.read, "000001", kind=DumpError)
     (folder / "000003").unlink()
-    with pytest.raises(DumpError, match="no such file"):
-        dump.read("000003")
+    refused("no such file", dump.read, "000003", kind=DumpError)
 
 
 def test_what_is_no_dump_is_told(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (folder / ".hidden").touch()
     assert len(lar.open_dump(folder)) == 2
-    with pytest.raises(DumpError, match="holds no dumped tensors"):
-        lar.open_dump(tmp_path / "empty")
-    with pytest.raises(DumpError, match="no such file"):
-        lar.open_dump(tmp_path / "missing")
+    refused("holds no dumped tensors", lar.open_dump, tmp_path / "empty", kind=DumpError)
+    refused("no such file", lar.open_dump, tmp_path / "missing", kind=DumpError)
     (folder / "notes.txt").write_text("not a tensor, but long enough for its header")
-    with pytest.raises(DumpError, match=r"notes\.txt: holds no tensors that"):
-        lar.open_dump(folder)
+    refused(r"notes\.txt: holds no tensors that", lar.open_dump, folder, kind=DumpError)
 
 
 def test_a_missing_file_does_not_cost_the_index(folder: Path) -> None:
@@ -129,15 +124,12 @@ def test_a_missing_file_does_not_cost_the_index(folder: Path) -> None:
 def test_a_pipe_is_no_dump(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     for opened in (folder, folder / "pipe"):
-        with pytest.raises(DumpError, match="pipe: is not a regular file"):
-            lar.open_dump(opened)
-    with pytest.raises(DumpError, match="pipe: is not a regular file"):
-        lar.load_tensor_binary(folder / "pipe")
+        refused("pipe: is not a regular file", lar.open_dump, opened, kind=DumpError)
+    refused("pipe: is not a regular file", lar.load_tensor_binary, folder / "pipe", kind=DumpError)
     assert not is_tensor(folder / "pipe")
     (folder / "pipe").unlink()
     os.mkfifo(index_place(folder))
-    with pytest.raises(DumpError, match="json: is not a regular file"):
-        lar.open_dump(folder)
+    refused("json: is not a regular file", lar.open_dump, folder, kind=DumpError)
 
 
 def test_the_index_is_plain_json_for_all_who_may_read_the_tensors(folder: Path) -> None:

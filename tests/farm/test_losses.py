@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,18 @@ def meanwhile(function: Any, *arguments: Any) -> Iterator[None]:
     thread.join()
 
 
+def once(condition: Callable[[], object], *actions: Callable[[], object]) -> None:
+    """Do something as soon as a condition holds."""
+    await_that(condition)
+    for each in actions:
+        each()
+
+
+def interrupt_soon() -> None:
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def test_a_device_does_one_job_at_a_time(
     farm: Farm, cluster: LocalCluster, write_script: WriteScript
 ) -> None:
@@ -59,12 +71,7 @@ def test_a_device_does_one_job_at_a_time(
 def test_an_interrupt_ends_the_run_there(
     farm: Farm, cluster: LocalCluster, write_script: WriteScript
 ) -> None:
-    def interrupt_when_it_runs() -> None:
-        await_that(lambda: cluster.computing() == ["arm"])
-        time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with meanwhile(interrupt_when_it_runs):
+    with meanwhile(once, lambda: cluster.computing() == ["arm"], interrupt_soon):
         result = make_on_farm(farm, "arm", planned(write_script(**HANGS)), RunContext())
     assert result.status == "interrupted"
     await_that(lambda: not cluster.runs_of("arm"))
@@ -73,12 +80,8 @@ def test_an_interrupt_ends_the_run_there(
 def test_an_interrupt_of_many_runs_leaves_the_farm_open(
     farm: Farm, cluster: LocalCluster, write_script: WriteScript
 ) -> None:
-    def interrupt_when_they_run() -> None:
-        await_that(lambda: len(cluster.computing()) == 2)
-        time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with meanwhile(interrupt_when_they_run), pytest.raises(KeyboardInterrupt):
+    both_run = meanwhile(once, lambda: len(cluster.computing()) == 2, interrupt_soon)
+    with both_run, pytest.raises(KeyboardInterrupt):
         run_many([planned(write_script(**HANGS))] * 3, farm)
     await_that(lambda: not any(map(cluster.runs_of, LABELS)))
     (result,) = run_many([planned(write_script(times=[[0.1, 0.01, 0.1]]))], farm)
@@ -154,12 +157,8 @@ def test_what_kills_workers_is_given_up(farm: Farm, end: Any, message: str) -> N
 def test_the_last_worker_of_a_label_is_lost(
     farm: Farm, cluster: LocalCluster, write_script: WriteScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kill_it() -> None:
-        await_that(lambda: cluster.computing() == ["arm"])
-        cluster.kill("arm")
-
     monkeypatch.setattr(farm_module, "AGAIN_SECONDS", 1.0)
-    with meanwhile(kill_it):
+    with meanwhile(once, lambda: cluster.computing() == ["arm"], lambda: cluster.kill("arm")):
         result = make_on_farm(farm, "arm", planned(write_script(**HANGS)), RunContext())
     assert result.status == "crashed"
     assert result.failure is not None
@@ -169,14 +168,9 @@ def test_the_last_worker_of_a_label_is_lost(
 def test_a_scheduler_that_goes(
     farm: Farm, cluster: LocalCluster, write_script: WriteScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kill_it() -> None:
-        await_that(lambda: bool(cluster.computing()))
-        cluster.kill("scheduler")
-
-    with (
-        meanwhile(kill_it),
-        pytest.raises(LarError, match=r"the connection to the scheduler tcp://.* is lost"),
-    ):
+    said = r"the connection to the scheduler tcp://.* is lost"
+    lost = meanwhile(once, cluster.computing, lambda: cluster.kill("scheduler"))
+    with lost, pytest.raises(LarError, match=said):
         make_on_farm(farm, "arm", planned(write_script(**HANGS)), RunContext())
     monkeypatch.setattr(farm_module, "CONNECT_SECONDS", 0.5)
     with pytest.raises(LarError, match="no scheduler answers at tcp://127"):

@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 import lar
-from lar.errors import LarError, UsageError
+from lar.errors import LarError
 from lar.farm import farm as farm_module
 from lar.farm.farm import Farm
 from lar.farm.runs import make_on_farm, run_many
@@ -25,6 +25,7 @@ from lar.records.run import RunContext, RunResult, RunSpec
 from lar.running.plan import plan_run
 from tests.conftest import RunLar, WriteScript
 from tests.farm.conftest import LABELS, LocalCluster, planned
+from tests.refusals import refused
 
 MODEL = "models/digits_cnn.onnx"
 
@@ -92,8 +93,7 @@ def test_dumps_come_back_whole(
     assert lar.compare(tmp_path / "there", tmp_path / "here").same
     assert lar.open_dump(tmp_path / "there").index.model == MODEL
     assert str(cluster.folder) not in (tmp_path / "there.index.json").read_text()
-    with pytest.raises(UsageError, match="not empty"):
-        run_on(farm, spec)
+    refused("not empty", run_on, farm, spec)
 
 
 def test_a_profile_comes_back_with_the_names_of_here(
@@ -137,8 +137,7 @@ def test_weights_beside_a_model_travel_with_it(
                 entry.value = str(tmp_path / "weights.bin")
     onnx.save_model(model, "absolute.onnx")
     spec = planned("absolute.onnx", allow_external_data=str(tmp_path))
-    with pytest.raises(UsageError, match=r"absolute\.onnx: .* other machines have no such path"):
-        run_on(farm, spec)
+    refused(r"absolute\.onnx: .* other machines have no such path", run_on, farm, spec)
 
 
 def test_data_sets_and_testcases_travel(farm: Farm, root: Path, tmp_path: Path) -> None:
@@ -238,8 +237,7 @@ def test_a_job_is_laid_out_in_its_folder_alone(farm: Farm, write_script: WriteSc
 
 def test_two_platforms_are_compared(cluster: LocalCluster, run_lar: RunLar, root: Path) -> None:
     sides = [f"{MODEL} --on {label}" for label in LABELS]
-    done = run_lar("compare", *sides, "--scheduler", cluster.address, cwd=root)
-    assert done.returncode == 0, done.stderr
+    done = run_lar("compare", *sides, "--scheduler", cluster.address, cwd=root, code=0)
     first, second, *_ = done.stdout.splitlines()
     assert first.startswith(f"A: {MODEL} ")
     assert second.startswith(f"B: {MODEL} ")
@@ -251,8 +249,7 @@ def test_a_bench_is_made_on_one_worker(
     effects = [{"when": {"multithread": 2}, "factor": 0.5}]
     model = script(write_script, effects=effects, times=[[0.25, 0.01, 0.2]])
     words = (model, "--vary", "multithread=1,2", "--budget", "20", "--json", "-")
-    done = run_lar("bench", *words, "--scheduler", cluster.address, "--on", "arm")
-    assert done.returncode == 0, done.stderr
+    done = run_lar("bench", *words, "--scheduler", cluster.address, "--on", "arm", code=0)
     bench = lar.read_bench(done.stdout)
     assert bench.differences["multithread=2"].verdict == "faster"
     assert bench.variants[0].spec is not None

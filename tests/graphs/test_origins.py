@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import time
-from typing import NamedTuple
+from collections.abc import Collection, Sequence
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.graphs.origins import ModelOperator, name_origins
+from tests.known import known
 
 MOVES = {"reorderoutput", "reorderinput", "transpose", "reshape", "dimshuffle", "cast"}
 
@@ -21,43 +23,35 @@ MODEL = (
 )
 
 
-class Made(NamedTuple):
-    """An operator of the engine: what it gives, its name and type, what it takes."""
-
-    output: str
-    name: str
-    type: str
-    inputs: tuple[str, ...]
-    activation: str = ""
+MADE = re.compile(r"(\S+) = (\S+) (\w+)(?: \((.*?)\))?(?: (\w+))?")
 
 
 def index_of(
-    *made: Made, constants: tuple[str, ...] = (), hidden: tuple[str, ...] = ()
+    *made: str, constants: tuple[str, ...] = (), hidden: tuple[str, ...] = ()
 ) -> DumpIndex:
-    operators = [
-        DumpedOperator(
-            key=f"op {each.output}",
-            name=each.name,
-            type=each.type,
-            inputs=each.inputs,
-            outputs=(each.output,),
-            parameters={"activation": each.activation} if each.activation else {},
-            constant=each.output in constants,
+    """The index of operators of the engine: what each gives, its name and type, what it takes, and
+    the activation in it, as in `y = conv[3] Conv (x, w) Relu`."""
+    operators, tensors = [], []
+    for text in made:
+        output, name, type, inputs, activation = known(MADE.fullmatch(text)).groups("")
+        operators.append(
+            DumpedOperator(
+                key=f"op {output}",
+                name=name,
+                type=type,
+                inputs=tuple(inputs.split(", ")) if inputs else (),
+                outputs=(output,),
+                parameters={"activation": activation} if activation else {},
+                constant=output in constants,
+            )
         )
-        for each in made
-    ]
-    tensors = [
-        DumpedTensor(
-            key=each.output,
-            name=each.output,
-            dtype="float32",
-            shape=(1,),
-            operator=f"op {each.output}",
+        tensors.append(
+            DumpedTensor(
+                key=output, name=output, dtype="float32", shape=(1,), operator=f"op {output}"
+            )
         )
-        for each in made
-        if each.output not in hidden
-    ]
-    return DumpIndex(tensors=tuple(tensors), operators=tuple(operators))
+    kept = tuple(each for each in tensors if each.key not in hidden)
+    return DumpIndex(tensors=kept, operators=tuple(operators))
 
 
 def names_in(index: DumpIndex) -> dict[str, str]:
@@ -68,32 +62,28 @@ def origins_in(index: DumpIndex) -> dict[str, tuple[str, ...]]:
     return {each.outputs[0]: each.origin for each in index.operators if each.origin}
 
 
-DATA = Made("data", "data[0]", "Input", ())
+DATA = "data = data[0] Input"
+
+
+def named_index(
+    *made: str,
+    model: Sequence[ModelOperator] = MODEL,
+    moves: Collection[str] = MOVES,
+    **others: tuple[str, ...],
+) -> DumpIndex:
+    return name_origins(index_of(*made, **others), model, moves)
 
 
 def test_blocked_operators_have_the_names_of_those_they_are_made_of() -> None:
     """As ONNX Runtime names them: after the last that was fused first, and tokens."""
-    named = name_origins(
-        index_of(
-            DATA,
-            Made("reorder_token_0", "r1_nchwc[6]", "Conv", ("data", "w", "b"), "Relu"),
-            Made(
-                "reorder_token_3",
-                "c2_nchwc[9]",
-                "Conv",
-                ("reorder_token_0", "v", "b", "reorder_token_0"),
-                "Relu",
-            ),
-            Made("stage2/relu", "ReorderOutput[11]", "ReorderOutput", ("reorder_token_3",)),
-            Made("flat", "Flatten[13]", "Flatten", ("stage2/relu",)),
-        ),
-        MODEL,
-        MOVES,
+    named = named_index(
+        DATA,
+        "reorder_token_0 = r1_nchwc[6] Conv (data, w, b) Relu",
+        "reorder_token_3 = c2_nchwc[9] Conv (reorder_token_0, v, b, reorder_token_0) Relu",
+        "stage2/relu = ReorderOutput[11] ReorderOutput (reorder_token_3)",
+        "flat = Flatten[13] Flatten (stage2/relu)",
     )
-    assert names_in(named) == {
-        "reorder_token_0": "stage1/relu",
-        "reorder_token_3": "stage2/relu",
-    }
+    assert names_in(named) == {"reorder_token_0": "stage1/relu", "reorder_token_3": "stage2/relu"}
     assert origins_in(named) == {
         "reorder_token_0": ("stage1/conv", "stage1/relu"),
         "reorder_token_3": ("stage2/conv", "stage2/sum", "stage2/relu"),
@@ -104,95 +94,69 @@ def test_operators_that_a_converter_appended_are_gone_through_in_their_place() -
     """As one to float16 does: what casts the inputs stands last in the file."""
     first = ModelOperator("Conv", "c1", ("data_cast", "w1", "b1"), ("stage1/conv",))
     cast = ModelOperator("Cast", "cast", ("data",), ("data_cast",))
-    named = name_origins(
-        index_of(
-            DATA,
-            Made("x", "cast[2]", "Cast", ("data",)),
-            Made("t0", "r1_nchwc[6]", "Conv", ("x", "w", "b"), "Relu"),
-            Made("t1", "c2_nchwc[9]", "Conv", ("t0", "v", "b", "t0"), "Relu"),
-        ),
-        (first, *MODEL[1:], cast),
-        MOVES,
+    named = named_index(
+        DATA,
+        "x = cast[2] Cast (data)",
+        "t0 = r1_nchwc[6] Conv (x, w, b) Relu",
+        "t1 = c2_nchwc[9] Conv (t0, v, b, t0) Relu",
+        model=(first, *MODEL[1:], cast),
     )
     assert names_in(named) == {"x": "data_cast", "t0": "stage1/relu", "t1": "stage2/relu"}
 
 
 def test_a_name_that_counts_on_from_one_of_the_model_says_nothing() -> None:
     """An engine that fuses as the model's exporter did numbers its own names on."""
-    named = name_origins(
-        index_of(
-            DATA,
-            Made("stage1/relu", "r1[2]", "Conv", ("data", "w", "b"), "Relu"),
-            Made("stage2/relu", "r2[4]", "Conv", ("stage1/relu", "v", "b", "stage1/relu"), "Relu"),
-            Made("reshape", "c2_token_3[6]", "Reshape", ("stage2/relu",)),
-        ),
-        MODEL,
-        {"reorder"},
+    named = named_index(
+        DATA,
+        "stage1/relu = r1[2] Conv (data, w, b) Relu",
+        "stage2/relu = r2[4] Conv (stage1/relu, v, b, stage1/relu) Relu",
+        "reshape = c2_token_3[6] Reshape (stage2/relu)",
+        moves={"reorder"},
     )
     assert names_in(named) == {}
 
 
 def test_operators_whose_names_say_nothing_are_found_by_what_they_take() -> None:
-    named = name_origins(
-        index_of(
-            DATA,
-            Made("t0", "conv_0[6]", "Conv", ("data", "w", "b"), "Relu"),
-            Made("t1", "conv_1[9]", "Conv", ("t0", "v", "b")),
-            Made("t2", "add_2[11]", "Add", ("t1", "t0")),
-        ),
-        MODEL,
-        MOVES,
+    named = named_index(
+        DATA,
+        "t0 = conv_0[6] Conv (data, w, b) Relu",
+        "t1 = conv_1[9] Conv (t0, v, b)",
+        "t2 = add_2[11] Add (t1, t0)",
     )
     assert names_in(named) == {"t0": "stage1/relu", "t1": "stage2/conv", "t2": "stage2/sum"}
 
 
 def test_what_an_engine_adds_to_move_data_holds_what_it_takes() -> None:
-    named = name_origins(
-        index_of(
-            DATA,
-            Made("Transpose_out", "Transpose[3]", "Transpose", ("data",)),
-            Made("cast_7", "InsertedCast_data[4]", "Cast", ("Transpose_out",)),
-            Made("x", "c1_token_4[5]", "Conv", ("cast_7", "w")),
-        ),
-        MODEL,
-        MOVES,
+    named = named_index(
+        DATA,
+        "Transpose_out = Transpose[3] Transpose (data)",
+        "cast_7 = InsertedCast_data[4] Cast (Transpose_out)",
+        "x = c1_token_4[5] Conv (cast_7, w)",
     )
     assert names_in(named) == {"Transpose_out": "data", "cast_7": "data", "x": "stage1/conv"}
 
 
 def test_a_sum_in_another_order_is_a_part_of_what_the_model_has() -> None:
     """MegEngine adds the other branch to a convolution before its bias."""
-    named = name_origins(
-        index_of(
-            DATA,
-            Made("stage1/relu", "conv_bias(data,w)[3]", "ConvBiasForward", ("data", "w", "b")),
-            Made(
-                "conv_bias(x)[8]",
-                "conv_bias(stage1/relu,v,stage1/relu)[8]",
-                "ConvBiasForward",
-                ("stage1/relu", "v", "data"),
-            ),
-            Made("stage2/relu", "FUSE_ADD_RELU[9]", "Elemwise", ("conv_bias(x)[8]", "b2")),
-        ),
-        MODEL,
-        MOVES,
+    named = named_index(
+        DATA,
+        "stage1/relu = conv_bias(data,w)[3] ConvBiasForward (data, w, b)",
+        "conv_bias(x)[8] = conv_bias(stage1/relu,v,stage1/relu)[8] ConvBiasForward "
+        "(stage1/relu, v, data)",
+        "stage2/relu = FUSE_ADD_RELU[9] Elemwise (conv_bias(x)[8], b2)",
     )
     assert names_in(named) == {"conv_bias(x)[8]": "part of stage2/relu"}
 
 
 def test_weights_that_were_rearranged_keep_their_names() -> None:
-    named = name_origins(
-        index_of(
-            DATA,
-            Made("fuse(w)", "fuse(w)[1]", "ImmutableTensor", ()),
-            Made("const[2]", "const[2]", "ImmutableTensor", ()),
-            Made("stage1/relu", "conv_bias[3]", "ConvBiasForward", ("data", "fuse(w)", "const[2]")),
-            Made("const[5]", "const[5]", "ImmutableTensor", ()),
-            Made("stage2/conv", "conv_bias[6]", "ConvBiasForward", ("stage1/relu", "const[5]")),
-            constants=("fuse(w)", "const[2]", "const[5]"),
-        ),
-        MODEL,
-        MOVES,
+    named = named_index(
+        DATA,
+        "fuse(w) = fuse(w)[1] ImmutableTensor",
+        "const[2] = const[2] ImmutableTensor",
+        "stage1/relu = conv_bias[3] ConvBiasForward (data, fuse(w), const[2])",
+        "const[5] = const[5] ImmutableTensor",
+        "stage2/conv = conv_bias[6] ConvBiasForward (stage1/relu, const[5])",
+        constants=("fuse(w)", "const[2]", "const[5]"),
     )
     # Of the second one's two weights, one may have been folded into the other.
     assert names_in(named) == {"fuse(w)": "w1", "const[2]": "b1"}
@@ -203,16 +167,13 @@ def test_bounds_that_vanish_are_no_weights() -> None:
         ModelOperator("Conv", "c", ("data", "w", "b"), ("conv",)),
         ModelOperator("Clip", "k", ("conv", "low", "high"), ("clip",)),
     )
-    named = name_origins(
-        index_of(
-            DATA,
-            Made("reorder", "reorder[1]", "Initializer", ()),
-            Made("reorder_token_1", "reorder_token_1[2]", "Initializer", ()),
-            Made("token", "k_nchwc[3]", "Conv", ("data", "reorder", "reorder_token_1"), "Clip"),
-            constants=("reorder", "reorder_token_1"),
-        ),
-        model,
-        MOVES,
+    named = named_index(
+        DATA,
+        "reorder = reorder[1] Initializer",
+        "reorder_token_1 = reorder_token_1[2] Initializer",
+        "token = k_nchwc[3] Conv (data, reorder, reorder_token_1) Clip",
+        constants=("reorder", "reorder_token_1"),
+        model=model,
     )
     assert names_in(named) == {"reorder": "w", "reorder_token_1": "b", "token": "clip"}
     assert origins_in(named) == {"token": ("conv", "clip")}
@@ -221,20 +182,23 @@ def test_bounds_that_vanish_are_no_weights() -> None:
 def test_tensors_that_a_dump_lacks_are_gone_through() -> None:
     whole = (
         DATA,
-        Made("reorder_token_0", "r1_nchwc[6]", "Conv", ("data", "w", "b"), "Relu"),
-        Made("reorder_token_3", "c2_nchwc[9]", "Conv", ("reorder_token_0", "v", "b")),
+        "reorder_token_0 = r1_nchwc[6] Conv (data, w, b) Relu",
+        "reorder_token_3 = c2_nchwc[9] Conv (reorder_token_0, v, b)",
     )
-    named = name_origins(index_of(*whole, hidden=("reorder_token_0",)), MODEL, MOVES)
+    named = named_index(*whole, hidden=("reorder_token_0",))
     assert names_in(named) == {"reorder_token_3": "stage2/conv"}
 
 
 def test_an_unchanged_graph_and_one_of_another_model_stay_as_they_are() -> None:
     same = index_of(
         DATA,
-        *(Made(each.outputs[0], each.name, each.type, each.inputs) for each in MODEL),
+        *(
+            f"{each.outputs[0]} = {each.name or 'flat'} {each.type} ({', '.join(each.inputs)})"
+            for each in MODEL
+        ),
     )
     assert name_origins(same, MODEL, MOVES) == same
-    other = index_of(Made("x", "x", "Input", ()), Made("y", "y", "Tanh", ("x",)))
+    other = index_of("x = x Input", "y = y Tanh (x)")
     assert name_origins(other, MODEL, MOVES) == other
     assert name_origins(same, (), MOVES) == same
     assert name_origins(DumpIndex(tensors=(), operators=()), MODEL, MOVES).tensors == ()
@@ -248,8 +212,8 @@ def test_a_chain_of_four_times_as_many_operators_takes_about_four_times_as_long(
         for n in range(layers):
             model.append(ModelOperator("Relu", f"r{n}", (given,), (f"relu{n}",)))
             model.append(ModelOperator("Mul", f"m{n}", (f"relu{n}", "scale"), (f"mul{n}",)))
-            made.append(Made(f"t{n}", f"t{n}", "Add", (given, "data")))
-            made.append(Made(f"mul{n}", f"m{n}", "Mul", (f"t{n}", "scale")))
+            made.append(f"t{n} = t{n} Add ({given}, data)")
+            made.append(f"mul{n} = m{n} Mul (t{n}, scale)")
             given = f"mul{n}"
         index = index_of(*made)
         times = []
@@ -267,9 +231,9 @@ def test_a_loop_that_begins_with_a_constant_goes_on_with_data() -> None:
     product = ModelOperator("Mul", "", ("loop/body/v", "data"), ("loop/body/y",))
     index = index_of(
         DATA,
-        Made("start", "start[1]", "Initializer", ()),
-        Made("loop/body/v", "loop/body/v[2]", "BodyInput", ("start",)),
-        Made("loop/body/y", "Mul[3]", "Mul", ("loop/body/v", "data")),
+        "start = start[1] Initializer",
+        "loop/body/v = loop/body/v[2] BodyInput (start)",
+        "loop/body/y = Mul[3] Mul (loop/body/v, data)",
         constants=("start",),
     )
     assert names_in(name_origins(index, (state, product), MOVES)) == {}

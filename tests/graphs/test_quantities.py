@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -19,9 +18,6 @@ from lar.dumps.dump import Dump
 from lar.graphs.elements import dequantized, elements_of
 from lar.records.comparison import Comparison, TensorComparison
 from tests.comparison.known_engines import compare_dumps
-
-if TYPE_CHECKING:
-    pass
 
 Dumps = Callable[[str, str], Dump]
 FORMS = {"qdq": "qdq channels", "qoperator": "qoperator", "dynamic": "dynamic"}

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +19,8 @@ from lar.graphs.twins import Twins, match
 from lar.records.comparison import Comparison
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import Graph, compare_dumps
+from tests.conftest import RunLar
 from tests.dumps.blocked_tensors import to_blocked
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar
 
 RUNS = {
     "mge": ("mge",),
@@ -44,8 +42,7 @@ def dumps(run_lar: RunLar, root: Path, tmp_path_factory: pytest.TempPathFactory)
         suffix, *flags = RUNS[run]
         command = [f"models/{model}.{suffix}", "--input", f"inputs/{INPUTS[model]}", *flags]
         once = ["--iter", "1", "--warmup-iter", "0"]
-        done = run_lar(*command, *once, "--bin-io-dump", str(folder / f"{model}.{run}"), cwd=root)
-        assert done.returncode == 0, done.stderr
+        run_lar(*command, *once, "--bin-io-dump", str(folder / f"{model}.{run}"), cwd=root, code=0)
 
     for model, run in itertools.product(INPUTS, RUNS):
         make(model, run)

@@ -8,6 +8,7 @@ import pytest
 from lar.errors import UsageError
 from lar.inputs.batching import repeat_batch, repeat_batches
 from lar.records.run import FedInput, TensorInfo
+from tests.refusals import refused
 
 FREE = TensorInfo(name="data", dtype="float32", shape=(1, 2), resizable=True)
 
@@ -35,8 +36,7 @@ def test_what_is_generated_is_known_from_what_is_fed() -> None:
     arrays = {"data": np.zeros((2, 2), np.float32)}
     repeated, _ = repeat_batches(arrays, [fed], [FREE], 1)
     assert repeated["data"].shape == (1, 2)
-    with pytest.raises(UsageError, match="is fed 2 items"):
-        repeat_batches(arrays, [replace(fed, generated=False)], [FREE], 1)
+    refused("is fed 2 items", repeat_batches, arrays, [replace(fed, generated=False)], [FREE], 1)
 
 
 def test_the_result_tells_the_shape_that_was_fed() -> None:

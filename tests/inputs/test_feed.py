@@ -17,6 +17,7 @@ from lar.inputs import feed as feed_module
 from lar.inputs.feed import Feed, feed_of
 from lar.inputs.grammar import PathItem
 from lar.records.run import FedInput, ImageSettings, RunSpec, TensorInfo
+from tests.refusals import refused
 
 IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5))
 FREE_IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5), resizable=True)
@@ -59,11 +60,10 @@ def feed(
 
 
 def refusal(*texts: str, infos: Any = (IMAGE,), **settings: Any) -> UsageError:
-    with pytest.raises(UsageError) as caught:
-        feed(*texts, infos=infos, **settings)
-    assert caught.value.message.startswith("--")
-    assert "\n" not in caught.value.message + caught.value.hint
-    return caught.value
+    caught = refused("", feed, *texts, infos=infos, **settings)
+    assert caught.message.startswith("--")
+    assert "\n" not in caught.message + caught.hint
+    return caught
 
 
 def test_the_array_of_a_file_is_fed() -> None:
@@ -103,8 +103,7 @@ def test_a_shape_is_generated() -> None:
     assert result.fed[0].source == "ones"
     assert (result.arrays["data"] == np.ones((1, 3, 7, 9))).all()
     assert "axis 2 must be 4" in refusal("{1,3,7,9}").message
-    huge = refusal("{1,3,99999999,99999999}", infos=(FREE_IMAGE,))
-    assert "memory" in huge.message
+    assert "memory" in refusal("{1,3,99999999,99999999}", infos=(FREE_IMAGE,)).message
 
 
 def test_inline_numbers_take_the_dtype_of_the_model() -> None:
@@ -182,9 +181,8 @@ def test_names_are_checked() -> None:
     )
     assert "does not say which" in refusal("a.npy", infos=two).message
     assert "two items feed a" in refusal("a:a.npy;a:[1,2,3]", infos=two).message
-    with pytest.raises(UsageError, match="--input: nothing feeds b") as missing:
-        feed("a:a.npy", infos=two, generates=False)
-    assert missing.value.hint == "b:{1,3} generates data that fits"
+    missing = refused("--input: nothing feeds b", feed, "a:a.npy", infos=two, generates=False)
+    assert missing.hint == "b:{1,3} generates data that fits"
     assert "no inputs" in refusal("a.npy", infos=()).message
     named_data = (vector("data"), vector("b"))
     assert feed("a.npy;b:{1,3}", infos=named_data).fed[0].source == "a.npy"
@@ -208,6 +206,8 @@ def test_shapes_are_checked(shape: tuple[int, ...], problem: str) -> None:
 def test_a_resizable_input_fixes_rank_and_channels() -> None:
     np.save("a.npy", np.zeros((2, 3, 9, 9), np.float32))
     feed("a.npy", infos=(FREE_IMAGE,))
+    np.save("none.npy", np.zeros((0, 3, 9, 9), np.float32))
+    assert "an axis of 0" in refusal("none.npy", infos=(FREE_IMAGE,)).message
     last = TensorInfo(name="x", dtype="float32", shape=(1, 6, 5, 3), resizable=True)
     assert "axis 3 must be 3" in refusal("a.npy", infos=(last,)).message
     assert "axes" in refusal("a.npy", infos=(vector(),)).message
@@ -357,5 +357,4 @@ def test_expected_outputs_that_nobody_judges_are_a_warning() -> None:
     (warning,) = feed("set").warnings
     assert warning.startswith("--input: set: its expected outputs (output_0.pb, output_1.pb) are")
     # Testcases give items, and are judged.
-    testcase = feed_of([PathItem("", "set")], (IMAGE,), spec_with())
-    assert testcase.warnings == ()
+    assert feed_of([PathItem("", "set")], (IMAGE,), spec_with()).warnings == ()

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from lar.errors import UsageError
+from lar.inputs import loaded
 from lar.inputs.dtypes import dtype_of
 from lar.inputs.generation import describe_source, generate_array
-from lar.inputs.loaded import Array
+from lar.inputs.loaded import Array, check_memory
+from tests.refusals import refused
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 FLOATS = ["float16", "float32", "float64"]
@@ -95,3 +97,9 @@ def test_more_than_the_memory_is_refused_before_it_is_allocated() -> None:
     for fill in ("uniform", "zeros", "ones"):
         with pytest.raises(UsageError, match="more than this machine's memory"):
             generate("uint8", fill, shape=(1 << 40, 1 << 20))
+
+
+def test_data_as_large_as_the_memory_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaded, "memory_bytes", lambda: 100)
+    check_memory(100, "x")
+    refused("x: needs 101 bytes", check_memory, 101, "x")

@@ -11,10 +11,10 @@ import cv2
 import numpy as np
 import pytest
 
-from lar.errors import UsageError
 from lar.inputs.feed import feed_of
 from lar.records.run import TensorInfo
 from tests.inputs.test_feed import spec_with
+from tests.refusals import refused
 
 ROW = TensorInfo(name="data", dtype="float32", shape=(4,))
 WHOLE = TensorInfo(name="data", dtype="int32", shape=(4,))
@@ -61,9 +61,8 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hint_of(text: str, info: TensorInfo = ROW, **settings: Any) -> str:
-    with pytest.raises(UsageError) as caught:
-        feed_of([text], [info], spec_with(**settings))
-    return caught.value.hint
+    caught = refused("", feed_of, [text], [info], spec_with(**settings))
+    return caught.hint
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -108,6 +107,4 @@ def test_an_order_of_channels_for_a_gray_image() -> None:
 
 
 def test_a_model_without_inputs() -> None:
-    with pytest.raises(UsageError) as caught:
-        feed_of(["1"], [], spec_with())
-    assert caught.value.hint == "leave --input out"
+    assert refused("", feed_of, ["1"], [], spec_with()).hint == "leave --input out"

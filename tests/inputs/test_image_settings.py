@@ -6,7 +6,6 @@ import cv2
 import numpy as np
 import pytest
 
-from lar.errors import UsageError
 from lar.inputs.image_settings import (
     apply_settings,
     channel_axis_of,
@@ -16,6 +15,7 @@ from lar.inputs.image_settings import (
 )
 from lar.inputs.loaded import Loaded
 from lar.records.run import ImageSettings, TensorInfo
+from tests.refusals import refused
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (1, 6, 8, 3), np.uint8)
 NCHW = TensorInfo(name="data", dtype="float32", shape=(1, 3, 6, 8))
@@ -53,8 +53,7 @@ def test_channels_are_reversed_only_if_they_must_be(source: Any, wanted: Any) ->
 def test_resizing_is_that_of_opencv() -> None:
     expected = cv2.resize(PIXELS[0], (5, 4), interpolation=cv2.INTER_LINEAR)
     np.testing.assert_array_equal(apply(image(), size=(4, 5))[0], expected)
-    gray = image("gray", PIXELS[..., :1])
-    assert apply(gray, size=(4, 5)).shape == (1, 4, 5, 1)
+    assert apply(image("gray", PIXELS[..., :1]), size=(4, 5)).shape == (1, 4, 5, 1)
     batch = Loaded(np.repeat(PIXELS, 2, 0).astype(np.int64), "a.npy")
     np.testing.assert_allclose(apply(batch, size=(4, 5))[1], expected, atol=1)
     swapped = Loaded(PIXELS.astype(">f4"), "a.npy")
@@ -84,9 +83,8 @@ def test_whole_numbers_are_rounded_and_must_fit() -> None:
     np.testing.assert_array_equal(halved, np.rint(PIXELS * 0.5))
     fractions = Loaded(np.full((1, 3, 2, 2), 1.7), "a.npy")
     assert (apply(fractions, "uint8", layout="nchw") == 2).all()
-    with pytest.raises(UsageError, match="out of the range of int8") as caught:
-        apply(image(), "int8", layout="nchw")
-    assert "--mean" in caught.value.hint
+    caught = refused("out of the range of int8", apply, image(), "int8", layout="nchw")
+    assert "--mean" in caught.hint
 
 
 def test_the_pixels_that_were_read_stay_as_they_are() -> None:
@@ -111,17 +109,15 @@ def test_the_pixels_that_were_read_stay_as_they_are() -> None:
 def test_settings_that_do_not_go_with_the_array_are_refused(
     loaded: Loaded, settings: dict[str, Any], problem: str
 ) -> None:
-    with pytest.raises(UsageError, match=problem):
-        apply(loaded, **settings)
+    refused(problem, apply, loaded, **settings)
 
 
 def test_gray_and_colour_do_not_mix() -> None:
     gray = image("gray", PIXELS[..., :1])
     one = TensorInfo(name="x", dtype="uint8", shape=(1, 6, 8, 1))
     for loaded, info in ((gray, NCHW), (image(), one)):
-        with pytest.raises(UsageError, match="channel") as caught:
-            fit_channels(loaded, info, ImageSettings())
-        assert "save it as a" in caught.value.hint
+        caught = refused("channel", fit_channels, loaded, info, ImageSettings())
+        assert "save it as a" in caught.hint
     fit_channels(gray, one, ImageSettings())
     fit_channels(image(), NCHW, ImageSettings())
     fit_channels(image(), NCHW, ImageSettings(layout="nhwc"))
@@ -129,7 +125,11 @@ def test_gray_and_colour_do_not_mix() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "axis"),
-    [((1, 3, 224, 224), 1), ((1, 224, 224, 3), 3), ((1, 8, 9, 4), 3), ((1, 3, 9, 3), 1)],
+    [
+        *(((1, 3, 8, 8), 1), ((1, 8, 8, 3), 3), ((1, 8, 8, 1), 3), ((1, 8, 8, 4), 3)),
+        *(((1, 8, 8, 2), 1), ((1, 8, 8, 5), 1), ((1, 4, 8, 4), 1), ((1, 1, 8, 3), 1)),
+        *(((1, 2, 8, 3), 3), ((1, 5, 8, 3), 3)),
+    ],
 )
 def test_the_channel_axis_is_told_from_the_shape(shape: tuple[int, ...], axis: int) -> None:
     assert channel_axis_of(shape) == axis

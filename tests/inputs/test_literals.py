@@ -22,15 +22,18 @@ from lar.inputs.literals import array_of_values, read_numbers
         ("[1,2],[3,4]", (2, 2), "int64"),
         ("7", (1,), "int64"),
         ("[1e3]", (1, 1), "float64"),
-        ("18446744073709551615", (1,), "uint64"),
+        (str(2**63 - 1), (1,), "int64"),
+        (str(2**63), (1,), "uint64"),
+        (str(2**64 - 1), (1,), "uint64"),
+        (str(-(2**63)), (1,), "int64"),
+        ("[" * 31 + "1" + "]" * 31, (1,) * 32, "int64"),
     ],
 )
 def test_nesting_and_an_outer_one_are_the_shape(
     text: str, shape: tuple[int, ...], dtype: str
 ) -> None:
     array = read_numbers(text)
-    assert array.shape == shape
-    assert array.dtype == dtype
+    assert (array.shape, array.dtype.name) == (shape, dtype)
 
 
 @pytest.mark.parametrize(
@@ -46,9 +49,10 @@ def test_nesting_and_an_outer_one_are_the_shape(
         ('["a",1]', "not a number"),
         ("[null]", "not a number"),
         ("[1,true]", "not a number"),
-        ("[" * 40 + "1" + "]" * 40, "levels"),
+        ("[" * 32 + "1" + "]" * 32, "more than 32 levels"),
         ("[" * 100_000, "levels"),
-        ("99999999999999999999", "no dtype"),
+        (str(2**64), "no dtype"),
+        (str(-(2**63) - 1), "no dtype"),
         ("-1,18446744073709551615", "no dtype"),
         ("0.5," + "9" * 400, "no dtype"),
         ("9" * 5000, "not a list of numbers"),
@@ -59,7 +63,6 @@ def test_what_is_no_array_of_values_is_refused(text: str, problem: str) -> None:
         read_numbers(text)
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     st_np.arrays(
         st.sampled_from([np.int64, np.float64]),
@@ -73,7 +76,7 @@ def test_what_is_written_is_read(array: np.ndarray[Any, Any]) -> None:
     np.testing.assert_array_equal(read, array[np.newaxis])
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.text(alphabet="[],.-+eE0123456789 "))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(ValueError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
 
 import pytest
 
@@ -20,9 +19,9 @@ from lar.measurement.differences import (
     usual_spread,
 )
 from lar.measurement.turns import Ratios, log_ratios_of
-from lar.records.bench import Turn
-from lar.records.run import Samples
-from lar.records.summary import Difference, Interval
+from lar.records.summary import Difference
+from tests.known import known
+from tests.measurement.test_turns import turn
 
 LOOKS = (5, 7, 10, 14, 20, 28, 40)
 SIX = (0.031, 0.012, 0.027, 0.045, 0.022, 0.036)
@@ -30,28 +29,21 @@ FOURTEEN = (*SIX, 0.018, 0.029, 0.24, 0.025, -0.01, 0.033, 0.028, 0.030)
 
 
 def compare_processes(centres: tuple[float, ...], **options: float) -> Difference:
-    found = compare_pairs([[centre] for centre in centres], **options)  # type: ignore[arg-type]
-    assert found is not None
-    return found
+    return known(compare_pairs([[centre] for centre in centres], **options))  # type: ignore[arg-type]
 
 
-def interval_of(found: Difference) -> Interval:
-    assert found.interval is not None
-    return found.interval
-
-
-def detectable_of(found: Difference) -> float:
-    assert found.smallest_detectable is not None
-    return found.smallest_detectable
+def interval_of(found: Difference) -> tuple[float, float]:
+    interval = known(found.interval)
+    return interval.low, interval.high
 
 
 def test_an_interval_is_that_of_scipy() -> None:
     """`scipy.stats.ttest_1samp(SIX, 0).confidence_interval(1 - 0.05 * 0.16)`, SciPy 1.15.3: six
     pairs are judged with what the next look, at seven, may spend."""
     found = compare_processes(SIX)
-    assert math.log(interval_of(found).low) == pytest.approx(0.00898234625083811, rel=1e-8)
-    assert math.log(interval_of(found).high) == pytest.approx(0.048684320415828555, rel=1e-8)
-    assert interval_of(found).confidence == pytest.approx(1 - 0.05 * 0.16)
+    scipys = (0.00898234625083811, 0.048684320415828555)
+    assert [*map(math.log, interval_of(found))] == pytest.approx(scipys, rel=1e-8)
+    assert known(found.interval).confidence == pytest.approx(1 - 0.05 * 0.16)
     assert found.verdict == "slower"
 
 
@@ -60,8 +52,8 @@ def test_an_interval_without_the_outermost_is_that_of_scipy() -> None:
     0.8**3)`, SciPy 1.15.3."""
     found = compare_processes(FOURTEEN)
     assert math.log(found.ratio) == pytest.approx(0.028, rel=1e-8)
-    assert math.log(interval_of(found).low) == pytest.approx(0.01697797, abs=1e-8)
-    assert math.log(interval_of(found).high) == pytest.approx(0.03902203, abs=1e-8)
+    scipys = (0.01697797, 0.03902203)
+    assert [*map(math.log, interval_of(found))] == pytest.approx(scipys, abs=1e-8)
     assert found.verdict == "slower"
 
 
@@ -69,20 +61,22 @@ def test_the_other_way_round_it_is_faster() -> None:
     found = compare_processes(tuple(-centre for centre in FOURTEEN))
     assert found.verdict == "faster"
     assert found.ratio == pytest.approx(math.exp(-0.028))
-    assert interval_of(found).low < found.ratio < interval_of(found).high < 1
+    low, high = interval_of(found)
+    assert low < found.ratio < high < 1
 
 
 def test_more_comparisons_need_more_evidence() -> None:
-    assert interval_of(compare_processes(SIX, comparisons=2)).confidence == pytest.approx(1 - 0.004)
+    assert known(compare_processes(SIX, comparisons=2).interval).confidence == pytest.approx(
+        1 - 0.004
+    )
     assert compare_processes(SIX, comparisons=20).verdict == "no difference shown"
     one, four = compare_processes(SIX), compare_processes(SIX, comparisons=4)
-    assert interval_of(four).low < interval_of(one).low
-    assert detectable_of(four) > detectable_of(one)
+    assert interval_of(four)[0] < interval_of(one)[0]
+    assert known(four.smallest_detectable) > known(one.smallest_detectable)
 
 
 def test_a_process_counts_once_whatever_it_has_of_turns() -> None:
-    found = compare_pairs([[0.03] * 1000, [0.01], [], [0.02] * 10])
-    assert found is not None
+    found = known(compare_pairs([[0.03] * 1000, [0.01], [], [0.02] * 10]))
     assert math.log(found.ratio) == pytest.approx(0.02)
     assert (found.processes, found.pairs) == (3, 1011)
     assert found.verdict == "no difference shown"
@@ -90,9 +84,7 @@ def test_a_process_counts_once_whatever_it_has_of_turns() -> None:
 
 def test_a_quarter_of_the_turns_may_be_disturbed() -> None:
     turns = [0.01, 0.011, 0.009, 0.0105, 0.0095, 0.01, 2.0, -3.0]
-    found = compare_pairs([turns, turns[::-1], turns])
-    assert found is not None
-    assert math.log(found.ratio) == pytest.approx(0.01)
+    assert math.log(known(compare_pairs([turns, turns[::-1], turns])).ratio) == pytest.approx(0.01)
 
 
 def test_a_side_without_times_has_no_difference() -> None:
@@ -110,37 +102,31 @@ def test_a_side_without_times_has_no_difference() -> None:
     ],
 )
 def test_few_pairs_and_wild_ones_are_not_judged(log_ratios: list[list[float]], reason: str) -> None:
-    found = compare_pairs(log_ratios)
-    assert found is not None
+    found = known(compare_pairs(log_ratios))
     assert (found.verdict, found.reason) == ("not judged", reason)
     assert found.smallest_detectable is None
 
 
 def test_few_pairs_are_judged_by_how_much_others_differ() -> None:
-    usual = usual_spread([(0.01, -0.01), (0.02, 0.0), (0.0, -0.02)] * 4)
-    assert usual is not None
+    usual = known(usual_spread([(0.01, -0.01), (0.02, 0.0), (0.0, -0.02)] * 4))
     assert usual.deviation == pytest.approx(math.sqrt((2 + 2 + 2) * 1e-4 / 3))
     assert usual.degrees == 8
-    found = compare_pairs([[0.1]], usual=usual)
-    assert found is not None
-    assert found.verdict == "slower"
-    wide = compare_pairs([[-0.1], [0.3]], usual=usual)
-    assert wide is not None
-    assert wide.verdict == "no difference shown"
+    assert known(compare_pairs([[0.1]], usual=usual)).verdict == "slower"
+    assert known(compare_pairs([[-0.1], [0.3]], usual=usual)).verdict == "no difference shown"
     assert usual_spread([[0.1], [0.2], []]) is None
 
 
 def test_equal_times_are_no_difference() -> None:
     found = compare_processes((0.0,) * 5)
     assert found.verdict == "no difference shown"
-    assert (interval_of(found).low, interval_of(found).high, found.smallest_detectable) == (1, 1, 0)
+    assert (*interval_of(found), found.smallest_detectable) == (1, 1, 0)
 
 
 def test_a_great_difference_has_an_interval() -> None:
     found = compare_processes(tuple(10 + centre for centre in SIX))
     assert found.verdict == "slower"
-    assert interval_of(found).high == pytest.approx(math.exp(10) * 1.05, rel=0.01)
-    assert detectable_of(found) < 0.1
+    assert interval_of(found)[1] == pytest.approx(math.exp(10) * 1.05, rel=0.01)
+    assert known(found.smallest_detectable) < 0.1
 
 
 def test_the_looks_spend_no_more_than_alpha() -> None:
@@ -163,7 +149,7 @@ def test_the_power_is_that_of_scipy(degrees: int, bound: float, errors: float) -
     assert detectable_errors(bound, degrees) == pytest.approx(errors, rel=0.01)
 
 
-def played_verdict(seed: int, change: float, outliers: float = 0.0, comparisons: int = 1) -> str:
+def played_verdict(seed: int, change: float, outliers: float = 0.0) -> str:
     """The verdict on two programs whose processes differ by 1.5 % and whose turns are noisy."""
     source = random.Random(seed)
 
@@ -177,8 +163,7 @@ def played_verdict(seed: int, change: float, outliers: float = 0.0, comparisons:
         noisy = [centre + source.gauss(0, 0.02) for _ in range(5)]
         turns.append([*noisy, centre + source.gauss(0, 0.5)])
         if is_look(len(turns)):
-            found = compare_pairs(turns, comparisons=comparisons)
-            assert found is not None
+            found = known(compare_pairs(turns))
             if found.verdict != "no difference shown":
                 return f"{found.verdict} by {'14' if len(turns) <= 14 else 'later'}"
     return "no difference shown"
@@ -199,23 +184,17 @@ def test_a_change_of_3_percent_is_shown_within_14_pairs() -> None:
 
 
 def groups(a: list[float], b: list[float], usual: Spread | None = None) -> Difference:
-    found = compare_groups(a, b, usual=usual)
-    assert found is not None
-    return found
+    return known(compare_groups(a, b, usual=usual))
 
 
 def test_runs_are_compared_as_scipy_does_it() -> None:
     """`scipy.stats.ttest_ind(log(b), log(a)).confidence_interval()`, with `equal_var=False` where
     each side has three, exponentiated; SciPy 1.15.3."""
     welch = groups([1.00, 1.02, 0.99, 1.01, 1.005], [1.03, 1.05, 1.02, 1.045])
-    assert (interval_of(welch).low, interval_of(welch).high) == pytest.approx(
-        (1.01025559, 1.05232796), abs=1e-7
-    )
+    assert interval_of(welch) == pytest.approx((1.01025559, 1.05232796), abs=1e-7)
     assert (welch.verdict, welch.processes) == ("slower", 9)
     pooled = groups([1.0, 1.02], [1.04, 1.05, 1.03])
-    assert (interval_of(pooled).low, interval_of(pooled).high) == pytest.approx(
-        (0.99655517, 1.06399206), abs=1e-7
-    )
+    assert interval_of(pooled) == pytest.approx((0.99655517, 1.06399206), abs=1e-7)
     assert pooled.verdict == "no difference shown"
 
 
@@ -224,9 +203,7 @@ def test_a_single_run_is_judged_by_how_much_the_others_differ() -> None:
     sqrt(1 + 1 / 5)."""
     base = [1.00, 1.02, 0.99, 1.01, 1.005]
     found = groups(base, [1.03])
-    assert (interval_of(found).low, interval_of(found).high) == pytest.approx(
-        (0.99082519, 1.06020119), abs=1e-7
-    )
+    assert interval_of(found) == pytest.approx((0.99082519, 1.06020119), abs=1e-7)
     assert found.verdict == "no difference shown"
     assert found.smallest_detectable == pytest.approx(0.054, abs=0.001)
     assert groups(base, [1.07]).verdict == "slower"
@@ -247,11 +224,6 @@ def test_one_run_against_another_is_judged_where_it_is_known_how_much_runs_diffe
 def test_of_disturbed_times_the_signs_decide_too(above: int, below: int, agree: bool) -> None:
     ratios = [[3.0]] * above + [[-3.0]] * below
     assert signs_agree(ratios, 0.01) == agree
-
-
-def turn(round: int, cycle: int, times: Sequence[float], delays: Sequence[float]) -> Turn:
-    samples = Samples(end_to_end=tuple(times), queue_delay=tuple(delays))
-    return Turn(round=round, cycle=cycle, began=0.0, samples=samples)
 
 
 def ratios_of(times: tuple[float, float], delays: tuple[float, float]) -> Ratios:
@@ -282,6 +254,4 @@ def test_of_few_disturbed_rounds_a_difference_shows_that_no_wait_explains(
 ) -> None:
     found = ratios_of(times, delays)
     assert not found.are_calm
-    difference = compare_turns(found)
-    assert difference is not None
-    assert difference.verdict == verdict
+    assert known(compare_turns(found)).verdict == verdict

@@ -9,6 +9,7 @@ from lar.measurement.intervals import median_interval
 from lar.measurement.statistics import percentile_of
 from lar.records.summary import Interval
 from lar.worker.measuring import GROWTH, NARROW_LOOKS
+from tests.known import known
 from tests.measurement.played_noise import Noise
 
 INDEPENDENT = Noise()
@@ -64,9 +65,7 @@ def test_an_interval_that_ends_the_measuring_holds_what_it_says() -> None:
 
 def test_an_interval_of_other_confidence() -> None:
     times = samples_of(INDEPENDENT, 200)
-    half, most = median_interval(times, 0.5), median_interval(times, 0.99)
-    assert half is not None
-    assert most is not None
+    half, most = (known(median_interval(times, part)) for part in (0.5, 0.99))
     assert most.low < half.low < percentile_of(sorted(times), 50) < half.high < most.high
     assert (half.confidence, most.confidence) == (0.5, 0.99)
 
@@ -102,19 +101,17 @@ def test_outliers_do_not_widen_an_interval() -> None:
 
 def test_the_unit_of_the_samples_does_not_matter() -> None:
     times = samples_of(DRIFT, 300)
-    found, scaled = median_interval(times), median_interval([time * 1024 for time in times])
-    assert found is not None
+    found = known(median_interval(times))
+    scaled = median_interval([time * 1024 for time in times])
     assert scaled == Interval(found.low * 1024, found.high * 1024)
 
 
 def test_slow_and_fast_in_turn_have_an_interval() -> None:
-    found = median_interval([1.0, 2.0] * 50)
-    assert found is not None
+    found = known(median_interval([1.0, 2.0] * 50))
     assert found.low <= 1.5 <= found.high
 
 
 def test_an_interval_of_many_samples_takes_no_memory_of_their_square() -> None:
     times = samples_of(INDEPENDENT, 20_000)
-    found = median_interval(times)
-    assert found is not None
+    found = known(median_interval(times))
     assert 0.997 < found.low < 1 < found.high < 1.003

@@ -16,6 +16,7 @@ from lar.measurement import kept_peaks, peak
 from lar.measurement.kept_peaks import find_peak, path_of
 from lar.measurement.machine import read_machine
 from lar.records.profile import Peak
+from tests.known import known
 
 NOW = datetime.now(timezone.utc).isoformat()
 Speeds = Callable[..., list[int]]
@@ -64,12 +65,10 @@ def test_four_calls_give_the_best_that_any_of_them_has_found(measures: Speeds) -
 
 def test_a_peak_has_its_spread_and_its_date(measures: Speeds) -> None:
     measures(100.0, 80.0, 90.0)
-    first = find_peak(1)
-    assert first is not None
+    first = known(find_peak(1))
     assert (first.spread, first.rounds, first.measured_at) == (0.5, 3, NOW)
     find_peak(1)
-    found = find_peak(1)
-    assert found is not None
+    found = known(find_peak(1))
     assert found.spread == pytest.approx(0.05)  # half of what the last is lower than the best
     assert (found.rounds, found.threads, found.source) == (9, 1, "x")
 

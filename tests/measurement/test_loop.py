@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from lar.engines.driver import Driver
 from lar.measurement import loop
 from lar.measurement.loop import READING_INTERVAL_SECONDS, take_samples
 from lar.measurement.noise import Reading
 from lar.measurement.rows import SampleRows
-from lar.records.facts import EngineFacts
-from lar.records.run import NoiseSources, RunSpec, Samples, TensorInfo
+from lar.records.run import NoiseSources, Samples
+from tests.measurement.played_engine import Server
 
 LONG = 0.25
 SHORT = 2.0**-12  # less than READING_INTERVAL_SECONDS, and exact in sums
 
 
-class StepDriver(Driver):
+class StepDriver(Server):
     """Writes down what is called; its clock goes on with `start` and `wait` alone."""
 
     def __init__(self, host: float, rest: float) -> None:
-        super().__init__(RunSpec(model="", engine="", driver=""), {})
+        super().__init__(())
         self.called: list[str] = []
-        self.now = 0.0
-        self.host, self.rest = host, rest
-        self.start = self.step("start", lambda: self.host)
-        self.wait = self.step("wait", lambda: self.rest)
+        self.start = self.step("start", lambda: host)
+        self.wait = self.step("wait", lambda: rest)
         self.clock = self.read_clock
 
     def step(self, name: str, seconds: Callable[[], float], returns: object = None) -> Any:
@@ -43,24 +40,6 @@ class StepDriver(Driver):
     def read_clock(self) -> float:
         self.called.append("clock")
         return self.now
-
-    def failure(self) -> Exception:
-        return RuntimeError("the reason")
-
-    def facts(self) -> EngineFacts:
-        raise NotImplementedError
-
-    def load(self) -> None:
-        raise NotImplementedError
-
-    def inputs(self) -> tuple[TensorInfo, ...]:
-        raise NotImplementedError
-
-    def feed(self, arrays: Mapping[str, Any]) -> None:
-        raise NotImplementedError
-
-    def outputs(self) -> Mapping[str, Any]:
-        raise NotImplementedError
 
 
 class StepMeter:
@@ -109,11 +88,20 @@ def test_no_iterations_take_no_samples() -> None:
     assert "start" not in driver.called
 
 
-def test_what_an_iteration_gave_is_kept_after_it_and_outside_the_clock() -> None:
+@pytest.mark.parametrize(
+    ("hook", "order"),
+    [
+        ("after_iteration", "clock start clock wait clock hook"),
+        ("rearm", "hook clock start clock wait clock"),
+    ],
+)
+def test_a_hook_runs_after_or_before_an_iteration_and_outside_the_clock(
+    hook: str, order: str
+) -> None:
     driver = StepDriver(host=0.125, rest=0.5)
-    driver.after_iteration = driver.step("keep", lambda: 8.0)
+    setattr(driver, hook, driver.step("hook", lambda: 8.0))
     assert taken(driver, 2).end_to_end == (0.625, 0.625)
-    assert driver.called[-12:] == ["clock", "start", "clock", "wait", "clock", "keep"] * 2
+    assert driver.called[-12:] == order.split() * 2
 
 
 def test_keeping_it_is_no_part_of_the_next_reading() -> None:
@@ -136,8 +124,7 @@ def test_a_profiled_iteration_is_recorded_without_what_the_profile_took() -> Non
         driver.step("record", lambda: 8.0)()
 
     driver.record, driver.own_seconds = record, lambda: 0.0625
-    samples = taken(driver, 2, StepMeter(driver))
-    assert samples.end_to_end == (0.3125, 0.3125)
+    assert taken(driver, 2, StepMeter(driver)).end_to_end == (0.3125, 0.3125)
     assert [(middle - began, ended - began) for began, middle, ended in recorded] == [
         (0.125, 0.3125)
     ] * 2
@@ -146,13 +133,6 @@ def test_a_profiled_iteration_is_recorded_without_what_the_profile_took() -> Non
         *("start", "meter", "record", "meter"),
         "meter",
     ]
-
-
-def test_the_engine_is_rearmed_before_each_start_and_outside_the_clock() -> None:
-    driver = StepDriver(host=0.125, rest=0.5)
-    driver.rearm = driver.step("rearm", lambda: 8.0)
-    assert taken(driver, 2).end_to_end == (0.625, 0.625)
-    assert driver.called[-12:] == ["rearm", "clock", "start", "clock", "wait", "clock"] * 2
 
 
 def test_nothing_but_the_engine_runs_inside_the_clock() -> None:
@@ -178,16 +158,27 @@ def test_else_the_device_time_is_how_long_the_host_waited(host: float, rest: flo
     assert taken(StepDriver(host, rest), 2).device == (2 * LONG,) * 2
 
 
-def test_no_iteration_waited_for_longer_than_it_took() -> None:
-    driver = StepDriver(LONG, LONG)
-    meter = StepMeter(driver, Reading(0, 0), Reading(18.5, 0), Reading(0.125, 0))
-    assert taken(driver, 2, meter).queue_delay == (0.5, 0.125)
-
-
-def test_a_long_iteration_has_a_reading_of_its_own() -> None:
-    driver = StepDriver(LONG, LONG)
-    meter = StepMeter(driver, Reading(9, 9), Reading(0.125, 0), Reading(0.25, 0))
-    assert taken(driver, 2, meter).queue_delay == (0.125, 0.25)
+@pytest.mark.parametrize(
+    ("host", "rest", "read", "delays"),
+    [
+        (LONG, LONG, (9.0, 0.125, 0.25), (0.125, 0.25)),
+        # No iteration waited for longer than it took.
+        (LONG, LONG, (0.0, 18.5, 0.125), (0.5, 0.125)),
+        # As long as the interval.
+        (0, 4 * SHORT, (9.0, SHORT, SHORT), (SHORT, SHORT)),
+    ],
+)
+def test_a_long_iteration_has_a_reading_of_its_own(
+    host: float,
+    rest: float,
+    read: tuple[float, ...],
+    delays: tuple[float, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loop, "READING_INTERVAL_SECONDS", 4 * SHORT)
+    driver = StepDriver(host, rest)
+    meter = StepMeter(driver, *(Reading(delay, 0) for delay in read))
+    assert taken(driver, len(delays), meter).queue_delay == delays
 
 
 def test_short_iterations_share_a_reading() -> None:
@@ -221,7 +212,7 @@ def test_rows_go_on_where_the_warmup_left_them() -> None:
 
 
 @pytest.mark.parametrize("which", ["start", "wait"])
-@pytest.mark.parametrize("status", [1, -1, True])
+@pytest.mark.parametrize("status", [1, 2, -1, True])
 def test_a_failure_status_raises_the_drivers_reason(which: str, status: object) -> None:
     driver = StepDriver(LONG, LONG)
     setattr(driver, which, driver.step(which, lambda: LONG, returns=status))
@@ -232,7 +223,7 @@ def test_a_failure_status_raises_the_drivers_reason(which: str, status: object) 
     assert driver.called.count("start") == 1
 
 
-@pytest.mark.parametrize("status", [0, False, None])
+@pytest.mark.parametrize("status", [0, False, None, "1"])
 def test_any_other_status_is_success(status: object) -> None:
     driver = StepDriver(LONG, LONG)
     driver.start = driver.step("start", lambda: LONG, returns=status)
@@ -274,19 +265,3 @@ def test_no_garbage_is_collected_meanwhile_and_the_collector_is_as_before(
         assert fails
     assert seen == [False]
     assert gc.isenabled() == enabled
-
-
-def test_iterations_as_long_as_the_interval_have_a_reading_each(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(loop, "READING_INTERVAL_SECONDS", 4 * SHORT)
-    driver = StepDriver(0, SHORT)
-    meter = StepMeter(driver, Reading(9, 9), *[Reading(SHORT, 1)] * 3)
-    assert taken(driver, 9, meter).queue_delay == (SHORT / 4,) * 8 + (SHORT,)
-
-
-@pytest.mark.parametrize(
-    ("status", "failed"), [(None, False), (0, False), (2, True), (-1, True), ("1", False)]
-)
-def test_a_status_is_a_number_other_than_0(status: object, failed: bool) -> None:
-    assert loop.is_failure(status) is failed

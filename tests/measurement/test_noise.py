@@ -161,13 +161,6 @@ def test_a_wait_that_began_before_the_last_reading_is_told_as_far_as_it_can_be_s
     assert reading.queue_delay + reading.waited_before == pytest.approx(4.0)
 
 
-def test_the_cpu_time_alone_is_told_where_the_system_has_no_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(noise, "TASKS", str(tmp_path / "none"))
-    assert isinstance(noise.open_meter(), noise.CpuMeter)
-
-
 def test_the_cpu_time_alone_is_told_where_threads_have_no_schedstat(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,29 +48,32 @@ def test_a_failing_measurement_is_none(threads: int) -> None:
 def test_whatever_the_process_does_nothing_is_raised(
     monkeypatch: pytest.MonkeyPatch, outcome: BaseException | bytes
 ) -> None:
+    play(monkeypatch, outcome)
+    assert measure_peak(2) is None
+
+
+def play(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | bytes) -> list[dict[str, Any]]:
+    """Have the process end so; return how it was started."""
+    seen: list[dict[str, Any]] = []
+
     def run(arguments: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
+        seen.append(options | {"arguments": arguments})
         if isinstance(outcome, BaseException):
             raise outcome
         return subprocess.CompletedProcess(arguments, 0, outcome)
 
     monkeypatch.setattr(subprocess, "run", run)
-    assert measure_peak(2) is None
+    return seen
 
 
 def test_the_process_may_use_as_many_threads_as_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen: dict[str, Any] = {}
-
-    def run(arguments: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
-        seen.update(options, arguments=arguments)
-        text = b'{"flops_per_second": 1e9, "bytes_per_second": 2e9, "threads": 3, "source": "x"}'
-        return subprocess.CompletedProcess(arguments, 0, text)
-
-    monkeypatch.setattr(subprocess, "run", run)
+    text = b'{"flops_per_second": 1e9, "bytes_per_second": 2e9, "threads": 3, "source": "x"}'
+    seen = play(monkeypatch, text)
     assert measure_peak(3) == Peak(1e9, 2e9, 3, "x")
-    assert seen["arguments"][-1] == "3"
-    assert {seen["env"][f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL")} == {"3"}
+    assert seen[0]["arguments"][-1] == "3"
+    assert {seen[0]["env"][f"{name}_NUM_THREADS"] for name in ("OMP", "OPENBLAS", "MKL")} == {"3"}
 
 
 AVX512 = "GenuineIntel fma avx2 avx512f avx512cd avx512bw avx512dq avx512vl"
@@ -101,19 +104,13 @@ def test_openblas_takes_the_code_of_that_core_unless_the_user_says_another(
     sets: str, given: str, taken: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By itself it takes slow code for a processor that is newer than it."""
-    seen: list[str | None] = []
-
-    def run(arguments: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
-        seen.append(options["env"].get(peak.CORE_VARIABLE))
-        raise OSError
-
-    monkeypatch.setattr(subprocess, "run", run)
+    seen = play(monkeypatch, OSError())
     monkeypatch.setattr(peak, "read_instruction_sets", lambda: sets)
     monkeypatch.delenv(peak.CORE_VARIABLE, raising=False)
     if given:
         monkeypatch.setenv(peak.CORE_VARIABLE, given)
     assert measure_peak(2) is None
-    assert seen == [taken]
+    assert seen[0]["env"].get(peak.CORE_VARIABLE) == taken
 
 
 def test_importing_it_loads_no_numpy() -> None:
@@ -186,16 +183,10 @@ def test_each_task_runs_for_a_moment_and_at_least_three_times(
 def test_the_process_ends_by_the_deadline(
     left: float | None, limit: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits: list[float] = []
-
-    def run(arguments: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
-        limits.append(options["timeout"])
-        raise subprocess.TimeoutExpired("python", 1)
-
-    monkeypatch.setattr(subprocess, "run", run)
+    seen = play(monkeypatch, subprocess.TimeoutExpired("python", 1))
     monkeypatch.setattr(peak, "monotonic", lambda: 100.0)
     assert measure_peak(1, None if left is None else 100.0 + left) is None
-    assert limits == [limit]
+    assert seen[0]["timeout"] == limit
 
 
 def test_the_best_of_all_rounds_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,16 @@ from lar.records.run import Samples
 SECONDS = st.floats(allow_nan=False, allow_infinity=False, width=64)
 
 
+def filled(*rows: tuple[float, Reading | None]) -> Samples:
+    """Samples of iterations that took so long, and what was read after them."""
+    table = SampleRows.anonymous(len(rows))
+    for end_to_end, reading in rows:
+        table.append(end_to_end, 0, 0)
+        if reading is not None:
+            table.add_reading(reading)
+    return table.samples(0, len(rows))
+
+
 def test_a_new_table_is_empty() -> None:
     rows = SampleRows.anonymous(3)
     assert rows.count == 0
@@ -80,64 +90,54 @@ def test_a_reading_is_for_the_rows_that_came_since_the_last_one() -> None:
     assert samples.steal == samples.throttled == samples.frequency == ()
 
 
+def delayed(seconds: float, before: float = 0.0) -> Reading:
+    return Reading(seconds, NAN, waited_before=before)
+
+
 def test_what_short_iterations_waited_takes_no_cpu_time_from_them() -> None:
-    rows = SampleRows.anonymous(4)
-    for end_to_end in (0.25, 0.25, 4.25):
-        rows.append(end_to_end, 0, 0)
-    rows.add_reading(Reading(4.0, 0.75, 1.5, cpu=1.5))
-    samples = rows.samples(0, 3)
+    reading = Reading(4.0, 0.75, 1.5, cpu=1.5)
+    samples = filled((0.25, None), (0.25, None), (4.25, reading))
     assert samples.busiest_thread == (0.125, 0.125, 0.75)
     assert samples.cpu == (0.25, 0.25, 1.5)
 
 
 def test_what_is_read_less_often_is_shared_by_more_rows() -> None:
-    rows = SampleRows.anonymous(4)
-    for steal, frequency in ((NAN, 2e9), (0.5, NAN), (NAN, 3e9), (NAN, NAN)):
-        rows.append(1, 0, 0)
-        rows.add_reading(Reading(0, NAN, steal=steal, frequency=frequency))
-    samples = rows.samples(0, 4)
+    read = ((NAN, 2e9), (0.5, NAN), (NAN, 3e9), (NAN, NAN))
+    samples = filled(*((1, Reading(0, NAN, steal=it[0], frequency=it[1])) for it in read))
     assert samples.steal == (0.25, 0.25, None, None)
     assert samples.frequency == (2e9, 3e9, 3e9, None)
     assert samples.throttled == ()
 
 
-def test_a_wait_that_a_later_reading_finds_counts_for_the_rows_that_it_covers() -> None:
-    rows = SampleRows.anonymous(5)
-    for delay, before in ((0.25, 0.0), (0.0, 0.0), (0.5, 0.0), (1.0, 1.75)):
-        rows.append(1, 0, 0)
-        rows.add_reading(Reading(delay, NAN, waited_before=before))
-    # Of the 1.75 s before the last row one is all of the third, and the rest is of the second.
-    assert rows.samples(0, 4).queue_delay == (0.25, 0.75, 1.0, 1.0)
-
-
-def test_a_wait_from_before_the_first_row_reaches_no_further() -> None:
-    rows = SampleRows.anonymous(5)
-    for delay in (0.25, 0.5):
-        rows.append(1, 0, 0)
-        rows.add_reading(Reading(delay, NAN, waited_before=60.0 if delay == 0.5 else 0.0))
-    assert rows.samples(0, 2).queue_delay == (1.0, 0.5)
-
-
-def test_a_wait_of_several_rows_with_one_reading_is_shared_by_them() -> None:
-    rows = SampleRows.anonymous(5)
-    for end_to_end in (0.5, 1.5, 1.0):
-        rows.append(end_to_end, 0, 0)
-        if end_to_end > 0.5:
-            rows.add_reading(Reading(0.0, NAN, waited_before=1.0 if end_to_end == 1.0 else 0.0))
-    assert rows.samples(0, 3).queue_delay == (0.25, 0.75, 0.0)
+@pytest.mark.parametrize(
+    ("rows", "delays"),
+    [
+        # Of the 1.75 s before the last row one is all of the third, and the rest is of the second.
+        (
+            [(1, delayed(0.25)), (1, delayed(0.0)), (1, delayed(0.5)), (1, delayed(1.0, 1.75))],
+            (0.25, 0.75, 1.0, 1.0),
+        ),
+        # From before the first row it reaches no further.
+        ([(1, delayed(0.25)), (1, delayed(0.5, 60.0))], (1.0, 0.5)),
+        # Several rows with one reading share it.
+        ([(0.5, None), (1.5, delayed(0.0)), (1.0, delayed(0.0, 1.0))], (0.25, 0.75, 0.0)),
+        # In parts as long as they took, and no more than that.
+        ([(0.5, None), (3.0, None), (0.5, delayed(2.0))], (0.25, 1.5, 0.25)),
+        ([(0.5, None), (3.0, None), (0.5, delayed(4.0))], (0.5, 3.0, 0.5)),
+        ([(0.5, None), (3.0, None), (0.5, delayed(9.0))], (0.5, 3.0, 0.5)),
+        ([(0.5, None), (3.0, None), (0.5, delayed(0.0))], (0, 0, 0)),
+    ],
+)
+def test_a_wait_counts_for_the_rows_that_it_covers(
+    rows: list[tuple[float, Reading | None]], delays: tuple[float, ...]
+) -> None:
+    assert filled(*rows).queue_delay == delays
 
 
 def test_a_probe_is_for_all_rows_since_the_last_one() -> None:
-    rows = SampleRows.anonymous(5)
-    for index, probe in enumerate((2e-6, NAN, 3e-6, NAN)):
-        rows.append(1, 0, 0)
-        if index < 3:
-            rows.add_reading(Reading(0, NAN, probe=probe))
-    assert rows.samples(0, 4).probe == (2e-6, 3e-6, 3e-6, None)
-    rows = SampleRows.anonymous(1)
-    rows.append(1, 0, 0)
-    rows.add_reading(Reading(0, NAN))
-    assert rows.samples(0, 1).probe == ()
+    read = (Reading(0, NAN, probe=probe) for probe in (2e-6, NAN, 3e-6))
+    assert filled(*((1, each) for each in read), (1, None)).probe == (2e-6, 3e-6, 3e-6, None)
+    assert filled((1, Reading(0, NAN))).probe == ()
 
 
 def test_rows_count_when_they_began_from_the_first_timed_one_of_all_runners() -> None:
@@ -155,20 +155,6 @@ def test_rows_count_when_they_began_from_the_first_timed_one_of_all_runners() ->
     assert samples.queueing == (None, None, 0.125)
     assert samples.runner == (0, 0, 1)
     assert read_samples((SampleRows.anonymous(2),)) == (Samples(), Samples())
-
-
-@pytest.mark.parametrize(
-    ("delay", "shares"),
-    [(2.0, (0.25, 1.5, 0.25)), (4.0, (0.5, 3.0, 0.5)), (9.0, (0.5, 3.0, 0.5)), (0.0, (0, 0, 0))],
-)
-def test_a_delay_is_shared_by_the_times_that_rows_took(
-    delay: float, shares: tuple[float, ...]
-) -> None:
-    rows = SampleRows.anonymous(3)
-    for end_to_end in (0.5, 3.0, 0.5):
-        rows.append(end_to_end, 0, NAN)
-    rows.add_reading(Reading(delay, NAN))
-    assert rows.samples(0, 3).queue_delay == shares
 
 
 def test_a_full_table_takes_no_more() -> None:

@@ -9,6 +9,7 @@ import pytest
 from lar.measurement import stopping
 from lar.measurement.stopping import precision_of, relative_half_width, windows_agree
 from lar.records.run import Samples
+from tests.known import known
 
 
 def drawn(count: int, seed: int = 0, spread: float = 0.05) -> list[float]:
@@ -40,9 +41,7 @@ def test_windows_of_one_distribution_mostly_agree() -> None:
 
 
 def test_the_half_width_of_the_interval_shrinks_with_the_samples() -> None:
-    narrow, wide = relative_half_width(drawn(6400)), relative_half_width(drawn(400))
-    assert narrow is not None
-    assert wide is not None
+    narrow, wide = (known(relative_half_width(drawn(count))) for count in (6400, 400))
     # 1.96 standard errors of a median, each 1.2533 of that of the mean.
     assert wide == pytest.approx(1.96 * 1.2533 * 0.05 / 20, rel=0.3)
     assert narrow == pytest.approx(wide / 4, rel=0.35)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from lar.records.dataset import Item
 from lar.records.facts import EngineFacts
 from lar.records.run import FedInput, RunResult, RunSpec, Samples, read_result
 from lar.records.summary import Summary, Trust
+from tests.conftest import RunLar, WriteScript
+from tests.known import known
 
 SPEC = RunSpec(model="m.fake", engine="fake", driver="script")
 FACTS = EngineFacts(name="fake", version="1", driver="script", device="cpu", threads=1)
@@ -22,9 +23,7 @@ RESULT = RunResult(spec=SPEC, status="ok", phase="done", engine=FACTS)
 
 
 def summary_of(samples: Samples, **changes: Any) -> Summary:
-    summary = summarize(replace(RESULT, samples=samples, **changes))
-    assert summary is not None
-    return summary
+    return known(summarize(replace(RESULT, samples=samples, **changes)))
 
 
 def test_a_run_without_iterations_has_none() -> None:
@@ -102,11 +101,9 @@ def test_the_undisturbed_have_a_median_and_an_interval_of_their_own() -> None:
     times = tuple(0.01 + 0.0001 * (7 * index % 20) for index in range(20))
     samples = Samples(end_to_end=times + (0.05,) * 15, queue_delay=(0.0,) * 20 + (0.04,) * 15)
     summary = summary_of(samples)
-    interval = summary.undisturbed_interval
-    assert summary.undisturbed_median is not None
-    assert interval is not None
-    assert 0.01 < interval.low <= summary.undisturbed_median <= interval.high < 0.02
-    assert summary.median > summary.undisturbed_median
+    interval, median = known(summary.undisturbed_interval), known(summary.undisturbed_median)
+    assert 0.01 < interval.low <= median <= interval.high < 0.02
+    assert summary.median > median
 
 
 FED = FedInput(name="data", dtype="float32", shape=(4, 3), source="uniform, seed 0")
@@ -130,41 +127,39 @@ def test_throughput_is_in_iterations_and_in_items(
 
 
 @pytest.mark.parametrize(
-    ("script", "trust", "first"),
+    ("delays", "threads", "trust", "first"),
     [
-        ({}, "latency", "latency: min=10.000ms"),
+        ([0.0] * 11, 1, "latency", "latency: min=10.000ms"),
         (
-            {"queue_delays": [0.0] * 8 + [0.009] * 3},
-            "undisturbed latency",
+            *([0.0] * 8 + [0.009] * 3, 1, "undisturbed latency"),
             "note: trust the undisturbed median=10.000ms (CPU time: median=4.000ms): 3 of 10",
         ),
         (
-            {"queue_delays": [0.006] * 11},
-            "cpu",
+            *([0.006] * 11, 1, "cpu"),
             "note: trust the CPU time, median=4.000ms, not the latency: 10 of 10 iterations",
         ),
         (
-            {"queue_delays": [0.006] * 11, "threads": 2},
-            "nothing",
+            *([0.006] * 11, 2, "nothing"),
             "note: trust neither the latency nor the CPU time, median=4.000ms: 10 of 10 iterations "
             "were disturbed",
         ),
     ],
 )
 def test_a_run_prints_first_what_to_trust(
-    run_lar: Callable[..., Any],
-    write_script: Callable[..., str],
+    run_lar: RunLar,
+    write_script: WriteScript,
     tmp_path: Path,
-    script: dict[str, Any],
+    delays: list[float],
+    threads: int,
     trust: Trust,
     first: str,
 ) -> None:
     file = tmp_path / "result.json"
-    plain = {"times": [[0.01, 0.001, None]], "busiest_thread": [0.004] * 11, "threads": 1}
-    done = run_lar(write_script(**{**plain, **script}), "--iter", "10", "--json", str(file))
+    noise = {"queue_delays": delays, "busiest_thread": [0.004] * 11, "threads": threads}
+    script = write_script(times=[[0.01, 0.001, None]], **noise)
+    done = run_lar(script, "--iter", "10", "--json", str(file))
     own = done.stdout.partition("=== finished test #0")[2].splitlines()[1]
     assert own.startswith(first)
     result = read_result(file.read_bytes())
-    assert result.summary is not None
-    assert result.summary.trust == trust
+    assert known(result.summary).trust == trust
     assert result.summary == summarize(result)

@@ -6,14 +6,12 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.engines.profile_files import read_profile
-from lar.errors import UsageError
 from lar.measurement.syscalls import (
     LEAST_NS,
     Syscall,
@@ -23,28 +21,15 @@ from lar.measurement.syscalls import (
     spans_of_calls,
 )
 from lar.records.profile import Step
-
-if TYPE_CHECKING:
-    from tests.conftest import RunLar, WriteScript
+from tests.conftest import RunLar, WriteScript
+from tests.refusals import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 SECOND = 10**9
 DAY = 1_795_188_056  # a time of day, in seconds
 
 # As strace 6.1 writes them.
-LINES = """\
-1795188056.695500 <... poll resumed>) = 1 <0.200000>
-1795188056.595500 restart_syscall(<... resuming interrupted read ...>) = 0 <0.000100>
-1795188056.595103 read(3, ""..., 4096) = 512 <0.000012>
-1795188056.595300 open(""..., O_RDONLY) = -1 ENOENT (No such file or directory) <0.000030>
-1795188056.595400 within(0, TCGETS) = -1 ENOTTY (Not a typewriter) <0.000001>
-1795188056.595400 short(0, TCGETS) = 0 <0.000000>
-1795188056.695300 --- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED, si_pid=9} ---
-1795188056.695400 brk(NULL)       = 0x55d0 <1.000002>
-1795188056.695600 exit(0)          = ?
-1795188056.695700 +++ exited with 0 +++
-1795188056.695800 futex(0x7f00, FUTEX_WAIT_PRIVATE, 0, NULL <unfinished ...>
-1795188056.695900 writ"""
+LINES = (ROOT / "tests" / "data" / "strace.txt").read_text()
 
 
 def test_calls_are_read_with_times_and_results() -> None:
@@ -98,8 +83,8 @@ def test_without_strace_nothing_is_timed(
         write_script(),
         *("--profile", str(tmp_path / "p.json"), "--profile-syscalls"),
         env={"PATH": str(tmp_path)},
+        code=2,
     )
-    assert ended.returncode == 2
     assert "--profile-syscalls: strace is not installed" in ended.stderr
     assert "iter 0" not in ended.stdout
     assert not (tmp_path / "p.json").exists()
@@ -113,14 +98,12 @@ def test_a_trace_that_is_not_permitted_is_refused(
     refusing.write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
     refusing.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(UsageError, match=r"cannot trace processes here: .*not permitted") as error:
-        SyscallTrace(tmp_path)
-    assert "SYS_PTRACE" in error.value.hint
+    error = refused(r"cannot trace processes here: .*not permitted", SyscallTrace, tmp_path)
+    assert "SYS_PTRACE" in error.hint
 
 
 def test_it_needs_a_profile(run_lar: RunLar, write_script: WriteScript) -> None:
-    ended = run_lar(write_script(), "--profile-syscalls")
-    assert ended.returncode == 2
+    ended = run_lar(write_script(), "--profile-syscalls", code=2)
     assert (
         "--profile-syscalls needs --profile or --profile-host: no profile is made" in ended.stderr
     )
@@ -143,8 +126,7 @@ def test_a_run_of_the_scripted_engine_tells_what_it_slept(
     # A tracer that gets no CPU for a moment must not use up the wait.
     script = write_script(times=[[0.2, 0.005, None]], real_time=True)
     place = tmp_path / "p.json"
-    ended = run_lar(script, "--iter", "2", "--profile", str(place), "--profile-syscalls")
-    assert ended.returncode == 0, ended.stderr
+    run_lar(script, "--iter", "2", "--profile", str(place), "--profile-syscalls", code=0)
     found = read_profile(place)
     spans = [span for span in found.spans if span.category == "osrt"]
     assert all(span.duration_ns >= LEAST_NS and span.source == "strace" for span in spans)
@@ -166,11 +148,11 @@ def test_a_run_of_the_scripted_engine_tells_what_it_slept(
 @traced_here
 def test_a_run_of_an_engine_is_traced_with_its_threads(run_lar: RunLar, tmp_path: Path) -> None:
     model, place = ROOT / "models" / "mobilenet_v2.onnx", tmp_path / "p.json"
-    ended = run_lar(
+    run_lar(
         *(str(model), "--iter", "2", "--multithread", "2"),
         *("--profile", str(place), "--profile-syscalls"),
+        code=0,
     )
-    assert ended.returncode == 0, ended.stderr
     found = read_profile(place)
     spans = [span for span in found.spans if span.category == "osrt"]
     assert "futex" in {span.name for span in spans}  # as its threads wait for each other

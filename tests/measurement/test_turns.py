@@ -7,12 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from lar.measurement.turns import (
-    centre_of_turn,
-    kept_of,
-    log_ratios_of,
-    part_not_lost,
-)
+from lar.measurement.turns import centre_of_turn, kept_of, log_ratios_of, part_not_lost
 from lar.records.bench import Turn
 from lar.records.run import Samples
 
@@ -27,8 +22,7 @@ def test_the_centre_of_a_turn_is_the_median_of_what_nothing_disturbed() -> None:
     mixed = turn(0, 0, [0.010, 0.011, 0.050, 0.060], [0.0, 0.0, 0.04, 0.05])
     assert centre_of_turn(mixed, is_calm=True) == pytest.approx(0.0105)
     assert centre_of_turn(mixed, is_calm=False) == pytest.approx(0.0305)
-    busy = turn(0, 0, [0.05], [0.04])
-    assert centre_of_turn(busy, is_calm=True) is None
+    assert centre_of_turn(turn(0, 0, [0.05], [0.04]), is_calm=True) is None
 
 
 def test_turns_of_one_cycle_are_neighbours() -> None:

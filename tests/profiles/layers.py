@@ -18,10 +18,9 @@ from lar.records.profile import (
     Profile,
     ProfiledOperator,
     ProfileFacts,
-    Span,
     Step,
 )
-from tests.profiles.synthetic import HOST, WORKER, number_of, operator_of
+from tests.profiles.synthetic import HOST, WORKER, number_of, operator_of, span_of
 
 # The types of a layer's operators: how long one takes in microseconds, the operations in each of
 # them, the bytes in each of them, the algorithm.
@@ -97,14 +96,16 @@ def profile_of_layers(
         )
         given = {"step": number, "warmup": is_warmup}
         for name, a, b in phases:
-            spans.append(span_of("phase", name, a, b, HOST, **given))
-        spans.append(span_of("runtime", "LITE_forward", copied, dispatched, HOST, **given))
-        spans.append(span_of("runtime", "LITE_wait", dispatched, at, HOST, **given))
+            spans.append(span_of("phase", name, a, b, **given))
+        spans.append(span_of("runtime", "LITE_forward", copied, dispatched, **given))
+        spans.append(span_of("runtime", "LITE_wait", dispatched, at, **given))
         for name, color, a, b in (
             ("backbone", "blue", halves[0], halves[1]),
             ("head", "orange", halves[1], halves[2]),
         ):
-            spans.append(span_of("user_annotation", name, a, b, WORKER, color=color, **given))
+            spans.append(
+                span_of("user_annotation", name, a, b, thread=WORKER, color=color, **given)
+            )
         counters.append(CounterSample("rss", start, 120e6 + 1e6 * position))
         counters.append(CounterSample("rss", end, 121e6 + 1e6 * position))
         at = end + 5000
@@ -142,10 +143,3 @@ def profile_of_layers(
 
 def microseconds_of(type: str, layer: int) -> int:
     return next(us for name, us, *_ in LAYER if name == type) * (1 + layer % 3)
-
-
-def span_of(
-    category: str, name: str, start_ns: int, end_ns: int, thread: int, **fields: object
-) -> Span:
-    given = {"category": category, "name": name, "start_ns": start_ns, "end_ns": end_ns, **fields}
-    return Span(thread=thread, **given)  # type: ignore[arg-type]

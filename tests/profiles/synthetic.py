@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from lar.records.profile import (
+    Category,
     Clock,
     Execution,
     ModelFacts,
     Profile,
     ProfiledOperator,
-    ProfileFacts,
     Span,
-    Step,
     TensorFact,
 )
+from lar.reports.model import AnyTable
+from tests.profiles.timelines import HOST as HOST
+from tests.profiles.timelines import WORKER as WORKER
+from tests.profiles.timelines import execution_of, profile_of, step_of
 
-HOST, WORKER = 1, 2
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+def with_facts(profile: Profile, **facts: Any) -> Profile:
+    return replace(profile, facts=msgspec.structs.replace(profile.facts, **facts))
+
+
+def changed(records: Iterable[Record], **fields: Any) -> tuple[Record, ...]:
+    """The executions, operators or spans with other values in these fields."""
+    return tuple(msgspec.structs.replace(each, **fields) for each in records)
+
+
+def rows_in(table: AnyTable) -> list[dict[str, Any]]:
+    """The records of a table by its columns."""
+    return [dict(zip(table.headings, row, strict=True)) for row in table.records]
+
+
+def span_of(category: Category, name: str, start_ns: int, end_ns: int, **fields: Any) -> Span:
+    given: dict[str, Any] = {"thread": HOST, "step": 0, **fields}
+    return Span(category=category, name=name, start_ns=start_ns, end_ns=end_ns, **given)
 
 
 def operator_of(
@@ -57,58 +81,34 @@ def profile_of_times(
 
     They run on a thread of their own if `dispatch_us` says how long the dispatch of each takes.
     """
-    operators = [operator_of(name, type) for name, type in types.items()]
     places = {name: index for index, name in enumerate(types)}
     steps, executions, spans = [], [], []
     for place, times in enumerate(times_us):
-        start = 1_000_000 + place * step_us * 1000
-        end = start + step_us * 1000
-        is_warmup = place < warmup
-        number = number_of(place, warmup)
-        steps.append(Step(number, start, end, is_warmup))
-        at, dispatched = start + 2000, start
+        start = 1000 + place * step_us
+        given: dict[str, Any] = {"step": number_of(place, warmup), "warmup": place < warmup}
+        steps.append(step_of(given["step"], start, start + step_us, place < warmup))
+        at, dispatched = start + 2, start
         for name, us in times.items():
-            begin = dispatched if dispatch_us is not None else None
-            done = begin + dispatch_us * 1000 if begin is not None and dispatch_us else begin
-            executions.append(
-                Execution(
-                    places[name],
-                    number,
-                    HOST if dispatch_us is None else WORKER,
-                    at,
-                    at + us * 1000,
-                    0,
-                    begin,
-                    done,
-                    HOST if dispatch_us is not None else None,
-                    is_warmup,
-                )
-            )
-            at += us * 1000
-            dispatched = done or dispatched
-        forward = dispatched if dispatch_us is not None else at
-        for name, a, b in (("forward", start, forward), ("wait", forward, end)):
-            given = {"thread": HOST, "step": number, "warmup": is_warmup}
-            lasts: dict[str, Any] = {"start_ns": a, "end_ns": b, **given}
-            spans.append(Span(category="phase", name=name, **lasts))
-            spans.append(Span(category="runtime", name=f"LITE_{name}", **lasts))
-    return Profile(
-        facts=ProfileFacts(
-            engine="megengine",
-            device=device,
-            model=ModelFacts("model.mge", "00", "mge"),
-            iterations=len(times_us) - warmup,
-            warmup_iterations=warmup,
-            batch=1,
-            threads=1,
-            clock=Clock(),
-        ),
-        operators=tuple(operators),
-        steps=tuple(steps),
-        executions=tuple(executions),
-        spans=tuple(spans),
-        threads={HOST: "host", WORKER: "worker"},
-    )
+            own = dict(given, wait=0)
+            if dispatch_us is not None:
+                own |= {"thread": WORKER, "dispatch": (dispatched, dispatched + dispatch_us)}
+                dispatched += dispatch_us
+            executions.append(execution_of(places[name], at, at + us, **own))
+            at += us
+        forward = at if dispatch_us is None else dispatched
+        for name, begin, end in (("forward", start, forward), ("wait", forward, start + step_us)):
+            spans.append(span_of("phase", name, 1000 * begin, 1000 * end, **given))
+            spans.append(span_of("runtime", f"LITE_{name}", 1000 * begin, 1000 * end, **given))
+    facts = {
+        "model": ModelFacts("model.mge", "00", "mge"),
+        "iterations": len(times_us) - warmup,
+        "warmup_iterations": warmup,
+        "batch": 1,
+        "threads": 1,
+        "clock": Clock(),
+    }
+    operators = [operator_of(name, type) for name, type in types.items()]
+    return profile_of(operators, steps, executions, spans, device=device, facts=facts)
 
 
 TYPES = {"conv1": "Convolution", "conv2": "Convolution", "relu": "Elemwise"}

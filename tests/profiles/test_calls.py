@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.profiles.calls import Call, Kind, calls_of
 from lar.records.profile import Allocation, Correction, Profile
-from tests.profiles.synthetic import HOST, TYPES, WORKER, profile_of_times, small_profile
+from tests.profiles.synthetic import HOST, TYPES, WORKER, changed, profile_of_times, small_profile
 from tests.profiles.timelines import span_of
 
 
@@ -51,11 +51,8 @@ def test_a_call_is_within_the_one_around_it() -> None:
 def test_a_call_that_waits_is_no_work_of_the_cpu_but_what_is_computed_within() -> None:
     profile = small_profile(dispatch_us=10)
     assert cpu_of(profile, "LITE_wait") == (0, 0)
-    executions = (
-        msgspec.structs.replace(it, thread=HOST, dispatch_start_ns=None)
-        for it in profile.executions
-    )
-    within, own = cpu_of(replace(profile, executions=tuple(executions)), "LITE_wait")
+    executions = changed(profile.executions, thread=HOST, dispatch_start_ns=None)
+    within, own = cpu_of(replace(profile, executions=executions), "LITE_wait")
     assert (within or 0) > 0 == own
 
 
@@ -156,7 +153,6 @@ class TestMemory:
         assert self.memory_of(profile, "Elemwise") == [(0, 0)]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     times=st.lists(
         st.fixed_dictionaries({name: st.integers(0, 300) for name in TYPES}), min_size=1, max_size=4

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -13,12 +13,9 @@ from lar.profiles.breakdown import breakdown_of
 from lar.profiles.costs import describe_cost, extra_share, fit_to_plain
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Cost, Profile, StepNoise
-from tests.profiles.synthetic import executions_by_operator, profile_of_times
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tests.conftest import RunLar
+from tests.conftest import RunLar
+from tests.known import known
+from tests.profiles.synthetic import executions_by_operator, profile_of_times, with_facts
 
 TYPES = {"conv": "Conv", "relu": "Relu", "fc": "Gemm"}
 RECORDED = {"conv": 12, "relu": 3, "fc": 7}
@@ -27,7 +24,7 @@ RECORDED = {"conv": 12, "relu": 3, "fc": 7}
 def profile_with(profiled_us: float, plain_us: float) -> Profile:
     profile = profile_of_times(TYPES, [RECORDED] * 4, step_us=28, warmup=1)
     cost = Cost(profiled_us * 1e-6, plain_us * 1e-6, 3, 3)
-    return replace(profile, facts=msgspec.structs.replace(profile.facts, cost=cost))
+    return with_facts(profile, cost=cost)
 
 
 def medians_us(profile: Profile) -> list[float]:
@@ -95,16 +92,13 @@ def test_disturbed_iterations_do_not_shorten_operators() -> None:
     made = profile_of_times(TYPES, times, step_us=10_000)
     noise = tuple(StepNoise(n, 0, ("queue delay",) * (n > 0)) for n in range(3))
     cost = Cost(9e-3, 9e-3, 3, 3, 28e-6, 20e-6)
-    facts = msgspec.structs.replace(made.facts, cost=cost, noise=noise)
-    correction = fit_to_plain(replace(made, facts=facts)).correction
-    assert correction is not None
-    assert correction.scale == pytest.approx(20 / 22)
+    correction = fit_to_plain(with_facts(made, cost=cost, noise=noise)).correction
+    assert known(correction).scale == pytest.approx(20 / 22)
 
 
 def test_disturbed_runs_say_nothing_of_the_cost() -> None:
-    profile = profile_with(28.0, 20.0)
     cost = Cost(28e-6, 20e-6, 3, 3, disturbed=True)
-    profile = replace(profile, facts=msgspec.structs.replace(profile.facts, cost=cost))
+    profile = with_facts(profile_with(28.0, 20.0), cost=cost)
     assert fit_to_plain(profile) is profile
     assert describe_cost(profile).startswith("Other work disturbed the runs, so that the cost of ")
 

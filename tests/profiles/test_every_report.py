@@ -18,6 +18,7 @@ from lar.profiles.trace_file import encode_profile
 from lar.records.profile import Execution, Profile, Span
 from lar.reports.styles import STYLES
 from tests.profiles.layers import profile_of_layers
+from tests.profiles.synthetic import rows_in, span_of, with_facts
 from tests.profiles.test_rows import profile_of_loop
 
 
@@ -33,19 +34,18 @@ def in_one_thread(profile: Profile) -> Profile:
 def on_device(profile: Profile, *, has_kernels: bool) -> Profile:
     """A profile of a device, with two kernels of each operator with a gap between if it reports
     them, but a copy for those that change a layout."""
-    facts = msgspec.structs.replace(profile.facts, device="cuda0", peak=None)
     executions = profile.executions if has_kernels else ()
     work = [span for each in executions for span in device_spans(profile, each)]
-    return replace(profile, facts=facts, spans=(*profile.spans, *work))
+    device = with_facts(profile, device="cuda0", peak=None)
+    return replace(device, spans=(*profile.spans, *work))
 
 
 def device_spans(profile: Profile, execution: Execution) -> list[Span]:
     third = execution.duration_ns // 3
     is_copy = profile.operators[execution.operator].type == "RelayoutFormat"
     return [
-        Span(
-            category="memcpy" if is_copy else "kernel",
-            name="[CUDA memcpy DtoD]" if is_copy else "kernel",
+        span_of(
+            *(("memcpy", "[CUDA memcpy DtoD]") if is_copy else ("kernel", "kernel")),
             start_ns=start,
             end_ns=start + third,
             thread=execution.thread,
@@ -72,16 +72,13 @@ def of_one_iteration() -> Profile:
 
 def dispatch_only(profile: Profile) -> Profile:
     """A profile of a device of whose times the engine says nothing."""
-    facts = msgspec.structs.replace(
-        profile.facts, device="cuda:0", dispatch_only=True, peak=None, options={"cuda": 0}
-    )
-    return replace(in_one_thread(profile), facts=facts)
+    facts = {"device": "cuda:0", "dispatch_only": True, "peak": None, "options": {"cuda": 0}}
+    return with_facts(in_one_thread(profile), **facts)
 
 
 def of_means(profile: Profile) -> Profile:
     """A profile whose engine gives the mean of each operator alone."""
-    facts = msgspec.structs.replace(profile.facts, times="mean")
-    return replace(in_one_thread(profile), facts=facts)
+    return with_facts(in_one_thread(profile), times="mean")
 
 
 PROFILES = {
@@ -98,9 +95,8 @@ PROFILES = {
 
 def table_of(profile: Profile, style: str, name: str, **options: Any) -> list[dict[str, Any]]:
     """Return the rows of a style's table by column."""
-    report = STYLES[style].build(profile, options)
-    table = next(table for table in report.tables if table.name == name)
-    return [dict(zip(table.headings, row, strict=True)) for row in table.records]
+    tables = STYLES[style].build(profile, options).tables
+    return rows_in(next(table for table in tables if table.name == name))
 
 
 def paddle(profile: Profile, column: str) -> dict[str, Any]:

@@ -20,15 +20,9 @@ from lar.profiles.export import export_chrome, export_tensorboard
 from lar.profiles.trace_file import write_profile
 from lar.records.profile import Allocation, CounterSample, Profile
 from lar.reports.styles import EXPORTS
+from tests.conftest import WriteScript
 from tests.profiles.synthetic import operator_of, profile_of_times
-from tests.profiles.timelines import (
-    STREAM,
-    WORKER,
-    execution_of,
-    profile_of,
-    span_of,
-    step_of,
-)
+from tests.profiles.timelines import STREAM, WORKER, execution_of, profile_of, span_of, step_of
 
 TYPES = {"conv1": "Convolution", "conv2": "Convolution", "relu": "Elemwise"}
 TIMES = {"conv1": 300, "conv2": 500, "relu": 7}
@@ -111,6 +105,7 @@ def test_arrows_lead_from_dispatches_to_executions() -> None:
         assert source["name"] == f"dispatch {target['name']}"
         assert source["args"]["step"] == target["args"]["step"]
         assert ends[number]["bp"] == "e"
+    assert events_of(timed_run(), "s") == []  # without dispatches
 
 
 def slice_at(slices: list[dict[str, Any]], event: dict[str, Any], category: str) -> Any:
@@ -122,10 +117,6 @@ def slice_at(slices: list[dict[str, Any]], event: dict[str, Any], category: str)
         and each["ts"] <= event["ts"] < each["ts"] + each["dur"]
     )
     return found
-
-
-def test_without_dispatches_there_are_no_arrows() -> None:
-    assert events_of(timed_run(), "s") == []
 
 
 intervals = st.lists(st.tuples(st.integers(0, 90), st.integers(0, 30)), max_size=8)
@@ -326,7 +317,7 @@ def test_a_profile_that_has_lost_its_iterations_has_a_trace() -> None:
 
 @pytest.mark.parametrize("export", ["perfetto", "tensorboard"])
 def test_a_range_around_a_run_is_in_its_traces(
-    write_script: Callable[..., str], tmp_path: Path, export: str
+    write_script: WriteScript, tmp_path: Path, export: str
 ) -> None:
     profile, trace = tmp_path / "p.json", tmp_path / "trace.json"
     operators = [{"name": "fc", "type": "MatMul", "part": 0.5}]

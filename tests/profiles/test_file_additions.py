@@ -9,13 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from lar.engines.profile_files import read_profile
 from lar.profiles.trace_file import change_profile, write_profile
 from lar.records.profile import Cost, Profile, Span
-from tests.profiles.synthetic import profile_of_times
+from tests.profiles.synthetic import profile_of_times, with_facts
 
 ADDED = Span(category="user_annotation", name="head", start_ns=10**9, end_ns=10**9 + 5, thread=0)
 
@@ -23,17 +22,12 @@ ADDED = Span(category="user_annotation", name="head", start_ns=10**9, end_ns=10*
 def add(span: Span, **facts: Any) -> Callable[[Profile], Profile]:
     """Return a change of a profile: its facts, and a span on a thread of its own."""
     return lambda profile: replace(
-        profile,
-        facts=msgspec.structs.replace(profile.facts, **facts),
-        spans=(span,),
-        threads={0: "python"},
+        with_facts(profile, **facts), spans=(span,), threads={0: "python"}
     )
 
 
-def named(engine: str) -> Callable[[Profile], Profile]:
-    return lambda profile: replace(
-        profile, facts=msgspec.structs.replace(profile.facts, engine=engine)
-    )
+def named(profile: Profile) -> Profile:
+    return with_facts(profile, engine="another")
 
 
 @pytest.fixture
@@ -52,8 +46,7 @@ def test_what_is_added_is_read_with_what_was_there(path: Path, empty: bool) -> N
     change_profile(path, add(ADDED, cost=cost))
     after = read_profile(path)
     assert after == replace(
-        before,
-        facts=msgspec.structs.replace(before.facts, cost=cost),
+        with_facts(before, cost=cost),
         spans=(*before.spans, ADDED),
         threads={**before.threads, 0: "python"},
     )
@@ -61,8 +54,8 @@ def test_what_is_added_is_read_with_what_was_there(path: Path, empty: bool) -> N
 
 def test_where_facts_alone_change_the_events_are_copied(path: Path) -> None:
     before, events = read_profile(path), path.read_bytes().partition(b'"traceEvents"')[2]
-    change_profile(path, named("another"))
-    assert read_profile(path) == named("another")(before)
+    change_profile(path, named)
+    assert read_profile(path) == named(before)
     assert path.read_bytes().partition(b'"traceEvents"')[2] == events
 
 

@@ -37,7 +37,3 @@ def test_sets_of_intervals_are_sets_of_points(one: list[Interval], other: list[I
     assert is_apart(first)
     assert is_apart(left)
     assert total_of(both) + total_of(left) == total_of(first) == len(points_of(one))
-
-
-def test_intervals_that_touch_become_one() -> None:
-    assert merge_intervals([(5, 7), (1, 3), (3, 5), (9, 9)]) == [(1, 7)]

@@ -3,11 +3,8 @@ are the model's own names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import pytest
 from report_differences import judge_joined, without_names
@@ -16,8 +13,10 @@ from lar.engines import operator_kinds_of_both
 from lar.engines.profile_files import read_profile
 from lar.profiles.differences import compare_profiles
 from lar.records.profile import Profile
+from tests.cli.marks import needs_megengine
+from tests.conftest import RunLar
 
-pytestmark = pytest.mark.skipif(find_spec("megengine") is None, reason="MegEngine is not installed")
+pytestmark = needs_megengine
 
 WAYS = {
     "plain": ("digits_cnn.mge",),
@@ -29,15 +28,14 @@ WAYS = {
 
 @pytest.fixture(scope="module")
 def profiles(
-    run_lar: Callable[..., Any], root: Path, tmp_path_factory: pytest.TempPathFactory
+    run_lar: RunLar, root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Profile]:
     folder = tmp_path_factory.mktemp("joined")
     made = {}
     for name, (model, *flags) in WAYS.items():
         place = folder / f"{name}.json"
         words = [str(root / "models" / model), "--iter", "5", "--profile", str(place), *flags]
-        done = run_lar(*words)
-        assert done.returncode == 0, done.stderr
+        run_lar(*words, code=0)
         made[name] = read_profile(place)
     return made
 

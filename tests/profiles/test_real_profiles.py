@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import pytest
 
@@ -24,24 +22,18 @@ from lar.profiles.activities import launches_of, put_in_ranges
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.costs import describe_cost, fit_to_plain
 from lar.profiles.disturbance import describe_disturbance, disturbed_steps
-from lar.profiles.roofline import (
-    NEAR_PERCENT,
-    host_peak_of,
-    piece_of,
-    work_of,
-)
+from lar.profiles.roofline import NEAR_PERCENT, host_peak_of, piece_of, work_of
 from lar.profiles.times import self_times_of
 from lar.records.profile import Profile
 from lar.reports.styles import STYLES
 from lar.running.variants import Variant, plan_variant
 from lar.worker.recorder import SHORTEST_CPU_SECONDS
+from tests.cli.marks import needs_megengine
+from tests.conftest import RunLar
+from tests.known import known
 from tests.profiles.synthetic import executions_by_operator
 from tests.profiles.test_every_report import check_kernels, check_times, check_work
 
-needs_megengine = pytest.mark.skipif(
-    find_spec("megengine") is None, reason="MegEngine is not installed"
-)
-DATA = Path(__file__).parent.parent / "data"
 MODELS = [
     pytest.param("digits_cnn.mge", marks=needs_megengine),
     pytest.param("mobilenet_v2.mge", marks=needs_megengine),
@@ -52,13 +44,11 @@ ITERATIONS = 5
 # What models hold of these is executed, each of them, under these names.
 WORK = {"mge": ("Convolution", "ConvBias", "MatrixMul", "Pooling"), "onnx": ("Conv", "Gemm")}
 
-Build = Callable[..., Any]
-
 
 @pytest.fixture(scope="module", params=MODELS)
 def made(
     request: pytest.FixtureRequest,
-    run_lar: Callable[..., Any],
+    run_lar: RunLar,
     root: Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[str, Profile, str]:
@@ -66,8 +56,7 @@ def made(
     path = tmp_path_factory.mktemp("profiles") / "profile.json"
     flags = ["--iter", str(ITERATIONS), "--profile", str(path), "--profile-memory"]
     flags += ["--copy-to-host", "--range-by", "conv|relu=body"]
-    done = run_lar(str(root / "models" / request.param), *flags)
-    assert done.returncode == 0, done.stderr
+    done = run_lar(str(root / "models" / request.param), *flags, code=0)
     return request.param, read_profile(path), done.stdout
 
 
@@ -76,14 +65,9 @@ def profile(made: tuple[str, Profile, str]) -> Profile:
     return made[1]
 
 
-def text_of(profile: Profile, style: str, **options: object) -> str:
-    return STYLES[style].build(profile, options).text
-
-
 def test_the_profile_tells_what_profiling_costs(made: tuple[str, Profile, str]) -> None:
     _, profile, _ = made
-    cost = profile.facts.cost
-    assert cost is not None
+    cost = known(profile.facts.cost)
     assert (cost.profiled_iterations, cost.unprofiled_iterations) == (ITERATIONS, ITERATIONS)
 
 
@@ -103,8 +87,7 @@ def test_the_run_and_the_profile_say_the_same_of_what_disturbed_it(
 def test_operators_sum_to_no_more_than_an_iteration_without_the_profiler(profile: Profile) -> None:
     """Where the cost is known to be high; as recorded those of a small model take longer. What
     other work disturbed may take longer still: the scale is made from the other iterations."""
-    cost = profile.facts.cost
-    assert cost is not None
+    cost = known(profile.facts.cost)
     found = fit_to_plain(profile)
     if found.correction is not None:
         times = {step: sum(own) for step, own in self_times_by_step(found).items()}
@@ -157,7 +140,7 @@ def test_the_clocks_are_aligned_and_their_error_is_told(profile: Profile) -> Non
 
 
 def test_every_operator_of_the_graph_appears(
-    made: tuple[str, Profile, str], run_lar: Callable[..., Any], root: Path
+    made: tuple[str, Profile, str], run_lar: RunLar, root: Path
 ) -> None:
     model, profile, _ = made
     executed = {profile.operators[index].type for index in executions_by_operator(profile)}
@@ -179,18 +162,18 @@ def test_what_operators_do_not_account_for_has_a_name(profile: Profile) -> None:
     assert [each.step for each in profile.facts.noise] == [step.number for step in steps]
     named = ("CPU Exec", "Output Copy", "Engine Overhead", "Waiting for a CPU")
     breakdown = breakdown_of(profile)
-    known = sum(step.buckets_ns.get(each, 0) for step in breakdown for each in named)
+    told = sum(step.buckets_ns.get(each, 0) for step in breakdown for each in named)
     whole = sum(step.duration_ns for step in steps)
-    assert abs(known - whole) <= whole * 0.03
+    assert abs(told - whole) <= whole * 0.03
 
 
 def test_what_is_not_known_is_said_and_not_zero(profile: Profile) -> None:
     if all(each.dispatch_ns is None for each in profile.executions):
         assert any("dispatch" in line for line in profile.facts.dropped)
-    known = [each for each in profile.operators if each.flops is not None]
-    assert known
-    assert all(each.source != "none" for each in known)
-    assert sum(each.flops or 0 for each in known) > 0
+    counted = [each for each in profile.operators if each.flops is not None]
+    assert counted
+    assert all(each.source != "none" for each in counted)
+    assert sum(each.flops or 0 for each in counted) > 0
     assert profile.facts.threads
     assert profile.facts.peak is not None
     seconds = sum(step.duration_ns for step in profile.timed_steps()) / 1e9
@@ -203,8 +186,7 @@ UNMOVED = re.compile(r"ImmutableTensor|Host2DeviceCopy|Reshape|Flatten|Identity"
 
 def test_views_constants_and_forwarded_pointers_have_no_bandwidth(profile: Profile) -> None:
     """The copy of an input that is handed on was at 3,336 % of the memory's peak."""
-    peak = host_peak_of(profile)
-    assert peak is not None
+    peak = known(host_peak_of(profile))
     unmoved = 0
     for place, executions in executions_by_operator(profile).items():
         operator = profile.operators[place]
@@ -218,9 +200,8 @@ def test_views_constants_and_forwarded_pointers_have_no_bandwidth(profile: Profi
             assert percent <= 100 or work.bound(peak) in ("cache", "compute"), operator
             assert percent >= NEAR_PERCENT or work.bound(peak) in ("far", "compute", None)
     assert unmoved
-    assert profile.facts.peak is not None
-    assert profile.facts.peak.rounds
-    assert profile.facts.peak.measured_at
+    assert known(profile.facts.peak).rounds
+    assert known(profile.facts.peak).measured_at
 
 
 def test_memory_is_taken_and_given_back(profile: Profile) -> None:

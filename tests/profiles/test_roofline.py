@@ -38,11 +38,8 @@ def test_work_is_told_in_parts_of_the_peak() -> None:
 
 def test_what_is_not_known_is_none() -> None:
     for unknown in (work_of([Piece(10, None, None)]), work_of([])):
-        assert unknown.flops_per_second is None
-        assert unknown.memory_percent(PEAK) is None
-        assert unknown.intensity is None
-    known = work_of([Piece(10, 5, 5)])
-    assert known.compute_percent(None) is None
+        assert unknown.flops_per_second is unknown.memory_percent(PEAK) is unknown.intensity is None
+    assert work_of([Piece(10, 5, 5)]).compute_percent(None) is None
     assert work_of([Piece(0, 5, 5)]).flops_per_second is None
 
 
@@ -124,11 +121,8 @@ def test_rates_are_those_of_the_median_call() -> None:
 def test_a_forwarded_pointer_has_no_bandwidth() -> None:
     """One was at 3,336 % of it: its bytes were those of the tensor behind the pointer."""
     work = work_of([Piece(1000, 0, 0), Piece(2000, 0, 0)])
-    assert work.bytes_per_second is None
-    assert work.memory_percent(PEAK) is None
-    assert work.intensity is None
-    assert work.bound(PEAK) is None
-    assert work.saving_ns(PEAK) is None
+    assert work.bytes_per_second is work.memory_percent(PEAK) is work.intensity is None
+    assert (work.bound(PEAK), work.saving_ns(PEAK)) == (None, None)
     both = work_of([Piece(1000, 0, 0), Piece(1000, 0, 5000)])
     assert both.memory_percent(PEAK) == 25
     assert both.bytes_share == 1
@@ -137,9 +131,8 @@ def test_a_forwarded_pointer_has_no_bandwidth() -> None:
 def test_operations_of_another_type_are_not_compared_with_those_of_float32() -> None:
     quantised = work_of([Piece(1000, 150_000, 1000, is_float32=False)])
     assert quantised.flops_per_second == 150e9
-    assert quantised.compute_percent(PEAK) is None
     assert quantised.memory_percent(PEAK) == pytest.approx(10)
-    assert quantised.saving_ns(PEAK) is None
+    assert quantised.compute_percent(PEAK) is quantised.saving_ns(PEAK) is None
     # Without operations the type says nothing.
     assert work_of([Piece(1000, 0, 1000, is_float32=False)]).saving_ns(PEAK) == 900
 
@@ -193,8 +186,7 @@ def test_a_group_saves_what_its_operators_save() -> None:
     third = [Piece(5000, None, 1000, operator=2)]
     savings = [work_of(pieces).saving_ns(PEAK) for pieces in (first, second, third)]
     assert savings == [1800, 4500, None]
-    group = work_of([*first, *second, *third])
-    assert group.saving_ns(PEAK) == 6300
+    assert work_of([*first, *second, *third]).saving_ns(PEAK) == 6300
 
 
 def test_savings_are_of_one_iteration() -> None:
@@ -209,8 +201,7 @@ def test_savings_are_of_one_iteration() -> None:
         operator_of("view", "Reshape", flops=0, size_bytes=0),
         operator_of("other", "A"),
     )
-    facts = ProfileFacts(peak=PEAK)
-    profile = replace(profile, operators=operators, facts=facts)
+    profile = replace(profile, operators=operators, facts=ProfileFacts(peak=PEAK))
     assert savings_of(profile) == {0: 30_000}
     assert savings_of(replace(profile, facts=ProfileFacts())) == {}
 
@@ -239,4 +230,4 @@ def test_the_peak_of_a_cpu_says_nothing_of_a_device() -> None:
     assert host_peak_of(Profile(facts=facts)) is PEAK
     assert host_peak_of(Profile(facts=ProfileFacts(peak=PEAK, device="cuda:0"))) is None
     assert host_peak_of(Profile()) is None
-    assert host_peak_of(replace(Profile(), facts=ProfileFacts(peak=Peak(0, 1, 1)))) is None
+    assert host_peak_of(Profile(facts=ProfileFacts(peak=Peak(0, 1, 1)))) is None

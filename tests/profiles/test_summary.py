@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
-
 from lar.engines.advice import site_of
 from lar.profiles.costs import fit_to_plain
 from lar.profiles.rows import rows_of
 from lar.profiles.summary import describe_balance, summary_lines
 from lar.profiles.totals import use_of
-from lar.records.profile import Cost, Profile, TensorFact, ThreadUse
+from lar.records.profile import Cost, Profile, ProfiledOperator, TensorFact, ThreadUse
 from tests.profiles.layers import PEAK, profile_of_layers
-from tests.profiles.synthetic import operator_of, profile_of_times
+from tests.profiles.synthetic import operator_of, profile_of_times, with_facts
 
 
 def said(profile: Profile) -> dict[str, str]:
@@ -23,7 +21,7 @@ def said(profile: Profile) -> dict[str, str]:
 
 def profile_with(cost: Cost | None = None) -> Profile:
     made = profile_of_times({"conv": "Conv", "fc": "Gemm"}, [{"conv": 15, "fc": 5}] * 3, step_us=24)
-    return replace(made, facts=msgspec.structs.replace(made.facts, cost=cost, peak=PEAK))
+    return with_facts(made, cost=cost, peak=PEAK)
 
 
 def test_the_plain_time_comes_first() -> None:
@@ -46,8 +44,7 @@ def test_the_slowest_has_its_bounds_part_by_part() -> None:
     small = operator_of("a", "Conv", flops=1000, size_bytes=100)
     large = operator_of("b", "Conv", flops=int(PEAK.flops_per_second * 15e-6), size_bytes=100)
     made = profile_of_times({"a": "Conv", "b": "Conv"}, [{"a": 5, "b": 15}] * 3, step_us=24)
-    facts = msgspec.structs.replace(made.facts, peak=PEAK)
-    text = said(replace(made, operators=(small, large), facts=facts))["slowest"]
+    text = said(with_facts(replace(made, operators=(small, large)), peak=PEAK))["slowest"]
     assert text == (
         "Conv, 100% of the operators' time in 2 operators, above all b (75%); of its time "
         "75% is bound by computing, 25% is far from both roofs"
@@ -55,22 +52,19 @@ def test_the_slowest_has_its_bounds_part_by_part() -> None:
 
 
 def test_a_layout_that_others_do_not_have_is_the_cause() -> None:
-    def conv(name: str, layout: str) -> object:
+    def conv(name: str, layout: str) -> ProfiledOperator:
         fact = TensorFact((1, 8, 4, 4), "float32", layout)
-        made = operator_of(name, "Conv", flops=1000, size_bytes=100)
-        return msgspec.structs.replace(made, inputs=(fact,))
+        return operator_of(name, "Conv", flops=1000, size_bytes=100, inputs=(fact,))
 
     made = profile_of_times({"a": "Conv", "b": "Conv"}, [{"a": 15, "b": 5}] * 3, step_us=24)
-    facts = msgspec.structs.replace(made.facts, peak=PEAK)
     operators = (conv("a", "NCHW"), conv("b", "NCHW16c"))
-    profile = replace(made, operators=operators, facts=facts)  # type: ignore[arg-type]
+    profile = with_facts(replace(made, operators=operators), peak=PEAK)
     assert said(profile)["slowest"].endswith("a runs in NCHW (8 input channels), others in NCHW16c")
 
 
 def test_times_of_the_host_alone_are_said_to_be_that() -> None:
     made = profile_with(Cost(24e-6, 21e-6, 3, 3))
-    facts = msgspec.structs.replace(made.facts, device="cuda:0", dispatch_only=True, peak=None)
-    profile = replace(made, facts=facts)
+    profile = with_facts(made, device="cuda:0", dispatch_only=True, peak=None)
     assert not profile.on_device
     assert said(profile)["trust"].startswith(
         "What operators take on cuda:0 is not known: their times are those of the host, which has "
@@ -82,7 +76,7 @@ def test_times_of_the_host_alone_are_said_to_be_that() -> None:
 
 def test_means_are_said_to_be_that_and_have_no_spread() -> None:
     made = profile_of_layers()
-    profile = replace(made, facts=msgspec.structs.replace(made.facts, times="mean"))
+    profile = with_facts(made, times="mean")
     assert said(profile)["trust"].startswith("Operators have mean times of all iterations: ")
     for row, other in zip(rows_of(profile), rows_of(made), strict=True):
         times = row.times

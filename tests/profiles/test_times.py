@@ -78,8 +78,7 @@ def test_a_step_without_loading_is_an_iteration() -> None:
     steps = [step_of(0, 0, 9)]
     phases = [span_of("phase", "forward", 0, 9)]
     for spans in (phases, ()):
-        profile = profile_of([], steps, [], spans)
-        assert iteration_times_of(profile) == [9000]
+        assert iteration_times_of(profile_of([], steps, [], spans)) == [9000]
 
 
 def test_a_call_that_is_the_wait_of_an_iteration_only_waits() -> None:

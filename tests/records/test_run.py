@@ -9,7 +9,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.errors import LarError, UsageError
@@ -53,7 +53,6 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("kind", [RunSpec, RunResult, ModelInfo])
 def test_any_record_reads_back_equal(kind: type[Any]) -> None:
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     @given(values_of(kind))
     def check(record: Any) -> None:
         assert record_from_json(record_to_json(record), kind) == record

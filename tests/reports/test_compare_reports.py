@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -28,12 +24,14 @@ from lar.records.comparison import (
     read_comparison,
 )
 from lar.reports.comparison_report import describe_operators, report_comparison
-from lar.reports.csv import format_csv
 from lar.reports.html import format_html
 from lar.reports.json import format_json
 from lar.reports.markdown import format_markdown
 from lar.reports.text import PAPER, Screen
 from tests.browser import NEEDS_BROWSER, opened, unreadable
+from tests.reports.csv_rows import csv_rows
+from tests.reports.golden_files import check_golden
+from tests.reports.test_rendering import figures_of
 
 GOOD = Figures(
     elements=4,
@@ -118,24 +116,6 @@ def lines_of(comparison: Comparison, screen: Screen = PAPER, **options: bool) ->
     return report_comparison(comparison, **options).lines_for(screen)
 
 
-def test_the_culprit_comes_first_with_its_proof() -> None:
-    lines = lines_of(comparison())
-    assert lines[0] == "A: a (5 tensors, megengine, --enable-nchw44)"
-    start = lines.index("culprit: Conv conv<2>")
-    assert start < lines.index("tensors that differ:")
-    assert lines[start + 1 : start + 5] == [
-        "  alone, on the same inputs, off by 0.031 (relative; worst element {1,1}: nan in A, 2.0 "
-        "in B)",
-        "  padding",
-        "  A: Conv conv<2>; pads=[1, 1]",
-        "  B: Conv conv<2>; pads=[0, 0]",
-    ]
-    head, given, made = lines[start + 5 : start + 8]
-    assert head.split() == ["tensor", "type", "off", "by", "SNR", "dB"]
-    assert given.split()[:4] == ["input", "data", "Conv", "equal"]
-    assert made.split() == ["output", "conv<2>", "Conv", "1", "NaN", "or", "inf", "12.0"]
-
-
 def test_what_is_not_proven_is_a_suspect_and_stands_behind_culprits() -> None:
     (culprit,) = comparison().culprits
     doubted = replace(culprit, actual=(), proven=False, doubt="A is a dump without a model")
@@ -187,8 +167,7 @@ def test_culprits_are_proven_or_seen_and_those_that_read_alike_are_one() -> None
     ],
 )
 def test_operators_are_called_as_in_the_model(given: dict[str, Any], said: str) -> None:
-    one = OperatorFacts(key="", type="Conv", **given)
-    assert describe_operators([one]) == said
+    assert describe_operators([OperatorFacts(key="", type="Conv", **given)]) == said
 
 
 def test_columns_that_say_something_are_added() -> None:
@@ -256,12 +235,7 @@ def healthy(**others: Any) -> Comparison:
 
 
 def test_sides_that_are_the_same_take_few_lines() -> None:
-    lines = lines_of(healthy())
-    assert len(lines) <= 20
-    assert lines[-1] == "result: the same within the tolerance (1 output, 10 computed tensors)"
-    assert "tensors that differ: the 5 worst of 9; --all prints every tensor" in lines
-    assert "note: 5 more, which --all prints" in lines
-    assert "without a twin: 20 of A, 0 of B" in text_of(healthy())
+    assert len(lines_of(healthy())) <= 20
     whole = text_of(healthy(), everything=True)
     assert "note: note 8" in whole
     assert "A     t19     no such" in whole
@@ -277,12 +251,8 @@ def test_what_was_asked_of_sides_that_are_the_same_is_shown() -> None:
     assert "tensors:" not in text_of(replace(same, tensors=(near,)))
 
 
-GOLDEN = Path(__file__).parent / "golden"
-
-
 @pytest.mark.parametrize("form", ["80", "paper", "markdown", "same"])
 def test_no_byte_of_the_text_changes(form: str) -> None:
-    """`LAR_GOLDEN=write` writes the files anew."""
     given = healthy() if form == "same" else replace(many(25), culprits=comparison().culprits)
     if form == "markdown":
         text = format_markdown(report_comparison(given))
@@ -291,53 +261,48 @@ def test_no_byte_of_the_text_changes(form: str) -> None:
         lines = lines_of(given, screen)
         assert not form.isdigit() or max(map(len, lines)) <= int(form)
         text = "".join(f"{line}\n" for line in lines)
-    file = GOLDEN / f"comparison_{form}.txt"
-    if os.environ.get("LAR_GOLDEN") == "write":
-        file.write_text(text)
-    assert text == file.read_text()
+    check_golden(f"comparison_{form}.txt", text)
 
 
+ALL = comparison().tensors
 SEQUENCE = LeftOut(side="actual", name="boxes", reason="a sequence", is_output=True)
 
 
 @pytest.mark.parametrize(
-    ("fields", "text"),
+    ("finding", "tensors", "others", "text"),
     [
+        ("rounding", ALL, {}, "different; the errors grow gradually, and no operator stands out"),
+        ("different", ALL, {}, "different; tensors conv<2>, odd"),
+        ("different", (), {}, "different; nothing agrees"),
+        ("different", (pair("y", BAD, is_output=True), pair("x", BAD)), {}, "different; output y"),
         (
-            {"finding": "rounding"},
-            "different; the errors grow gradually, and no operator stands out",
-        ),
-        ({"finding": "different"}, "different; tensors conv<2>, odd"),
-        ({"finding": "different", "tensors": ()}, "different; nothing agrees"),
-        (
-            {"finding": "different", "tensors": (pair("y", BAD, is_output=True), pair("x", BAD))},
-            "different; output y",
-        ),
-        (
-            {"finding": "nothing", "tensors": (pair("data", is_input=True),)},
+            *("nothing", (pair("data", is_input=True),), {}),
             "nothing compared: the sides share no output and no computed tensor",
         ),
         (
-            {"finding": "nothing", "tensors": (), "left_out": (SEQUENCE,)},
+            *("nothing", (), {"left_out": (SEQUENCE,)}),
             "nothing compared: output boxes of A (a sequence)",
         ),
         (
-            {"finding": "same", "tensors": (pair("y", is_output=True),), "left_out": (SEQUENCE,)},
+            *("same", (pair("y", is_output=True),), {"left_out": (SEQUENCE,)}),
             "the same within the tolerance (1 output, 1 computed tensor); not compared: output "
             "boxes of A (a sequence)",
         ),
         (
-            {"finding": "same", "tensors": (pair("y"),), "precision": "int8", "snr_db": 31.2},
+            *("same", (pair("y"),), {"precision": "int8", "snr_db": 31.2}),
             "the same as int8 rounds: 31 dB (1 computed tensor)",
         ),
         (
-            {"finding": "same", "tensors": (pair("y"),), "precision": "float16"},
+            *("same", (pair("y"),), {"precision": "float16"}),
             "the same within float16's rounding (1 computed tensor)",
         ),
     ],
 )
-def test_the_result_is_told_in_words(fields: dict[str, Any], text: str) -> None:
-    assert lines_of(comparison(culprits=(), **fields))[-1] == f"result: {text}"
+def test_the_result_is_told_in_words(
+    finding: str, tensors: tuple[TensorComparison, ...], others: dict[str, Any], text: str
+) -> None:
+    found = comparison(finding=finding, tensors=tensors, culprits=(), **others)
+    assert lines_of(found)[-1] == f"result: {text}"
 
 
 def test_what_a_side_did_not_record_is_said_first() -> None:
@@ -365,13 +330,6 @@ def test_of_many_operators_of_a_culprit_the_first_are_in_its_heading() -> None:
     assert "  A: Conv part4" in lines
 
 
-def test_tensors_without_a_twin_are_counted_and_listed_with_all() -> None:
-    text = text_of(comparison())
-    assert "without a twin: 1 of A, 0 of B" in text
-    assert "no such tensor" not in text
-    assert "A     alone   no such tensor\n" in text_of(comparison(), everything=True)
-
-
 def test_operators_that_were_not_run_alone_are_told_with_the_reason() -> None:
     left = [pair(name, single_problem="it is fused") for name in ("a", "b")]
     found = comparison(tensors=(*left, pair("c", single_problem="it crashed")))
@@ -380,12 +338,8 @@ def test_operators_that_were_not_run_alone_are_told_with_the_reason() -> None:
     assert "not run alone: c: it crashed" in lines
 
 
-def rows_of_csv(found: Comparison) -> list[dict[str, str]]:
-    return [*csv.DictReader(io.StringIO(format_csv(report_comparison(found))))]
-
-
 def test_csv_has_a_row_a_tensor() -> None:
-    rows = rows_of_csv(comparison())
+    rows = csv_rows(report_comparison(comparison()))
     names = [row["actual_name"] for row in rows]
     assert names == ["data", "relu", "conv<2>", "odd"]
     conv, odd = rows[2:]
@@ -404,12 +358,6 @@ def test_json_is_the_record() -> None:
 
 def page_of(found: Comparison) -> str:
     return format_html(report_comparison(found, everything=True))
-
-
-def figures_of(text: str) -> Any:
-    found = re.search(r'<script type="application/json" id="figures">(.*?)</script>', text)
-    assert found
-    return json.loads(found[1])["sections"]
 
 
 @NEEDS_BROWSER
@@ -431,7 +379,9 @@ def test_the_page_of_a_comparison() -> None:
     assert "something to know" in text
     titles = re.findall(r"<h2>(.*?)</h2>", text)
     assert titles == ["Result", "Culprit", "Tensors", "Tensors without a twin", "Error over depth"]
-    _, tensors, _, depth = (part for (part,) in (it["parts"] for it in figures_of(text)))
+    _, tensors, _, depth = (
+        part for (part,) in (it["parts"] for it in figures_of(text)["sections"])
+    )
     # The culprit's output stands out; an error that is no number is not one.
     ((_, points),) = (curve.values() for curve in depth["figures"])
     marks = {name: (error, mark) for _, error, name, mark in points}

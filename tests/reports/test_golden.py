@@ -1,11 +1,7 @@
-"""Every byte of every style's text, CSV and JSON, of the committed profile and of a made-up one.
-
-After a change that is meant to be seen, `LAR_GOLDEN=write` writes the files anew.
-"""
+"""Every byte of every style's text, CSV and JSON, of the committed profile and of a made-up one."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -14,9 +10,9 @@ from lar.cli.main import main
 from lar.profiles.trace_file import write_profile
 from lar.reports.styles import STYLES
 from tests.profiles.layers import profile_of_layers
+from tests.reports.golden_files import check_golden
 
 COMMITTED = Path(__file__).parents[1] / "data" / "megengine_profile.json"
-GOLDEN = Path(__file__).parent / "golden"
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +55,4 @@ def test_no_byte_changes(
     assert main(["report", *words, "--csv", str(csv), "--json", str(json)]) == 0
     made = {"txt": capsys.readouterr().out, "csv": csv.read_text(), "json": json.read_text()}
     for suffix, content in made.items():
-        file = GOLDEN / f"{name.replace(' --', '_').replace(' ', '_')}.{suffix}"
-        if os.environ.get("LAR_GOLDEN") == "write":
-            file.write_text(content)
-        assert content == file.read_text()
+        check_golden(f"{name.replace(' --', '_').replace(' ', '_')}.{suffix}", content)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lar.records.run import Failure, RunResult, RunSpec, Samples, Setting, read_result
-from lar.reports.csv import format_csv
 from lar.reports.run_report import SAMPLE_COLUMNS, report_run
+from tests.reports.csv_rows import csv_rows
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 
@@ -22,7 +20,7 @@ def result() -> RunResult:
 
 
 def rows_of(result: RunResult) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(format_csv(report_run(result)))))
+    return csv_rows(report_run(result))
 
 
 def test_each_iteration_is_a_row(result: RunResult) -> None:

@@ -145,11 +145,7 @@ def test_a_title_and_a_second_header_may_stand_between_rows() -> None:
 
 def test_numbers_stand_under_each_other_by_their_points() -> None:
     column = Column[tuple[str, float]]("n", lambda row: f"{row[1] * 10:g}", align="point")
-    assert format_table(table_of(NAME, column)) == [
-        "name        n",
-        "a        15",
-        "longer  222.5",
-    ]
+    assert format_table(table_of(NAME, column)) == ["name        n", "a        15", "longer  222.5"]
 
 
 def test_markdown_escapes_its_bars() -> None:

@@ -16,6 +16,7 @@ from lar.reports.report import Report
 from lar.reports.styles import STYLES
 from lar.reports.text import Drawing, Screen, uncut_cell
 from tests.profiles.layers import profile_of_layers
+from tests.profiles.synthetic import with_facts
 
 WIDTHS = (80, 100, 120, 150)
 # Of each style the options, and what its table of operators has on any screen: how often operators
@@ -43,8 +44,7 @@ def make_profile(seed: int) -> Profile:
         for place, each in enumerate(made.operators)
     )
     noise = tuple(StepNoise(n, 400_000, ("queue delay",) * (n == 3)) for n in range(10))
-    facts = msgspec.structs.replace(made.facts, noise=noise)
-    return replace(made, operators=operators, facts=facts)
+    return with_facts(replace(made, operators=operators), noise=noise)
 
 
 PROFILE = make_profile(1)

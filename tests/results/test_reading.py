@@ -16,6 +16,7 @@ from lar.records.profile import Profile
 from lar.records.run import Failure, RunResult, RunSpec, Samples, record_to_json
 from lar.results import reading
 from lar.results.reading import parts_in, read_results
+from tests.refusals import refused
 from tests.results.made_results import make_result
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -49,10 +50,10 @@ def test_each_process_of_a_benchs_variant_is_a_run() -> None:
         Turn(round=number // 4, cycle=number % 4, began=0.1 * number, samples=times(number))
         for number in range(8)
     )
-    refused = VariantResult(
+    odd_one = VariantResult(
         name="odd", status="refused", failure=Failure("no such option"), values={"model": "m"}
     )
-    content = bench_of(VariantResult(name="plain", spec=spec, turns=turns), refused)
+    content = bench_of(VariantResult(name="plain", spec=spec, turns=turns), odd_one)
     plain, odd = parts_in(content, "bench.json")
     assert (plain.name, [run.samples.end_to_end for run in plain.results]) == (
         "plain",
@@ -61,8 +62,7 @@ def test_each_process_of_a_benchs_variant_is_a_run() -> None:
     (run,) = odd.results
     assert (run.status, run.spec.model, run.samples.end_to_end) == ("failed", "m", ())
     assert len(results_in(content, "bench.json")) == 3
-    with pytest.raises(UsageError, match=r"bench\.json: was cut short"):
-        parts_in(content[:-3], "bench.json")
+    refused(r"bench\.json: was cut short", parts_in, content[:-3], "bench.json")
     with pytest.raises(UsageError, match=r"bench\.json: is damaged, or of another version"):
         parts_in(content.replace(b'"clear"', b'"odd"'), "bench.json")
 
@@ -86,10 +86,7 @@ def test_a_mark_of_the_byte_order_is_no_content() -> None:
         (V1.replace(b'"status": "ok",', b'"status" "ok",'), "is not JSON, or is damaged"),
         (V1.replace(b'"ok"', b'"fine"'), "is damaged, or of another version of lar: Invalid enum"),
         (V1.replace(b"lar.result/1", b"lar.result/99"), DAMAGED),
-        (
-            V1.replace(b"0.004953397999997833,", b""),
-            f"{DAMAGED}: its",
-        ),
+        (V1.replace(b"0.004953397999997833,", b""), f"{DAMAGED}: its"),
         (V1.replace(b"0.004953397999997833,", b"-1,"), DAMAGED),
         *(
             (V1.replace(b'"settings": {}', b'"settings": {"thread": ' + copies + b"}"), DAMAGED)
@@ -110,11 +107,9 @@ def test_a_mark_of_the_byte_order_is_no_content() -> None:
     ],
 )
 def test_what_is_no_result_is_refused_in_a_line(content: bytes, problem: str) -> None:
-    with pytest.raises(UsageError) as error:
-        results_in(content, "a.json")
-    assert error.value.message.startswith(f"a.json: {problem}")
-    assert "\n" not in error.value.message
-    assert error.value.hint
+    error = refused("", results_in, content, "a.json")
+    assert error.message.startswith(f"a.json: {problem}")
+    assert error.hint
 
 
 def test_the_log_of_another_packages_engine_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,26 +126,21 @@ def test_the_log_of_another_packages_engine_is_read(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such result file"):
-        read_results(str(tmp_path / "missing.json"))
-    with pytest.raises(UsageError, match="is a folder"):
-        read_results(str(tmp_path))
+    refused("no such result file", read_results, str(tmp_path / "missing.json"))
+    refused("is a folder", read_results, str(tmp_path))
 
 
 def test_a_file_in_gzip_is_read_as_what_is_in_it() -> None:
     assert results_in(gzip.compress(V1), "a.json.gz") == results_in(V1, "a.json")
     problem = "a.json.gz: is damaged, or was cut short: "
-    with pytest.raises(UsageError, match=problem) as error:
-        results_in(gzip.compress(V1)[:-30], "a.json.gz")
-    assert "--json FILE" in error.value.hint
+    assert "--json FILE" in refused(problem, results_in, gzip.compress(V1)[:-30], "a.json.gz").hint
 
 
 def test_a_profile_is_named_in_gzip_too() -> None:
     content = encode_profile(Profile())
     said = "is a profile, not a result"
     for each in (content, gzip.compress(content)):
-        with pytest.raises(UsageError, match=said):
-            results_in(each, "p.json")
+        refused(said, results_in, each, "p.json")
 
 
 def test_a_result_has_more_than_its_format(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from lar.records.run import RunResult
 from lar.results.figures import figure_of
 from lar.results.regressions import Check, check_kind, sittings_of
+from tests.known import known
 from tests.results.made_results import make_result, make_runs
 
 
@@ -71,13 +72,11 @@ def test_tags_of_one_sitting_each_show_how_much_sittings_differ() -> None:
 def test_a_slowdown_is_a_regression() -> None:
     found = check(make_runs(5, 0.0103, seed=1), make_runs(5, 0.01, seed=2))
     assert found.verdict == "slower"
-    assert found.difference is not None
-    assert found.difference.ratio == pytest.approx(1.03, abs=0.01)
+    assert known(found.difference).ratio == pytest.approx(1.03, abs=0.01)
 
 
 def test_a_speedup_and_no_difference_are_none() -> None:
     faster = check(make_runs(5, 0.0095, seed=1), make_runs(5, 0.01, seed=2))
-    assert faster.difference is not None
     assert faster.verdict == "faster"
     same = check(make_runs(5, 0.01, seed=1), make_runs(5, 0.01, seed=2))
     assert same.verdict == "no difference shown"
@@ -85,8 +84,7 @@ def test_a_speedup_and_no_difference_are_none() -> None:
 
 def test_one_run_on_each_side_shows_nothing() -> None:
     found = check(make_runs(1, 0.02), make_runs(1, 0.01))
-    assert found.difference is not None
-    assert (found.verdict, found.difference.reason[:11]) == ("not judged", "1 against 1")
+    assert (found.verdict, known(found.difference).reason[:11]) == ("not judged", "1 against 1")
 
 
 def test_runs_of_other_tags_show_by_how_much_runs_differ() -> None:
@@ -106,15 +104,13 @@ def disturb(result: RunResult, threads: int | None = 1) -> RunResult:
         queue_delay=tuple(2 * each for each in times),
         busiest_thread=times,
     )
-    assert result.engine is not None
-    return replace(result, samples=samples, engine=replace(result.engine, threads=threads))
+    return replace(result, samples=samples, engine=replace(known(result.engine), threads=threads))
 
 
 def on_one_thread(run: RunResult) -> RunResult:
     """A run whose CPU time is its latency."""
-    assert run.engine is not None
     samples = replace(run.samples, busiest_thread=run.samples.end_to_end)
-    return replace(run, samples=samples, engine=replace(run.engine, threads=1))
+    return replace(run, samples=samples, engine=replace(known(run.engine), threads=1))
 
 
 def test_disturbed_runs_count_with_their_cpu_time_where_that_is_the_latency() -> None:
@@ -126,8 +122,7 @@ def test_disturbed_runs_count_with_their_cpu_time_where_that_is_the_latency() ->
     assert found.verdict == "not judged"  # of one sitting of a machine that does something else
     others = {str(day): at(day, make_runs(5, 0.01, seed=day)) for day in range(3, 7)}
     others = {tag: [on_one_thread(run) for run in runs] for tag, runs in others.items()}
-    found = check(busy, calm, others)
-    assert found.verdict == "no difference shown"
+    assert check(busy, calm, others).verdict == "no difference shown"
 
 
 def test_runs_that_show_nothing_are_left_out() -> None:

@@ -14,12 +14,15 @@ import pytest
 from lar.errors import UsageError
 from lar.measurement.summary import summarize
 from lar.records.run import RunResult
+from lar.records.summary import Difference
 from lar.reports.results_report import report_results, warnings_of
 from lar.results.facts import NamedResult
 from lar.results.naming import distinguish, shorten
 from lar.results.regressions import NOT_IN_TURNS
 from lar.results.rows import Row
 from lar.results.side_by_side import SideBySide, compare_results
+from tests.known import known
+from tests.refusals import refused
 from tests.results.made_results import make_result, make_runs
 
 TIMES = [0.010 + 0.0001 * (each % 7) for each in range(40)]
@@ -31,6 +34,11 @@ def name(*results: RunResult) -> list[NamedResult]:
 
 def compare(results: Sequence[RunResult], by: Sequence[str] = (), baseline: str = "") -> SideBySide:
     return compare_results(name(*results), by, baseline)
+
+
+def second_difference(runs: Sequence[RunResult], by: str = "option") -> Difference:
+    """The difference of the second row."""
+    return known(compare(runs, by=[by]).rows[1].difference)
 
 
 def row_named(table: SideBySide, name: str) -> Row:
@@ -50,8 +58,7 @@ def test_columns_are_what_varies() -> None:
     assert table.common["model"] == "net.onnx"
     assert [row.facts["--fast-run"] for row in table.rows] == ["yes", "", ""]
     old = make_result(TIMES)
-    assert old.engine is not None
-    new = replace(old, engine=replace(old.engine, version="2.0"))
+    new = replace(old, engine=replace(known(old.engine), version="2.0"))
     assert compare([old, new]).varying == ("version",)
 
 
@@ -68,8 +75,7 @@ def test_a_single_run_on_each_side_is_not_judged() -> None:
     others = make_runs(6, 0.020, seed=3, multithread=2)
     results = [make_result(TIMES), make_result([2 * each for each in TIMES], fast_run=True)]
     table = compare([*results, *others], by=["option"])
-    difference = row_named(table, "--fast-run").difference
-    assert difference is not None
+    difference = known(row_named(table, "--fast-run").difference)
     assert difference.ratio == pytest.approx(2)
     assert difference.verdict == "not judged"
     assert difference.reason == "1 against 1, and two on each side are needed"
@@ -82,21 +88,17 @@ def test_several_runs_show_a_difference() -> None:
     plain, fast = table.rows
     assert (plain.name, fast.name) == ("no options", "--fast-run")
     assert len(fast.runs) == 5
-    assert fast.difference is not None
-    assert fast.difference.verdict == "slower"
-    interval = fast.difference.interval
-    assert interval is not None
+    assert known(fast.difference).verdict == "slower"
+    interval = known(known(fast.difference).interval)
     assert 1.03 < interval.low < 1.05 < interval.high < 1.07
     assert not warnings_of(table)
 
 
 def test_runs_of_one_kind_show_none() -> None:
     runs = make_runs(5, 0.010, seed=1) + make_runs(5, 0.010, seed=2, fast_run=True)
-    difference = compare(runs, by=["option"]).rows[1].difference
-    assert difference is not None
+    difference = second_difference(runs)
     assert difference.verdict == "no difference shown"
-    assert difference.smallest_detectable is not None
-    assert 0 < difference.smallest_detectable < 0.05
+    assert 0 < known(difference.smallest_detectable) < 0.05
 
 
 def test_rows_that_pool_what_differs_say_so() -> None:
@@ -129,8 +131,7 @@ def test_a_run_that_shows_nothing_is_in_no_figure_of_its_row() -> None:
     busy = make_result([0.5] * 40, queue_delay=[0.4] * 40)
     first, second = make_runs(2, 0.010, seed=1)
     row, _ = compare([first, busy, second, make_result(TIMES, fast_run=True)], ["option"]).rows
-    assert row.interval is not None
-    assert row.interval.high < 0.5
+    assert known(row.interval).high < 0.5
     assert row.median == pytest.approx(0.010, rel=0.05)
     assert (len(row.runs), row.disturbed_count) == (3, 40)
 
@@ -149,13 +150,10 @@ def begun(runs: list[RunResult], minutes: range) -> list[RunResult]:
 
 def test_runs_in_turns_are_judged_on_a_busy_machine_and_others_are_not() -> None:
     plain, fast = make_runs(5, 0.010, seed=1), make_runs(5, 0.011, seed=2, fast_run=True)
-    apart = compare(begun(plain, range(5)) + begun(fast, range(5, 10)), by=["option"])
-    assert apart.rows[1].difference is not None
-    assert apart.rows[1].difference.reason == NOT_IN_TURNS
+    apart = begun(plain, range(5)) + begun(fast, range(5, 10))
+    assert second_difference(apart).reason == NOT_IN_TURNS
     turns = begun(plain, range(0, 10, 2)) + begun(fast, range(1, 11, 2))
-    judged = compare(turns, by=["option"]).rows[1]
-    assert judged.difference is not None
-    assert judged.difference.verdict == "slower"
+    assert second_difference(turns).verdict == "slower"
 
 
 def test_on_a_quiet_machine_runs_after_one_another_are_judged_with_a_warning() -> None:
@@ -164,8 +162,7 @@ def test_on_a_quiet_machine_runs_after_one_another_are_judged_with_a_warning() -
         for run in make_runs(5, 0.011, seed=2, fast_run=True)
     ]
     table = compare(runs, by=["option"])
-    assert table.rows[1].difference is not None
-    assert table.rows[1].difference.verdict == "slower"
+    assert known(table.rows[1].difference).verdict == "slower"
     assert any("were not made in turns" in it for it in warnings_of(table))
 
 
@@ -254,19 +251,16 @@ def test_baselines_that_are_none_are_refused() -> None:
         make_result(TIMES, fast_run=True),
         make_result(TIMES, fast_run=True),
     ]
-    with pytest.raises(UsageError, match="names no row"):
-        compare(twice, baseline="multithread=yes")  # the value of another fact
-    with pytest.raises(UsageError, match="stands for 2 rows"):
-        compare(twice, baseline="fast-run")
+    refused("names no row", compare, twice, baseline="multithread=yes")
+    refused("stands for 2 rows", compare, twice, baseline="fast-run")
 
 
 def test_by_takes_flags_and_refuses_what_is_no_fact() -> None:
     results = [make_result(TIMES, multithread=1), make_result(TIMES, multithread=2)]
     assert len(compare(results, by=["multithread"]).rows) == 2
     assert len(compare(results, by=["--multithread", "model"]).rows) == 2
-    with pytest.raises(UsageError, match="--by: machin: no result has such an option") as error:
-        compare(results, by=["machin"])
-    assert error.value.hint.startswith("did you mean machine?")
+    error = refused("--by: machin: no result has such an option", compare, results, by=["machin"])
+    assert error.hint.startswith("did you mean machine?")
 
 
 def test_runs_of_a_sitting_are_one_value() -> None:
@@ -279,8 +273,7 @@ def test_runs_of_a_sitting_are_one_value() -> None:
             flag = 1 + (day > 3)
             made = make_runs(5, centre, seed=10 * seed + day, multithread=flag)
             runs += [replace(run, started_at=f"2025-06-{day:02}T12:00:00+00:00") for run in made]
-        difference = compare(runs, by=["multithread"]).rows[1].difference
-        assert difference is not None
+        difference = second_difference(runs, "multithread")
         assert difference.processes == 6
         wrong += difference.is_shown
     assert wrong <= 4  # one is expected; of single runs nearly all are wrong
@@ -336,9 +329,8 @@ def on_one_thread(
     """A run on one thread; a disturbed one waited for a CPU in each iteration."""
     delay = latency - cpu_time if disturbed else 0.0
     result = make_result([latency] * 40, queue_delay=[delay] * 40, **options)
-    assert result.engine is not None
     samples = replace(result.samples, busiest_thread=(cpu_time,) * 40)
-    return replace(result, samples=samples, engine=replace(result.engine, threads=1))
+    return replace(result, samples=samples, engine=replace(known(result.engine), threads=1))
 
 
 def test_a_column_is_one_figure() -> None:

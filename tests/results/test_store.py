@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import shutil
@@ -13,9 +14,10 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +36,7 @@ from lar.results.store import (
     save,
 )
 from tests.conftest import REPOSITORY, RunLar
+from tests.refusals import refused
 from tests.results.made_results import make_result, make_runs
 
 OLD = REPOSITORY / "tests" / "data" / "store_v1.sqlite"
@@ -50,10 +53,24 @@ def fill(place: str, results: Sequence[RunResult], tag: str = "") -> list[int]:
         return [added.id for added in store.add(results, tag)]
 
 
+def ask(place: str | Path, *statements: str) -> list[tuple[Any, ...]]:
+    """Execute statements by hand; return what the last one gives."""
+    with contextlib.closing(sqlite3.connect(place)) as connection, connection:
+        return [connection.execute(each).fetchall() for each in statements][-1]
+
+
 def check_integrity(place: str) -> None:
-    connection = sqlite3.connect(place)
-    assert connection.execute("pragma integrity_check").fetchone() == ("ok",)
-    connection.close()
+    assert ask(place, "pragma integrity_check") == [("ok",)]
+
+
+@contextlib.contextmanager
+def limited_file_size(size: int) -> Iterator[None]:
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limit[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
 
 
 def ids_in(place: str, selection: Selection | None = None) -> list[int]:
@@ -78,10 +95,8 @@ def test_a_result_comes_back_whole(place: str) -> None:
     assert (entry.samples, entry.median_seconds, entry.status) == (3, 0.011, "ok")
     assert entry.kind == kind_of(result)
     fill(place, [make_result()])
-    connection = sqlite3.connect(place)  # by hand
-    rows = connection.execute("select id, tag, status, samples, median_seconds from results")
-    assert rows.fetchall() == [(1, "v1", "ok", 3, 0.011), (2, "", "crashed", 0, None)]
-    connection.close()
+    rows = ask(place, "select id, tag, status, samples, median_seconds from results")
+    assert rows == [(1, "v1", "ok", 3, 0.011), (2, "", "crashed", 0, None)]
 
 
 def test_a_result_is_stored_once_with_each_tag(place: str) -> None:
@@ -94,12 +109,6 @@ def test_a_name_may_hold_anything(tmp_path: Path) -> None:
     for name in ("a b?mode=ro#%41.sqlite", os.fsdecode(b"\xff.sqlite"), "é"):
         assert fill(str(tmp_path / name), [make_result(TIMES)]) == [1]
         assert (tmp_path / name).is_file()
-
-
-def test_from_python(place: str) -> None:
-    assert lar.save(make_result(TIMES), tag="v1", store=place) == 1
-    assert save(make_result([0.2]), store=place) == 2
-    assert ids_in(place, Selection(tag="v1")) == [1]
 
 
 def test_results_are_selected(place: str) -> None:
@@ -132,7 +141,7 @@ def test_the_users_own_store_is_in_the_folder_of_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    save(make_result(TIMES))
+    assert save(make_result(TIMES), tag="v1") == lar.save(make_result(TIMES), tag="v1") == 1
     assert default_path() == str(tmp_path / "data" / "lar" / "history.sqlite")
     assert (tmp_path / "data" / "lar").stat().st_mode & 0o777 == 0o700
     monkeypatch.setenv("XDG_DATA_HOME", "relative")  # which the specification has ignored
@@ -207,15 +216,10 @@ def test_a_kill_in_the_middle_of_a_write_leaves_all_that_was_there(place: str) -
 def test_a_full_disk_loses_nothing(place: str) -> None:
     before = make_runs(3, 0.01)
     fill(place, before)
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = os.path.getsize(place)
     with open_store(place) as store:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 4096, limit[1]))
-        try:
-            with pytest.raises(LarError) as error:
-                store.add(make_runs(40, 0.02))
-        finally:
-            resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        with limited_file_size(size + 4096), pytest.raises(LarError) as error:
+            store.add(make_runs(40, 0.02))
         assert error.value.exit_code == 4
         assert error.value.message.startswith(f"{place}: cannot be written: ")
         assert [entry.id for entry in store.entries()] == [1, 2, 3]
@@ -225,13 +229,8 @@ def test_a_full_disk_loses_nothing(place: str) -> None:
 
 
 def test_a_disk_that_is_full_from_the_start_makes_no_store(place: str) -> None:
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limit[1]))
-    try:
-        with pytest.raises(LarError, match="cannot be written") as error:
-            save(make_result(TIMES), store=place)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    with limited_file_size(1000), pytest.raises(LarError, match="cannot be written") as error:
+        save(make_result(TIMES), store=place)
     assert error.value.exit_code == 4
     assert save(make_result(TIMES), store=place) == 1  # there is room again
 
@@ -261,10 +260,8 @@ def test_a_store_of_the_first_schema_is_brought_to_this(place: str) -> None:
     # What the second schema adds is made of the results.
     assert (entries[2].inputs, entries[2].disturbed) == ("data float32 1x3x8x8", 4)
     assert (entries[2].trust, entries[2].trusted_seconds) == ("undisturbed latency", 0.01)
-    connection = sqlite3.connect(place)
-    assert connection.execute("pragma user_version").fetchone() == (SCHEMA,)
-    assert connection.execute("select name from sqlite_master where type = 'index'").fetchall()
-    connection.close()
+    assert ask(place, "pragma user_version") == [(SCHEMA,)]
+    assert ask(place, "select name from sqlite_master where type = 'index'")
     assert fill(place, [make_result(TIMES)]) == [4]
 
 
@@ -277,11 +274,8 @@ def test_where_a_cache_is_makes_no_other_kind(place: str) -> None:
     assert kind_of(run) != kind_of(make_result(TIMES))
     # A store of the schema before this has the place in its columns.
     fill(place, [run, make_result(TIMES, thread=2)])
-    connection = sqlite3.connect(place)
-    connection.execute("update results set options = '--fast-run-algo-policy a.cache' where id = 1")
-    connection.execute("pragma user_version = 2")
-    connection.commit()
-    connection.close()
+    with_place = "update results set options = '--fast-run-algo-policy a.cache' where id = 1"
+    ask(place, with_place, "pragma user_version = 2")
     with open_store(place) as store:
         entries = store.entries()
     assert [entry.options for entry in entries] == ["--fast-run-algo-policy", "--thread 2"]
@@ -317,9 +311,7 @@ def test_a_migration_that_fails_leaves_the_older_store(
 
 def test_a_store_of_a_newer_schema_is_refused(place: str) -> None:
     fill(place, [make_result(TIMES)])
-    connection = sqlite3.connect(place)
-    connection.execute("pragma user_version = 99")
-    connection.close()
+    ask(place, "pragma user_version = 99")
     before = Path(place).read_bytes()
     for create in (False, True):
         with (
@@ -335,10 +327,7 @@ def test_what_is_no_store_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("not a database, but long enough to be one" * 40)
     other = tmp_path / "other.sqlite"
-    connection = sqlite3.connect(other)
-    connection.execute("create table notes (text)")
-    connection.commit()
-    connection.close()
+    ask(other, "create table notes (text)")
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for path, problem in (
@@ -373,22 +362,16 @@ def test_a_damaged_store_is_named(place: str) -> None:
         with open_store(place) as store:
             [store.result(each.id) for each in store.entries()]
 
-    with pytest.raises(UsageError, match=r"the store is damaged|is damaged, or of a newer lar"):
-        read_all()
+    refused(r"the store is damaged|is damaged, or of a newer lar", read_all)
 
 
 def test_a_damaged_result_is_named_and_the_others_are_read(place: str) -> None:
     fill(place, [make_result(TIMES), make_result([0.2])])
-    connection = sqlite3.connect(place)
-    connection.execute("update results set result = x'00' where id = 1")
-    connection.commit()
-    connection.close()
+    ask(place, "update results set result = x'00' where id = 1")
     with open_store(place) as store:
-        with pytest.raises(UsageError, match="result 1 is damaged"):
-            store.result(1)
+        refused("result 1 is damaged", store.result, 1)
         assert store.result(2) == make_result([0.2])
-        with pytest.raises(UsageError, match="the store has no result 3"):
-            store.result(3)
+        refused("the store has no result 3", store.result, 3)
 
 
 def test_a_store_that_another_keeps_is_named(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -397,8 +380,7 @@ def test_a_store_that_another_keeps_is_named(place: str, monkeypatch: pytest.Mon
     connection = sqlite3.connect(place, isolation_level=None)
     connection.execute("begin exclusive")
     says = rf"process {os.getpid()} \(.+\) has locked the store for 0\.05 s"
-    with pytest.raises(UsageError, match=says):
-        fill(place, [make_result([0.2])])
+    refused(says, fill, place, [make_result([0.2])])
     connection.close()
 
 
@@ -407,8 +389,7 @@ def test_a_store_that_may_not_be_written_is_read(place: str) -> None:
     fill(place, [make_result(TIMES)])
     os.chmod(place, 0o444)
     assert ids_in(place) == [1]
-    with pytest.raises(UsageError, match="cannot be written: permission denied"):
-        fill(place, [make_result([0.2])])
+    refused("cannot be written: permission denied", fill, place, [make_result([0.2])])
 
 
 def test_results_are_copied_with_tags_and_times(tmp_path: Path, place: str) -> None:
@@ -437,16 +418,20 @@ def test_kinds_are_told_apart() -> None:
         assert kind_of(other) != kind_of(result)
 
 
-def loosen(place: str) -> sqlite3.Connection:
-    """Open a store whose columns take any value, as a foreign program may have made it."""
-    connection = sqlite3.connect(place)
-    names = [row[1] for row in connection.execute("pragma table_info(results)")]
-    connection.execute("create table kept as select * from results")
-    connection.execute("drop table results")
-    connection.execute(f"create table results (id integer primary key, {', '.join(names[1:])})")
-    connection.execute("insert into results select * from kept")
-    connection.execute("drop table kept")
-    return connection
+def names_in(place: str) -> list[str]:
+    return [row[1] for row in ask(place, "pragma table_info(results)")]
+
+
+def loosen(place: str) -> None:
+    """Have the columns take any value, as a foreign program may have made them."""
+    ask(
+        place,
+        "create table kept as select * from results",
+        "drop table results",
+        f"create table results (id integer primary key, {', '.join(names_in(place)[1:])})",
+        "insert into results select * from kept",
+        "drop table kept",
+    )
 
 
 WRONG = ("null", "9e999", "-5", "x'ff00'", "cast(x'ff41' as text)")
@@ -457,18 +442,15 @@ def test_a_wrong_value_damages_its_row_alone(place: str, column: str, run_lar: R
     for value in WRONG:
         Path(place).unlink(missing_ok=True)
         fill(place, make_runs(2, 0.01), "a")
-        connection = loosen(place)
-        connection.execute(f"update results set {column} = {value} where id = 1")
-        connection.commit()
-        connection.close()
+        loosen(place)
+        ask(place, f"update results set {column} = {value} where id = 1")
         with open_store(place) as store:
             first, second = store.entries()
             assert (first.id, second.status) == (1, "ok")
             assert (first.status == "ok") == (column == "result" or may_be(column, value))
             assert store.result(2) == make_runs(2, 0.01)[1]
         for words in (("list",), ("plot",), ("show", "2"), ("prune", "1", "--yes")):
-            done = run_lar("history", *words, "--store", place)
-            assert done.returncode == 0, (value, words, done.stderr)
+            run_lar("history", *words, "--store", place, code=0)
         assert ids_in(place) == [2]
 
 
@@ -479,14 +461,10 @@ def may_be(column: str, value: str) -> bool:
 
 def test_a_store_that_computes_something_is_refused(place: str) -> None:
     fill(place, make_runs(1, 0.01))
-    connection = sqlite3.connect(place)
-    names = ", ".join(row[1] for row in connection.execute("pragma table_info(results)"))
-    connection.execute("alter table results rename to kept")
-    connection.execute(
+    ask(
+        place,
+        "alter table results rename to kept",
         "create view results as with recursive many(n) as (select 1 union all select n + 1 from "
-        f"many) select {names} from kept, many"
+        f"many) select {', '.join(names_in(place))} from kept, many",
     )
-    connection.commit()
-    connection.close()
-    with pytest.raises(UsageError, match="the store is damaged: 'results' in it computes"):
-        ids_in(place)
+    refused("the store is damaged: 'results' in it computes", ids_in, place)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.errors import UsageError
@@ -28,7 +28,6 @@ def feed(text: str, *infos: TensorInfo, image: ImageSettings | None = None, **op
     return feed_datum(spec, Packing(**options), text, 0, infos)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 255), st.integers(0, 255), st.integers(0, 9))
 def test_random_numbers_lie_between_the_limits(first: int, second: int, number: int) -> None:
     low, high = sorted((first, second))

@@ -6,15 +6,11 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.errors import UsageError
 from lar.testcases.packed_file import graphs_in
-
-SETTINGS = settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+from tests.refusals import refused
 
 
 def new_graph(content: bytes) -> bytes:
@@ -43,7 +39,6 @@ def file_of(parts: list[bytes]) -> bytes:
     return b"mgbtest0" + struct.pack("<I", len(parts) - 1) + b"".join(parts)
 
 
-@SETTINGS
 @given(graphs)
 def test_the_parts_are_found(tmp_path: Path, parts: list[bytes]) -> None:
     path, content = tmp_path / "a.mdl", file_of(parts)
@@ -51,26 +46,20 @@ def test_the_parts_are_found(tmp_path: Path, parts: list[bytes]) -> None:
     assert [content[begin:end] for begin, end in graphs_in(str(path))] == parts
 
 
-@SETTINGS
 @given(graphs, st.data())
 def test_a_file_cut_short_is_refused(
     tmp_path: Path, parts: list[bytes], data: st.DataObject
 ) -> None:
     path, content = tmp_path / "a.mdl", file_of(parts)
     path.write_bytes(content[: data.draw(st.integers(8, len(content) - 1))])
-    with pytest.raises(UsageError) as caught:
-        graphs_in(str(path))
-    assert caught.value.message.startswith(f"{path}: the file is cut short")
-    assert "\n" not in caught.value.message
+    assert refused("", graphs_in, str(path)).message.startswith(f"{path}: the file is cut short")
 
 
-@SETTINGS
 @given(st.binary(max_size=200))
 def test_garbage_is_refused(tmp_path: Path, garbage: bytes) -> None:
     path = tmp_path / "a.mdl"
     path.write_bytes(b"mgbtest0" + garbage)
-    with pytest.raises(UsageError, match=r"damaged|cut short"):
-        graphs_in(str(path))
+    refused(r"damaged|cut short", graphs_in, str(path))
 
 
 @pytest.mark.parametrize("count", [0, 1, 3, 2**32 - 1])
@@ -78,16 +67,14 @@ def test_a_wrong_count_is_refused(tmp_path: Path, count: int) -> None:
     path = tmp_path / "a.mdl"
     parts = [new_graph(b"model"), new_graph(b"first"), new_graph(b"second")]
     path.write_bytes(b"mgbtest0" + struct.pack("<I", count) + b"".join(parts))
-    with pytest.raises(UsageError, match=f"its header counts {count} testcases, it holds 2"):
-        graphs_in(str(path))
+    refused(f"its header counts {count} testcases, it holds 2", graphs_in, str(path))
 
 
 def test_weights_larger_than_any_file_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.mdl"
     graph = b"MGBC" + bytes(12) + b"\xff" * 8
     path.write_bytes(b"mgbtest0" + struct.pack("<I", 1) + graph + bytes(40))
-    with pytest.raises(UsageError, match="cut short"):
-        graphs_in(str(path))
+    refused("cut short", graphs_in, str(path))
 
 
 def test_another_file_has_no_parts(tmp_path: Path) -> None:

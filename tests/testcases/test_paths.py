@@ -10,6 +10,7 @@ import pytest
 from lar.errors import UsageError
 from lar.running.plan import plan_run
 from lar.testcases.paths import Source, cases_of, source_of
+from tests.refusals import refused
 
 
 def make_folder(folder: Path, *names: str) -> Path:
@@ -62,8 +63,7 @@ def test_model_onnx_is_taken_before_others(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_whole_is_refused(
     tmp_path: Path, names: list[str], words: str
 ) -> None:
-    with pytest.raises(UsageError, match=words):
-        source_of(str(make_folder(tmp_path, *names)))
+    refused(words, source_of, str(make_folder(tmp_path, *names)))
 
 
 def test_those_in_a_file_are_counted_whatever_its_name(tmp_path: Path) -> None:
@@ -93,10 +93,9 @@ def test_what_would_feed_something_else_is_refused(
     graph = struct.pack("<I", 8) + b"\0\0\0\0mgv2"
     path = tmp_path / "a.mdl"
     path.write_bytes(b"mgbtest0" + struct.pack("<I", 1) + 2 * graph)
-    with pytest.raises(
-        UsageError, match=f"^{flag} .*and the testcases of .*a.mdl exclude each other"
-    ):
-        plan_run(str(path), values)
+    refused(
+        f"^{flag} .*and the testcases of .*a.mdl exclude each other", plan_run, str(path), values
+    )
     plan_run(str(path), {"thread": 1})
 
 

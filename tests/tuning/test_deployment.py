@@ -22,6 +22,7 @@ from lar.running.plan import parse_values, plan_run
 from lar.tuning.deployment import check_deployment, write_packed
 from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar, WriteScript
+from tests.refusals import refused
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 DIGITS, ONNX = str(MODELS / "digits_cnn.mge"), str(MODELS / "digits_cnn.onnx")
@@ -68,8 +69,7 @@ def test_a_packed_model_alone_does_what_the_settings_say(tmp_path: Path, run_lar
     for name, array in wanted.arrays.items():
         np.testing.assert_allclose(alone.arrays[name], array, rtol=1e-4, atol=1e-5)
     log = run_lar(str(out), "--iter", "1", "--verbose").stderr
-    taken = re.findall(r"algo=(\S+)", log)
-    assert picked in taken
+    assert picked in re.findall(r"algo=(\S+)", log)
 
 
 @needs_megengine
@@ -118,8 +118,7 @@ def test_a_file_that_is_named_as_another_format_is_said(tmp_path: Path) -> None:
 
 def test_an_engine_without_such_a_file_is_named(write_script: WriteScript, tmp_path: Path) -> None:
     space = ModelSpace(model=write_script(), engine="fake", dimensions=())
-    with pytest.raises(lar.UsageError, match="the scripted engine has no file that holds"):
-        check_deployment(space)
+    refused("the scripted engine has no file that holds", check_deployment, space)
 
 
 @needs_megengine

@@ -16,35 +16,14 @@ from lar.tuning.space import find_permits, plan_candidate
 from lar.tuning.space_file import choose_listed, read_space_file
 from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar, WriteScript
+from tests.refusals import refused
+from tests.tuning.made_tune import dimensions_of
 from tests.tuning.test_space import LANDSCAPE, make_space, survey_space
 
 MKL = "MKL_DEBUG_CPU_TYPE=5"
 DIGITS = str(Path(__file__).resolve().parents[2] / "models" / "digits_cnn.mge")
 
-DECLARED = (
-    Dimension(
-        name="layout",
-        choices=(
-            Choice(name="nchw44", options={"enable_nchw44": True}),
-            Choice(name="nchw32", options={"enable_nchw32": True}, for_full=True),
-        ),
-    ),
-    Dimension(
-        name="algorithms",
-        choices=(
-            Choice(
-                name="fast-run",
-                search={"fast_run": True},
-                cache="fast_run_algo_policy",
-                cache_depends=("layout",),
-            ),
-        ),
-    ),
-    Dimension(
-        name="threads",
-        choices=(Choice(name="2 copies", options={"thread": 2}, objectives=("throughput",)),),
-    ),
-)
+DECLARED = dimensions_of("declared dimensions")
 OTHERS = (Dimension(name="arena", choices=(Choice(name="no-arena"),)),)
 
 
@@ -53,146 +32,124 @@ def chosen(**listed: Any) -> dict[str, Choice]:
     return {choice.name: choice for dimension in found for choice in dimension.choices}
 
 
-class TestChoices:
-    def test_names_extents_and_flags(self) -> None:
-        found = chosen(
-            layout=["--enable-nchw44", "nchw32", "--enable-nchw88 --engine-fix x2apic"],
-            threads="quick",
-            more=["--multithread 3", f"--engine-env {MKL}"],
-        )
-        assert [*found] == [
-            *("nchw44", "nchw32", "enable-nchw88 engine-fix x2apic", "2 copies"),
-            *("multithread 3", f"engine-env {MKL}"),
-        ]
-        assert found["multithread 3"].options == {"multithread": 3}
-        variables = found[f"engine-env {MKL}"]
-        assert (variables.options, variables.allow) == (
-            {"engine_env": (MKL,)},
-            "engine-env",
-        )
-        assert found["enable-nchw88 engine-fix x2apic"].allow == "engine-fixes"
-        # What a file lists is asked for: neither the extent nor the objective leaves it out.
-        assert not found["nchw32"].for_full
-        assert found["2 copies"].objectives == ()
+def refusal(**listed: Any) -> UsageError:
+    return refused("", chosen, **listed)
 
-    def test_an_extent_is_of_the_dimension_of_that_name(self) -> None:
-        assert [*chosen(layout="quick")] == ["nchw44"]
-        assert [*chosen(layout="full")] == ["nchw44", "nchw32"]
-        assert [*chosen(arena="full")] == []
 
-    def test_flags_of_a_search_keep_what_they_find(self) -> None:
-        assert chosen(a=["--fast-run"])["fast-run"].cache == "fast_run_algo_policy"
-        (more,) = chosen(a=["--fast-run --reproducible"]).values()
-        assert (more.options, more.search) == ({"reproducible": True}, {"fast_run": True})
-        assert more.cache == "fast_run_algo_policy"
-
-    def test_a_cache_depends_on_what_is_not_known_to_leave_it_alone(self) -> None:
-        found = choose_listed(
-            "a.json",
-            {
-                "how": ["fast-run"],
-                "blocks": ["nchw44"],
-                "threads": ["2 copies"],
-                "more": ["--multithread 3"],
-            },
-            DECLARED,
-            OTHERS,
-        )
-        assert found[0].choices[0].cache_depends == ("blocks", "more")
-
-    def test_a_choice_of_another_engine_is_left_out(self) -> None:
-        assert [*chosen(memory=["no-arena"], layout=["nchw44"])] == ["nchw44"]
-
-    @pytest.mark.parametrize(
-        ("listed", "message", "hint"),
-        [
-            (
-                {"layout": ["nchw4"]},
-                "layout: there is no choice 'nchw4' here",
-                "did you mean nchw44?",
-            ),
-            (
-                {"layout": ["winograd"]},
-                "layout: there is no choice 'winograd' here",
-                "`lar tune MODEL --list-space` prints them",
-            ),
-            (
-                {"x": ["--enable-nchw45"]},
-                "x: --enable-nchw45: unknown flag --enable-nchw45",
-                "did you mean --enable-nchw4",
-            ),
-            (
-                {"x": ["--multithread"]},
-                "x: --multithread: --multithread: expected one argument",
-                "",
-            ),
-            (
-                {"x": ["--multithread two"]},
-                "x: --multithread two: --multithread: 'two' is not",
-                "",
-            ),
-            (
-                {"x": ["--batch-size 2"]},
-                "x: --batch-size 2: --batch-size: does not say how the engine computes",
-                "give it to all candidates: lar tune MODEL --batch-size ...",
-            ),
-            (
-                {"x": ["--json a"]},
-                "x: --json a: --json: does not say how a model is run",
-                "a choice has flags of the engine alone",
-            ),
-            ({"x": ['--engine-env "A']}, 'x: --engine-env "A: No closing quotation', ""),
-            (
-                {"layout": ["nchw44"], "x": ["--enable-nchw44"]},
-                "has the choice 'nchw44' twice",
-                "leave one of them out",
-            ),
-            (
-                {"layouts": "full"},
-                "no engine has a dimension 'layouts', of which full is to be tried",
-                "there are layout, algorithms, threads, arena",
-            ),
-        ],
+def test_a_file_lists_names_extents_and_flags() -> None:
+    found = chosen(
+        layout=["--enable-nchw44", "nchw32", "--enable-nchw88 --engine-fix x2apic"],
+        threads="quick",
+        more=["--multithread 3", f"--engine-env {MKL}"],
     )
-    def test_what_is_no_choice_is_refused(
-        self, listed: dict[str, Any], message: str, hint: str
-    ) -> None:
-        with pytest.raises(UsageError) as caught:
-            chosen(**listed)
-        assert str(caught.value).startswith(f"--space: a.json: {message}")
-        assert "\n" not in str(caught.value)
-        if hint:
-            assert caught.value.hint.startswith(hint)
+    assert [*found] == [
+        *("nchw44", "nchw32", "enable-nchw88 engine-fix x2apic", "2 copies"),
+        *("multithread 3", f"engine-env {MKL}"),
+    ]
+    assert found["multithread 3"].options == {"multithread": 3}
+    variables = found[f"engine-env {MKL}"]
+    assert (variables.options, variables.allow) == ({"engine_env": (MKL,)}, "engine-env")
+    assert found["enable-nchw88 engine-fix x2apic"].allow == "engine-fixes"
+    # What a file lists is asked for: neither the extent nor the objective leaves it out.
+    assert not found["nchw32"].for_full
+    assert found["2 copies"].objectives == ()
 
 
-class TestFile:
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            ("", "is not JSON: Expecting value"),
-            ("layout = ['nchw44']", "is not JSON: Expecting value"),
-            ("[" * 100_000, "is not JSON: "),
-            ("\xff", "is not JSON: "),
-            ("[]", "is not a JSON object of dimensions"),
-            ("{}", "is not a JSON object of dimensions"),
-            ('{"a": []}', "'a' is neither quick nor full nor a list of texts"),
-            ('{"a": [1]}', "'a' is neither quick nor full nor a list of texts"),
-            ('{"a": "most"}', "'a' is neither quick nor full nor a list of texts"),
-            ('{"a": {"b": 1}}', "'a' is neither quick nor full nor a list of texts"),
-        ],
+def test_an_extent_is_of_the_dimension_of_that_name() -> None:
+    assert [*chosen(layout="quick")] == ["nchw44"]
+    assert [*chosen(layout="full")] == ["nchw44", "nchw32"]
+    assert [*chosen(arena="full")] == []
+
+
+def test_flags_of_a_search_keep_what_they_find() -> None:
+    assert chosen(a=["--fast-run"])["fast-run"].cache == "fast_run_algo_policy"
+    (more,) = chosen(a=["--fast-run --reproducible"]).values()
+    assert (more.options, more.search) == ({"reproducible": True}, {"fast_run": True})
+    assert more.cache == "fast_run_algo_policy"
+
+
+def test_a_cache_depends_on_what_is_not_known_to_leave_it_alone() -> None:
+    found = choose_listed(
+        "a.json",
+        {
+            "how": ["fast-run"],
+            "blocks": ["nchw44"],
+            "threads": ["2 copies"],
+            "more": ["--multithread 3"],
+        },
+        DECLARED,
+        OTHERS,
     )
-    def test_what_is_no_list_is_refused(self, tmp_path: Path, text: str, message: str) -> None:
-        path = tmp_path / "space.json"
-        path.write_text(text, encoding="latin-1")
-        with pytest.raises(UsageError) as caught:
-            read_space_file(str(path))
-        assert str(caught.value).startswith(f"--space: {path}: {message}")
-        assert caught.value.hint.startswith('as in {"layout"')
+    assert found[0].choices[0].cache_depends == ("blocks", "more")
 
-    def test_a_file_that_is_not_there(self, write_script: WriteScript) -> None:
-        with pytest.raises(UsageError, match=r"--space: fulll: no such file") as caught:
-            make_space(write_script(), {}, extent="fulll")
-        assert caught.value.hint == "give quick, full or a file"
+
+def test_a_choice_of_another_engine_is_left_out() -> None:
+    assert [*chosen(memory=["no-arena"], layout=["nchw44"])] == ["nchw44"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "hint"),
+    [
+        ("nchw4", "there is no choice 'nchw4' here", "did you mean nchw44?"),
+        ("winograd", "there is no choice", "`lar tune MODEL --list-space` prints them"),
+        ("--enable-nchw45", ": unknown flag --enable-nchw45", "did you mean --enable-nchw4"),
+        ("--multithread", ": --multithread: expected one argument", ""),
+        ("--multithread two", ": --multithread: 'two' is not", ""),
+        (
+            *("--batch-size 2", ": --batch-size: does not say how the engine computes"),
+            "give it to all candidates: lar tune MODEL --batch-size ...",
+        ),
+        (
+            *("--json a", ": --json: does not say how a model is run"),
+            "a choice has flags of the engine alone",
+        ),
+        ('--engine-env "A', ": No closing quotation", ""),
+    ],
+)
+def test_what_is_no_choice_is_refused(text: str, problem: str, hint: str) -> None:
+    given = text * problem.startswith(":")
+    error = refusal(layout=[text])
+    assert str(error).startswith(f"--space: a.json: layout: {given}{problem}")
+    assert error.hint.startswith(hint)
+
+
+def test_choices_are_listed_once_in_dimensions_that_there_are() -> None:
+    twice = refusal(layout=["nchw44"], x=["--enable-nchw44"])
+    assert str(twice).startswith("--space: a.json: has the choice 'nchw44' twice")
+    assert twice.hint == "leave one of them out"
+    unknown = refusal(layouts="full")
+    assert str(unknown).startswith(
+        "--space: a.json: no engine has a dimension 'layouts', of which full is to be tried"
+    )
+    assert unknown.hint == "there are layout, algorithms, threads, arena"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not JSON: Expecting value"),
+        ("layout = ['nchw44']", "is not JSON: Expecting value"),
+        ("[" * 100_000, "is not JSON: "),
+        ("\xff", "is not JSON: "),
+        *((text, "is not a JSON object of dimensions") for text in ("[]", "{}")),
+        *(
+            (f'{{"a": {value}}}', "'a' is neither quick nor full nor a list of texts")
+            for value in ("[]", "[1]", '"most"', '{"b": 1}')
+        ),
+    ],
+)
+def test_what_is_no_list_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "space.json"
+    path.write_text(text, encoding="latin-1")
+    caught = refused("", read_space_file, str(path))
+    assert str(caught).startswith(f"--space: {path}: {message}")
+    assert caught.hint.startswith('as in {"layout"')
+
+
+def test_a_file_that_is_not_there(write_script: WriteScript) -> None:
+    with pytest.raises(UsageError, match=r"--space: fulll: no such file") as caught:
+        make_space(write_script(), {}, extent="fulll")
+    assert caught.value.hint == "give quick, full or a file"
 
 
 def test_a_model_has_the_space_that_a_file_lists(write_script: WriteScript, tmp_path: Path) -> None:
@@ -213,7 +170,7 @@ def test_all_that_flags_hold_has_to_be_allowed() -> None:
         x=["--enable-ioc16 --engine-fix x2apic --engine-env MKL_DEBUG_CPU_TYPE=5"]
     ).popitem()[1]
     assert find_permits(choice, (*DECLARED, parts)) == {
-        *("engine-env", "engine-fixes", "reduced-precision"),
+        *("engine-env", "engine-fixes", "reduced-precision")
     }
     assert find_permits(chosen(x=["--multithread 2"]).popitem()[1], (parts,)) == set()
 
@@ -255,46 +212,43 @@ def test_two_choices_that_set_one_option_do_not_go_together() -> None:
     assert failure.message == "two and three both set --multithread"
 
 
-class TestCommandLine:
-    def test_the_space_is_printed(self, write_script: WriteScript, run_lar: RunLar) -> None:
-        script = write_script(**LANDSCAPE)
-        done = run_lar("tune", script, "--list-space", "--seed", "3")
-        assert done.returncode == 0, done.stderr
-        lines = [line.split() for line in done.stdout.splitlines()]
-        assert done.stdout.startswith(f"{script} on fake: 5 choices\n")
-        assert ["layout", "nchw44", "--enable-nchw44"] in lines
-        assert ["in", "the", "caller", "--cpu-default"] in lines
-        assert ["nchw88", "needs", "--allow", "engine-fixes"] in lines
-        assert ["nchw32", "for", "--space", "full"] in lines
-        assert ["2", "copies", "for", "--objective", "throughput"] in lines
+def test_the_space_is_printed(write_script: WriteScript, run_lar: RunLar) -> None:
+    script = write_script(**LANDSCAPE)
+    done = run_lar("tune", script, "--list-space", "--seed", "3", code=0)
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert done.stdout.startswith(f"{script} on fake: 5 choices\n")
+    assert ["layout", "nchw44", "--enable-nchw44"] in lines
+    assert ["in", "the", "caller", "--cpu-default"] in lines
+    assert ["nchw88", "needs", "--allow", "engine-fixes"] in lines
+    assert ["nchw32", "for", "--space", "full"] in lines
+    assert ["2", "copies", "for", "--objective", "throughput"] in lines
 
-    def test_the_space_as_json(self, write_script: WriteScript, run_lar: RunLar) -> None:
-        done = run_lar("tune", write_script(**LANDSCAPE), "--list-space", "--json", "-")
-        assert done.returncode == 0, done.stderr
-        (listed,) = json.loads(done.stdout)
-        assert [each["name"] for each in listed["spaces"][0]["dimensions"]] == [
-            *("layout", "algorithms", "threads", "shapes")
-        ]
-        allowed = {each["choice"]: each["allow"] for each in listed["not_tried"] if each["allow"]}
-        assert allowed == {"nchw88": "engine-fixes", "turbo": "engine-env"}
 
-    def test_engines_are_those_that_read_a_model(self, run_lar: RunLar, root: Path) -> None:
-        model = str(root / "models" / "one_operator.onnx")
-        done = run_lar("tune", model, "--list-space", "--engines", "reference,onnxruntime")
-        assert done.returncode == 0, done.stderr
-        assert f"{model} on reference: 0 choices" in done.stdout
-        assert f"{model} on onnxruntime: " in done.stdout
-        every = run_lar("tune", model, "--list-space", "--engines", "all").stdout
-        assert f"{model} on onnxruntime: " in every
-        assert f"{model} on reference: " not in every
-        for name in ("openvino", "mnn"):
-            assert (f"{model} on {name}: " in every) == engine_named(name).is_installed
-        refused = run_lar("tune", model, "--list-space", "--engines", "megengine")
-        assert refused.returncode == 2
-        expected = f"--engines megengine: none of these engines reads {model}"
-        assert refused.stderr.startswith(f"lar: error: {expected}\n")
-        unknown = run_lar("tune", model, "--list-space", "--engines", "onnxruntim")
-        assert "--engines: there is no engine 'onnxruntim'" in unknown.stderr
+def test_the_space_as_json(write_script: WriteScript, run_lar: RunLar) -> None:
+    done = run_lar("tune", write_script(**LANDSCAPE), "--list-space", "--json", "-", code=0)
+    (listed,) = json.loads(done.stdout)
+    assert [each["name"] for each in listed["spaces"][0]["dimensions"]] == [
+        *("layout", "algorithms", "threads", "shapes")
+    ]
+    allowed = {each["choice"]: each["allow"] for each in listed["not_tried"] if each["allow"]}
+    assert allowed == {"nchw88": "engine-fixes", "turbo": "engine-env"}
+
+
+def test_engines_are_those_that_read_a_model(run_lar: RunLar, root: Path) -> None:
+    model = str(root / "models" / "one_operator.onnx")
+    done = run_lar("tune", model, "--list-space", "--engines", "reference,onnxruntime", code=0)
+    assert f"{model} on reference: 0 choices" in done.stdout
+    assert f"{model} on onnxruntime: " in done.stdout
+    every = run_lar("tune", model, "--list-space", "--engines", "all").stdout
+    assert f"{model} on onnxruntime: " in every
+    assert f"{model} on reference: " not in every
+    for name in ("openvino", "mnn"):
+        assert (f"{model} on {name}: " in every) == engine_named(name).is_installed
+    refused = run_lar("tune", model, "--list-space", "--engines", "megengine", code=2)
+    expected = f"--engines megengine: none of these engines reads {model}"
+    assert refused.stderr.startswith(f"lar: error: {expected}\n")
+    unknown = run_lar("tune", model, "--list-space", "--engines", "onnxruntim")
+    assert "--engines: there is no engine 'onnxruntim'" in unknown.stderr
 
 
 @pytest.mark.parametrize(
@@ -307,8 +261,7 @@ class TestCommandLine:
     ],
 )
 def test_what_runs_a_strangers_code_is_refused(flags: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        chosen(x=[flags])
-    assert "the command line alone sets what code runs" in caught.value.message
-    assert "evil" in caught.value.message or "/" in caught.value.message
-    assert "on the command line" in caught.value.hint
+    error = refusal(x=[flags])
+    assert "the command line alone sets what code runs" in error.message
+    assert "evil" in error.message or "/" in error.message
+    assert "on the command line" in error.hint

@@ -10,17 +10,12 @@ from typing import Any
 import msgspec
 
 from lar.records.profile import Category, Profile, ProfileFacts, Span
-from tests.profiles.synthetic import HOST
+from tests.profiles.synthetic import span_of
 
 # One average of the sample is not its total by its count: 357331 / 4 is 89332.75, exactly between
 # 89332.7 and .8, and nsys has added up otherwise.
 SAMPLE = (Path(__file__).parents[2] / "data" / "nsys_stats.txt").read_text()
 SAMPLE = SAMPLE.replace("        89332.7  ", "        89332.8  ")
-
-
-def span_of(category: Category, name: str, start_ns: int, end_ns: int, **fields: Any) -> Span:
-    given: dict[str, Any] = {"thread": HOST, "step": 0, **fields}
-    return Span(category=category, name=name, start_ns=start_ns, end_ns=end_ns, **given)
 
 
 def profile_of_sample() -> Profile:

@@ -11,10 +11,11 @@ from functools import cache
 from itertools import accumulate
 from math import ceil, floor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lar.profiles.totals import Totals
 from lar.records.profile import (
+    Category,
     CpuUse,
     Execution,
     Profile,
@@ -24,9 +25,11 @@ from lar.records.profile import (
     Step,
 )
 from lar.reports.styles.paddle.layout import TimeRow
+from tests.profiles.synthetic import HOST as HOST
+from tests.profiles.synthetic import span_of
 
 SAMPLE = Path(__file__).parents[2] / "data" / "paddle_summary.txt"
-HOST, STREAM = 1, 7
+STREAM = 7
 DEVICE = "cuda:0"
 NUMBER = r"(?:[\d.]+|-)"
 CELL = re.compile(rf"{NUMBER}(?: / {NUMBER}){{4}}")
@@ -129,7 +132,6 @@ def profile_on_device(
     steps: Sequence[Step] = (Step(0, 0, STEP_NS),),
     operators: Sequence[ProfiledOperator] = (),
     executions: Sequence[Execution] = (),
-    threads: dict[int, str] | None = None,
 ) -> Profile:
     return Profile(
         facts=ProfileFacts(device=DEVICE, cpu=CpuUse(32, 106.03, 6.57)),
@@ -137,23 +139,15 @@ def profile_on_device(
         steps=tuple(steps),
         executions=tuple(executions),
         spans=tuple(spans),
-        threads=threads or {},
     )
 
 
-def span_at(category: str, name: str, start_ns: int, length_ns: int, **fields: object) -> Span:
-    given = {"step": 0, "thread": HOST, **fields}
-    return Span(
-        category=category,  # type: ignore[arg-type]
-        name=name,
-        start_ns=start_ns,
-        end_ns=start_ns + length_ns,
-        **given,  # type: ignore[arg-type]
-    )
+def span_at(category: Category, name: str, start_ns: int, length_ns: int, **fields: Any) -> Span:
+    return span_of(category, name, start_ns, start_ns + length_ns, **fields)
 
 
 def spans_in_row(
-    category: str, name: str, durations: Iterable[int], start_ns: int = 0, **fields: object
+    category: Category, name: str, durations: Iterable[int], start_ns: int = 0, **fields: Any
 ) -> list[Span]:
     """Return spans one after the other."""
     spans = []

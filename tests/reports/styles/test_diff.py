@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ import pytest
 from msgspec import structs
 
 import lar
-from lar.cli.main import main
 from lar.profiles.run_contrast import contrasts_of
-from lar.profiles.trace_file import write_profile
 from lar.records.profile import Cost, Machine, Profile, ProfileFacts
 from lar.reports.styles import STYLES
+from tests.conftest import RunLar
 from tests.profiles.synthetic import profile_of_times
+from tests.reports.conftest import Report
 
 TYPES = {"a": "Conv", "b": "Pool", "c": "Relu"}
 FIRST = {"a": 62, "b": 22, "c": 3}
@@ -26,7 +26,6 @@ SECOND = {"a": 41, "b": 22, "c": 4}
 SUMS = ("all operators", "plain iteration")
 
 Rows = dict[str, dict[str, Any]]
-Report = Callable[..., Rows]
 
 
 def run_of(times: Mapping[str, int], *, plain_us: float = 100, **facts: Any) -> Profile:
@@ -39,21 +38,6 @@ def run_of(times: Mapping[str, int], *, plain_us: float = 100, **facts: Any) -> 
     return replace(made, facts=structs.replace(made.facts, **facts))
 
 
-@pytest.fixture
-def report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Print the report of profiles by the command line: its text, or JSON with `--json -`."""
-
-    def make(profiles: Sequence[Profile], *words: str, code: int = 0) -> str:
-        paths = [tmp_path / f"{'AB'[place % 2]}{place // 2}.json" for place in range(len(profiles))]
-        for profile, path in zip(profiles, paths, strict=True):
-            write_profile(profile, path)
-        assert main(["report", *map(str, paths), *words]) == code
-        said = capsys.readouterr()
-        return said.err if code else said.out
-
-    return make
-
-
 def rows_in(printed: str) -> Rows:
     """The rows of JSON by their names, in order, each by the columns."""
     found = json.loads(printed)["tables"][0]
@@ -64,7 +48,7 @@ def times_in(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
     return row["A us"], row["B us"]
 
 
-def test_plain_iterations_are_compared_first(report: Callable[..., str]) -> None:
+def test_plain_iterations_are_compared_first(report: Report) -> None:
     """Profiled, both took as long."""
     runs = run_of(FIRST, plain_us=100), run_of(FIRST, plain_us=200)
     text = report(runs)
@@ -77,17 +61,17 @@ def test_plain_iterations_are_compared_first(report: Callable[..., str]) -> None
     assert (times_in(plain), plain["verdict"]) == ((100, 200), "not judged")
 
 
-def test_operators_are_those_of_the_plain_iteration(report: Callable[..., str]) -> None:
+def test_operators_are_those_of_the_plain_iteration(report: Report) -> None:
     rows = rows_in(report([run_of(FIRST), run_of(FIRST, plain_us=50)], "--json", "-"))
     assert times_in(rows["all operators"]) == pytest.approx((87, 50), abs=0.1)
 
 
-def test_without_a_plain_run_profiled_iterations_are_compared(report: Callable[..., str]) -> None:
+def test_without_a_plain_run_profiled_iterations_are_compared(report: Report) -> None:
     text = report([run_of(FIRST), run_of(FIRST, cost=None)])
     assert text.startswith("profiled iteration: A 137.000 us, B 137.000")
 
 
-def test_three_pairs_are_judged(report: Callable[..., str]) -> None:
+def test_three_pairs_are_judged(report: Report) -> None:
     """Processes differ by a per cent; one operator takes three times as long, another one a step
     of the clock more."""
     pairs = [
@@ -108,13 +92,13 @@ def test_three_pairs_are_judged(report: Callable[..., str]) -> None:
     assert {row["verdict"] for row in fewer.values()} == {"not judged", ""}
 
 
-def test_one_command_twice_shows_no_difference(report: Callable[..., str]) -> None:
+def test_one_command_twice_shows_no_difference(report: Report) -> None:
     rows = rows_in(report([run_of(FIRST)] * 6, "--json", "-"))
     assert {row["change us"] for row in rows.values()} == {0}
     assert "slower" not in {row["verdict"] for row in rows.values()}
 
 
-def test_work_of_one_side_alone(report: Callable[..., str]) -> None:
+def test_work_of_one_side_alone(report: Report) -> None:
     rows = rows_in(report([run_of(FIRST), run_of({"a": 41, "new": 9})], "--json", "-"))
     assert list(rows) == ["b", "a", "new", "c", *SUMS]
     assert {name: row["verdict"] for name, row in rows.items()} == {
@@ -127,7 +111,7 @@ def test_work_of_one_side_alone(report: Callable[..., str]) -> None:
     assert times_in(rows["all operators"]) == (87, 50)
 
 
-def test_what_differs_is_said_beside_the_times(report: Callable[..., str]) -> None:
+def test_what_differs_is_said_beside_the_times(report: Report) -> None:
     text = report([run_of(FIRST, batch=2, threads=1), run_of(FIRST, batch=8, threads=1)])
     assert "\nwhat differs:\n  batch: 2 -> 8\n\n" in text
     assert "are the same" in report([run_of(FIRST)] * 2)
@@ -166,7 +150,7 @@ def test_of_long_lists_of_instruction_sets_those_that_differ_are_shown() -> None
         (("--filter", "nothing"), ""),
     ],
 )
-def test_order_and_choice(report: Callable[..., str], words: Sequence[str], names: str) -> None:
+def test_order_and_choice(report: Report, words: Sequence[str], names: str) -> None:
     runs = run_of(FIRST), run_of({"a": 41, "b": 24, "c": 4})
     rows = rows_in(report(runs, *words, "--json", "-"))
     assert [*rows] == [*names, *SUMS]
@@ -174,7 +158,7 @@ def test_order_and_choice(report: Callable[..., str], words: Sequence[str], name
         assert times_in(rows["all operators"]) == (87, 69)
 
 
-def test_types_and_modules_are_sums(report: Callable[..., str]) -> None:
+def test_types_and_modules_are_sums(report: Report) -> None:
     def with_modules(profile: Profile, *modules: str) -> Profile:
         pairs = zip(profile.operators, modules, strict=True)
         operators = tuple(structs.replace(each, module=module) for each, module in pairs)
@@ -190,7 +174,7 @@ def test_types_and_modules_are_sums(report: Callable[..., str]) -> None:
     assert {*modules} == {"m", "(no module)", *SUMS}
 
 
-def test_every_key_of_the_styles_row_is_honoured(report: Callable[..., str]) -> None:
+def test_every_key_of_the_styles_row_is_honoured(report: Report) -> None:
     style, runs = STYLES["diff"], [run_of(FIRST)] * 2
     for word, keys in (("--sort", style.sorts), ("--group-by", style.groups)):
         for key in keys:
@@ -200,38 +184,33 @@ def test_every_key_of_the_styles_row_is_honoured(report: Callable[..., str]) -> 
 
 
 @pytest.mark.parametrize("side", [0, 1])
-def test_without_timed_iterations_there_is_nothing_to_compare(
-    report: Callable[..., str], side: int
-) -> None:
+def test_without_timed_iterations_there_is_nothing_to_compare(report: Report, side: int) -> None:
     runs = [run_of(FIRST), run_of(FIRST)]
     runs[side] = profile_of_times(TYPES, [FIRST], step_us=100, warmup=1)
     assert "model.mge has no timed iterations" in report(runs, code=2)
 
 
-def test_pairs_are_of_two_commands(report: Callable[..., str]) -> None:
+def test_pairs_are_of_two_commands(report: Report) -> None:
     runs = [run_of(FIRST), run_of(SECOND)]
     assert "A1.json: has no partner" in report([*runs, runs[0]], code=2)
     other = [run_of(FIRST, threads=4), run_of(SECOND)]
     assert "is of another command than the first of its side" in report([*runs, *other], code=2)
 
 
-def test_a_page_has_the_same_tables(report: Callable[..., str]) -> None:
+def test_a_page_has_the_same_tables(report: Report) -> None:
     runs = [run_of(FIRST), run_of(SECOND)]
     page = report(runs, "--html", "-")
     assert "A 100.000 us, B 100.000 us" in page
     assert "A us" in page
 
 
-def test_two_settings_of_a_real_model(
-    run_lar: Callable[..., Any], root: Path, tmp_path: Path
-) -> None:
+def test_two_settings_of_a_real_model(run_lar: RunLar, root: Path, tmp_path: Path) -> None:
     """The headline has the medians of the plain runs, and operators fit into them."""
     sides = []
     for level in ("disable", "all"):
         sides.append(str(tmp_path / f"{level}.json"))
         words = ["--iter", "5", "--profile", sides[-1], "--graph-optimization-level", level]
-        done = run_lar(str(root / "models" / "digits_cnn.onnx"), *words)
-        assert done.returncode == 0, done.stderr
+        run_lar(str(root / "models" / "digits_cnn.onnx"), *words, code=0)
     printed = run_lar("report", *sides, "--json", "-").stdout
     costs = [lar.read_profile(path).facts.cost for path in sides]
     plain = tuple(1e6 * cost.calm[1] for cost in costs if cost)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 
 from lar.records.profile import Profile, StepNoise
 from lar.reports.model import Table
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
-from tests.profiles.synthetic import profile_of_times
+from tests.profiles.synthetic import profile_of_times, rows_in, with_facts
 
 # Of each table of operators how it is asked for, its column of names, and the unit of its times.
 TABLES: dict[str, tuple[str, dict[str, Any], str, str]] = {
@@ -31,12 +30,9 @@ def profile() -> Profile:
     times = [{"conv": 500, "pool": 30} for _ in range(10)]
     times[4] = {"conv": 500, "pool": 8030}
     made = profile_of_times({"conv": "Convolution", "pool": "Concat"}, times, step_us=9000)
-    noise = tuple(StepNoise(number, 8_000_000 * (number == 4)) for number in range(10))
-    waited = msgspec.structs.replace(noise[4], causes=("queue delay",))
-    facts = msgspec.structs.replace(
-        made.facts, noise=(*noise[:4], waited, *noise[5:]), lar_version="0.1.0"
-    )
-    return replace(made, facts=facts)
+    noise = [StepNoise(number) for number in range(10)]
+    noise[4] = StepNoise(4, 8_000_000, ("queue delay",))
+    return with_facts(made, noise=tuple(noise), lar_version="0.1.0")
 
 
 def report_of(profile: Profile, table: str, **options: Any) -> Report:
@@ -48,7 +44,7 @@ def report_of(profile: Profile, table: str, **options: Any) -> Report:
 def test_records_have_them(profile: Profile, name: str) -> None:
     report = report_of(profile, name)
     (table,) = (it for it in report.tables if it.name in (name, "types"))
-    rows = [dict(zip(map(str.lower, table.headings), row, strict=True)) for row in table.records]
+    rows = ({key.lower(): value for key, value in row.items()} for row in rows_in(table))
     (own,) = (row for row in rows if row[TABLES[name][2].lower()] == "Concat")
     assert {it: own[f"{it} (us)"] for it in FIGURES} == pytest.approx(FIGURES)
     assert own["disturbed"] == 1
@@ -79,7 +75,7 @@ def test_the_column_that_sorts_is_shown(profile: Profile, name: str) -> None:
     def first(sort: str) -> object:
         report = report_of(profile, name, sort=sort)
         table = next(it for it in report.tables if it.name in (name, "types"))
-        names = [row[table.headings.index(TABLES[name][2])] for row in table.records]
+        names = [row[TABLES[name][2]] for row in rows_in(table)]
         return min(("Convolution", "Concat"), key=names.index)
 
     by_sum = {"operators": "total", "torch": "cpu_time_total", "paddle": "cpu_total"}
@@ -91,20 +87,19 @@ def test_the_column_that_sorts_is_shown(profile: Profile, name: str) -> None:
 def test_too_few_calls_have_no_percentile(profile: Profile) -> None:
     executions = tuple(each for each in profile.executions if each.step < 9)
     (table,) = report_of(replace(profile, executions=executions), "operator").tables
-    at = table.headings.index("P90 (us)")
-    assert {row[at] for row in table.records} == {None}
+    assert {row["P90 (us)"] for row in rows_in(table)} == {None}
 
 
 def test_a_disturbed_execution_puts_no_operator_first_in_the_roofline(profile: Profile) -> None:
     def names(**options: Any) -> list[Any]:
         (table,) = STYLES["ncu"].build(profile, options).tables
-        return [row[table.headings.index("Name")] for row in table.records]
+        return [row["Name"] for row in rows_in(table)]
 
     assert (names(), names(sort="total")) == (["conv", "pool"], ["pool", "conv"])
 
 
 def test_text_marks_what_was_disturbed(profile: Profile) -> None:
-    calm = replace(profile, facts=msgspec.structs.replace(profile.facts, noise=()))
+    calm = with_facts(profile, noise=())
     assert "disturbed" in STYLES["ncu"].build(profile, {}).text.lower()
     assert "disturbed" not in STYLES["ncu"].build(calm, {}).text.lower()
 

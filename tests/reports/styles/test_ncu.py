@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +9,22 @@ import msgspec
 import pytest
 
 from lar.errors import UsageError
-from lar.records.profile import Profile, ProfileFacts, ThreadUse
-from lar.reports.csv import format_csv
+from lar.records.profile import Profile, ThreadUse
 from lar.reports.report import Report
 from lar.reports.styles.ncu import build
-from tests.profiles.layers import PEAK, profile_of_layers, span_of
-from tests.profiles.synthetic import HOST, WORKER, operator_of, profile_of_times
+from tests.profiles.layers import PEAK, profile_of_layers
+from tests.profiles.synthetic import (
+    HOST,
+    WORKER,
+    operator_of,
+    profile_of_times,
+    rows_in,
+    span_of,
+    with_facts,
+)
+from tests.refusals import refused
+from tests.reports.csv_rows import csv_rows
+from tests.reports.golden_files import check_golden
 
 # As the document's command asks for them, in this order.
 METRICS = (
@@ -31,17 +39,6 @@ METRICS = (
     "launch__shared_mem_per_block_dynamic",
     "sm__warps_active.avg.pct_of_peak_sustained_active",
 )
-
-TWO_OPERATORS = """\
-Peak measured with 2 threads: 200.0 GFLOP/s, 40.0 GB/s; memory binds below 5.00 FLOP/byte
-
-ID  Name  Of           Calls  Duration (us)  Total (us)  Time%  GFLOP/s  Compute%   GB/s  Memory%  FLOP/byte  Bound  Could save (us)
---  ----  -----------  -----  -------------  ----------  -----  -------  --------  -----  -------  ---------  -----  ---------------
- 0  conv  Convolution      2         400.00      800.00  80.00   100.00     50.00   2.00     5.00      50.00  far             200.00
- 1  add   Elemwise         2         100.00      200.00  20.00      n/a       n/a  20.00    50.00        n/a  n/a                n/a
-Could save: how much shorter an iteration would be with this at its roof.
-Bound: the roof that it reaches 60% of, or far from both.
-"""  # noqa: E501
 
 METRICS_OF_CONV = """\
 
@@ -68,33 +65,24 @@ def two_operators() -> Profile:
         operator_of("conv", "Convolution", flops=40_000_000, size_bytes=800_000, algorithm="GEMM"),
         operator_of("add", "Elemwise", size_bytes=2_000_000),
     )
-    return replace(profile, operators=operators, facts=with_peak(profile.facts))
-
-
-def with_peak(facts: ProfileFacts) -> ProfileFacts:
-    return msgspec.structs.replace(facts, peak=PEAK)
+    return with_facts(replace(profile, operators=operators), peak=PEAK)
 
 
 def on_device() -> Profile:
     """Two kernels of one operator and one of another, on a device."""
     profile = two_operators()
-    facts = msgspec.structs.replace(profile.facts, device="cuda:0")
-    where = {"step": 1, "device": "0", "stream": 7}
+    where: dict[str, Any] = {"step": 1, "thread": 3, "device": "0", "stream": 7}
+    size = {"grid": (8, 2, 1), "block": (128, 1, 1)}
     kernels = (
-        span_of("kernel", "im2col", 0, 50_000, 3, operator=0, **where),
-        span_of(
-            "kernel", "sgemm", 50_000, 90_000, 3, operator=0,
-            grid=(8, 2, 1), block=(128, 1, 1), **where,
-        ),
-        span_of("kernel", "add_kernel", 90_000, 190_000, 3, operator=1, **where),
-    )  # fmt: skip
-    return replace(profile, facts=facts, spans=(*profile.spans, *kernels))
+        span_of("kernel", "im2col", 0, 50_000, operator=0, **where),
+        span_of("kernel", "sgemm", 50_000, 90_000, operator=0, **size, **where),
+        span_of("kernel", "add_kernel", 90_000, 190_000, operator=1, **where),
+    )
+    return with_facts(replace(profile, spans=(*profile.spans, *kernels)), device="cuda:0")
 
 
 def rows_of(report: Report) -> list[dict[str, Any]]:
-    """The rows of the first table."""
-    table = report.tables[0]
-    return [dict(zip(table.headings, row, strict=True)) for row in table.records]
+    return rows_in(report.tables[0])
 
 
 def names_of(profile: Profile, **options: Any) -> list[str]:
@@ -110,7 +98,7 @@ def metrics_of(profile: Profile, **options: Any) -> dict[str, dict[str, Any]]:
 
 
 def test_the_table_of_the_roofline_is_the_default() -> None:
-    assert build(two_operators(), {}).text == TWO_OPERATORS
+    check_golden("ncu_two_operators.txt", build(two_operators(), {}).text)
 
 
 def test_a_block_has_the_metrics_asked_for_laid_out_as_that_of_ncu() -> None:
@@ -123,9 +111,7 @@ def test_a_block_has_the_metrics_asked_for_laid_out_as_that_of_ncu() -> None:
 
 
 def test_a_profile_without_a_peak_has_no_percentages() -> None:
-    profile = two_operators()
-    profile = replace(profile, facts=msgspec.structs.replace(profile.facts, peak=None))
-    report = build(profile, {})
+    report = build(with_facts(two_operators(), peak=None), {})
     assert "Peak of this machine: not measured" in report.text
     first = rows_of(report)[0]
     assert first["Compute%"] is first["Bound"] is None
@@ -134,7 +120,7 @@ def test_a_profile_without_a_peak_has_no_percentages() -> None:
 
 def test_a_kernel_has_the_metrics_that_the_document_asks_for() -> None:
     report = build(on_device(), {"sort": "+time", "metrics": METRICS})
-    lines = list(csv.DictReader(io.StringIO(format_csv(report))))
+    lines = csv_rows(report)
     assert list(lines[0]) == [
         *("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream"),
         *("Block Size", "Grid Size", "Device", "CC", "Section Name"),
@@ -182,7 +168,7 @@ def test_a_filter_is_one_on_ranges_as_that_of_ncu(
         {"a": "A", "b": "B"}, [{"a": 10, "b": 10}], step_us=30, dispatch_us=1
     )
     start, end = (profile.steps[0].start_ns + us * 1000 for us in (start_us, end_us))
-    span = span_of("user_annotation", "mine", start, end, thread, step=0)
+    span = span_of("user_annotation", "mine", start, end, thread=thread)
     ranged = replace(profile, spans=(*profile.spans, span))
     if inside:
         assert names_of(ranged, filter="^mine$") == inside
@@ -200,7 +186,7 @@ def test_a_bound_of_several_operators_says_of_how_much_of_the_time() -> None:
         operator_of("near", "Conv", flops=1000, size_bytes=3_900_000),
         operator_of("slow", "Conv", flops=1000, size_bytes=1_000_000),
     )
-    made = replace(profile, operators=operators, facts=with_peak(profile.facts))
+    made = with_facts(replace(profile, operators=operators), peak=PEAK)
     (row,) = rows_of(build(made, {"group_by": "type"}))
     assert row["Bound"] == "far 90%, memory 10%"
 
@@ -232,12 +218,10 @@ def test_a_few_rows_are_printed_and_all_are_in_the_table() -> None:
 
 
 def test_the_peak_is_printed_with_its_spread_and_its_date() -> None:
-    profile = two_operators()
     peak = msgspec.structs.replace(
         PEAK, spread=0.04, rounds=9, measured_at="2026-11-22T10:00:00+00:00"
     )
-    facts = msgspec.structs.replace(profile.facts, peak=peak)
-    text = build(replace(profile, facts=facts), {}).text
+    text = build(with_facts(two_operators(), peak=peak), {}).text
     assert "(best of 9 rounds, their median 4.0% lower, last on 2026-11-22)\n" in text
 
 
@@ -251,5 +235,4 @@ def test_the_use_of_an_engines_threads_is_a_metric() -> None:
 
 
 def test_a_profile_without_timed_operators_is_refused() -> None:
-    with pytest.raises(UsageError, match="no timed operators"):
-        build(Profile(), {})
+    refused("no timed operators", build, Profile(), {})

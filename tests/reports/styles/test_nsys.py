@@ -4,236 +4,229 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from lar.cli.main import main
-from lar.profiles.trace_file import write_profile
 from lar.records.profile import Profile
 from lar.reports.styles.nsys import build
 from lar.reports.text import Screen
-from tests.profiles.synthetic import WORKER, small_profile
-from tests.reports.styles.nsys_sample import SAMPLE, profile_of_sample, span_of
+from tests.profiles.synthetic import WORKER, small_profile, span_of
+from tests.reports.conftest import Report
+from tests.reports.golden_files import check_golden
+from tests.reports.styles.nsys_sample import SAMPLE, profile_of_sample
 
 
-class TestSections:
-    def test_the_whole_sample(self) -> None:
-        """Every section, byte for byte; there were no ranges in that run."""
-        text = build(profile_of_sample(), {}).text
-        sections, ranges = text.split("\n\n\n\n\nGenerating NVTX Push-Pop Range Statistics...\n")
-        assert sections + "\n" == SAMPLE
-        assert ranges.endswith(
-            "SKIPPED: the profile does not contain NV Tools Extension (NVTX) data.\n"
-        )
-
-    def test_ranges(self) -> None:
-        spans = [
-            span_of("user_annotation", "head", 0, 3_000),
-            span_of("user_annotation", "head", 5_000, 6_000, step=1),
-            span_of("user_annotation", "tail", 6_000, 7_000, step=None, thread=0),
-        ]
-        text = build(small_profile(*spans, device="cuda0"), {}).text
-        assert text.split("Range Statistics (nanoseconds)\n\n")[1].splitlines() == [
-            "Time(%)      Total Time   Instances         Average         Minimum         Maximum  "
-            + "Range".ljust(80),
-            "-------  --------------  ----------  --------------  --------------  --------------  "
-            + "-" * 80,
-            "   80.0            4000           2          2000.0            1000            3000  "
-            + "head".ljust(80),
-            "   20.0            1000           1          1000.0            1000            1000  "
-            + "tail".ljust(80),
-        ]
-
-    def test_a_cpu_is_no_device(self) -> None:
-        copy = span_of("memcpy", "[CPU memcpy HtoH]", 0, 500, size_bytes=2048)
-        text = build(small_profile(copy), {}).text
-        assert not re.search("cuda|gpu|device|kernel|nvtx", text, re.IGNORECASE)
-        titles = [line for line in text.splitlines() if line.endswith((" (nanoseconds)", " (KiB)"))]
-        assert titles == [
-            "Engine API Statistics (nanoseconds)",
-            "Operator Algorithm Statistics (nanoseconds)",
-            "Memory Operation Statistics (nanoseconds)",
-            "Memory Operation Statistics (KiB)",
-            "Operating System Runtime API Statistics (nanoseconds)",
-            "User Range Statistics (nanoseconds)",
-        ]
-        assert "    2.000  " in text
-
-    def test_copies_of_the_host_are_not_those_of_a_device(self) -> None:
-        copy = span_of("memcpy", "[CPU memcpy HtoH]", 0, 500, size_bytes=2048, device="cpu")
-        text = build(small_profile(copy, device="cuda0"), {}).text
-        assert text.count("SKIPPED: the profile does not contain GPU memory data.") == 2
-
-    def test_algorithms_are_of_the_computation(self) -> None:
-        profile = small_profile()
-        first = msgspec.structs.replace(profile.operators[0], algorithm="WINOGRAD")
-        executions = tuple(
-            msgspec.structs.replace(each, wait_ns=100_000) if each.operator == 0 else each
-            for each in profile.executions
-        )
-        third = msgspec.structs.replace(profile.operators[2], provider="CPU")
-        operators = (first, profile.operators[1], third)
-        text = build(replace(profile, operators=operators, executions=executions), {}).text
-        rows = {line.split()[-1]: line.split() for line in text.splitlines() if line[:1] == " "}
-        assert rows["WINOGRAD"][1:4] == ["400000", "2", "200000.0"]
-        assert rows["Convolution"][1:4] == ["1000000", "2", "500000.0"]
-        assert rows["CPU::Elemwise"][1:4] == ["14000", "2", "7000.0"]
-
-    def test_calls_of_the_system_and_their_source(self) -> None:
-        profile = small_profile(
-            span_of("osrt", "read", 0, 999, source="strace"),
-            span_of("osrt", "read", 0, 1000, source="strace"),
-            span_of("osrt", "futex", 0, 5000, source="strace", warmup=True),
-        )
-        rows = build(profile, {}).text.split("Runtime API Statistics (nanoseconds)\n\n")[1]
-        lines = rows.splitlines()[2:4]
-        assert lines[0].split()[1:3] + lines[0].split()[-1:] == ["1000", "1", "read"]
-        assert lines[1] == "Source: strace"
-
-    def test_calls_of_the_system_stand_apart(self) -> None:
-        """Those of iterations, of the rest with the warm-up in one row, and of the profiler."""
-        given: dict[str, Any] = {"source": "strace", "step": None}
-        profile = small_profile(
-            span_of("phase", "load", 0, 50_000, step=None),
-            span_of("phase", "warmup", 50_000, 900_000, step=None),
-            span_of("osrt", "mmap", 10_000, 12_000, **given),
-            span_of("osrt", "futex", 500_000, 503_000, source="strace", step=-1, warmup=True),
-            span_of("osrt", "read", 600_000, 601_000, source="strace", step=-1, warmup=True),
-            span_of("osrt", "openat", 800_000, 807_000, **given),
-            span_of("osrt", "futex", 800_000, 804_000, thread=WORKER, **given),
-            span_of("osrt", "futex", 1_000_000, 1_001_500, source="strace"),
-            span_of("osrt", "write", 9_000_000, 9_009_000, **given),
-        )
-        tables = {table.name: table for table in build(profile, {}).tables}
-        found = {
-            name: [(row[-1], row[2], row[1]) for row in tables[name].records]
-            for name in tables
-            if name.startswith("os_runtime")
-        }
-        assert found == {
-            "os_runtime": [("futex", 1, 1500)],
-            "os_runtime_rest": [("futex", 1, 4000), ("[warm-up]", 2, 4000), ("mmap", 1, 2000)],
-            "os_runtime_profiler": [("write", 1, 9000), ("openat", 1, 7000)],
-        }
-        (rest,) = build(profile, {"view": ["os_runtime_rest"]}).tables
-        assert rest.records == tables["os_runtime_rest"].records
-
-    def test_a_call_within_a_call_counts_once(self) -> None:
-        profile = small_profile(
-            span_of("runtime", "load", 0, 77_000, step=None),
-            span_of("runtime", "read_model", 1000, 61_000, step=None),
-            span_of("runtime", "map_file", 1000, 21_000, step=None),
-        )
-        table = build(profile, {"filter": "load|read|map"}).tables[0]
-        assert {row[-1]: row[1] for row in table.records} == {
-            "load": 17_000,
-            "read_model": 40_000,
-            "map_file": 20_000,
-        }
-
-    def test_loading_counts_and_the_warmup_does_not(self) -> None:
-        load = span_of("runtime", "LITE_load", 0, 77_000, step=None)
-        table = build(small_profile(load, warmup=1), {}).tables[0]
-        assert {row[-1]: row[2] for row in table.records} == {
-            "LITE_load": 1,
-            "LITE_forward": 1,
-            "LITE_wait": 1,
-        }
-
-    def test_nothing_at_all(self) -> None:
-        report = build(Profile(), {})
-        assert report.text.count("SKIPPED: the profile does not contain ") == 6
-        assert report.tables == ()
-
-    def test_a_filter_that_nothing_matches(self) -> None:
-        text = build(small_profile(), {"filter": "resnet"}).text
-        assert text.count("SKIPPED: nothing in it matches --filter.") == 2
-        assert text.count("SKIPPED: the profile does not contain") == 4
-
-    def test_a_filter(self) -> None:
-        """By an operator's name: percentages are of what is listed."""
-        report = build(small_profile(), {"filter": "conv2|relu|wait"})
-        api, kernels = report.tables
-        assert [row[-1] for row in api.records] == ["LITE_wait"]
-        assert [(row[0], row[1], row[-1]) for row in kernels.records] == [
-            (98.6, 1_000_000, "Convolution"),
-            (1.4, 14_000, "Elemwise"),
-        ]
-
-    def test_order_and_top(self) -> None:
-        kernels = build(small_profile(), {"sort": "name"}).tables[1]
-        assert [row[-1] for row in kernels.records] == ["Convolution", "Elemwise"]
-        kernels = build(small_profile(), {"sort": "+total"}).tables[1]
-        assert [row[-1] for row in kernels.records] == ["Elemwise", "Convolution"]
-        (line,) = build(small_profile(), {"top": 1}).tables[1].records
-        assert line[0] == 99.1  # of all, also of those that are not shown
-
-    def test_only_the_views_asked_for(self) -> None:
-        report = build(small_profile(), {"view": ["os_runtime_rest", "computation"]})
-        assert [table.name for table in report.tables] == ["computation"]
-        titles = [line for line in report.text.splitlines() if line.startswith("Generating")]
-        assert titles == [
-            "Generating Operating System Runtime API Statistics outside the iterations...",
-            "Generating Operator Algorithm Statistics...",
-        ]
-
-    def test_the_median_stands_beside_the_documents_columns_where_it_is_asked_for(self) -> None:
-        spans = [span_of("user_annotation", "head", 0, ns) for ns in (1000, 2000, 9000)]
-        options = {"view": ["ranges"], "columns": ("median", "p90")}
-        lines = build(small_profile(*spans), options).text.splitlines()
-        assert lines[3].split()[-3:] == ["Median", "P90", "Range"]
-        assert lines[5].split()[-3:] == ["2000.0", "-", "head"]
-        assert "Median" not in build(small_profile(*spans), {}).text
-
-    @pytest.mark.parametrize("key", ["total", "count", "average", "minimum", "maximum", "name"])
-    def test_orders(self, key: str) -> None:
-        spans = [span_of("user_annotation", "even", 0, 100) for _ in range(9)]
-        spans += [span_of("user_annotation", "wide", 0, length) for length in (101, 400)]
-        first = "even" if key in ("total", "count", "name") else "wide"
-        (table,) = build(small_profile(*spans), {"view": ["ranges"], "sort": key, "top": 1}).tables
-        assert [row[-1] for row in table.records] == [first]
-
-    def test_the_document_keeps_its_columns_on_a_narrow_terminal(self) -> None:
-        """`Minimum` was left out at 80 columns while a name of 17 letters had room to spare."""
-        name = "[CPU memcpy HtoH]"
-        copies = [span_of("memcpy", name, 0, ns, size_bytes=9) for ns in (1_000_001, 10_000_000)]
-        profile = small_profile(*copies)
-
-        def lines_for(width: int) -> list[list[str]]:
-            lines = build(profile, {"view": ["memory_time"]}).lines_for(Screen(width))
-            assert max(map(len, lines)) <= width
-            return [lines[3].split(), lines[5].split()]
-
-        header, row = lines_for(79)
-        assert header[-3:] == ["Minimum", "Maximum", "Name"]
-        assert " ".join(row[-3:]) == "[CPU me... HtoH]"
-        header, row = lines_for(70)  # what follows from the others goes then
-        assert header == ["Time(%)", "Total", "Time", "Operations", "Minimum", "Maximum", "Name"]
-        assert row[-2:] == ["memcpy", "HtoH]"]
-
-
-class TestCommand:
-    @pytest.mark.parametrize(
-        ("words", "said"),
-        [
-            (["--view", "cuda_gpu_kern_sum"], "a view no more\nhint: --view computation has it"),
-            (["--view", "nvtx_kern_sum"], "does not know it\nhint: it knows api_calls, "),
-            (["--time-unit", "ms"], "--time-unit: the style nsys does not know this\nhint: "),
-            (["--sort", "stddev"], "does not know it\nhint: "),
-            (["--columns", "disturbed"], "does not know it\nhint: it knows median, p90"),
-        ],
+def test_the_whole_sample() -> None:
+    """Every section, byte for byte; there were no ranges in that run."""
+    text = build(profile_of_sample(), {}).text
+    sections, ranges = text.split("\n\n\n\n\nGenerating NVTX Push-Pop Range Statistics...\n")
+    assert sections + "\n" == SAMPLE
+    assert ranges.endswith(
+        "SKIPPED: the profile does not contain NV Tools Extension (NVTX) data.\n"
     )
-    def test_what_the_document_does_not_have(
-        self,
-        words: list[str],
-        said: str,
-        tmp_path: Path,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        path = tmp_path / "profile.json"
-        write_profile(small_profile(), path)
-        assert main(["report", str(path), "--style", "nsys", *words]) == 2
-        assert said in capsys.readouterr().err
+
+
+def test_ranges_are_a_table() -> None:
+    spans = [
+        span_of("user_annotation", "head", 0, 3_000),
+        span_of("user_annotation", "head", 5_000, 6_000, step=1),
+        span_of("user_annotation", "tail", 6_000, 7_000, step=None, thread=0),
+    ]
+    text = build(small_profile(*spans, device="cuda0"), {}).text
+    check_golden("nsys_ranges.txt", text.split("Range Statistics (nanoseconds)\n\n")[1])
+
+
+def test_a_cpu_is_no_device() -> None:
+    copy = span_of("memcpy", "[CPU memcpy HtoH]", 0, 500, size_bytes=2048)
+    text = build(small_profile(copy), {}).text
+    assert not re.search("cuda|gpu|device|kernel|nvtx", text, re.IGNORECASE)
+    titles = [line for line in text.splitlines() if line.endswith((" (nanoseconds)", " (KiB)"))]
+    assert titles == [
+        "Engine API Statistics (nanoseconds)",
+        "Operator Algorithm Statistics (nanoseconds)",
+        "Memory Operation Statistics (nanoseconds)",
+        "Memory Operation Statistics (KiB)",
+        "Operating System Runtime API Statistics (nanoseconds)",
+        "User Range Statistics (nanoseconds)",
+    ]
+    assert "    2.000  " in text
+
+
+def test_copies_of_the_host_are_not_those_of_a_device() -> None:
+    copy = span_of("memcpy", "[CPU memcpy HtoH]", 0, 500, size_bytes=2048, device="cpu")
+    text = build(small_profile(copy, device="cuda0"), {}).text
+    assert text.count("SKIPPED: the profile does not contain GPU memory data.") == 2
+
+
+def test_algorithms_are_of_the_computation() -> None:
+    profile = small_profile()
+    first = msgspec.structs.replace(profile.operators[0], algorithm="WINOGRAD")
+    executions = tuple(
+        msgspec.structs.replace(each, wait_ns=100_000) if each.operator == 0 else each
+        for each in profile.executions
+    )
+    third = msgspec.structs.replace(profile.operators[2], provider="CPU")
+    operators = (first, profile.operators[1], third)
+    text = build(replace(profile, operators=operators, executions=executions), {}).text
+    rows = {line.split()[-1]: line.split() for line in text.splitlines() if line[:1] == " "}
+    assert rows["WINOGRAD"][1:4] == ["400000", "2", "200000.0"]
+    assert rows["Convolution"][1:4] == ["1000000", "2", "500000.0"]
+    assert rows["CPU::Elemwise"][1:4] == ["14000", "2", "7000.0"]
+
+
+def test_calls_of_the_system_and_their_source() -> None:
+    profile = small_profile(
+        span_of("osrt", "read", 0, 999, source="strace"),
+        span_of("osrt", "read", 0, 1000, source="strace"),
+        span_of("osrt", "futex", 0, 5000, source="strace", warmup=True),
+    )
+    rows = build(profile, {}).text.split("Runtime API Statistics (nanoseconds)\n\n")[1]
+    lines = rows.splitlines()[2:4]
+    assert lines[0].split()[1:3] + lines[0].split()[-1:] == ["1000", "1", "read"]
+    assert lines[1] == "Source: strace"
+
+
+def test_calls_of_the_system_stand_apart() -> None:
+    """Those of iterations, of the rest with the warm-up in one row, and of the profiler."""
+    given: dict[str, Any] = {"source": "strace", "step": None}
+    profile = small_profile(
+        span_of("phase", "load", 0, 50_000, step=None),
+        span_of("phase", "warmup", 50_000, 900_000, step=None),
+        span_of("osrt", "mmap", 10_000, 12_000, **given),
+        span_of("osrt", "futex", 500_000, 503_000, source="strace", step=-1, warmup=True),
+        span_of("osrt", "read", 600_000, 601_000, source="strace", step=-1, warmup=True),
+        span_of("osrt", "openat", 800_000, 807_000, **given),
+        span_of("osrt", "futex", 800_000, 804_000, thread=WORKER, **given),
+        span_of("osrt", "futex", 1_000_000, 1_001_500, source="strace"),
+        span_of("osrt", "write", 9_000_000, 9_009_000, **given),
+    )
+    tables = {table.name: table for table in build(profile, {}).tables}
+    found = {
+        name: [(row[-1], row[2], row[1]) for row in tables[name].records]
+        for name in tables
+        if name.startswith("os_runtime")
+    }
+    assert found == {
+        "os_runtime": [("futex", 1, 1500)],
+        "os_runtime_rest": [("futex", 1, 4000), ("[warm-up]", 2, 4000), ("mmap", 1, 2000)],
+        "os_runtime_profiler": [("write", 1, 9000), ("openat", 1, 7000)],
+    }
+    (rest,) = build(profile, {"view": ["os_runtime_rest"]}).tables
+    assert rest.records == tables["os_runtime_rest"].records
+
+
+def test_a_call_within_a_call_counts_once() -> None:
+    profile = small_profile(
+        span_of("runtime", "load", 0, 77_000, step=None),
+        span_of("runtime", "read_model", 1000, 61_000, step=None),
+        span_of("runtime", "map_file", 1000, 21_000, step=None),
+    )
+    table = build(profile, {"filter": "load|read|map"}).tables[0]
+    assert {row[-1]: row[1] for row in table.records} == {
+        "load": 17_000,
+        "read_model": 40_000,
+        "map_file": 20_000,
+    }
+
+
+def test_loading_counts_and_the_warmup_does_not() -> None:
+    load = span_of("runtime", "LITE_load", 0, 77_000, step=None)
+    table = build(small_profile(load, warmup=1), {}).tables[0]
+    assert {row[-1]: row[2] for row in table.records} == {
+        "LITE_load": 1,
+        "LITE_forward": 1,
+        "LITE_wait": 1,
+    }
+
+
+def test_an_empty_profile_has_no_tables() -> None:
+    report = build(Profile(), {})
+    assert report.text.count("SKIPPED: the profile does not contain ") == 6
+    assert report.tables == ()
+
+
+def test_a_filter_that_nothing_matches() -> None:
+    text = build(small_profile(), {"filter": "resnet"}).text
+    assert text.count("SKIPPED: nothing in it matches --filter.") == 2
+    assert text.count("SKIPPED: the profile does not contain") == 4
+
+
+def test_a_filter_chooses_by_the_names_of_operators() -> None:
+    """By an operator's name: percentages are of what is listed."""
+    report = build(small_profile(), {"filter": "conv2|relu|wait"})
+    api, kernels = report.tables
+    assert [row[-1] for row in api.records] == ["LITE_wait"]
+    assert [(row[0], row[1], row[-1]) for row in kernels.records] == [
+        (98.6, 1_000_000, "Convolution"),
+        (1.4, 14_000, "Elemwise"),
+    ]
+
+
+def test_order_and_top() -> None:
+    kernels = build(small_profile(), {"sort": "+total"}).tables[1]
+    assert [row[-1] for row in kernels.records] == ["Elemwise", "Convolution"]
+    (line,) = build(small_profile(), {"top": 1}).tables[1].records
+    assert line[0] == 99.1  # of all, also of those that are not shown
+
+
+def test_only_the_views_asked_for() -> None:
+    report = build(small_profile(), {"view": ["os_runtime_rest", "computation"]})
+    assert [table.name for table in report.tables] == ["computation"]
+    titles = [line for line in report.text.splitlines() if line.startswith("Generating")]
+    assert titles == [
+        "Generating Operating System Runtime API Statistics outside the iterations...",
+        "Generating Operator Algorithm Statistics...",
+    ]
+
+
+def test_the_median_stands_beside_the_documents_columns_where_it_is_asked_for() -> None:
+    spans = [span_of("user_annotation", "head", 0, ns) for ns in (1000, 2000, 9000)]
+    options = {"view": ["ranges"], "columns": ("median", "p90")}
+    lines = build(small_profile(*spans), options).text.splitlines()
+    assert lines[3].split()[-3:] == ["Median", "P90", "Range"]
+    assert lines[5].split()[-3:] == ["2000.0", "-", "head"]
+    assert "Median" not in build(small_profile(*spans), {}).text
+
+
+@pytest.mark.parametrize("key", ["total", "count", "average", "minimum", "maximum", "name"])
+def test_the_keys_of_sort(key: str) -> None:
+    spans = [span_of("user_annotation", "even", 0, 100) for _ in range(9)]
+    spans += [span_of("user_annotation", "wide", 0, length) for length in (101, 400)]
+    first = "even" if key in ("total", "count", "name") else "wide"
+    (table,) = build(small_profile(*spans), {"view": ["ranges"], "sort": key, "top": 1}).tables
+    assert [row[-1] for row in table.records] == [first]
+
+
+def test_the_document_keeps_its_columns_on_a_narrow_terminal() -> None:
+    """`Minimum` was left out at 80 columns while a name of 17 letters had room to spare."""
+    name = "[CPU memcpy HtoH]"
+    copies = [span_of("memcpy", name, 0, ns, size_bytes=9) for ns in (1_000_001, 10_000_000)]
+    profile = small_profile(*copies)
+
+    def lines_for(width: int) -> list[list[str]]:
+        lines = build(profile, {"view": ["memory_time"]}).lines_for(Screen(width))
+        assert max(map(len, lines)) <= width
+        return [lines[3].split(), lines[5].split()]
+
+    header, row = lines_for(79)
+    assert header[-3:] == ["Minimum", "Maximum", "Name"]
+    assert " ".join(row[-3:]) == "[CPU me... HtoH]"
+    header, row = lines_for(70)  # what follows from the others goes then
+    assert header == ["Time(%)", "Total", "Time", "Operations", "Minimum", "Maximum", "Name"]
+    assert row[-2:] == ["memcpy", "HtoH]"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--view", "cuda_gpu_kern_sum"], "a view no more\nhint: --view computation has it"),
+        (["--view", "nvtx_kern_sum"], "does not know it\nhint: it knows api_calls, "),
+        (["--time-unit", "ms"], "--time-unit: the style nsys does not know this\nhint: "),
+        (["--sort", "stddev"], "does not know it\nhint: "),
+        (["--columns", "disturbed"], "does not know it\nhint: it knows median, p90"),
+    ],
+)
+def test_what_the_document_does_not_have(report: Report, words: list[str], said: str) -> None:
+    assert said in report([small_profile()], "--style", "nsys", *words, code=2)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import re
 from dataclasses import replace
 
-import msgspec
 import pytest
 
-from lar.errors import UsageError
 from lar.records.profile import Profile
 from lar.reports.html import format_html
 from lar.reports.model import Plot
 from lar.reports.profile_plots import plots_of
 from lar.reports.styles.operators import build
 from tests.profiles.layers import profile_of_layers
+from tests.profiles.synthetic import rows_in, with_facts
+from tests.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -28,14 +27,6 @@ def profile() -> Profile:
 def names_in(profile: Profile, **options: object) -> list[object]:
     (table,) = build(profile, options).tables
     return [row[0] for row in table.records]
-
-
-def test_four_lines_and_a_line_an_operator(profile: Profile) -> None:
-    lines = build(profile, {}).text.splitlines()
-    assert [line.partition(":")[0] for line in lines[:4]] == ["time", "slowest", "try", "trust"]
-    assert re.split(r"  +", lines[5])[:4] == ["share %", "time us", "type", "name"]
-    shares = [float(line.split()[0]) for line in lines[6:16]]
-    assert shares == sorted(shares, reverse=True)
 
 
 def test_text_has_the_first_rows_and_files_have_all(profile: Profile) -> None:
@@ -49,24 +40,20 @@ def test_text_has_the_first_rows_and_files_have_all(profile: Profile) -> None:
 
 def test_rows_are_sorted_and_filtered(profile: Profile) -> None:
     assert names_in(profile, sort="name") == sorted(map(str, names_in(profile)))
-    fastest_first = names_in(profile, sort="+time")
-    assert fastest_first == names_in(profile)[::-1]
+    assert names_in(profile, sort="+time") == names_in(profile)[::-1]
     assert all("layer1" in str(name) for name in names_in(profile, filter="layer1"))
-    with pytest.raises(UsageError, match="nothing matches"):
-        build(profile, {"filter": "absent"})
+    refused("nothing matches", build, profile, {"filter": "absent"})
 
 
 @pytest.mark.parametrize("group", ["type", "module", "shape", "kernel"])
 def test_what_makes_a_row(profile: Profile, group: str) -> None:
     (table,) = build(profile, {"group_by": group}).tables
     assert table.headings[0] == group
-    share = table.headings.index("share")
-    assert sum(float(row[share] or 0) for row in table.records) == pytest.approx(1)
+    assert sum(row["share"] or 0 for row in rows_in(table)) == pytest.approx(1)
 
 
 def test_a_profile_without_iterations_is_refused(profile: Profile) -> None:
-    with pytest.raises(UsageError, match="no timed iterations"):
-        build(replace(profile, steps=(), executions=()), {})
+    refused("no timed iterations", build, replace(profile, steps=(), executions=()), {})
 
 
 def plot_of(profile: Profile, title: str) -> Plot:
@@ -74,8 +61,8 @@ def plot_of(profile: Profile, title: str) -> Plot:
 
 
 def test_the_plain_iterations_are_drawn_before_the_profiled(profile: Profile) -> None:
-    facts = msgspec.structs.replace(profile.facts, plain=((0.003, False), (0.004, True)))
-    plain, profiled = plot_of(replace(profile, facts=facts), "Iterations").figures["lanes"]
+    with_plain = with_facts(profile, plain=((0.003, False), (0.004, True)))
+    plain, profiled = plot_of(with_plain, "Iterations").figures["lanes"]
     assert (plain["name"], plain["points"]) == (
         "without the profiler",
         [(0.0, 3.0, 0), (0.003, 4.0, 1)],
@@ -103,7 +90,6 @@ def test_the_page_saves_a_trace_of_some_iterations(profile: Profile) -> None:
 
 def test_a_large_profile_has_a_small_page() -> None:
     profile = profile_of_layers(layers=40, iterations=60)
-    page = format_html(build(profile, {}))
-    assert len(page.encode()) < 300_000
+    assert len(format_html(build(profile, {})).encode()) < 300_000
     trace = plot_of(profile, "Timeline").figures["data"]
     assert len(trace) < 120_000

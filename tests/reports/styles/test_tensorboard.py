@@ -13,15 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.cli.main import main
-from lar.errors import UsageError
-from lar.profiles.trace_file import write_profile
 from lar.records.profile import Allocation, Execution, Profile
 from lar.reports.styles import STYLES
 from lar.reports.styles.tensorboard import build
 from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import operator_of, profile_of_times
 from tests.profiles.timelines import STREAM, execution_of, profile_of, span_of, step_of
+from tests.refusals import refused
+from tests.reports.conftest import Report
 
 needs_plugin = pytest.mark.skipif(
     importlib.util.find_spec("torch_tb_profiler") is None, reason="the plugin is not installed"
@@ -30,6 +29,7 @@ TYPES = {"conv1": "Convolution", "conv2": "Convolution", "relu": "Elemwise"}
 RUN = profile_of_times(
     TYPES, [{"conv1": 300, "conv2": 500, "relu": 7}] * 3, step_us=1000, warmup=1, dispatch_us=5
 )
+STYLE = ("--style", "tensorboard")
 DOCUMENT = Path(__file__).parents[2] / "data" / "tensorboard_views.jsonl"
 
 
@@ -215,8 +215,7 @@ def test_the_diff_has_the_operators_of_both() -> None:
         {"Convolution": (4, 2000), "Relu": (2, 14)},
     ]
     assert json.loads(report.text) == report.document["diff"]
-    with pytest.raises(UsageError, match="of two profiles there is --view diff"):
-        build(other, {"view": ["overview"]}, RUN)
+    refused("of two profiles there is --view diff", build, other, {"view": ["overview"]}, RUN)
 
 
 @needs_plugin
@@ -233,17 +232,13 @@ def test_its_lines_are_the_answers_of_the_document() -> None:
 
 
 @needs_plugin
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "p.json"
-    write_profile(RUN, path)
-    words = ["report", str(path), "--style", "tensorboard"]
-    assert main(words) == 0
-    (line,) = capsys.readouterr().out.splitlines()
+def test_the_command(report: Report) -> None:
+    (line,) = report([RUN], *STYLE).splitlines()
     assert json.loads(line) == view_of(RUN, "overview")
-    assert main([*words, "--view", "operator", "--view", "module", "--json", "-"]) == 0
-    assert json.loads(capsys.readouterr().out).keys() == {"operator", "module"}
-    assert main([*words, "--csv", "-"]) == 2
-    assert "--csv: the style tensorboard has no tables" in capsys.readouterr().err
+    views = report([RUN], *STYLE, "--view", "operator", "--view", "module", "--json", "-")
+    assert json.loads(views).keys() == {"operator", "module"}
+    said = report([RUN], *STYLE, "--csv", "-", code=2)
+    assert "--csv: the style tensorboard has no tables" in said
 
 
 @pytest.mark.parametrize(
@@ -255,23 +250,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         (["--top", "3"], "--top: the style tensorboard does not know this"),
     ],
 )
-def test_what_it_has_not_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
-) -> None:
-    path = tmp_path / "p.json"
-    write_profile(RUN, path)
-    assert main(["report", str(path), "--style", "tensorboard", *words]) == 2
-    assert said in capsys.readouterr().err
+def test_what_it_has_not_is_told(report: Report, words: list[str], said: str) -> None:
+    assert said in report([RUN], *STYLE, *words, code=2)
 
 
 def test_without_the_plugin_one_line_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch_tb_profiler.profiler.loader", None)
-    path = tmp_path / "p.json"
-    write_profile(RUN, path)
-    assert main(["report", str(path), "--style", "tensorboard"]) == 3
-    assert "hint: pip install 'lar[tensorboard]'" in capsys.readouterr().err
-    place = str(tmp_path / "host_1.pt.trace.json")
-    assert main(["report", str(path), "--export", "tensorboard", "-o", place]) == 0
+    assert "hint: pip install 'lar[tensorboard]'" in report([RUN], *STYLE, code=3)
+    report([RUN], "--export", "tensorboard", "-o", str(tmp_path / "host_1.pt.trace.json"))
     assert STYLES["tensorboard"].profiles == (1, 2)

@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from lar.errors import UsageError
 from lar.profiles.calls import Memory
 from lar.records.profile import Allocation, Correction, Profile
 from lar.reports.report import Report
 from lar.reports.styles.torch import KeyAverage, TableTotals, build, table_of
-from tests.profiles.synthetic import WORKER, profile_of_times, small_profile
+from tests.profiles.synthetic import WORKER, changed, profile_of_times, rows_in, small_profile
 from tests.profiles.test_calls import with_range
+from tests.refusals import refused
+from tests.reports.golden_files import check_golden
 
 SAMPLE = (Path(__file__).parents[2] / "data" / "torch_key_averages.txt").read_text()
 NANOSECONDS = {"s": 1e9, "ms": 1e6, "us": 1e3}
@@ -38,45 +38,38 @@ def row_of(**fields: Any) -> KeyAverage:
     return KeyAverage(**{"name": "x", "kind": "operator", "count": 1, **fields})
 
 
-class TestLayout:
-    def test_the_whole_sample(self) -> None:
-        rows = [row_of_sample(line) for line in SAMPLE.splitlines()[3:103]]
-        assert text_of(rows, device="CUDA") == SAMPLE
+def test_the_whole_sample() -> None:
+    rows = [row_of_sample(line) for line in SAMPLE.splitlines()[3:103]]
+    assert text_of(rows, device="CUDA") == SAMPLE
 
-    def test_without_a_device(self) -> None:
-        rows = [row_of(name="Convolution", count=2, self_cpu_ns=3, cpu_ns=6)]
-        dash = "-" * 12
-        assert text_of(rows, TableTotals(self_cpu_ns=6, device_ns=0)).splitlines() == [
-            f"---------------  {dash}  {dash}  {dash}  {dash}  {dash}  {dash}  ",
-            "           Name    Self CPU %      Self CPU   CPU total %     CPU total  "
-            "CPU time avg    # of Calls  ",
-            f"---------------  {dash}  {dash}  {dash}  {dash}  {dash}  {dash}  ",
-            "    Convolution        50.00%       0.003us       100.00%       0.006us  "
-            "     0.003us             2  ",
-            f"---------------  {dash}  {dash}  {dash}  {dash}  {dash}  {dash}  ",
-            "Self CPU time total: 0.006us",
-        ]
 
-    @pytest.mark.parametrize(
-        ("flops", "header", "cells"),
-        [
-            ((999, 5_000), "Total FLOPs", ("999.000", "5000.000")),
-            ((1_000, None), "Total KFLOPs", ("1.000", "--")),
-            ((7 * 10**9, 10**12), "Total GFLOPs", ("7.000", "1000.000")),
-        ],
-    )
-    def test_flops_are_in_the_unit_of_the_least(
-        self, flops: tuple[int, int | None], header: str, cells: tuple[str, str]
-    ) -> None:
-        lines = text_of([row_of(flops=each) for each in flops]).splitlines()
-        assert lines[1].endswith(f"{header:>12}  ")
-        assert [line.split()[-1] for line in lines[3:5]] == list(cells)
+def test_the_table_without_a_device() -> None:
+    rows = [row_of(name="Convolution", count=2, self_cpu_ns=3, cpu_ns=6)]
+    text = text_of(rows, TableTotals(self_cpu_ns=6, device_ns=0))
+    check_golden("torch_without_device.txt", text)
 
-    def test_what_is_not_known_is_no_zero(self) -> None:
-        nothing = TableTotals(self_cpu_ns=0, device_ns=0)
-        assert text_of([row_of()], nothing, "CUDA").splitlines()[3].count("NaN") == 3
-        cells = text_of([row_of(self_cpu_ns=None, cpu_ns=None)]).splitlines()[3].split()
-        assert cells == ["x", "--", "--", "--", "--", "--", "1"]
+
+@pytest.mark.parametrize(
+    ("flops", "header", "cells"),
+    [
+        ((999, 5_000), "Total FLOPs", ("999.000", "5000.000")),
+        ((1_000, None), "Total KFLOPs", ("1.000", "--")),
+        ((7 * 10**9, 10**12), "Total GFLOPs", ("7.000", "1000.000")),
+    ],
+)
+def test_flops_are_in_the_unit_of_the_least(
+    flops: tuple[int, int | None], header: str, cells: tuple[str, str]
+) -> None:
+    lines = text_of([row_of(flops=each) for each in flops]).splitlines()
+    assert lines[1].endswith(f"{header:>12}  ")
+    assert [line.split()[-1] for line in lines[3:5]] == list(cells)
+
+
+def test_what_is_not_known_is_no_zero() -> None:
+    nothing = TableTotals(self_cpu_ns=0, device_ns=0)
+    assert text_of([row_of()], nothing, "CUDA").splitlines()[3].count("NaN") == 3
+    cells = text_of([row_of(self_cpu_ns=None, cpu_ns=None)]).splitlines()[3].split()
+    assert cells == ["x", "--", "--", "--", "--", "--", "1"]
 
 
 Bounds = tuple[float, float]
@@ -95,9 +88,7 @@ def row_of_sample(line: str) -> KeyAverage:
         count=count,
         self_cpu_ns=fit(time_bounds(own), share_bounds(own_share, TOTALS.self_cpu_ns)),
         cpu_ns=fit(
-            time_bounds(total),
-            share_bounds(share, TOTALS.self_cpu_ns),
-            time_bounds(average, count),
+            time_bounds(total), share_bounds(share, TOTALS.self_cpu_ns), time_bounds(average, count)
         ),
         self_device_ns=fit(time_bounds(own_device), share_bounds(device_share, TOTALS.device_ns)),
         device_ns=fit(time_bounds(device), time_bounds(device_average, count)),
@@ -127,135 +118,124 @@ def fit(*bounds: Bounds) -> int:
 
 def rows_of(profile: Profile, **options: Any) -> dict[str, dict[str, Any]]:
     """The rows of the report by name, a device's kernels by `kernel NAME`."""
-    table = build(profile, options).tables[0]
-    rows = [dict(zip(table.headings, row, strict=True)) for row in table.records]
+    rows = rows_in(build(profile, options).tables[0])
     return {("kernel " if row["Kind"] == "kernel" else "") + str(row["Name"]): row for row in rows}
 
 
-class TestRows:
-    def test_nothing_timed_is_told(self) -> None:
-        with pytest.raises(UsageError, match="no timed iterations"):
-            build(Profile(), {})
+def test_nothing_timed_is_told() -> None:
+    refused("no timed iterations", build, Profile(), {})
 
-    def test_operators_have_all_of_the_time_and_what_is_around_them_none(self) -> None:
-        profile = small_profile(dispatch_us=10)
-        rows = rows_of(profile)
-        assert rows["Convolution"]["# of Calls"] == 4
-        assert rows["Elemwise"]["CPU time avg (us)"] == 17
-        assert rows["LITE_forward"]["Self CPU %"] is rows["LITE_wait"]["CPU total %"] is None
-        assert build(profile, {}).text.endswith("Self CPU time total: 1.658ms\n")
-        shares = [row["Self CPU %"] for row in rows.values() if row["Self CPU %"] is not None]
-        assert sum(shares) == pytest.approx(100)
 
-    def test_what_profiling_cost_is_a_row(self) -> None:
-        row = rows_of(replace(small_profile(), correction=Correction(1.0, 1000)))["Profiling"]
-        assert (row["# of Calls"], row["Self CPU (us)"], row["Self CPU %"]) == (2, 2, None)
+def test_operators_have_all_of_the_time_and_what_is_around_them_none() -> None:
+    profile = small_profile(dispatch_us=10)
+    rows = rows_of(profile)
+    assert rows["Convolution"]["# of Calls"] == 4
+    assert rows["Elemwise"]["CPU time avg (us)"] == 17
+    assert rows["LITE_forward"]["Self CPU %"] is rows["LITE_wait"]["CPU total %"] is None
+    assert build(profile, {}).text.endswith("Self CPU time total: 1.658ms\n")
+    shares = [row["Self CPU %"] for row in rows.values() if row["Self CPU %"] is not None]
+    assert sum(shares) == pytest.approx(100)
 
-    def test_a_device(self) -> None:
-        profile = with_range(
-            small_profile(dispatch_us=10, device="cuda0"), "head", 1000, 1400, thread=WORKER
-        )
-        rows, report = rows_of(profile), build(profile, {})
-        # Ranges and operators have the time of kernels again: the total is that of these.
-        assert rows["kernel Convolution"]["Self CUDA %"] == pytest.approx(100 * 1600 / 1614)
-        assert (rows["head"]["Kind"], rows["head"]["CUDA total (us)"]) == ("range", 400)
-        assert [*rows][:2] == ["Convolution", "kernel Convolution"]
-        assert report.text.endswith(
-            "Self CPU time total: 60.000us\nSelf CUDA time total: 1.614ms\n"
-        )
-        assert len(report.text.splitlines()[1]) == len(report.text.splitlines()[0]) + 1
-        unknown = rows_of(small_profile(device="cuda0"))["Convolution"]
-        assert unknown["CPU total (us)"] is unknown["Self CPU %"] is None
 
-    def test_a_cpu_is_no_device(self) -> None:
-        text = build(small_profile(), {}).text
-        assert not re.search("cuda|gpu|device|kernel", text, re.IGNORECASE)
+def test_what_profiling_cost_is_a_row() -> None:
+    row = rows_of(replace(small_profile(), correction=Correction(1.0, 1000)))["Profiling"]
+    assert (row["# of Calls"], row["Self CPU (us)"], row["Self CPU %"]) == (2, 2, None)
 
-    @pytest.mark.parametrize(
-        ("device", "shown"),
-        [
-            ("cpu", "       3.00 Gb       3.00 Gb             4  "),
-            ("cuda0", "           0 b           0 b       3.00 Gb       3.00 Gb             4  "),
-        ],
+
+def test_a_device_has_columns_of_its_own() -> None:
+    profile = with_range(
+        small_profile(dispatch_us=10, device="cuda0"), "head", 1000, 1400, thread=WORKER
     )
-    def test_memory(self, device: str, shown: str) -> None:
-        profile = small_profile(device=device, dispatch_us=10)
-        assert "Mem" not in build(profile, {}).text
-        taken = (
-            Allocation(1_001_000, 2 * 1024**3, 0, device=device),
-            Allocation(2_001_000, 1024**3, 0, device=device),
-        )
-        lines = build(replace(profile, allocations=taken), {}).text.splitlines()
-        assert ("CUDA Mem" in lines[1]) == (device == "cuda0")
-        (line,) = (line for line in lines if "Convolution" in line and "3.00" in line)
-        assert line.endswith(shown)
-
-    def test_flops_are_of_all_calls(self) -> None:
-        profile = small_profile()
-        operators = tuple(
-            msgspec.structs.replace(each, flops=flops)
-            for each, flops in zip(profile.operators, (2_000_000, 1_000_000, None), strict=True)
-        )
-        lines = build(replace(profile, operators=operators), {}).text.splitlines()
-        assert lines[1].endswith("  Total MFLOPs  ")
-        cells = {line.split()[0]: line.split()[-1] for line in lines[3:-2]}
-        assert (cells["Convolution"], cells["Elemwise"]) == ("6.000", "--")
+    rows, report = rows_of(profile), build(profile, {})
+    # Ranges and operators have the time of kernels again: the total is that of these.
+    assert rows["kernel Convolution"]["Self CUDA %"] == pytest.approx(100 * 1600 / 1614)
+    assert (rows["head"]["Kind"], rows["head"]["CUDA total (us)"]) == ("range", 400)
+    assert [*rows][:2] == ["Convolution", "kernel Convolution"]
+    assert report.text.endswith("Self CPU time total: 60.000us\nSelf CUDA time total: 1.614ms\n")
+    assert len(report.text.splitlines()[1]) == len(report.text.splitlines()[0]) + 1
+    unknown = rows_of(small_profile(device="cuda0"))["Convolution"]
+    assert unknown["CPU total (us)"] is unknown["Self CPU %"] is None
 
 
-class TestOptions:
-    def test_the_order(self) -> None:
-        profile = small_profile(dispatch_us=10)
-        assert [*rows_of(profile)] == ["Convolution", "Elemwise", "LITE_forward", "LITE_wait"]
-        least = ["LITE_wait", "Elemwise", "LITE_forward", "Convolution"]
-        assert [*rows_of(profile, sort="+cpu_time")] == least
-        device = small_profile(dispatch_us=10, device="cuda0")
-        texts = {build(device, {"sort": f"self_{it}_time_total"}).text for it in ("cuda", "device")}
-        assert texts == {build(device, {}).text}
+def test_a_cpu_is_no_device() -> None:
+    text = build(small_profile(), {}).text
+    assert not re.search("cuda|gpu|device|kernel", text, re.IGNORECASE)
 
-    def test_what_the_profile_does_not_know_is_no_order(self) -> None:
-        with pytest.raises(UsageError, match="ran on the CPU"):
-            build(small_profile(), {"sort": "device_time_total"})
-        with pytest.raises(UsageError, match="does not know"):
-            build(small_profile(), {"sort": "flops"})
 
-    def test_100_rows_unless_told(self) -> None:
-        types = {f"op{number}": f"Type{number}" for number in range(120)}
-        profile = profile_of_times(types, [dict.fromkeys(types, 1)], step_us=1000)
-        lines = {top: len(build(profile, {"top": top}).text.splitlines()) for top in (1, 200)}
-        assert lines == {1: 6, 200: 127}
-        assert len(build(profile, {}).text.splitlines()) == 105
-        assert len(build(profile, {}).tables[0].records) == 122
-        assert len(build(profile, {"top": 1}).tables[0].records) == 1
-
-    def test_groups(self) -> None:
-        profile = small_profile()
-        facts = profile.operators[1].inputs * 2
-        other = msgspec.structs.replace(profile.operators[1], inputs=facts)
-        operators = (profile.operators[0], other, profile.operators[2])
-        text = build(replace(profile, operators=operators), {"group_by": "shape"}).text
-        lines = [line for line in text.splitlines() if "Convolution" in line]
-        assert "             2      [[1, 4, 4, 4], [1, 4, 4, 4]]  " in lines[0]
-        assert "             2                    [[1, 4, 4, 4]]  " in lines[1]
-        rows = rows_of(profile, group_by="instance")
-        assert rows["conv2"]["CPU total (us)"] == 1000
-        assert "Convolution" not in rows
-
-    def test_a_filter_leaves_the_totals(self) -> None:
-        whole, text = (build(small_profile(), it).text for it in ({}, {"filter": "conv2|Elem"}))
-        assert whole.splitlines()[-1] == text.splitlines()[-1]
-        rows = rows_of(small_profile(), filter="conv2|Elem")
-        assert {name: row["# of Calls"] for name, row in rows.items()} == {
-            "Convolution": 2,
-            "Elemwise": 2,
-        }
-        with pytest.raises(UsageError, match="nothing matches"):
-            build(small_profile(), {"filter": "resnet"})
-
-    @pytest.mark.parametrize(
-        ("unit", "shown"), [("s", "0.002s"), ("ms", "1.600ms"), ("ns", "1600000.000ns")]
+@pytest.mark.parametrize(
+    ("device", "shown"),
+    [
+        ("cpu", "       3.00 Gb       3.00 Gb             4  "),
+        ("cuda0", "           0 b           0 b       3.00 Gb       3.00 Gb             4  "),
+    ],
+)
+def test_memory_is_that_of_the_device_too(device: str, shown: str) -> None:
+    profile = small_profile(device=device, dispatch_us=10)
+    assert "Mem" not in build(profile, {}).text
+    taken = (
+        Allocation(1_001_000, 2 * 1024**3, 0, device=device),
+        Allocation(2_001_000, 1024**3, 0, device=device),
     )
-    def test_the_unit_of_times(self, unit: str, shown: str) -> None:
-        report = build(small_profile(), {"time_unit": unit})
-        (line,) = (line for line in report.text.splitlines() if "Convolution" in line)
-        assert line.split()[4] == shown
-        assert f"CPU total ({unit})" in report.tables[0].headings
+    lines = build(replace(profile, allocations=taken), {}).text.splitlines()
+    assert ("CUDA Mem" in lines[1]) == (device == "cuda0")
+    (line,) = (line for line in lines if "Convolution" in line and "3.00" in line)
+    assert line.endswith(shown)
+
+
+def test_the_order() -> None:
+    profile = small_profile(dispatch_us=10)
+    assert [*rows_of(profile)] == ["Convolution", "Elemwise", "LITE_forward", "LITE_wait"]
+    least = ["LITE_wait", "Elemwise", "LITE_forward", "Convolution"]
+    assert [*rows_of(profile, sort="+cpu_time")] == least
+    device = small_profile(dispatch_us=10, device="cuda0")
+    texts = {build(device, {"sort": f"self_{it}_time_total"}).text for it in ("cuda", "device")}
+    assert texts == {build(device, {}).text}
+
+
+def test_what_the_profile_does_not_know_is_no_order() -> None:
+    refused("ran on the CPU", build, small_profile(), {"sort": "device_time_total"})
+    refused("does not know", build, small_profile(), {"sort": "flops"})
+
+
+def test_100_rows_unless_told() -> None:
+    types = {f"op{number}": f"Type{number}" for number in range(120)}
+    profile = profile_of_times(types, [dict.fromkeys(types, 1)], step_us=1000)
+    lines = {top: len(build(profile, {"top": top}).text.splitlines()) for top in (1, 200)}
+    assert lines == {1: 6, 200: 127}
+    assert len(build(profile, {}).text.splitlines()) == 105
+    assert len(build(profile, {}).tables[0].records) == 122
+    assert len(build(profile, {"top": 1}).tables[0].records) == 1
+
+
+def test_operators_of_one_shape_or_instance_are_groups() -> None:
+    profile = small_profile()
+    first, second, third = profile.operators
+    operators = first, *changed([second], inputs=second.inputs * 2), third
+    text = build(replace(profile, operators=operators), {"group_by": "shape"}).text
+    lines = [line for line in text.splitlines() if "Convolution" in line]
+    assert "             2      [[1, 4, 4, 4], [1, 4, 4, 4]]  " in lines[0]
+    assert "             2                    [[1, 4, 4, 4]]  " in lines[1]
+    rows = rows_of(profile, group_by="instance")
+    assert rows["conv2"]["CPU total (us)"] == 1000
+    assert "Convolution" not in rows
+
+
+def test_a_filter_leaves_the_totals() -> None:
+    whole, text = (build(small_profile(), it).text for it in ({}, {"filter": "conv2|Elem"}))
+    assert whole.splitlines()[-1] == text.splitlines()[-1]
+    rows = rows_of(small_profile(), filter="conv2|Elem")
+    assert {name: row["# of Calls"] for name, row in rows.items()} == {
+        "Convolution": 2,
+        "Elemwise": 2,
+    }
+    refused("nothing matches", build, small_profile(), {"filter": "resnet"})
+
+
+@pytest.mark.parametrize(
+    ("unit", "shown"), [("s", "0.002s"), ("ms", "1.600ms"), ("ns", "1600000.000ns")]
+)
+def test_the_unit_of_times(unit: str, shown: str) -> None:
+    report = build(small_profile(), {"time_unit": unit})
+    (line,) = (line for line in report.text.splitlines() if "Convolution" in line)
+    assert line.split()[4] == shown
+    assert f"CPU total ({unit})" in report.tables[0].headings
