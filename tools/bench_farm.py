@@ -12,63 +12,60 @@ real model the workers compete for the CPUs of one machine, and wait for each ot
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable
 
 import psutil
 from figures import Figures, Outcome, Settings
-from processes import MODELS, ROOT, SCRIPTED_ENGINE, add_scripted_engine
+from processes import DIGITS, run_model, write_script
 
-from lar.errors import LarError
-from lar.farm.farm import Farm
-from lar.farm.runs import open_farm, run_many
-from lar.running.api import run
+from lar.farm.runs import run_many
 from lar.running.plan import plan_run
+from tests.farm.conftest import LocalCluster
 
-WORKERS = 4
+WORKERS = ("one", "two", "three", "four")
 SECONDS = 0.1  # of an iteration of the scripted engine
-PATIENCE_SECONDS = 120.0
-FIGURES = Figures()
+FIGURES = Figures("bench_farm")
 
 
-@FIGURES.row("script", "results of 4 workers, one killed halfway, scripted engine", "all", 40)
+@FIGURES.row("script")
 def measure_script(settings: Settings) -> Outcome:
-    add_scripted_engine()
-    script = settings.folder / "sleeps.fake"
-    script.write_text(json.dumps({"times": [[SECONDS, 0.01, SECONDS]], "real_time": True}))
-    return measure(settings, script)
+    times = [[SECONDS, 0.01, SECONDS]]
+    return measure(settings, write_script(settings.folder, times=times, real_time=True))
 
 
-@FIGURES.row("model", "the same, digits_cnn.onnx", "all", 40)
+@FIGURES.row("model")
 def measure_model(settings: Settings) -> Outcome:
-    return measure(settings, MODELS / "digits_cnn.onnx")
+    return measure(settings, DIGITS[1])
 
 
-def measure(settings: Settings, model: Path) -> Outcome:
+def measure(settings: Settings, model: str) -> Outcome:
     """Make runs of a model by workers, of which one is killed halfway, and a few here."""
     count = settings.repetitions
-    specs = [plan_run(str(model), {"iter": 3, "seed": number}) for number in range(count)]
-    here = statistics.median(time_here(str(model), number) for number in range(5))
-    with cluster(settings.folder) as (address, processes), connected(address) as farm:
-        used = CpuSeconds([os.getpid(), *(each.pid for each in processes)])
-        killer = threading.Timer(here * count / WORKERS / 2, processes[0].kill)
+    specs = [plan_run(model, {"iter": 3, "seed": number}) for number in range(count)]
+    here = statistics.median(time_here(model, number) for number in range(5))
+    cluster = LocalCluster(settings.folder, WORKERS)
+    with contextlib.ExitStack() as stack:
+        stack.callback(cluster.end)
+        cluster.start()
+        farm = stack.enter_context(contextlib.closing(cluster.connect()))
+        pids = [os.getpid(), *(each.pid for each in cluster.processes.values())]
+        before = cpu_seconds_of(pids)
+        killer = threading.Timer(here * count / len(WORKERS) / 2, cluster.kill, WORKERS[:1])
         killer.start()
         began = time.monotonic()
         results = run_many(specs, farm)
         wall = time.monotonic() - began
         killer.cancel()
-        cpu = used.read() / count
+        after = cpu_seconds_of(pids)
+        cpu = sum(after[pid] - before.get(pid, 0.0) for pid in after) / count
     ok = [result for result in results if result.status == "ok"]
     # Of the killed one nothing is counted: what it had made is made again.
-    beside = (wall * (WORKERS - 1) - sum(result.wall_seconds for result in ok)) / count
+    beside = (wall * (len(WORKERS) - 1) - sum(result.wall_seconds for result in ok)) / count
     return Outcome(
         f"{len(ok)} of {count}; {1e3 * beside:.0f} ms beside a run, {1e3 * cpu:.0f} ms of CPU; "
         f"{wall:.1f} s, {here * count:.1f} s one after the other",
@@ -76,78 +73,24 @@ def measure(settings: Settings, model: Path) -> Outcome:
     )
 
 
-class CpuSeconds:
-    """The CPU time of the processes of a farm, without what they start to make runs."""
-
-    def __init__(self, pids: Sequence[int]) -> None:
-        self.processes = [psutil.Process(pid) for pid in pids]
-        self.first: dict[int, float] = {}
-        self.last: dict[int, float] = {}
-        self.read()
-        self.first = dict(self.last)
-
-    def read(self) -> float:
-        """Return the seconds since the beginning; those of a killed process are its last ones."""
-        for process in self.processes:
+def cpu_seconds_of(pids: Iterable[int]) -> dict[int, float]:
+    """Return the CPU time of the processes of a farm that live, without what makes their runs."""
+    found = {}
+    for process in map(psutil.Process, filter(psutil.pid_exists, pids)):
+        # Beside each worker stands the process that makes its runs; this one has workers.
+        beside = [] if process.pid == os.getpid() else process.children()
+        for each in (process, *beside):
             with contextlib.suppress(psutil.NoSuchProcess):
-                # Beside each worker stands the process that makes its runs; this one has workers.
-                beside = [] if process.pid == os.getpid() else process.children()
-                for each in (process, *beside):
-                    times = each.cpu_times()
-                    self.last[each.pid] = times.user + times.system
-        return sum(last - self.first.get(pid, 0.0) for pid, last in self.last.items())
+                times = each.cpu_times()
+                found[each.pid] = times.user + times.system
+    return found
 
 
 def time_here(model: str, seed: int) -> float:
     """Return how long a run takes on this machine, in a worker process as ever."""
     began = time.monotonic()
-    result = run(model, iter=3, seed=seed)
-    assert result.status == "ok", result.failure
+    run_model(model, iter=3, seed=seed)
     return time.monotonic() - began
-
-
-@contextlib.contextmanager
-def cluster(folder: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """Start a scheduler and workers; return its address, and the processes, the scheduler last."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    common = ("--no-dashboard", "--host", "127.0.0.1")
-    worker = [
-        *("worker", f"tcp://127.0.0.1:{port}", *common, "--no-nanny", "--nthreads", "1"),
-        *("--resources", "device=1", "--local-directory", str(folder)),
-    ]
-    processes = [start(*worker) for _ in range(WORKERS)]
-    processes.append(start("scheduler", *common, "--port", str(port)))
-    try:
-        yield f"dask://127.0.0.1:{port}", processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
-def start(*words: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "dask", *words],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{SCRIPTED_ENGINE}"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-@contextlib.contextmanager
-def connected(address: str) -> Iterator[Farm]:
-    """Connect to a scheduler that has just been started, and wait until its workers are there."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    farm: Farm | None = None
-    with contextlib.ExitStack() as stack:
-        while farm is None or len(farm.able()) < WORKERS:
-            assert time.monotonic() < deadline, "the farm does not come"
-            with contextlib.suppress(LarError):
-                farm = farm or stack.enter_context(open_farm(address))
-            time.sleep(0.1)
-        yield farm
 
 
 if __name__ == "__main__":

@@ -8,13 +8,13 @@ that repeats it. Models and dumps are made anew in a temporary folder, or once i
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 import shlex
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,7 +35,7 @@ from real_pairs import (
 import lar
 from lar.records.comparison import Comparison, Culprit, OperatorFacts
 
-FIGURES = Figures()
+FIGURES = Figures("bench_numbers")
 
 
 # Faults
@@ -53,9 +53,7 @@ class Compared(NamedTuple):
         return f"{self.name}: {problem}\n    lar compare {self.command}"
 
 
-def measure_faults(
-    settings: Settings, group: str, most_missed: int = 0, *, isolate: bool = False
-) -> Outcome:
+def measure_faults(group: str, most_missed: int, isolate: bool, settings: Settings) -> Outcome:
     """Count the planted faults that are named in each pair which shows them.
 
     Of two at once either will do, but both are wanted with `isolate`; no other operator may be
@@ -80,24 +78,14 @@ def chosen(settings: Settings, cases: Iterable[Case]) -> list[Case]:
     return [case for case in cases if settings.only in case.name]
 
 
-for name, what, wanted, asked in (
-    ("faults", "planted faults named, one at a time", "all", {"group": "fault"}),
-    (
-        "new-faults",
-        "planted faults of other kinds",
-        "41 of 45",
-        {"group": "new fault", "most_missed": 4},
-    ),
-    ("isolated-faults", "the first again, with `--isolate`", "all", {"group": "fault"}),
-    (
-        "isolated-new-faults",
-        "the others again, with `--isolate`, all of two at once",
-        "all",
-        {"group": "new fault"},
-    ),
+for name, group, most_missed in (
+    ("faults", "fault", 0),
+    ("new-faults", "new fault", 4),
+    ("isolated-faults", "fault", 0),
+    ("isolated-new-faults", "new fault", 0),
 ):
-    measure = functools.partial(measure_faults, **asked, isolate=name.startswith("isolated"))
-    FIGURES.row(name, what, wanted)(measure)
+    isolate = name.startswith("isolated")
+    FIGURES.row(name)(partial(measure_faults, group, most_missed, isolate))
 
 
 def find_problem(case: Case, found: Comparison | str, *, isolate: bool) -> str:
@@ -136,7 +124,7 @@ def is_named(operator: OperatorFacts, name: str) -> bool:
     words = [
         operator.output.removeprefix("part of "),
         operator.name.partition("[")[0],
-        *getattr(operator, "origin", ()),
+        *operator.origin,
     ]
     quoted = any(f"{name}.{each}" in operator.name for each in ("weight", "bias"))
     return quoted or any(name in shorter(word) for word in words)
@@ -159,7 +147,7 @@ def describe(culprit: Culprit) -> str:
 # Pairs in which nothing is wrong
 
 
-@FIGURES.row("healthy", "pairs without a fault", "0 culprits, 0 different")
+@FIGURES.row("healthy")
 def measure_healthy(settings: Settings) -> Outcome:
     return count_healthy(compare_cases(settings.folder, chosen(settings, healthy_cases())))
 
@@ -184,11 +172,7 @@ def count_healthy(pairs: Sequence[Compared]) -> Outcome:
 # Real networks
 
 
-@FIGURES.row(
-    "real-healthy",
-    "networks as exporters write them, without a fault",
-    "0 culprits, 0 different",
-)
+@FIGURES.row("real-healthy")
 def measure_real(settings: Settings) -> Outcome:
     pairs = [pair for pair in real_pairs() if settings.only in pair.name]
     sides = write_sides(settings.folder, pairs, PROCESSES)
@@ -231,14 +215,9 @@ class Judged(NamedTuple):
     row: str
 
 
-@FIGURES.row(
-    "edits",
-    "random edits of those networks, each against the original",
-    "95 % named first, 0 the same",
-    200,
-)
+@FIGURES.row("edits")
 def measure_edits(settings: Settings) -> Outcome:
-    judge = functools.partial(judge_edit, settings.folder, settings.only)
+    judge = partial(judge_edit, settings.folder, settings.only)
     numbers = range(settings.repetitions)
     found = [each for each in map_in_processes(judge, numbers, PROCESSES) if each]
     counts = Counter(each.verdict for each in found)
@@ -279,7 +258,7 @@ def judge_culprits(found: Comparison | str, edit: Edited) -> tuple[str, str]:
     blamed = "; ".join(map(describe, found.culprits[:4]))
     if not names_it(first, edit.operators):
         return "neighbour" if names_it(first, edit.neighbours) else "wrong", blamed
-    if not getattr(first, "proven", True):
+    if not first.proven:
         return "suspect", blamed
     smaller, larger = sorted((first.actual, first.expected), key=len)
     if len(larger) == 1:
@@ -313,7 +292,7 @@ def compare_case(folder: Path, case: Case, *, isolate: bool = False) -> Compared
     return Compared(case.name, shlex.join(sides), found)
 
 
-@FIGURES.row("sweep", "variants of operators, the truth against ONNX Runtime", "0 silently wrong")
+@FIGURES.row("sweep")
 def measure_sweep(_: Settings) -> Outcome:
     """Run the sweep of operators, which prints each that is wrong and ends with a summary."""
     done = run_quietly([PYTHON, str(ROOT / "tools" / "sweep_operators.py")])

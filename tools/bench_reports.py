@@ -7,30 +7,28 @@ prints tables of `lar help benchmarks`. Large models are made in `models/large` 
 
 from __future__ import annotations
 
-import functools
-import json
 import math
 import statistics
 import sys
 import tempfile
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import report_differences
-from bench_tune import best_of, tune
-from figures import Figures, Measure, Outcome, Settings, note, ratio_under, ratio_within, repeat
+from bench_tune import SMALL, best_of, tune
+from figures import Figures, Outcome, Settings, note, repeat
 from processes import (
+    DIGITS,
     LAR,
-    MOBILENET,
-    MOBILENET_ONNX,
-    MODELS,
+    LARGE,
     PYTHON,
     RESNET50,
     RESNET50_ONNX,
     Cost,
     cost_of,
     make_large,
-    run_json,
-    run_well,
+    run_model,
     seconds_of,
 )
 
@@ -45,9 +43,7 @@ from lar.records.tuning import TuneResult
 from lar.reports.styles import STYLES
 from lar.running.advice import MOST_TRIED, plan_plain, race
 
-DIGITS = tuple(str(MODELS / f"digits_cnn.{suffix}") for suffix in ("mge", "onnx"))
-SMALL = (MOBILENET, MOBILENET_ONNX, *DIGITS)
-ADVISED = (*SMALL, str(MODELS / "large" / "resnet18.mge"))
+ADVISED = (*SMALL, str(LARGE / "resnet18.mge"))
 COMPARE_SECONDS = 40.0
 # A choice of a winner that gains less may have been taken for what was noise.
 NOISE = 0.03
@@ -56,7 +52,7 @@ FIRST_PROFILES = 10  # of a day, after which the peak of a machine is known
 MB = 1e6
 
 FOLDER = tempfile.TemporaryDirectory()
-FIGURES = Figures(budget_seconds=20.0)
+FIGURES = Figures("bench_reports", budget_seconds=20.0)
 
 
 def new_place(name: str = "profile.json") -> str:
@@ -64,48 +60,31 @@ def new_place(name: str = "profile.json") -> str:
     return str(Path(tempfile.mkdtemp(dir=FOLDER.name), name))
 
 
-def profile_of(model: str, *words: str) -> str:
-    """Profile a model; return the file."""
+def profile_of(model: str, **options: Any) -> tuple[str, lar.RunResult]:
+    """Profile a model; return the file, and the run."""
     place = new_place()
-    run_well(LAR, model, "--fill", "ones", "--profile", place, *words)
-    return place
-
-
-def style_words(profile: str, style: str) -> list[str]:
-    """Return the command of a report in a style, which compares a profile with itself if it takes
-    two."""
-    return [LAR, "report", *[profile] * STYLES[style].profiles[0], "--style", style]
-
-
-def export_words(name: str, suffix: str, profile: str) -> list[str]:
-    place = f"{FOLDER.name}/{name}.{suffix}"
-    return [LAR, "report", profile, "--export", name, "-o", place]
-
-
-# What tensorboard takes is its plugin's.
-OWN_STYLES = [style for style in STYLES if style != "tensorboard"]
+    return place, run_model(model, fill="ones", profile=place, **options)
 
 
 # What they cost
 
 
-@functools.cache
+@cache
 def profiles_of_resnet50() -> tuple[str, str]:
     """Make a profile of ResNet50 and the engine's own, once."""
     raw = new_place()
-    return profile_of(RESNET50, "--iter", "100", "--profile-raw", raw), raw
+    return profile_of(RESNET50, iter=100, profile_raw=raw)[0], raw
 
 
-@FIGURES.row(
-    "styles",
-    "a report of 100 iterations of ResNet50, the most of any style: seconds, CPU time, memory",
-    "under 1.5 s, 1.0 s and 150 MB",
-    3,
-)
+@FIGURES.row("styles")
 def measure_styles(settings: Settings) -> Outcome:
-    most = Cost(0.0, 0.0, 0.0, 0.0)
-    for style in OWN_STYLES:
-        words = [*style_words(profiles_of_resnet50()[0], style), "--html", new_place("page.html")]
+    most, profile = Cost(0.0, 0.0, 0.0, 0.0), profiles_of_resnet50()[0]
+    for style in STYLES:
+        if style == "tensorboard":  # what it takes is its plugin's
+            continue
+        # Styles that take two profiles compare one with itself.
+        profiles = [profile] * STYLES[style].profiles[0]
+        words = (LAR, "report", *profiles, "--style", style, "--html", new_place("page.html"))
         costs = [cost_of(*words) for _ in repeat(settings)]
         cost = Cost(*map(min, zip(*costs, strict=True)))
         note(
@@ -118,69 +97,41 @@ def measure_styles(settings: Settings) -> Outcome:
     )
 
 
+ANALYZE = (PYTHON, "-m", "megengine.tools.profile_analyze")
 FIGURES.versus(
     "analyze",
-    "`lar report --style megengine` on the engine's own profile of ResNet50, to `profile_analyze`",
-    ratio_under(0.5),
     lambda: seconds_of(LAR, "report", profiles_of_resnet50()[1])(),
-    lambda: seconds_of(
-        PYTHON, "-m", "megengine.tools.profile_analyze", profiles_of_resnet50()[1]
-    )(),
-    11,
+    lambda: seconds_of(*ANALYZE, profiles_of_resnet50()[1])(),
 )
 
 
 def median_with_profile(model: str) -> float:
     """Return the median iteration of a profiled run over that without the profiler: lar makes the
     same run without it before."""
-    words = ("--fill", "ones", "--iter", "20", "--profile", new_place(), "--json", "-")
-    result = run_json(model, *words)
-    medians = [statistics.median(result[key]["end_to_end"]) for key in ("samples", "unprofiled")]
-    return float(medians[0] / medians[1])
+    _, run = profile_of(model, iter=20)
+    return statistics.median(run.samples.end_to_end) / statistics.median(run.unprofiled.end_to_end)
 
 
-def add_profiling(name: str, model: str, percent: float) -> None:
-    ours: Measure = functools.partial(median_with_profile, model)
-    what = f"median iteration of ResNet50 {Path(model).suffix} with `--profile`, to without"
-    limit = ratio_within(-100, percent, f"under {percent:+.0f} %")
-    FIGURES.versus(name, what, limit, ours, lambda: 1.0, 5)
+FIGURES.versus("cost-mge", partial(median_with_profile, RESNET50), lambda: 1.0)
+FIGURES.versus("cost-onnx", partial(median_with_profile, RESNET50_ONNX), lambda: 1.0)
 
 
-add_profiling("cost-mge", RESNET50, 10)
-add_profiling("cost-onnx", RESNET50_ONNX, 3)
-
-
-@functools.cache
-def find_peaks() -> None:
-    """Measure what the machine reaches, as the first profiles of a day do, in processes of their
-    own, until that is known."""
+@FIGURES.row("kept")
+def measure_kept(settings: Settings) -> Outcome:
+    """Profile thousands of iterations, when it is known what the machine reaches: the first
+    profiles of a day measure that, in processes of their own."""
     for threads in {1, len(usable_cpus())}:
         for _ in range(FIRST_PROFILES):
             find_peak(threads)
-
-
-@functools.cache
-def keep_profile(model: str, number: int = 0) -> tuple[str, Cost]:
-    """Profile thousands of iterations; return the file and what that took."""
-    find_peaks()
-    place = new_place()
-    return place, cost_of(LAR, model, "--iter", str(MANY_ITERATIONS), "--profile", place)
-
-
-@FIGURES.row(
-    "kept",
-    "a profile of 5,000 iterations of a small model, both engines: memory, and its file",
-    "under 150 MB and 10 MB",
-    2,
-)
-def measure_kept(settings: Settings) -> Outcome:
     runs, sizes, reports = [], [], []
     for at in repeat(settings):
-        place, cost = keep_profile(DIGITS[at % len(DIGITS)], at // len(DIGITS))
-        runs.append(cost)
+        model, place = DIGITS[at % len(DIGITS)], new_place()
+        words = (LAR, model, "--iter", str(MANY_ITERATIONS), "--profile", place)
+        runs.append(cost_of(*words))
         sizes.append(Path(place).stat().st_size / MB)
         reports.append(cost_of(LAR, "report", place).largest / MB)
-        note(f"{at}: {cost.together / MB:.0f} MB together, {sizes[-1]:.1f} MB, {reports[-1]:.0f}")
+        about = f"{sizes[-1]:.1f} MB, {reports[-1]:.0f}"
+        note(f"{at}: {runs[-1].together / MB:.0f} MB together, {about}")
     together = max(each.together for each in runs) / MB
     largest = max(each.largest for each in runs) / MB
     return Outcome(
@@ -193,39 +144,20 @@ def measure_kept(settings: Settings) -> Outcome:
 # What they say
 
 
-FIGURES.row(
-    "joined",
-    "operators joined between layouts, levels and engines: ResNet50, MobileNetV2, BERT-like",
-    "95 % of the time, 0 wrong pairs",
-)(report_differences.measure_joined)
-FIGURES.row(
-    "same",
-    "one command, three pairs of runs, disturbed: any operator called different",
-    "at most 1 of 20",
-    20,
-)(report_differences.measure_same)
-FIGURES.row(
-    "slower",
-    "one operator of 59 made twice as slow in three pairs of runs: it is found, and no other",
-    "90 %",
-    20,
-)(report_differences.measure_slower)
+FIGURES.row("joined")(report_differences.measure_joined)
+FIGURES.row("same")(report_differences.measure_same)
+FIGURES.row("slower")(report_differences.measure_slower)
 
 
-@FIGURES.row(
-    "accounts",
-    "operators, copies, waiting and overhead against the measured step",
-    "within 3 %",
-    20,
-)
+@FIGURES.row("accounts")
 def measure_accounts(settings: Settings) -> Outcome:
     """Profile models, and compare the sum of what the report names, which leaves out Other, with
     the iterations as the run measured them."""
     off = []
     for at in repeat(settings):
-        model, kept = SMALL[at % len(SMALL)], new_place("run.json")
-        place = profile_of(model, "--iter", "50", "--json", kept)
-        measured = sum(json.loads(Path(kept).read_text())["samples"]["end_to_end"])
+        model = SMALL[at % len(SMALL)]
+        place, run = profile_of(model, iter=50)
+        measured = sum(run.samples.end_to_end)
         steps = breakdown_of(fit_to_plain(lar.read_profile(place)))
         named = sum(step.total_ns - step.buckets_ns[OTHER] for step in steps)
         off.append(abs(named / 1e9 / measured - 1))
@@ -239,12 +171,7 @@ def measure_accounts(settings: Settings) -> Outcome:
     )
 
 
-@FIGURES.row(
-    "plain",
-    "the plain time that a report begins with, to `lar run` without `--profile`, in turns",
-    "no difference shown",
-    8,
-)
+@FIGURES.row("plain")
 def measure_plain(settings: Settings) -> Outcome:
     """Take turns between runs with and without `--profile`, of four models; judge as `lar bench`
     does."""
@@ -252,10 +179,8 @@ def measure_plain(settings: Settings) -> Outcome:
     for model in SMALL:
         turns = []
         for _ in repeat(settings):
-            words = (model, "--iter", "100", "--json", "-")
-            plain = statistics.median(run_json(*words)["samples"]["end_to_end"])
-            headline = profile_of(*words[:3])
-            cost = lar.read_profile(headline).facts.cost
+            plain = statistics.median(run_model(model, iter=100).samples.end_to_end)
+            cost = lar.read_profile(profile_of(model, iter=100)[0]).facts.cost
             assert cost
             turns.append([math.log(cost.unprofiled_seconds / plain)])
         found = compare_pairs(turns, comparisons=len(SMALL), once=True)
@@ -269,12 +194,7 @@ def measure_plain(settings: Settings) -> Outcome:
     )
 
 
-@FIGURES.row(
-    "advice",
-    "the first setting suggested, beside the default; the best of lar tune among three",
-    "never slower; all",
-    len(ADVISED),
-)
+@FIGURES.row("advice")
 def measure_advice(settings: Settings) -> Outcome:
     """Follow the first suggestion for models, beside the run that was profiled; and look whether
     the choice that helps most of what `lar tune` finds is among the first three."""
@@ -282,7 +202,7 @@ def measure_advice(settings: Settings) -> Outcome:
     slower, missing, named = 0, 0, []
     for at in repeat(settings):
         model = ADVISED[at % len(ADVISED)]
-        profile = fit_to_plain(lar.read_profile(profile_of(model, "--iter", "30")))
+        profile = fit_to_plain(lar.read_profile(profile_of(model, iter=30)[0]))
         advised = suggestions_of(profile)[:MOST_TRIED]
         difference = None
         if advised:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import math
 import random
 import signal
@@ -24,7 +23,7 @@ from typing import Any
 import onnx
 from disturbance import disturbed
 from figures import Figures, Outcome, Settings, note, repeat
-from processes import MOBILENET, MOBILENET_ONNX, PEERS, add_scripted_engine, run_json
+from processes import MOBILENET, MOBILENET_ONNX, PEERS, run_json, run_model, write_script
 from queueing_theory import expected_wait, waits_by_recursion
 from real_networks import network_of
 
@@ -44,38 +43,31 @@ PIECE = 100  # iterations, some tenths of a second
 RATE, LOAD = 20.0, 0.6
 # Turns of lar and of a peer in two processes, the iterations of each, and untimed ones before.
 TURNS, IN_TURN, UNTIMED = 40, 20, 3
-FIGURES = Figures(budget_seconds=60.0)
+FIGURES = Figures("bench_timings", budget_seconds=60.0)
 
 
 # Proven differences
 
 
-@FIGURES.row("same", "wrong verdicts, a model against itself, disturbed", "at most 5 %", 200)
+@FIGURES.row("same")
 def measure_same(settings: Settings) -> Outcome:
     verdicts = compare_disturbed(settings, ONE_THREAD, ONE_THREAD)
     wrong = sum(verdict in ("faster", "slower") for verdict, _ in verdicts)
     return Outcome(f"{wrong} of {len(verdicts)}", wrong <= 0.05 * len(verdicts))
 
 
-@FIGURES.row(
-    "slower-model", "right verdicts on one layer more (3 %), disturbed", "90 %, under 60 s", 100
-)
+@FIGURES.row("slower-model")
 def measure_slower_model(settings: Settings) -> Outcome:
     models = [write_chain(settings.folder, layers) for layers in (LAYERS, LAYERS + 1)]
     return measure_slower(settings, *(f"{model} --multithread 1" for model in models))
 
 
-@FIGURES.row(
-    "slower-script",
-    "right verdicts on scripted times 3 % longer, disturbed",
-    "90 %, under 60 s",
-    100,
-)
+@FIGURES.row("slower-script")
 def measure_slower_script(settings: Settings) -> Outcome:
     """Compare the scripted engine with itself, slowed; its times are those of a model."""
     times = record_times(settings, settings.seed, 2000)
     scripts = [[factor * time for time in times] for factor in (1.0, SLOWER)]
-    return measure_slower(settings, *(write_script(settings, it, True) for it in scripts))
+    return measure_slower(settings, *(write_times(settings, it, True) for it in scripts))
 
 
 def measure_slower(settings: Settings, first: str, second: str) -> Outcome:
@@ -89,9 +81,7 @@ def measure_slower(settings: Settings, first: str, second: str) -> Outcome:
     )
 
 
-@FIGURES.row(
-    "order", "right order of ONNX Runtime's levels basic and all, disturbed", "20 of 20", 20
-)
+@FIGURES.row("order")
 def measure_order(settings: Settings) -> Outcome:
     """Compare two optimisation levels that are easily taken the wrong way round."""
     levels = (f"{ONE_THREAD} --graph-optimization-level {level}" for level in ("basic", "all"))
@@ -119,18 +109,13 @@ def compare_disturbed(settings: Settings, *specs: str) -> list[tuple[str, float]
 # Medians and their intervals
 
 
-@FIGURES.row(
-    "spread",
-    "spread of the reported median to that of the raw mean, disturbed",
-    "under 0.25x",
-    20,
-)
+@FIGURES.row("spread")
 def measure_spread(settings: Settings) -> Outcome:
     reported, means = [], []
     with disturbed(settings.seed):
         for _ in repeat(settings):
             # So long that some moments are quiet: a shorter run may lie within one burst.
-            result = lar.run(MOBILENET_ONNX, fill="ones", multithread=1, duration=3)
+            result = run_model(MOBILENET_ONNX, fill="ones", multithread=1, duration=3)
             reported.append(reported_median(result))
             means.append(statistics.fmean(result.samples.end_to_end))
             note(f"{reported[-1] * 1e3:.3f} ms, mean {means[-1] * 1e3:.3f} ms")
@@ -141,14 +126,12 @@ def measure_spread(settings: Settings) -> Outcome:
 def reported_median(result: lar.RunResult) -> float:
     """Return the median that a run's summary says to trust."""
     summary = result.summary
-    assert summary is not None, result.failure
+    assert summary
     medians = {"undisturbed latency": summary.undisturbed_median, "cpu": summary.cpu_median}
     return medians.get(summary.trust) or summary.median
 
 
-@FIGURES.row(
-    "coverage", "95 % intervals that hold the median of a recording, of eight", "92 to 98 %", 400
-)
+@FIGURES.row("coverage")
 def measure_coverage(settings: Settings) -> Outcome:
     """Play noise that was recorded beside a model, whose median is known, and count the intervals
     that hold it. It is recorded several times: no two times are alike."""
@@ -158,9 +141,9 @@ def measure_coverage(settings: Settings) -> Outcome:
     for number in repeat(settings):
         recorded = recordings[number % RECORDINGS]
         truth = percentile_of(sorted(recorded), 50)
-        model = write_script(settings, list(itertools.islice(resample(recorded, chance), 1000)))
-        result = lar.run(model, iter=1000, warmup_iter=0)
-        assert result.summary is not None, result.failure
+        model = write_times(settings, list(itertools.islice(resample(recorded, chance), 1000)))
+        result = run_model(model, iter=1000, warmup_iter=0)
+        assert result.summary
         if interval := result.summary.interval:
             known += 1
             held += interval.low <= truth <= interval.high
@@ -185,23 +168,21 @@ def record_times(settings: Settings, seed: int, count: int) -> list[float]:
     """Return the times of a model's iterations, of some milliseconds, while the machine is
     disturbed."""
     with disturbed(seed):
-        result = lar.run(write_chain(settings.folder, RECORDED_LAYERS), fill="ones", iter=count)
-    assert result.status == "ok", result.failure
+        model = write_chain(settings.folder, RECORDED_LAYERS)
+        result = run_model(model, fill="ones", iter=count)
     return list(result.samples.end_to_end)
 
 
 # The loop
 
 
-@FIGURES.row(
-    "added", "median time between iterations, the slowest of four settings", "under 150 us", 7
-)
+@FIGURES.row("added")
 def measure_added(settings: Settings) -> Outcome:
     """Measure the time between iterations: all that is read there, and the loop itself."""
     longest = 0.0
     for model, threads in itertools.product((MOBILENET_ONNX, MOBILENET), (None, 2)):
         runs = (
-            lar.run(model, fill="ones", iter=50, multithread=threads).samples
+            run_model(model, fill="ones", iter=50, multithread=threads).samples
             for _ in repeat(settings)
         )
         middle = statistics.median(statistics.median(gaps_of(each)) for each in runs)
@@ -215,22 +196,12 @@ def gaps_of(samples: Any) -> Iterator[float]:
     yield from (began - ended for ended, began in zip(ends, samples.began[1:], strict=False))
 
 
-@FIGURES.row(
-    "bare-loop",
-    "median of a .mge against a bare loop on lite's C functions, 95 % interval",
-    "within 1 %",
-    20,
-)
+@FIGURES.row("bare-loop")
 def measure_bare_loop(settings: Settings) -> Outcome:
     return measure_agreement(settings, "loop", MOBILENET, statistics.median)
 
 
-@FIGURES.row(
-    "onnxruntime-test",
-    "mean of an .onnx against ONNX Runtime's own test, 95 % interval",
-    "within 1 %",
-    20,
-)
+@FIGURES.row("onnxruntime-test")
 def measure_onnxruntime_test(settings: Settings) -> Outcome:
     """Compare the mean of an `.onnx` with what ONNX Runtime's own test prints.
 
@@ -319,42 +290,31 @@ class PeerProcess:
 # Queues
 
 
-@FIGURES.row(
-    "queue",
-    "mean wait at 20 requests/s and 60 % load, against Lindley's recursion",
-    "within 10 %",
-    2000,
-)
+@FIGURES.row("queue")
 def measure_queue(settings: Settings) -> Outcome:
     """Serve requests for real, and compare the mean wait with the theory for the arrivals and
     service times measured."""
     chance, mean = random.Random(settings.seed), LOAD / RATE
     times = [mean * chance.uniform(0.5, 1.5) for _ in range(1000)]
-    model = write_script(settings, times, True)
-    result = lar.run(model, rate=RATE, duration=settings.repetitions / RATE, seed=settings.seed)
+    model = write_times(settings, times, True)
+    result = run_model(model, rate=RATE, duration=settings.repetitions / RATE, seed=settings.seed)
     waits, samples = waits_of(result), result.samples
     begins = [began or 0.0 for began in samples.began]
     arrivals = [began - wait for began, wait in zip(begins, waits, strict=True)]
     return compare_waits(waits, statistics.fmean(waits_by_recursion(arrivals, samples.end_to_end)))
 
 
-@FIGURES.row(
-    "long-queue",
-    "the same on an exact clock, against Pollaczek and Khinchine",
-    "within 10 %",
-    200_000,
-)
+@FIGURES.row("long-queue")
 def measure_long_queue(settings: Settings) -> Outcome:
     """The same with the clock of the scripted engine, on which nothing is late, and with so many
     requests that their mean is near that of the theory for their rate."""
     chance, mean = random.Random(settings.seed), LOAD / RATE
-    model = write_script(settings, [chance.gammavariate(4, mean / 4) for _ in range(10_000)])
-    result = lar.run(model, rate=RATE, iter=settings.repetitions, seed=settings.seed)
+    model = write_times(settings, [chance.gammavariate(4, mean / 4) for _ in range(10_000)])
+    result = run_model(model, rate=RATE, iter=settings.repetitions, seed=settings.seed)
     return compare_waits(waits_of(result), expected_wait(RATE, result.samples.end_to_end))
 
 
 def waits_of(result: lar.RunResult) -> list[float]:
-    assert result.status == "ok", result.failure
     return [wait or 0.0 for wait in result.samples.queueing]
 
 
@@ -377,18 +337,15 @@ def write_chain(folder: Path, layers: int) -> str:
     return path
 
 
-def write_script(settings: Settings, times: Sequence[float], real_time: bool = False) -> str:
-    """Write a script of the scripted engine that plays these times; return its path."""
-    add_scripted_engine()
-    script = {
-        "inputs": [{"name": "data", "dtype": "float32", "shape": [1]}],
-        "outputs": {"sum": [1.0]},
-        "times": [[time, time / 100, time] for time in times],
-        "real_time": real_time,
-    }
-    path = settings.folder / f"{len(list(settings.folder.iterdir()))}.fake"
-    path.write_text(json.dumps(script))
-    return str(path)
+def write_times(settings: Settings, times: Sequence[float], real_time: bool = False) -> str:
+    """Write a model of the scripted engine that plays these times; return its path."""
+    return write_script(
+        settings.folder,
+        inputs=[{"name": "data", "dtype": "float32", "shape": [1]}],
+        outputs={"sum": [1.0]},
+        times=[[time, time / 100, time] for time in times],
+        real_time=real_time,
+    )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from disturbance import disturbed
 from figures import Figures, Outcome, Settings, note, repeat
-from processes import LAR, MOBILENET, MOBILENET_ONNX, MODELS, RESNET50, run_json
+from processes import DIGITS, LAR, MOBILENET, MOBILENET_ONNX, RESNET50, run_json
 
 import lar
 from lar.records.bench import BenchResult
@@ -33,7 +33,7 @@ from lar.results.store import open_store
 
 ALLOWED = "engine-fixes,engine-env"
 RIVALS = (MOBILENET, MOBILENET_ONNX)
-SMALL = (*(str(MODELS / f"digits_cnn.{suffix}") for suffix in ("mge", "onnx")), *RIVALS)
+SMALL = (*DIGITS, *RIVALS)
 # Seconds in which a variant of a comparison is measured.
 COMPARE_SECONDS = 20.0
 RIVAL_SECONDS = 8.0
@@ -41,17 +41,17 @@ RIVAL_BUDGETS = (30.0, 60.0, 90.0)
 LONG_SECONDS = 600.0
 SHORT_SECONDS = 60.0
 KILLS = 20
-FIGURES = Figures(budget_seconds=120.0)
+FIGURES = Figures("bench_tune", budget_seconds=120.0)
 
 
-@FIGURES.row("resnet50", "ResNet50 .mge, 120 s: plain over tuned", "as today's")
+@FIGURES.row("resnet50")
 def measure_resnet50(settings: Settings) -> Outcome:
     """Tune ResNet50, and compare the plain run with the result in fresh processes."""
     gains = [1 / ratio_of_tuned((RESNET50,), settings.budget_seconds)[0] for _ in repeat(settings)]
     return Outcome(", ".join(f"{gain:.2f}x" for gain in gains), all(gain > 1 for gain in gains))
 
 
-@FIGURES.row("short", "ResNet50 .mge, 60 s, against 120 s", "within 5 % in 4 of 5", 5)
+@FIGURES.row("short")
 def measure_short(settings: Settings) -> Outcome:
     best, _ = ratio_of_tuned((RESNET50,), settings.budget_seconds)
     ratios = [ratio_of_tuned((RESNET50,), SHORT_SECONDS)[0] for _ in repeat(settings)]
@@ -92,24 +92,11 @@ def best_of_long_search() -> tuple[RankedCandidate, str]:
     return best_of(found), tuned
 
 
-RIGHT = "30 of 30, 27 within 10 %"
-FIGURES.row(
-    "rivals",
-    "both formats of mobilenet_v2 as rivals, 30, 60 and 90 s: the right engine; near the best",
-    RIGHT,
-    10,
-)(functools.partial(measure_rivals, is_busy=False))
-FIGURES.row("busy-rivals", "the same beside other work", RIGHT, 10)(
-    functools.partial(measure_rivals, is_busy=True)
-)
+FIGURES.row("rivals")(functools.partial(measure_rivals, is_busy=False))
+FIGURES.row("busy-rivals")(functools.partial(measure_rivals, is_busy=True))
 
 
-@FIGURES.row(
-    "never-slower",
-    "tuned not slower than the plain run, by `lar bench` in fresh processes, 30 s",
-    "20 of 20",
-    20,
-)
+@FIGURES.row("never-slower")
 def measure_never_slower(settings: Settings) -> Outcome:
     slower, gains = 0, []
     for at in repeat(settings):
@@ -122,11 +109,7 @@ def measure_never_slower(settings: Settings) -> Outcome:
     )
 
 
-@FIGURES.row(
-    "kills",
-    "searches killed up to 20 times, against one that nobody killed",
-    "the same choices, nothing twice",
-)
+@FIGURES.row("kills")
 def measure_kills(settings: Settings) -> Outcome:
     """Kill a search at random moments until it ends; nothing that had ended is measured again."""
     draw, kills, repeated, same = random.Random(settings.seed), 0, 0, 0

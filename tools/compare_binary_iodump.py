@@ -18,12 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from lar.comparison.compare import Request, compare_dumps
+import lar
 from lar.dumps.binary import read_header
-from lar.dumps.index import open_dump
-from lar.engines import operator_kinds_of
 from lar.errors import LarError
-from lar.records.comparison import Figures, TensorComparison, Tolerance
+from lar.records.comparison import Figures, TensorComparison
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -39,10 +37,8 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     arguments = parser.parse_args(words)
     try:
-        dumps = open_dump(arguments.input0), open_dump(arguments.input1)
-        tolerance = Tolerance(max_error=arguments.max_err)
-        request = Request(tolerance=tolerance)
-        comparison = compare_dumps(*dumps, request, operator_kinds_of, lambda side: "not known")
+        dumps = lar.open_dump(arguments.input0), lar.open_dump(arguments.input1)
+        comparison = lar.compare(*dumps, max_error=arguments.max_err)
     except LarError as error:
         print(f"error: {error.message}", file=sys.stderr)
         return error.exit_code

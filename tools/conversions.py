@@ -5,8 +5,8 @@ from __future__ import annotations
 import copy
 import logging
 import tempfile
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import onnx
@@ -52,33 +52,34 @@ def quantize(
     sixteen.
     """
     logging.getLogger().setLevel(logging.ERROR)  # the quantiser gives advice
+    if recipe == "dynamic":
+        # ONNX Runtime has no ConvInteger with weights of int8.
+        convert = partial(quantize_dynamic, weight_type=QuantType.QUInt8, reduce_range=True)
+    else:
+        convert = partial(
+            quantize_static,
+            calibration_data_reader=Samples(feeds),
+            quant_format=QuantFormat.QOperator if recipe == "qoperator" else QuantFormat.QDQ,
+            op_types_to_quantize=list(only) or None,
+            # Channels have scales of their own from opset 13 on.
+            per_channel=recipe == "qdq channels" and model.opset_import[0].version >= 13,
+            reduce_range=True,
+        )
+    return through_files(model, convert)
+
+
+def through_files(model: onnx.ModelProto, convert: Callable[[str, str], object]) -> onnx.ModelProto:
+    """Return what is made of a model by what reads one file and writes another."""
     with tempfile.TemporaryDirectory() as folder:
-        plain, path = Path(folder) / "plain.onnx", Path(folder) / "quantized.onnx"
-        onnx.save(model, plain)
-        if recipe == "dynamic":
-            # ONNX Runtime has no ConvInteger with weights of int8.
-            quantize_dynamic(plain, path, weight_type=QuantType.QUInt8, reduce_range=True)
-        else:
-            quantize_static(
-                plain,
-                path,
-                Samples(feeds),
-                quant_format=QuantFormat.QOperator if recipe == "qoperator" else QuantFormat.QDQ,
-                op_types_to_quantize=list(only) or None,
-                # Channels have scales of their own from opset 13 on.
-                per_channel=recipe == "qdq channels" and model.opset_import[0].version >= 13,
-                reduce_range=True,
-            )
-        return onnx.load(path)
+        onnx.save(model, f"{folder}/model.onnx")
+        convert(f"{folder}/model.onnx", f"{folder}/converted.onnx")
+        return onnx.load(f"{folder}/converted.onnx")
 
 
 def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model as the quantiser's manual asks for it: optimised, with shapes."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = f"{folder}/model.onnx"
-        onnx.save(model, path)
-        shape_inference.quant_pre_process(path, path, skip_symbolic_shape=True)
-        return onnx.load(path)
+    convert = partial(shape_inference.quant_pre_process, skip_symbolic_shape=True)
+    return through_files(model, convert)
 
 
 def halve(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -91,9 +92,11 @@ def halve(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def optimize(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model as ONNX Runtime saves it after its basic optimisations."""
-    with tempfile.TemporaryDirectory() as folder:
+
+    def convert(read: str, written: str) -> None:
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        options.optimized_model_filepath = f"{folder}/optimized.onnx"
-        onnxruntime.InferenceSession(model.SerializeToString(), options)
-        return onnx.load(f"{folder}/optimized.onnx")
+        options.optimized_model_filepath = written
+        onnxruntime.InferenceSession(read, options)
+
+    return through_files(model, convert)

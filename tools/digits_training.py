@@ -10,7 +10,7 @@ from megengine import Tensor, functional
 from megengine.autodiff import GradManager
 from megengine.optimizer import Adam
 from megengine_twin import compute, make_weights
-from model_zoo import describe_digits_cnn
+from model_zoo import NETWORKS
 from network import Array, Network, Node
 from sample_data import split_digits
 
@@ -28,7 +28,7 @@ GREATEST_INT8_WEIGHT = 64
 
 def train_digits_cnn() -> Network:
     """Train on the training digits, always in the same order."""
-    network = describe_digits_cnn()
+    network = NETWORKS["digits_cnn"]()
     digits, _ = split_digits()
     weights = {node.name: make_weights(node, trainable=True) for node in network.nodes}
     parameters = [weight for of_node in weights.values() for weight in of_node.values()]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 
 # Each computes for a while and rests for a while; both are drawn anew each time.
@@ -16,7 +13,18 @@ MEAN_BUSY_SECONDS = 0.4
 MEAN_IDLE_SECONDS = 0.6
 HOGS_FOR_A_CPU = 1  # pinned to it; as many again are not pinned
 
-COMPUTE = "while True: pass"
+# It ends with the process that started it, however that one ends.
+HOG = """
+import os, random, sys, time
+random.seed(int(sys.argv[1]))
+busy, idle, parent = float(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
+while os.getppid() == parent:
+    time.sleep(random.expovariate(1 / idle))
+    end = time.monotonic() + random.expovariate(1 / busy)
+    while time.monotonic() < end:
+        for _ in range(10_000):
+            pass
+"""
 
 
 @contextlib.contextmanager
@@ -27,43 +35,13 @@ def disturbed(seed: int, strength: float = 1.0) -> Iterator[list[int]]:
     """
     cpus = sorted(os.sched_getaffinity(0))
     places = [*([cpu] for cpu in cpus for _ in range(HOGS_FOR_A_CPU)), *(cpus for _ in cpus)]
-    ended = threading.Event()
+    times = strength * MEAN_BUSY_SECONDS, MEAN_IDLE_SECONDS
     with contextlib.ExitStack() as stack:
-        hogs = [stack.enter_context(hog(place)) for place in places]
-        threads = [
-            threading.Thread(target=play, args=(it, random.Random(seed + at), strength, ended))
-            for at, it in enumerate(hogs)
-        ]
-        for thread in threads:
-            thread.start()
-        try:
-            yield [it.pid for it in hogs]
-        finally:
-            ended.set()
-            for thread in threads:
-                thread.join()
-
-
-@contextlib.contextmanager
-def hog(cpus: list[int]) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a process that computes on some CPUs, stopped at first; kill it in the end."""
-    with subprocess.Popen([sys.executable, "-S", "-c", COMPUTE]) as process:
-        try:
-            os.sched_setaffinity(process.pid, cpus)
-            process.send_signal(signal.SIGSTOP)
-            yield process
-        finally:
-            process.kill()
-
-
-def play(
-    process: subprocess.Popen[bytes],
-    random: random.Random,
-    strength: float,
-    ended: threading.Event,
-) -> None:
-    """Let a process compute and rest by turns."""
-    while not ended.wait(random.expovariate(1 / MEAN_IDLE_SECONDS)):
-        process.send_signal(signal.SIGCONT)
-        ended.wait(random.expovariate(1 / (strength * MEAN_BUSY_SECONDS)))
-        process.send_signal(signal.SIGSTOP)
+        hogs = []
+        for number, place in enumerate(places):
+            words = (str(each) for each in (seed + number, *times, os.getpid()))
+            hog = stack.enter_context(subprocess.Popen([sys.executable, "-S", "-c", HOG, *words]))
+            stack.callback(hog.kill)
+            os.sched_setaffinity(hog.pid, place)
+            hogs.append(hog.pid)
+        yield hogs

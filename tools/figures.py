@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import json
+import math
 import random
 import signal
 import statistics
@@ -12,9 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from processes import make_large
+from processes import MIB, make_large
 
 Measure = Callable[[], float]
+
+TABLE = Path(__file__).with_suffix(".json")
+UNITS = {"us": 1e-6, "MiB": MIB}
 
 
 class Outcome(NamedTuple):
@@ -51,40 +56,26 @@ class Figure(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """How lar is compared with a peer, and what is promised of that."""
+    """How lar is compared with a peer, how that is shown, and between what it should lie."""
 
-    wanted: str
     compare: Callable[[float, float], float]
-    show: Callable[[float], str]
-    holds: Callable[[float], bool]
+    shown: str
+    low: float
+    high: float
 
 
-def ratio_under(limit: float) -> Limit:
+def limit_of(wanted: str) -> Limit:
+    """Read a promise: `under 4x`, `within 2 %`, `under +10 %`, `under 1 us more`."""
+    _, number, *unit = wanted.removesuffix("x").split()
+    high = float(number)
+    if not unit:
+        return Limit(lambda ours, theirs: ours / theirs, "{:.2f}x", -math.inf, high)
+    if unit == ["%"]:
+        low = -high if wanted.startswith("within") else -math.inf
+        return Limit(lambda ours, theirs: 100 * (ours / theirs - 1), "{:+.1f} %", low, high)
+    scale = UNITS[unit[0]]
     return Limit(
-        f"under {limit:g}x",
-        lambda ours, theirs: ours / theirs,
-        lambda value: f"{value:.2f}x",
-        lambda value: value < limit,
-    )
-
-
-def ratio_within(low_percent: float, high_percent: float, wanted: str) -> Limit:
-    """Promise that the ratio lies between two percentages above one."""
-    return Limit(
-        wanted,
-        lambda ours, theirs: 100 * (ours / theirs - 1),
-        lambda value: f"{value:+.1f} %",
-        lambda value: low_percent < value < high_percent,
-    )
-
-
-def more_under(limit: float, unit: str, scale: float) -> Limit:
-    """Promise that lar takes at most so much more, in a unit of that scale."""
-    return Limit(
-        f"under {limit:g} {unit} more",
-        lambda ours, theirs: (ours - theirs) / scale,
-        lambda value: f"{value:+.2f} {unit}",
-        lambda value: value < limit,
+        lambda ours, theirs: (ours - theirs) / scale, f"{{:+.2f}} {unit[0]}", -math.inf, high
     )
 
 
@@ -98,35 +89,36 @@ def measure_in_turns(ours: Measure, theirs: Measure, rounds: int) -> Iterator[tu
 
 
 class Figures:
-    """The figures of a tool, in the order of its table."""
+    """The figures of a tool, in the order in which they are appended.
 
-    def __init__(self, budget_seconds: float = 60.0) -> None:
+    What each is called and what is wanted of it stands under the tool's name in `figures.json`.
+    """
+
+    def __init__(self, tool: str, budget_seconds: float = 60.0, table: Path = TABLE) -> None:
         """Take the default of `--budget`."""
         self.budget_seconds = budget_seconds
+        self.declared = json.loads(table.read_text())[tool]
         self.rows: list[Figure] = []
 
-    def row(
-        self, name: str, what: str, wanted: str = "", repetitions: int = 1
-    ) -> Callable[[MeasureFigure], MeasureFigure]:
+    def row(self, name: str) -> Callable[[MeasureFigure], MeasureFigure]:
         """Append what the decorated function measures."""
 
         def append(measure: MeasureFigure) -> MeasureFigure:
+            what, wanted, repetitions = self.declared[name]
             self.rows.append(Figure(name, what, wanted, repetitions, measure))
             return measure
 
         return append
 
-    def versus(
-        self, name: str, what: str, limit: Limit, ours: Measure, theirs: Measure, rounds: int
-    ) -> None:
+    def versus(self, name: str, ours: Measure, theirs: Measure) -> None:
         """Append a comparison of lar with a peer: the median over rounds in which both are run."""
+        limit = limit_of(self.declared[name][1])
 
+        @self.row(name)
         def measure(settings: Settings) -> Outcome:
             pairs = measure_in_turns(ours, theirs, settings.repetitions)
             value = statistics.median(limit.compare(*pair) for pair in pairs)
-            return Outcome(limit.show(value), limit.holds(value))
-
-        self.rows.append(Figure(name, what, limit.wanted, rounds, measure))
+            return Outcome(limit.shown.format(value), limit.low < value < limit.high)
 
     def main(self, about: str | None) -> int:
         """Measure the figures that the command line names, and print their table, then the cases
@@ -157,14 +149,8 @@ class Figures:
             for figure in self.rows:
                 if figure.name in (arguments.figures or names):
                     count = arguments.count or figure.repetitions
-                    outcomes.append(
-                        measure_row(
-                            figure,
-                            Settings(
-                                count, arguments.budget, arguments.seed, folder, arguments.only
-                            ),
-                        )
-                    )
+                    asked = arguments.budget, arguments.seed, folder, arguments.only
+                    outcomes.append(measure_row(figure, Settings(count, *asked)))
         if failing := [line for each in outcomes for line in each.failing]:
             print("\nnot as wanted:\n" + "\n".join(failing))
         return 0 if all(each.holds for each in outcomes) else 1

@@ -18,7 +18,8 @@ from typing import Any
 
 import cv2
 import numpy as np
-from sample_data import Array, Digits, load_cat, nchw_of, split_digits
+from network import Array
+from sample_data import Digits, load_cat, nchw_of, split_digits
 
 INPUTS = Path(__file__).resolve().parent.parent / "inputs"
 JPEG_QUALITY = 95

@@ -19,15 +19,15 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-import model_zoo
 import numpy as np
 from calibration import calibrate
 from digits_training import quantize_digits_cnn, train_digits_cnn
 from megengine_twin import dump_megengine, run_megengine
+from model_zoo import NETWORKS
 from network import Array, Network
 from onnx_twin import count_macs, onnx_of, run_onnx
 from sample_data import load_photographs, split_digits
@@ -38,30 +38,32 @@ LEAST_ACCURACY = 0.97
 Feeds = dict[str, Array]
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """How to make a model, and what to run it on to compare its twins."""
+class Recipe(NamedTuple):
+    """How to make a model, and what to run it on to compare its twins.
+
+    The weights of a network are as they were drawn, or scaled on `images`, or trained on digits.
+    """
 
     summary: str
-    make: Callable[[], Network]
     sample: Callable[[], Feeds]
-    tolerance: float = 1e-4
+    images: Callable[[], Array] | None = None
+    train: Callable[[], Network] | None = None
     large: bool = False
-    classifies_digits: bool = False
+
+    @property
+    def tolerance(self) -> float:
+        return 1e-5 if self.train else 1e-4
+
+    def make(self, name: str) -> Network:
+        if self.train:
+            return self.train()
+        network = NETWORKS[name]()
+        if self.images:
+            calibrate(network, self.images())
+        return network
 
 
 _train_digits_cnn = cache(train_digits_cnn)
-
-
-def _calibrated(
-    describe: Callable[[], Network], images: Callable[[], Array] = load_photographs
-) -> Callable[[], Network]:
-    def make() -> Network:
-        network = describe()
-        calibrate(network, images())
-        return network
-
-    return make
 
 
 def _load_photographs_uint8() -> Array:
@@ -83,50 +85,32 @@ def _digits() -> Feeds:
 
 
 SCALED = "random weights scaled on photographs"
-RECIPES: dict[str, Recipe] = {
+RECIPES = {
     "digits_cnn": Recipe(
-        *("small CNN trained on scikit-learn's digits", _train_digits_cnn, _digits, 1e-5),
-        classifies_digits=True,
+        "small CNN trained on scikit-learn's digits", _digits, train=_train_digits_cnn
     ),
     "int8": Recipe(
         "digits_cnn with its convolutions quantised to int8",
-        *(lambda: quantize_digits_cnn(_train_digits_cnn()), _digits, 1e-5),
-        classifies_digits=True,
+        _digits,
+        train=lambda: quantize_digits_cnn(_train_digits_cnn()),
     ),
-    "mobilenet_v2": Recipe(
-        f"MobileNetV2 0.35, {SCALED}", _calibrated(model_zoo.describe_mobilenet_v2), _photograph
-    ),
-    "multi_input": Recipe(
-        "two inputs and two outputs", model_zoo.describe_multi_input, _random(a=(2, 3), b=(3, 4))
-    ),
+    "mobilenet_v2": Recipe(f"MobileNetV2 0.35, {SCALED}", _photograph, load_photographs),
+    "multi_input": Recipe("two inputs and two outputs", _random(a=(2, 3), b=(3, 4))),
     "uint8_input": Recipe(
         "uint8 picture input (NHWC), preprocessing inside",
-        _calibrated(model_zoo.describe_uint8_input, _load_photographs_uint8),
         lambda: {"data": _load_photographs_uint8()[:1]},
+        _load_photographs_uint8,
     ),
-    "dynamic_batch": Recipe(
-        "batch size may change between runs",
-        *(model_zoo.describe_dynamic_batch, _random(data=(5, 16))),
-    ),
+    "dynamic_batch": Recipe("batch size may change between runs", _random(data=(5, 16))),
     "one_operator": Recipe(
         "a single ReLU on 4 numbers",
-        model_zoo.describe_one_operator,
         lambda: {"data": np.array([-1.5, -0.5, 0.5, 1.5], np.float32)},
     ),
     "encoder": Recipe(
-        "a BERT-like encoder with random weights",
-        *(model_zoo.describe_encoder, _random(data=(64, 256))),
-        large=True,
+        "a BERT-like encoder with random weights", _random(data=(64, 256)), large=True
     ),
-    **{
-        f"resnet{layers}": Recipe(
-            f"ResNet-{layers}, {SCALED}", _calibrated(describe), _photograph, large=True
-        )
-        for layers, describe in (
-            (18, model_zoo.describe_resnet18),
-            (50, model_zoo.describe_resnet50),
-        )
-    },
+    "resnet18": Recipe(f"ResNet-18, {SCALED}", _photograph, load_photographs, large=True),
+    "resnet50": Recipe(f"ResNet-50, {SCALED}", _photograph, load_photographs, large=True),
 }
 
 
@@ -138,7 +122,7 @@ def make_model(name: str, folder: Path) -> bool:
     """
     recipe = RECIPES[name]
     start_seconds = time.perf_counter()
-    network = recipe.make()
+    network = recipe.make(name)
     onnx_model = onnx_of(network)
     folder.mkdir(parents=True, exist_ok=True)
     mge_path, onnx_path = folder / f"{name}.mge", folder / f"{name}.onnx"
@@ -157,14 +141,14 @@ def make_model(name: str, folder: Path) -> bool:
 
 def _check_twins(recipe: Recipe, mge_path: Path, onnx_path: Path) -> bool:
     feeds = recipe.sample()
-    actual, expected = run_megengine(mge_path, feeds), run_onnx(onnx_path, feeds)
+    actual, expected = run_megengine(mge_path, feeds), run_onnx(str(onnx_path), feeds)
     passed = list(actual) == list(expected)
     for name in expected:
         difference = float(np.abs(actual[name] - expected[name]).max())
         passed &= difference <= recipe.tolerance
         low, high = float(expected[name].min()), float(expected[name].max())
         print(f"  {name} {low:.3f} to {high:.3f}, greatest difference {difference:.2g}")
-    if recipe.classifies_digits:
+    if recipe.train:
         _, test = split_digits()
         for engine, outputs in (("MegEngine", actual), ("ONNX Runtime", expected)):
             accuracy = float(np.mean(outputs["logits"].argmax(axis=1) == test.labels))

@@ -2,12 +2,15 @@
 
 Image models take `data`, (1, 3, 224, 224) float32, BGR with values 0 to 255 as `cv2.imread` gives
 them: no preprocessing is needed outside, the batch norm folded into the first convolution does
-it. All end in `logits`.
+it. All end in `logits`. The small ones are in a text beside this.
 """
 
 from __future__ import annotations
 
-from network import Network
+from collections.abc import Callable
+from pathlib import Path
+
+from network import Network, read_networks
 
 IMAGE_SHAPE = (1, 3, 224, 224)
 CLASS_COUNT = 1000
@@ -31,38 +34,22 @@ ACTIVATED = (1.0, 0.5)
 BRANCH_END = (0.25, 0.0)
 
 
-def describe_digits_cnn() -> Network:
-    """A CNN for 8x8 digits: `data` (N, 1, 8, 8) float32, 0 to 16, to `logits` (N, 10)."""
-    network = Network("digits_cnn")
-    x = network.add_input("data", (1, 1, 8, 8), any_batch=True)
-    x = network.add_activated("relu", "relu1", "conv1", x, (1, 16))
-    x = network.add_activated("relu", "relu2", "conv2", x, (16, 32))
-    x = network.add("max_pool", "pool2", x, kernel_size=2, stride=2, padding=0)
-    x = network.add_activated("relu", "relu3", "conv3", x, (32, 32))
-    x = network.add("max_pool", "pool3", x, kernel_size=2, stride=2, padding=0)
-    x = network.add("flatten", "features", x)
-    network.outputs = [network.add_linear("logits", x, (128, 10))]
-    return network
-
-
 def describe_mobilenet_v2() -> Network:
     """MobileNetV2, 0.35 of the full width: `data` to `logits` (1, 1000)."""
     network = Network("mobilenet_v2")
-    x = network.add_input("data", IMAGE_SHAPE)
-    channels = _narrow(32)
+    x, channels = network.add_input("data", IMAGE_SHAPE), _narrow(32)
     x = network.add_activated(
         "relu6", "stem.relu", "stem", x, (3, channels), stride=2, norm=ACTIVATED
     )
-    index = 0
-    for expansion, full_channels, repeats, stage_stride in MOBILENET_V2_STAGES:
-        for repeat in range(repeats):
-            out_channels = _narrow(full_channels)
-            stride = stage_stride if repeat == 0 else 1
-            x = _add_inverted_residual(
-                network, f"block{index}", x, (channels, out_channels), expansion, stride
-            )
-            channels = out_channels
-            index += 1
+    blocks = [
+        (expansion, _narrow(full_channels), 1 if repeat else stride)
+        for expansion, full_channels, repeats, stride in MOBILENET_V2_STAGES
+        for repeat in range(repeats)
+    ]
+    for index, (expansion, out_channels, stride) in enumerate(blocks):
+        ends = channels, out_channels
+        x = _add_inverted_residual(network, f"block{index}", x, ends, expansion, stride)
+        channels = out_channels
     # The last convolution is narrowed too, else classes and features alone take 5 MB.
     features = _narrow(1280)
     x = network.add_activated(
@@ -82,21 +69,20 @@ def _narrow(channels: int) -> int:
 def _add_inverted_residual(
     network: Network, name: str, x: str, channels: tuple[int, int], expansion: int, stride: int
 ) -> str:
-    source = x
-    in_channels, out_channels = channels
-    inner = in_channels * expansion
+    source, inner = x, channels[0] * expansion
     if expansion > 1:
-        expand = f"{name}.expand"
+        expand, ends = f"{name}.expand", (channels[0], inner)
         x = network.add_activated(
-            "relu6", f"{expand}_relu", expand, x, (in_channels, inner), kernel=1, norm=ACTIVATED
+            "relu6", f"{expand}_relu", expand, x, ends, kernel=1, norm=ACTIVATED
         )
-    depthwise = f"{name}.depthwise"
-    x = network.add_conv(depthwise, x, (inner, inner), 3, stride, inner, ACTIVATED)
-    x = network.add("relu6", f"{depthwise}_relu", x)
-    if stride > 1 or in_channels != out_channels:
-        return network.add_conv(f"{name}.project", x, (inner, out_channels), kernel=1)
-    x = network.add_conv(f"{name}.project", x, (inner, out_channels), kernel=1, norm=BRANCH_END)
-    return network.add("add", f"{name}.sum", x, source)
+    depthwise, sizes = f"{name}.depthwise", {"stride": stride, "groups": inner}
+    x = network.add_activated(
+        "relu6", f"{depthwise}_relu", depthwise, x, (inner, inner), **sizes, norm=ACTIVATED
+    )
+    is_residual = stride == 1 and channels[0] == channels[1]
+    norm = BRANCH_END if is_residual else (1.0, 0.0)
+    x = network.add_conv(f"{name}.project", x, (inner, channels[1]), kernel=1, norm=norm)
+    return network.add("add", f"{name}.sum", x, source) if is_residual else x
 
 
 def describe_resnet18() -> Network:
@@ -168,44 +154,10 @@ def describe_encoder(layers: int = 4, tokens: int = 64, width: int = 256) -> Net
     return network
 
 
-def describe_multi_input() -> Network:
-    """Two inputs, two outputs: `a` (2, 3), `b` (3, 4) to `product` (2, 4), `rectified` (2, 3)."""
-    network = Network("multi_input")
-    a = network.add_input("a", (2, 3))
-    b = network.add_input("b", (3, 4))
-    network.outputs = [
-        network.add("matmul", "product", a, b),
-        network.add("relu", "rectified", a),
-    ]
-    return network
-
-
-def describe_uint8_input() -> Network:
-    """Preprocessing inside: `data` (1, 224, 224, 3) uint8, a picture file's, to `logits` (1, 8)."""
-    network = Network("uint8_input")
-    x = network.add_input("data", (1, 224, 224, 3), dtype="uint8")
-    x = network.add("cast", "cast", x)
-    x = network.add("transpose", "transpose", x, axes=(0, 3, 1, 2))
-    x = network.add("affine", "normalize", x, scale=1 / 128, shift=-1.0)
-    for number, channels in ((1, (3, 16)), (2, (16, 32))):
-        relu, conv = f"relu{number}", f"conv{number}"
-        x = network.add_activated("relu", relu, conv, x, channels, stride=4, norm=ACTIVATED)
-    network.add_classifier(x, 32, 8)
-    return network
-
-
-def describe_dynamic_batch() -> Network:
-    """Any batch size, it may change between runs: `data` (N, 16) to `logits` (N, 8)."""
-    network = Network("dynamic_batch")
-    x = network.add_input("data", (1, 16), any_batch=True)
-    x = network.add_linear("hidden", x, (16, 32))
-    x = network.add("relu", "hidden.relu", x)
-    network.outputs = [network.add_linear("logits", x, (32, 8))]
-    return network
-
-
-def describe_one_operator() -> Network:
-    """A single ReLU, to see what a call itself costs: `data` (4,) to `output` (4,)."""
-    network = Network("one_operator")
-    network.outputs = [network.add("relu", "output", network.add_input("data", (4,)))]
-    return network
+NETWORKS: dict[str, Callable[[], Network]] = {
+    **read_networks(Path(__file__).with_suffix(".txt")),
+    "mobilenet_v2": describe_mobilenet_v2,
+    "resnet18": describe_resnet18,
+    "resnet50": describe_resnet50,
+    "encoder": describe_encoder,
+}

@@ -19,15 +19,14 @@ import ast
 import contextlib
 import copy
 import difflib
-import importlib
 import itertools
 import math
 import os
 import random
 import re
-import select
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -37,13 +36,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import Queue
-from typing import NoReturn
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "large")
 # At most so many files of tests for one change, without and with processes that they start.
 FAST_FILES, SLOW_FILES = 4, 6
 STARTS_PROCESSES = re.compile(r"\brun_lar\b|subprocess|\belsewhere\b|run_isolated|multiprocessing")
-PRELOADED = ("hypothesis", "msgspec", "numpy", "onnx", "pytest")
 
 OTHER_COMPARISONS: Mapping[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -194,37 +191,24 @@ class TestChooser:
 
 
 def run_tests(tree: Path, files: Sequence[str], limit: float) -> int | None:
-    """Run files of tests in a fork until the first fails; return the exit code of pytest, or None
+    """Run files of tests of a tree until the first fails; return the exit code of pytest, or None
     when they took longer than the limit."""
-    pid = os.fork()
-    if pid == 0:
-        os.setsid()
-        run_pytest(tree, files)
-    handle = os.pidfd_open(pid)
-    ended = bool(select.select([handle], [], [], limit)[0])
-    os.close(handle)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)  # what it has started too
-    _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status) if ended else None
-
-
-def run_pytest(tree: Path, files: Sequence[str]) -> NoReturn:
-    """Be a process that runs files of tests of a tree, without any output."""
-    status = 1
-    try:
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for target in range(3):
-            os.dup2(nowhere, target)
-        os.chdir(tree)
-        os.environ["PYTHONPATH"] = str(tree)
-        sys.path.insert(0, str(tree))
-        import pytest
-
-        status = int(pytest.main(["-n", "0", "-x", "-q", "-p", "no:cacheprovider", *files]))
-    except BaseException:
-        status = 1
-    os._exit(status)
+    words = ("-n", "0", "-x", "-q", "-p", "no:cacheprovider", *files)
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": str(tree)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(limit)
+        status = process.poll()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what it has started too
+    return status
 
 
 class Trial:
@@ -276,14 +260,6 @@ class Trial:
         os.utime(path, (moment, moment))
 
 
-def count_noticed(tried: Sequence[Change]) -> str:
-    """Return how many changes were noticed, and for how many of them the tests did not end."""
-    noticed = sum(each.status == "noticed" for each in tried)
-    text = f"{noticed} of {len(tried)} changes noticed: {100 * noticed / max(1, len(tried)):.0f} %"
-    timed_out = sum(each.timed_out for each in tried)
-    return text + (f", {timed_out} since the tests did not end" if timed_out else "")
-
-
 def summarise(tried: Sequence[Change], key: Callable[[Change], str]) -> Iterator[str]:
     """Yield a line for each group: how many changes were noticed, of how many."""
     noticed = Counter(key(each) for each in tried if each.status == "noticed")
@@ -311,8 +287,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print("\n".join(each.describe(tree) for each in changes))
         return 0
-    for name in PRELOADED:  # so that forks need not import it
-        importlib.import_module(name)
     deadline, tried = time.monotonic() + options.budget, []
     with tempfile.TemporaryDirectory(prefix="mutate") as folder:
         trial = Trial(tree, Path(folder), options.jobs, options.limit)
@@ -323,13 +297,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 tried += [each] if each.status else []
                 if each.status not in ("noticed", ""):
                     print(each.describe(tree), flush=True)
-    for line in summarise(tried, lambda change: "/".join(Path(change.file).parts[:2])):
-        print(line)
-    for line in summarise(tried, lambda change: change.kind):
-        print(line)
-    print(count_noticed(tried))
-    noticed = sum(each.status == "noticed" for each in tried)
-    return 0 if 100 * noticed >= options.wanted * len(tried) else 1
+    print(*summarise(tried, lambda change: "/".join(Path(change.file).parts[:2])), sep="\n")
+    print(*summarise(tried, lambda change: change.kind), sep="\n")
+    noticed = [each for each in tried if each.status == "noticed"]
+    timed_out = sum(each.timed_out for each in noticed)
+    share = 100 * len(noticed) / max(1, len(tried))
+    more = f", {timed_out} since the tests did not end" if timed_out else ""
+    print(f"{len(noticed)} of {len(tried)} changes noticed: {share:.0f} %{more}")
+    return 0 if share >= options.wanted or not tried else 1
 
 
 if __name__ == "__main__":

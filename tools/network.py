@@ -6,7 +6,11 @@ so the two can differ only in how an engine computes.
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,9 +120,8 @@ class Network:
         return self.add("linear", name, source, weights=self._draw(features[::-1]))
 
     def add_layer_norm(self, name: str, source: str, width: int) -> str:
-        drawn = 0.0 if self.biases is None else 0.1
         means = {"weight": 1.0, "bias": 0.0}
-        weights = {role: self._draw_around(mean, width, drawn) for role, mean in means.items()}
+        weights = {role: self._draw_around(mean, width) for role, mean in means.items()}
         return self.add("layer_norm", name, source, weights=weights, epsilon=1e-5)
 
     def add_attention(self, name: str, source: str, width: int) -> str:
@@ -133,6 +136,17 @@ class Network:
         weights = self.add("softmax", f"{name}.weights", scaled, axis=1)
         return self.add("matmul", f"{name}.mixed", weights, value)
 
+    def add_quantized_conv(
+        self, name: str, source: str, channels: tuple[int, int], **scales: float
+    ) -> str:
+        """Append a convolution of int8 with integers drawn anew."""
+        weights: dict[str, Array] = {
+            "weight": self.random.randint(-90, 91, (*channels[::-1], 3, 3)).astype(np.int8),
+            "bias": self.random.randint(-500, 500, channels[1]).astype(np.int32),
+        }
+        sizes = {"stride": 1, "padding": 1, "groups": 1}
+        return self.add("quantized_conv", name, source, weights=weights, **sizes, **scales)
+
     def add_classifier(self, source: str, features: int, classes: int) -> None:
         """Append an average of each channel and a linear layer, whose logits are the output."""
         x = self.add("global_average", "average", source)
@@ -146,10 +160,51 @@ class Network:
         """He initialisation: ReLU halves the variance, so the weights double it."""
         fan_in = int(np.prod(shape[1:]))
         weight = self.random.normal(0.0, np.sqrt(2.0 / fan_in), shape).astype(np.float32)
-        drawn = 0.0 if self.biases is None else 0.1
-        return {"weight": weight, "bias": self._draw_around(self.biases or 0.0, shape[0], drawn)}
+        return {"weight": weight, "bias": self._draw_around(self.biases or 0.0, shape[0])}
 
-    def _draw_around(self, mean: float, size: int, spread: float) -> Array:
-        if not spread:
+    def _draw_around(self, mean: float, size: int) -> Array:
+        if self.biases is None:
             return np.full(size, mean, np.float32)
-        return (mean + spread * self.random.normal(size=size)).astype(np.float32)
+        return (mean + 0.1 * self.random.normal(size=size)).astype(np.float32)
+
+
+# Texts of networks
+
+
+def read_networks(file: Path) -> dict[str, Callable[[], Network]]:
+    """Return what makes each network of a text.
+
+    `[name] seed=1` begins one. A line is a node: its name, its kind, what it takes, its settings.
+    Without the name of what it takes it takes what the line before gives. `>` stands before the
+    outputs.
+    """
+    sections = file.read_text().split("\n[")[1:]
+    return {each.partition("]")[0]: partial(read_network, each) for each in sections}
+
+
+def read_network(section: str) -> Network:
+    name, _, rest = section.partition("]")
+    first, *lines = rest.splitlines()
+    network, before = Network(name, **settings_in(first.split())), ""
+    for line in lines:
+        name, *words = line.split() or ["#"]
+        if name == ">":
+            network.outputs = words
+        elif name != "#":
+            before = add_line(network, name, before, *words)
+    return network
+
+
+def add_line(network: Network, name: str, before: str, kind: str, *words: str) -> str:
+    """Append what a line of a text says; return what it gives."""
+    settings = settings_in(words)
+    if kind == "input":
+        return network.add_input(name, **settings)
+    sources = [word for word in words if "=" not in word] or [before]
+    adds: Callable[..., str] = getattr(network, f"add_{kind}", partial(network.add, kind))
+    return adds(name, *sources, **settings)
+
+
+def settings_in(words: Sequence[str]) -> dict[str, Any]:
+    given = (word.split("=") for word in words if "=" in word)
+    return {name: ast.literal_eval(value) for name, value in given}

@@ -1,16 +1,26 @@
 """The pairs that `bench_numbers` compares: networks with planted faults, and pairs without any.
 
 A case says which networks it takes, what is done to them, and how each side is run; `number_dumps`
-makes the models and the dumps.
+makes the models and the dumps. `number_cases.json` has the forms by the names that cases and
+failing rows show, the models of the repository with what they are fed with, the folders that were
+dumped on another processor with what they are of, and the pairs of forms without a fault.
+
+Not there is `half` of three networks: MegEngine's pooling of float16 with a small kernel gives
+numbers of the wrong sign on a CPU, and the cast of the third network would end the float16 in the
+middle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from planted_faults import FAULTS, truth_of
-from planted_networks import IN_BLOCKS, NETWORKS
+from planted_faults import FAULTS, read_pairs, truth_of
+
+TABLE = json.loads(Path(__file__).with_suffix(".json").read_text())
 
 
 class Form(NamedTuple):
@@ -21,27 +31,8 @@ class Form(NamedTuple):
     options: dict[str, Any] = {}
 
 
-# By the names that cases and failing rows show.
-BASIC = {"graph_optimization_level": "basic"}
-DISABLED = {"graph_optimization_level": "disable"}
-FORMS = {
-    "basic": Form("onnx", options=BASIC),
-    "disabled": Form("onnx", options=DISABLED),
-    "extended": Form("onnx", options={"graph_optimization_level": "extended"}),
-    "all": Form("onnx"),
-    "float16": Form("onnx", "float16", BASIC),
-    "float16 all": Form("onnx", "float16"),
-    "qdq": Form("onnx", "qdq", DISABLED),
-    "qdq all": Form("onnx", "qdq"),
-    "qdq channels": Form("onnx", "qdq channels", DISABLED),
-    "qoperator": Form("onnx", "qoperator", BASIC),
-    "dynamic": Form("onnx", "dynamic", BASIC),
-    "plain": Form("mge"),
-    "nchw44": Form("mge", options={"enable_nchw44": True}),
-    "nchw44 dot": Form("mge", options={"enable_nchw44_dot": True}),
-    "threads": Form("mge", options={"multithread": 2}),
-    "half": Form("mge", "half"),
-}
+FORMS = {name: Form(*row) for name, row in TABLE["forms"].items()}
+MODELS: dict[str, list[str]] = TABLE["models"]
 
 
 class Side(NamedTuple):
@@ -91,77 +82,15 @@ def faulty_cases() -> Iterator[Case]:
             yield Case(group, fault.kind, *sides, truth)
 
 
-# Pairs without a fault
-
-Forms = tuple[tuple[str, str], ...]
-
-
-def pairs(text: str) -> Forms:
-    """Read pairs of forms."""
-    parts = (each.strip().partition("/") for each in text.split(","))
-    return tuple((one, other) for one, _, other in parts)
-
-
-PLAIN_FORMS = pairs("basic/all, disabled/extended, all/disabled, plain/basic, plain/all")
-BLOCKED_FORMS = pairs("nchw44/plain, plain/nchw44, nchw44/basic, all/nchw44, nchw44 dot/threads")
-HALF_FORMS = pairs("float16/basic, basic/float16, float16 all/all, half/plain")
-INT8_FORMS = pairs(
-    "qdq/basic, basic/qdq, qdq all/qdq, qdq channels/basic, qoperator/basic, qoperator/qdq,"
-    "dynamic/basic"
-)
-QUANTIZED_NETWORKS = ("plain_cnn", "residual", "inverted", "branches", "perceptron", "dense")
-
-# MegEngine's pooling of float16 with a small kernel gives numbers of the wrong sign on a CPU; the
-# cast of the third network would end the float16 in the middle.
-NO_HALF = ("plain_cnn", "branches", "picture")
-MODEL_FORMS = pairs("plain/basic, all/basic, nchw44/all")
-
-# Of the repository, with what they are fed with.
-FLOAT16 = "tests/data/aarch64/digits_float16"
-MODELS = {
-    "models/digits_cnn": ("inputs/digit_7.npy",),
-    "models/int8": ("inputs/digit_7.npy",),
-    "models/mobilenet_v2": ("inputs/cat.npy",),
-    "models/uint8_input": ("inputs/cat.jpg",),
-    "models/multi_input": ("inputs/multi_input.json",),
-    "models/dynamic_batch": (),
-    FLOAT16: ("inputs/digit_7.npy",),
-}
-
-# Folders that were dumped on another processor, with what they are of.
-OTHER_CPU = {
-    "tests/data/aarch64/digits_cnn": "models/digits_cnn",
-    "tests/data/aarch64/int8": "models/int8",
-    "tests/data/aarch64/float16": FLOAT16,
-}
-
-
 def healthy_cases() -> Iterator[Case]:
     """Yield the pairs in which nothing is wrong."""
-    for name in NETWORKS:
-        if name == "int8_cnn":
-            yield from cases_of("int8", name, pairs("plain/basic, nchw44/plain"))
-            continue
-        forms = PLAIN_FORMS + BLOCKED_FORMS if name in IN_BLOCKS else PLAIN_FORMS
-        yield from cases_of("layouts, engines, levels", name, forms)
-        yield from cases_of("float16", name, HALF_FORMS[:3] if name in NO_HALF else HALF_FORMS)
-        if name in QUANTIZED_NETWORKS:
-            yield from cases_of("int8", name, INT8_FORMS)
-    for name in MODELS:
-        if name != FLOAT16:
-            yield from cases_of("layouts, engines, levels", name, MODEL_FORMS)
-    for name in ("models/digits_cnn", "models/mobilenet_v2"):
-        yield from cases_of("float16", name, HALF_FORMS[:3])
-        yield from cases_of("int8", name, INT8_FORMS[:1] + INT8_FORMS[3:])
+    for group, networks, forms in TABLE["healthy"]:
+        for name, (one, other) in itertools.product(networks.split(), read_pairs(forms)):
+            yield Case(group, "", Side(name, form=one), Side(name, form=other))
     yield from cpp_cases()
-    for dump, name in OTHER_CPU.items():
+    for dump, name in TABLE["other_cpu"].items():
         for form in ("disabled", "basic", "all"):
             yield from both_ways("another CPU", Side(dump), Side(name, form=form))
-
-
-def cases_of(group: str, network: str, forms: Iterable[tuple[str, str]]) -> Iterator[Case]:
-    for one, other in forms:
-        yield Case(group, "", Side(network, form=one), Side(network, form=other))
 
 
 def both_ways(group: str, one: Side, other: Side) -> Iterator[Case]:

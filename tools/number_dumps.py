@@ -92,22 +92,18 @@ def begin() -> None:
 
 
 def make_sides(folder: Path, sides: Sequence[Side]) -> None:
+    """Write models that are not there yet, and their dumps, or why they cannot be made."""
     for side in sides:
-        make_side(folder, side)
-
-
-def make_side(folder: Path, side: Side) -> None:
-    """Write a side's model, if it is not there yet, and its dump, or why it cannot be made."""
-    place = dump_of(folder, side)
-    shutil.rmtree(place, ignore_errors=True)
-    try:
-        inputs = {"input": inputs_of(folder, side.network), "bin_io_dump": str(place)}
-        values = {"iter": 1, "warmup_iter": 0, **inputs, **FORMS[side.form].options}
-        spec = plan_run(str(make_model(folder, side)), values)
-        result = make_run(spec, RunContext(in_process=True))
-        assert result.status == "ok", result.failure
-    except Exception as error:  # the pair is listed as one that failed
-        error_of(folder, side).write_text(f"{type(error).__name__}: {error}"[:500])
+        place = dump_of(folder, side)
+        shutil.rmtree(place, ignore_errors=True)
+        try:
+            inputs = {"input": inputs_of(folder, side.network), "bin_io_dump": str(place)}
+            values = {"iter": 1, "warmup_iter": 0, **inputs, **FORMS[side.form].options}
+            spec = plan_run(str(make_model(folder, side)), values)
+            result = make_run(spec, RunContext(in_process=True))
+            assert result.status == "ok", result.failure
+        except Exception as error:  # the pair is listed as one that failed
+            error_of(folder, side).write_text(f"{type(error).__name__}: {error}"[:500])
 
 
 def make_model(folder: Path, side: Side) -> Path:

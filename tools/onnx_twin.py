@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime
-from network import Array, InputSpec, Network, Node
+from network import InputSpec, Network, Node
 from onnx import TensorProto, helper, numpy_helper
 
 # The newest that ONNX Runtime 1.19 and all later ones load.
@@ -42,41 +41,38 @@ def _add_weights(graph: OnnxGraph, node: Node) -> list[str]:
     ]
 
 
-def _conv_attributes(node: Node) -> dict[str, Any]:
+def _add_numbers(graph: OnnxGraph, node: Node, **values: float) -> list[str]:
+    return [
+        graph.add_constant(f"{node.name}.{name}", np.float32(value))
+        for name, value in values.items()
+    ]
+
+
+def _sizes_of(node: Node) -> dict[str, Any]:
+    """Return the attributes of a convolution or a pooling."""
     settings = node.settings
-    more = {"dilations": [settings["dilation"]] * 2} if "dilation" in settings else {}
-    return {
-        "kernel_shape": node.weights["weight"].shape[2:],
+    sizes = {
         "strides": [settings["stride"]] * 2,
         "pads": settings.get("pads", [settings["padding"]] * 4),
-        "group": settings["groups"],
-        **more,
     }
+    if node.weights:
+        sizes |= {"kernel_shape": node.weights["weight"].shape[2:], "group": settings["groups"]}
+    else:
+        sizes["kernel_shape"] = [settings["kernel_size"]] * 2
+    if "dilation" in settings:
+        sizes["dilations"] = [settings["dilation"]] * 2
+    if node.kind == "average_pool":
+        sizes["count_include_pad"] = int(settings["count_pad"])
+    return sizes
 
 
-def _add_conv(graph: OnnxGraph, node: Node) -> None:
+def _add_sized(graph: OnnxGraph, node: Node) -> None:
     inputs = [*node.inputs, *_add_weights(graph, node)]
-    graph.add("Conv", inputs, node.name, **_conv_attributes(node))
+    graph.add(SIZED[node.kind], inputs, node.name, **_sizes_of(node))
 
 
 def _add_relu6(graph: OnnxGraph, node: Node) -> None:
-    low = graph.add_constant(f"{node.name}.low", np.float32(0))
-    high = graph.add_constant(f"{node.name}.high", np.float32(6))
-    graph.add("Clip", [*node.inputs, low, high], node.name)
-
-
-def _add_pool(graph: OnnxGraph, node: Node) -> None:
-    settings, is_average = node.settings, node.kind == "average_pool"
-    more = {"count_include_pad": int(settings["count_pad"])} if is_average else {}
-    graph.add(
-        "AveragePool" if is_average else "MaxPool",
-        list(node.inputs),
-        node.name,
-        kernel_shape=[settings["kernel_size"]] * 2,
-        strides=[settings["stride"]] * 2,
-        pads=[settings["padding"]] * 4,
-        **more,
-    )
+    graph.add("Clip", [*node.inputs, *_add_numbers(graph, node, low=0, high=6)], node.name)
 
 
 def _add_half(graph: OnnxGraph, node: Node) -> None:
@@ -86,18 +82,14 @@ def _add_half(graph: OnnxGraph, node: Node) -> None:
 
 def _add_gelu(graph: OnnxGraph, node: Node) -> None:
     (x,), name = node.inputs, node.name
-    root, one, half = (
-        graph.add_constant(f"{name}.{word}", np.float32(value))
-        for word, value in (("root", 2**0.5), ("one", 1), ("half", 0.5))
-    )
+    root, one, half = _add_numbers(graph, node, root=2**0.5, one=1, half=0.5)
     y = graph.add("Erf", [graph.add("Div", [x, root], f"{name}.divided")], f"{name}.erf")
     y = graph.add("Mul", [x, graph.add("Add", [y, one], f"{name}.shifted")], f"{name}.product")
     graph.add("Mul", [y, half], name)
 
 
 def _add_affine(graph: OnnxGraph, node: Node) -> None:
-    scale = graph.add_constant(f"{node.name}.scale", np.float32(node.settings["scale"]))
-    shift = graph.add_constant(f"{node.name}.shift", np.float32(node.settings["shift"]))
+    scale, shift = _add_numbers(graph, node, **node.settings)
     scaled = graph.add("Mul", [*node.inputs, scale], f"{node.name}.scaled")
     graph.add("Add", [scaled, shift], node.name)
 
@@ -105,7 +97,7 @@ def _add_affine(graph: OnnxGraph, node: Node) -> None:
 def _add_scale(graph: OnnxGraph, node: Node, setting: str) -> list[str]:
     """Add a quantisation scale and its zero point, which is always 0."""
     return [
-        graph.add_constant(f"{node.name}.{setting}", np.float32(node.settings[setting])),
+        *_add_numbers(graph, node, **{setting: node.settings[setting]}),
         graph.add_constant(f"{node.name}.{setting}_zero_point", np.int8(0)),
     ]
 
@@ -126,7 +118,7 @@ def _add_quantized_conv(graph: OnnxGraph, node: Node) -> None:
         *_add_scale(graph, node, "output_scale"),
         bias,
     ]
-    signed = graph.add("QLinearConv", inputs, f"{node.name}.signed", **_conv_attributes(node))
+    signed = graph.add("QLinearConv", inputs, f"{node.name}.signed", **_sizes_of(node))
     graph.add("Relu", [signed], node.name)
 
 
@@ -145,11 +137,10 @@ SIMPLE: dict[str, tuple[str, dict[str, str | int]]] = {
     **{kind: (kind.title(), {}) for kind in ("relu", "tanh", "sigmoid", "flatten")},
     **{kind: (kind.title(), {}) for kind in ("add", "sub", "mul")},
 }
+SIZED = {"conv": "Conv", "max_pool": "MaxPool", "average_pool": "AveragePool"}
 OPERATORS: dict[str, Callable[[OnnxGraph, Node], None]] = {
-    "conv": _add_conv,
+    **dict.fromkeys(SIZED, _add_sized),
     "relu6": _add_relu6,
-    "max_pool": _add_pool,
-    "average_pool": _add_pool,
     "half": _add_half,
     "gelu": _add_gelu,
     "affine": _add_affine,
@@ -218,8 +209,14 @@ def count_macs(model: onnx.ModelProto) -> int:
     return macs
 
 
-def run_onnx(path: Path, feeds: dict[str, Array]) -> dict[str, Array]:
-    """Load an .onnx file and run it once, on the CPU."""
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+def run_onnx(
+    model: str | bytes, feeds: Mapping[str, Any], *, is_optimised: bool = True
+) -> dict[str, Any]:
+    """Run a model, of a file or its contents, once on the CPU."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    if not is_optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, feeds), strict=True))
+    return dict(zip(names, session.run(names, dict(feeds)), strict=True))

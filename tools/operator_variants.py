@@ -9,15 +9,14 @@ import ast
 import itertools
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
+from network import Array
 from onnx import helper
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Case(NamedTuple):
@@ -32,7 +31,7 @@ def read_sections() -> dict[str, list[str]]:
     """Return the lines of each section of the table."""
     sections: dict[str, list[str]] = {}
     for line in Path(__file__).with_suffix(".txt").read_text().splitlines():
-        if found := re.fullmatch(r"\[(\w+)\]", line):
+        if found := re.fullmatch(r"\[([\w ]+)\]", line):
             lines = sections.setdefault(found[1], [])
         elif line and not line.startswith("#"):
             lines.append(line)
@@ -43,67 +42,12 @@ SECTIONS = read_sections()
 FIELDS = dict(line.split(" ", 1) for line in SECTIONS["fields"])
 
 
-def fill(section: str, fields: Mapping[str, str]) -> Iterator[str]:
-    """Yield the lines of a section, filled in."""
-    return (line.format(**{**FIELDS, **fields}) for line in SECTIONS[section])
-
-
-# All ways to resize.
-WAYS = (
-    *("half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"),
-    *("tf_half_pixel_for_nn", "half_pixel_symmetric"),
-)
-MODES = (
-    "mode=linear",
-    "mode=cubic cubic_coeff_a=-0.75/-0.5 exclude_outside=0/1",
-    "mode=nearest nearest_mode=round_prefer_floor/round_prefer_ceil/floor/ceil",
-)
-
-# The number of gates, activations of its own with their parameters, and its switch.
-KINDS = {
-    "RNN": (1, ["Affine"], [0.5], [0.1], "clip=0.2"),
-    "GRU": (3, ["HardSigmoid", "ScaledTanh"], [0.3, 1.1], [0.4, 0.7], "linear_before_reset=1"),
-    "LSTM": (4, ["HardSigmoid", "LeakyRelu", "Elu"], [0.3, 0.2, 0.5], [0.4], "input_forget=1"),
-}
-
-
 def lines() -> Iterator[str]:
     """Yield the lines of all tables, filled in."""
-    yield from fill("plain", {})
-    for sizes, kernel in (([9], [3]), ([7, 8], [3, 2]), ([5, 6, 5], [2, 3, 2])):
-        n = len(sizes)
-        odd, pads = str([1, 0, 1, 1, 0, 0][: 2 * n]), str([1] * 2 * n)
-        shapes = {"x": [1, 2, *sizes], "w": [4, 2, *kernel], "half": [2, 1, *kernel]}
-        lists = {"one": [1] * n, "two": [2] * n, "three": [3] * n, "k": kernel}
-        fields = {name: str(each) for name, each in lists.items()}
-        fields |= {name: "x".join(map(str, each)) for name, each in shapes.items()}
-        fields |= {"t": "x".join(map(str, [2, 3, *kernel])), "odd": odd, "pads": pads}
-        fields |= {
-            "some": f"pads={[0] * 2 * n}/{odd}/{pads}",
-            "double": str([2 * s for s in sizes]),
-        }
-        yield from fill("images", {name: it.replace(" ", "") for name, it in fields.items()})
-    for way, mode in itertools.product(WAYS, MODES):
-        yield from fill("resizes", {"way": f"coordinate_transformation_mode={way} {mode}"})
-    for kind, direction in itertools.product(KINDS, ("forward", "reverse", "bidirectional")):
-        gates, names, alphas, betas, switch = KINDS[kind]
-        n = 2 if direction == "bidirectional" else 1
-        own = f"activations={names * n} activation_alpha={alphas * n} activation_beta={betas * n}"
-        is_lstm = kind == "LSTM"
-        fields = {
-            "kind": kind,
-            "w": f"{n}x{2 * gates}x4",
-            "r": f"{n}x{2 * gates}x2",
-            "b": f"{n}x{4 * gates}",
-            "h": f"{n}x3x2",
-            "state": f"-/{n}x3x2 -/{n}x6" if is_lstm else "",
-            "batch": f"3x{n}x2 3x{n}x2" if is_lstm else f"3x{n}x2",
-            "outputs": ">3" if is_lstm else ">2",
-            "own": own.replace(", ", ","),
-            "switch": switch,
-            "direction": f"direction={direction}",
-        }
-        yield from fill("recurrent", fields)
+    for section in ("plain", "images", "resizes", "recurrent"):
+        for given in SECTIONS.get(f"fields of {section}", [""]):
+            own = dict(re.findall(r"(\w+)=(.*?)(?: \| |$)", given))
+            yield from (line.format(**{**FIELDS, **own}) for line in SECTIONS[section])
 
 
 def variants() -> Iterator[Case]:

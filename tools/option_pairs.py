@@ -20,7 +20,6 @@ import argparse
 import contextlib
 import importlib.util
 import itertools
-import json
 import os
 import random
 import re
@@ -32,12 +31,13 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import msgspec
 import numpy as np
 from processes import LAR, ROOT, run_well
 
@@ -107,7 +107,7 @@ def read_values(suffix: str) -> dict[str, str]:
 
 
 def words_of(flag: str, metavar: str, suffix: str) -> tuple[str, ...]:
-    """Return the words of a flag on the command line, its value with placeholders for folders.
+    """Return the words of a flag on the command line, its value with placeholders.
 
     Raises:
         SystemExit: the flag takes a value that there is no example for.
@@ -119,7 +119,7 @@ def words_of(flag: str, metavar: str, suffix: str) -> tuple[str, ...]:
     value = values.get(flag) or choice or values.get(metavar)
     if value is None:
         sys.exit(f"option_pairs: no value known for {flag} {metavar}: add one to option_values.txt")
-    return flag, value.replace("{python}", sys.executable)
+    return flag, value
 
 
 def plan_cases(flags: Sequence[str]) -> list[tuple[str, ...]]:
@@ -155,6 +155,8 @@ class Recorder:
         self.metavars = metavars
         self.limit = limit
         self.folder = Path(tempfile.mkdtemp(prefix="pairs"))
+        self.places = {name: str(self.folder / name) for name in ("in", "out")}
+        self.places |= {"suffix": model.suffix, "python": sys.executable}
         self.started = 0
         write_inputs(self.folder / "in")
         for name, target in (("stdout", 1), ("stderr", 2)):
@@ -169,10 +171,8 @@ class Recorder:
         """Return the words after `lar`, the model and at most two iterations."""
         words = ["run", str(self.model), *(() if "--iter" in flags else ("--iter", "1"))]
         for flag in flags:
-            words += words_of(flag, self.metavars[flag], self.model.suffix)
-        places = {"{out}": str(self.folder / "out"), "{in}": str(self.folder / "in")}
-        for name, place in {**places, "{suffix}": self.model.suffix}.items():
-            words = [word.replace(name, place) for word in words]
+            given = words_of(flag, self.metavars[flag], self.model.suffix)
+            words += [word.format(**self.places) for word in given]
         return words
 
     def record(self, flags: Sequence[str]) -> Case:
@@ -208,7 +208,8 @@ class Recorder:
 
     def without_places(self, text: str) -> str:
         """Return a text without the names of temporary folders and of the model's folder."""
-        text = text.replace(str(self.folder / "out"), "OUT").replace(str(self.folder / "in"), "IN")
+        for name in ("out", "in"):
+            text = text.replace(self.places[name], name.upper())
         return text.replace(f"{self.model.parent}/", "")
 
 
@@ -237,7 +238,7 @@ def record_share(
             for flags in cases:
                 if time.time() < deadline:
                     # One write: lines of several processes do not mix.
-                    file.write(json.dumps(asdict(recorder.record(flags))) + "\n")
+                    file.write(msgspec.json.encode(recorder.record(flags)).decode() + "\n")
     finally:
         FORKS.close()
         shutil.rmtree(recorder.folder, ignore_errors=True)
@@ -245,13 +246,8 @@ def record_share(
 
 def read_cases(file: Path) -> list[Case]:
     """Read a recording, a later line of the same case standing for an earlier one."""
-    found: dict[tuple[str, tuple[str, ...]], Case] = {}
-    for line in file.read_text().splitlines():
-        fields = json.loads(line)
-        lists = {name: tuple(fields[name]) for name in ("flags", "stdout", "files")}
-        case = Case(**{**fields, **lists})
-        found[case.key] = case
-    return list(found.values())
+    cases = (msgspec.json.decode(line, type=Case) for line in file.read_text().splitlines())
+    return list({case.key: case for case in cases}.values())
 
 
 def record(options: argparse.Namespace) -> int:
@@ -330,11 +326,8 @@ class Difference:
 def differences_of(old: Case, new: Case) -> Iterator[Difference]:
     """Find what differs between two recordings of a case."""
     if old.exit_code != new.exit_code:
-        yield Difference(
-            "exit code",
-            f"{old.exit_code}: {generalise(old.stderr)}",
-            f"{new.exit_code}: {generalise(new.stderr)}",
-        )
+        sides = (f"{case.exit_code}: {generalise(case.stderr)}" for case in (old, new))
+        yield Difference("exit code", *sides)
     else:
         was, now = lasting_lines(old.stderr), lasting_lines(new.stderr)
         gone = "\n".join(line for line in was if line not in now)
@@ -345,7 +338,7 @@ def differences_of(old: Case, new: Case) -> Iterator[Difference]:
         yield Difference("files", " ".join(old.files), " ".join(new.files))
     if new.exit_code == REFUSED:
         yield from faults_of_refusal(new)
-    if old.exit_code == 0 and old.stdout != new.stdout:
+    if old.exit_code == 0:
         before, after = (generalise("\n".join(case.stdout)) for case in (old, new))
         if before != after:
             yield Difference("first lines", before, after)

@@ -1,9 +1,19 @@
-"""Faults that are planted in small networks: what is altered in which operators."""
+"""Faults that are planted in small networks: what is altered in which operators.
+
+They are the rows of `planted_faults.json`. An operator has a change of `CALLED`, or a list of its
+name and what it is called with. Without `pairs` a fault is shown by those of its network. Some
+have `plain` ones, since in blocks the engine pads another axis. Among the new are two at once, one
+behind the other or in two branches; scales that are so coarse that rounding hides them, of which
+one is shown with `qdq all`, as the engine reads the next bias by that scale; and an overflow of
+float16 in numbers that are right in float32.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,17 +23,22 @@ from onnx import numpy_helper
 from planted_networks import IN_BLOCKS, NETWORKS
 
 Change = Callable[[Network, Node], None]
+Changes = tuple[tuple[str, Change], ...]
 AlterArray = Callable[[Any], Any]
 AlterModel = Callable[[onnx.ModelProto], None]
 Pairs = tuple[tuple[str, str], ...]
 
-# Forms of `number_cases`: what the altered network is run with, and the network as it should be.
-IN_ONNX = (("basic", "basic"),)
-PLAIN = (("basic", "basic"), ("plain", "plain"), ("plain", "basic"))
-BLOCKED = (*PLAIN, ("nchw44", "plain"), ("nchw44", "all"))
-OTHER_FUSION = (("all", "basic"), ("all", "plain"), ("nchw44", "disabled"), ("plain", "all"))
-QUANTIZED = (("qdq", "basic"), ("qdq", "qdq"), ("qdq all", "basic"))
-BY_CHANNEL = (("qdq channels", "basic"), ("qdq channels", "qdq channels"))
+TABLE = json.loads(Path(__file__).with_suffix(".json").read_text())
+
+
+def read_pairs(text: str) -> Pairs:
+    """Read pairs of forms of `number_cases`: what the altered network is run with, and the network
+    as it should be."""
+    parts = (each.strip().partition("/") for each in text.split(","))
+    return tuple((one, other) for one, _, other in parts)
+
+
+PLAIN, BLOCKED = (read_pairs(TABLE["pairs"][name]) for name in ("plain", "in blocks"))
 
 
 @dataclass(frozen=True)
@@ -36,12 +51,12 @@ class Fault:
 
     kind: str
     network: str
-    changes: tuple[tuple[str, Change], ...] = ()
-    pairs: Pairs = ()
-    prepare: tuple[tuple[str, Change], ...] = ()
+    pairs: Pairs
+    changes: Changes = ()
+    prepare: Changes = ()
     quantized: AlterModel | None = None
     at: str = ""  # the operator that is at fault, where the changes are not of it alone
-    others: tuple[str, ...] = ()  # what may be named instead, where it is fused or reads that
+    others: Sequence[str] = ()  # what may be named instead, where it is fused or reads that
     renamed: bool = False
 
     @property
@@ -62,52 +77,28 @@ def of_weight(alter: AlterArray, role: str = "weight") -> Change:
     return change
 
 
-def add_at(place: Any, number: float) -> AlterArray:
-    def alter(array: Any) -> None:
-        array[place] += number
-
-    return alter
-
-
-def scale_at(place: Any, factor: float) -> AlterArray:
-    def alter(array: Any) -> None:
-        array[place] *= factor
-
-    return alter
-
-
 def add_to_one(array: Any) -> None:
     array.reshape(-1)[array.size // 3] += 0.05
+
+
+def add_to_last(array: Any) -> None:
+    array[-1] += 0.01
 
 
 def scale_a_kernel(array: Any) -> None:
     array[array.shape[0] // 2] *= 1.02
 
 
+def double_second(array: Any) -> None:
+    array[1] *= 2
+
+
 def swap_first_two(array: Any) -> None:
     array[[0, 1]] = array[[1, 0]]
 
 
-alter_weight = of_weight(add_to_one)
-alter_kernel = of_weight(scale_a_kernel)
-alter_bias = of_weight(add_at(-1, 0.01), "bias")
-transpose_kernel = of_weight(lambda array: np.ascontiguousarray(array.swapaxes(-1, -2)))
-transpose_matrix = of_weight(lambda array: np.ascontiguousarray(array.swapaxes(0, 1)))
-round_weight = of_weight(lambda array: array.astype(np.float16).astype(np.float32))
-alter_channel = of_weight(scale_at(1, 2))
-swap_channels = of_weight(swap_first_two)
-
-
-def set_to(**settings: Any) -> Change:
+def set_to(settings: dict[str, Any]) -> Change:
     return lambda network, node: node.settings.update(settings)
-
-
-# Dilate a kernel of 3 with as much more padding: the shape stays.
-widen = set_to(dilation=2, padding=2)
-# Pad the other value: what a border extended by its own edge would be.
-shift_padding = set_to(pads=(0, 2, 0, 2))
-# Pad one row less before and one more behind.
-shift_by_one = set_to(pads=(0, 1, 2, 1))
 
 
 def scale_setting(name: str, factor: float) -> Change:
@@ -124,6 +115,14 @@ def scale_weights(factor: float) -> Change:
 
 def divide_bias(factor: float) -> Change:
     return of_weight(lambda array: np.rint(array / factor).astype(np.int32), "bias")
+
+
+def both(first: Change, second: Change) -> Change:
+    def change(network: Network, node: Node) -> None:
+        first(network, node)
+        second(network, node)
+
+    return change
 
 
 def put(network: Network, node: Node, *nodes: Node) -> None:
@@ -156,7 +155,7 @@ def swap_inputs(network: Network, node: Node) -> None:
     put(network, node, replace(node, inputs=(second, first, *others)))
 
 
-def become(kind: str, **settings: Any) -> Change:
+def become(kind: str, settings: dict[str, Any]) -> Change:
     """Make it an operator of another kind."""
     return lambda network, node: put(
         network, node, replace(node, kind=kind, settings={**node.settings, **settings})
@@ -210,221 +209,61 @@ def flip(array: Any) -> Any:
 
 # The faults
 
-
-def plant(
-    network: str, *faults: tuple[str, str, Change], pairs: Pairs | None = None
-) -> tuple[Fault, ...]:
-    """Return faults of a network, one altered operator each: kind, operator and change."""
-    found = pairs or (BLOCKED if network in IN_BLOCKS else PLAIN)
-    return tuple(Fault(kind, network, ((name, change),), found) for kind, name, change in faults)
-
-
-# One altered operator at a time.
-SINGLE_FAULTS = (
-    *plant(
-        "plain_cnn",
-        ("weight", "conv2", alter_weight),
-        ("bias", "conv3", alter_bias),
-        ("transposed kernel", "conv1", transpose_kernel),
-        ("missing relu", "relu2", remove),
-        ("half cast", "conv3", cast_half),
-        ("pooling mode", "pool2", become("average_pool", count_pad=True)),
-    ),
-    *plant("plain_cnn", ("dilation", "conv4", widen), pairs=PLAIN),
-    # In blocks the engine pads another axis there.
-    *plant("plain_cnn", ("padding", "conv2", shift_padding), pairs=PLAIN),
-    *plant(
-        "residual",
-        ("weight", "a.conv2", alter_weight),
-        ("bias", "b.conv2", alter_bias),
-        ("shortcut", "b.short", alter_kernel),
-        ("missing relu", "b.relu1", remove),
-        ("missing relu at the sum", "a.relu", remove),
-        ("transposed kernel", "c.conv1", transpose_kernel),
-    ),
-    *plant(
-        "inverted",
-        ("clip", "b.expand_relu", become("relu")),
-        ("depthwise kernel", "b.depthwise", transpose_kernel),
-        ("bias", "a.project", alter_bias),
-        ("missing relu", "a.depthwise_relu", remove),
-        ("rounded weight", "c.expand", round_weight),
-    ),
-    *plant(
-        "branches",
-        ("padding counted", "a.pool", set_to(count_pad=False)),
-        ("pooling mode", "b.pool", become("max_pool")),
-        ("order of joining", "a.joined", swap_inputs),
-        ("kernel", "b.two", alter_kernel),
-        ("missing relu", "a.relu3", remove),
-    ),
-    *plant(
-        "perceptron",
-        ("activation", "sigmoid1", become("tanh")),
-        ("slope", "leaky_relu3", set_to(slope=0.02)),
-        ("transposed matrix", "dense2", transpose_kernel),
-        ("softmax axis", "prob", set_to(axis=0)),
-        ("bias", "dense0", alter_bias),
-    ),
-    *plant(
-        "attention",
-        ("epsilon", "a.norm", set_to(epsilon=1e-2)),
-        ("scale", "b.scaled", set_to(scale=0.5)),
-        ("softmax axis", "a.weights", set_to(axis=0)),
-        ("weight", "b.key", alter_weight),
-        ("half cast", "a.mixed", cast_half),
-    ),
-    *plant(
-        "excitation",
-        ("gate", "a.gate", become("tanh")),
-        ("weight", "b.reduce", alter_weight),
-        ("missing relu", "a.relu", remove),
-        ("bias", "a.raise", alter_bias),
-    ),
-    *plant(
-        "two_inputs",
-        ("order of a difference", "apart", swap_inputs),
-        ("product", "product", become("add")),
-        ("weight", "b.dense", alter_weight),
-        ("missing tanh", "b.tanh", remove),
-    ),
-    *plant(
-        "picture",
-        ("scale", "normalize", set_to(scale=1 / 63)),
-        ("shift", "normalize", set_to(shift=-2.01)),
-        ("weight", "conv1", alter_weight),
-        ("pooling mode", "pool", become("max_pool")),
-    ),
-    *plant(
-        "dense",
-        ("scale", "scale2", set_to(scale=0.91)),
-        ("missing relu", "relu1", remove),
-        ("kernel", "conv2", alter_kernel),
-        ("order of joining", "joined1", swap_inputs),
-    ),
-)
-
-# Whose integers are read otherwise than they were written.
-RELU3_READ = ("conv4", "relu4")
-SUM_READ = ("c.expand", "c.expand_relu", "c.sum")
+# By the names that the table has.
+CALLED: dict[str, Any] = {
+    "weight": of_weight(add_to_one),
+    "kernel": of_weight(scale_a_kernel),
+    "bias": of_weight(add_to_last, "bias"),
+    "channel": of_weight(double_second),
+    "swapped channels": of_weight(swap_first_two),
+    "transposed kernel": of_weight(lambda array: np.ascontiguousarray(array.swapaxes(-1, -2))),
+    "transposed matrix": of_weight(lambda array: np.ascontiguousarray(array.swapaxes(0, 1))),
+    "rounded weight": of_weight(lambda array: array.astype(np.float16).astype(np.float32)),
+    "remove": remove,
+    "half cast": cast_half,
+    "swap inputs": swap_inputs,
+    "set": set_to,
+    "become": become,
+    "both": both,
+    "scale setting": scale_setting,
+    "scale weights": scale_weights,
+    "divide bias": divide_bias,
+    "constant": alter_constant,
+    "reading": alter_reading,
+    "times": times,
+    "plus": plus,
+    "flip": flip,
+}
 
 
-def in_integers(
-    kind: str,
-    network: str,
-    at: str,
-    alter: AlterModel,
-    others: tuple[str, ...] = (),
-    pairs: Pairs = QUANTIZED,
-) -> Fault:
-    """Return a fault in what the quantiser made of an operator."""
-    return Fault(kind, network, (), pairs, at=at, others=others, quantized=alter)
+def made(call: Any) -> Any:
+    """Return what the table calls, with what it is called with if that is given."""
+    name, *arguments = call if isinstance(call, list) else [call]
+    values = [made(each) if isinstance(each, list) else each for each in arguments]
+    return CALLED[name](*values) if values else CALLED[name]
 
 
-def scale_between(factor: float) -> tuple[tuple[str, Change], ...]:
-    """Return changes of the scale of what conv2 gives and conv3 takes."""
-    return (
-        ("conv2", scale_setting("output_scale", factor)),
-        ("conv3", scale_setting("input_scale", factor)),
-    )
+def read_fault(row: dict[str, Any]) -> Fault:
+    """Return the fault of a row of the table."""
+    pairs = row.get("pairs", "in blocks" if row["network"] in IN_BLOCKS else "plain")
+    fields: dict[str, Any] = {
+        "pairs": read_pairs(TABLE["pairs"].get(pairs, pairs)),
+        "changes": changes_of(row.get("changes", {})),
+        "prepare": changes_of(row.get("prepare", {})),
+        "quantized": made(row["quantized"]) if "quantized" in row else None,
+    }
+    return Fault(**{**row, **fields})
 
 
-OTHER_FAULTS = (
-    # Two at once, one behind the other or in two branches.
-    Fault("two", "plain_cnn", (("conv1", alter_weight), ("conv4", alter_bias)), BLOCKED),
-    Fault("two", "plain_cnn", (("conv2", alter_kernel), ("logits", alter_weight)), BLOCKED),
-    Fault("two", "residual", (("a.conv2", alter_weight), ("c.conv1", transpose_kernel)), BLOCKED),
-    Fault("two", "inverted", (("a.project", alter_bias), ("c.expand", alter_kernel)), BLOCKED),
-    Fault("two", "branches", (("b.one", alter_kernel), ("b.two", alter_weight)), BLOCKED),
-    Fault("two", "attention", (("a.norm", set_to(epsilon=1e-2)), ("b.key", alter_weight)), PLAIN),
-    Fault("two", "two_inputs", (("b.dense", alter_weight), ("joint", alter_bias)), PLAIN),
-    Fault("two", "dense", (("scale1", set_to(scale=0.91)), ("conv3", alter_kernel)), BLOCKED),
-    *plant("plain_cnn", ("last", "logits", alter_weight)),
-    *plant("attention", ("last", "logits", alter_bias)),
-    *plant("two_inputs", ("last", "similarity", round_weight)),
-    *plant("excitation", ("last", "logits", alter_bias)),
-    *(
-        replace(each, renamed=True)
-        for each in (
-            *plant("plain_cnn", ("renamed", "conv3", alter_weight)),
-            *plant("residual", ("renamed", "b.conv1", alter_kernel)),
-            *plant("attention", ("renamed", "b.value", alter_bias)),
-            *plant("excitation", ("renamed", "a.relu", remove)),
-        )
-    ),
-    *plant("plain_cnn", ("fusion", "conv2", alter_weight), pairs=OTHER_FUSION),
-    *plant("residual", ("fusion", "b.relu1", remove), pairs=OTHER_FUSION),
-    *plant("inverted", ("fusion", "b.project", alter_bias), pairs=OTHER_FUSION),
-    *plant("branches", ("fusion", "a.pool", set_to(count_pad=False)), pairs=OTHER_FUSION),
-    # Scales, zero points, axes, saturation.
-    in_integers("scale", "plain_cnn", "relu3", alter_reading("relu3", 1, times(1.3)), RELU3_READ),
-    in_integers("scale", "residual", "b.conv2", alter_constant("b.conv2.weight_scale", times(1.2))),
-    *plant("int8_cnn", ("scale", "conv2", scale_setting("weight_scale", 1.2)), pairs=BLOCKED),
-    Fault(
-        "scale",
-        "int8_cnn",
-        (("conv3", scale_setting("input_scale", 1.3)),),
-        IN_ONNX,
-        others=("conv2",),  # whose integers are read otherwise than they were written
-    ),
-    in_integers(
-        "zero point", "plain_cnn", "relu3", alter_reading("relu3", 2, plus(20)), RELU3_READ
-    ),
-    in_integers("zero point", "inverted", "b.sum", alter_reading("b.sum", 2, plus(15)), SUM_READ),
-    *(
-        in_integers(
-            "axis", network, at, alter_constant(f"{at}.weight_scale", flip), pairs=BY_CHANNEL
-        )
-        for network, at in (("plain_cnn", "conv3"), ("residual", "c.conv1"))
-    ),
-    in_integers("saturation", "plain_cnn", "relu3", alter_constant("relu3_scale", times(0.25))),
-    Fault(
-        *("saturation", "int8_cnn", scale_between(0.2)),
-        pairs=(("basic", "basic"), ("basic", "plain")),
-        at="conv2",
-    ),
-    # Scales that rounding hides: far coarser than the values need.
-    in_integers("coarse", "plain_cnn", "relu3", alter_constant("relu3_scale", times(12))),
-    in_integers(
-        *("coarse", "residual", "b.conv1", alter_constant("b.conv1_scale", times(12))),
-        pairs=(("qoperator", "basic"), ("qoperator", "qdq")),
-    ),
-    Fault(
-        *("coarse", "int8_cnn", (*scale_between(12), ("conv3", divide_bias(12))), BLOCKED),
-        at="conv2",
-    ),
-    # The engine reads the bias of conv4 by the scale of what it takes.
-    in_integers(
-        *("coarse", "plain_cnn", "relu3", alter_constant("relu3_scale", times(4))),
-        pairs=(("qdq all", "basic"), ("qdq all", "qdq all")),
-    ),
-    # Overflow of float16: right in float32.
-    Fault(
-        *("overflow", "plain_cnn", (("conv3", cast_half),), PLAIN),
-        prepare=(("conv2", scale_weights(3e4)), ("conv3", scale_weights(3e-5))),
-    ),
-    Fault(
-        *("overflow", "attention", (("a.scaled", cast_half),), PLAIN),
-        prepare=(("a.query", scale_weights(2e3)), ("a.key", scale_weights(2e3))),
-    ),
-    # Weights and borders, across layouts and formats.
-    *plant("attention", ("transposed", "a.query", transpose_matrix)),
-    *plant("perceptron", ("transposed", "dense1", transpose_matrix)),
-    *plant("plain_cnn", ("padding", "conv3", shift_by_one), pairs=PLAIN),
-    *plant("residual", ("padding", "b.conv1", shift_by_one), pairs=PLAIN),
-    *plant("dense", ("padding", "conv2", shift_by_one), pairs=PLAIN),
-    *plant("plain_cnn", ("channel", "conv4", alter_channel)),
-    *plant("inverted", ("channel", "b.depthwise", alter_channel)),
-    *plant("branches", ("channel", "a.two", swap_channels)),
-    *plant(
-        *("plain_cnn", ("channel", "conv4", alter_channel)),
-        pairs=(("qdq", "basic"), ("qoperator", "basic"), ("qdq", "qdq")),
-    ),
-)
-# By the word that a side's name has.
+def changes_of(calls: dict[str, Any]) -> Changes:
+    return tuple((operator, made(call)) for operator, call in calls.items())
+
+
+# One altered operator at a time, and faults of other kinds; by the word that a side's name has.
 FAULTS = {
-    **{f"old-{number}": fault for number, fault in enumerate(SINGLE_FAULTS)},
-    **{f"new-{number}": fault for number, fault in enumerate(OTHER_FAULTS)},
+    f"{group}-{number}": read_fault(row)
+    for group in ("old", "new")
+    for number, row in enumerate(TABLE[group])
 }
 
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import psutil
+
+import lar
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "models"
@@ -25,6 +29,7 @@ RESNET50 = str(LARGE / "resnet50.mge")
 RESNET50_ONNX = str(LARGE / "resnet50.onnx")
 MOBILENET = str(MODELS / "mobilenet_v2.mge")
 MOBILENET_ONNX = str(MODELS / "mobilenet_v2.onnx")
+DIGITS = tuple(str(MODELS / f"digits_cnn.{suffix}") for suffix in ("mge", "onnx"))
 SCRIPTED_ENGINE = str(ROOT / "tests" / "engines" / "scripted_engine")
 MIB = 2**20
 SAMPLE_SECONDS = 0.03
@@ -59,11 +64,22 @@ def make_large(name: str) -> None:
         run_well(PYTHON, str(ROOT / "tools" / "make_models.py"), name)
 
 
-@functools.cache
-def add_scripted_engine() -> None:
-    """Let this process and those that it starts find the scripted engine of the tests."""
-    sys.path.append(SCRIPTED_ENGINE)
-    os.environ["PYTHONPATH"] = SCRIPTED_ENGINE
+def write_script(folder: Path, **script: Any) -> str:
+    """Write a model of the tests' scripted engine, which this process and those that it starts find
+    from then on; return its path."""
+    if SCRIPTED_ENGINE not in sys.path:
+        sys.path.append(SCRIPTED_ENGINE)
+        os.environ["PYTHONPATH"] = SCRIPTED_ENGINE
+    path = folder / f"{len(list(folder.iterdir()))}.fake"
+    path.write_text(json.dumps(script))
+    return str(path)
+
+
+def run_model(model: str | Path, **options: Any) -> lar.RunResult:
+    """Run a model, which must end well."""
+    result = lar.run(model, **options)
+    assert result.status == "ok", result.failure
+    return result
 
 
 class Cost(NamedTuple):
@@ -83,7 +99,8 @@ def cost_of(*command: str, samples_memory: bool = True) -> Cost:
     while samples_memory and not os.waitid(
         os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT
     ):
-        running = [*processes_of(process.pid)]
+        first = psutil.Process(process.pid)
+        running = [first, *first.children(recursive=True)]
         together = max(together, memory_of(running))
         largest = max(largest, *map(peak_of, running))
         time.sleep(SAMPLE_SECONDS)
@@ -103,41 +120,22 @@ def memory_peak_of(*command: str) -> Callable[[], float]:
     return lambda: cost_of(*command).together
 
 
-def processes_of(pid: int) -> Iterator[int]:
-    """Yield a process and all that it started, those that have not ended."""
-    yield pid
-    for place in Path("/proc", str(pid), "task").glob("*/children"):
-        with contextlib.suppress(OSError):
-            for child in place.read_text().split():
-                yield from processes_of(int(child))
-
-
-def peak_of(pid: int) -> float:
+def peak_of(process: psutil.Process) -> float:
     """Return the peak of a process's memory in bytes, 0 where it has ended."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc", str(pid), "status").read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024.0
+        status = Path("/proc", str(process.pid), "status").read_text()
+        if found := re.search(r"VmHWM:\s*(\d+)", status):
+            return int(found[1]) * 1024.0
     return 0.0
 
 
-def memory_of(processes: Iterable[int]) -> float:
+def memory_of(processes: Iterable[psutil.Process]) -> float:
     """Return the memory of processes together in bytes. A page of a file counts once, and it
     counts whole where processes of others have it too."""
     own, of_files = 0, Counter[str]()
-    for pid in processes:
-        files = Counter[str]()
-        with contextlib.suppress(OSError):
-            name, resident = "", 0
-            for line in Path("/proc", str(pid), "smaps").read_text().splitlines():
-                word, _, rest = line.partition(" ")
-                if word == "Rss:":
-                    resident = int(rest.split()[0])
-                elif word == "Anonymous:":
-                    private = int(rest.split()[0])
-                    own += private
-                    files[name] += resident - private
-                elif not word.endswith(":"):  # where the mapping lies, and of which file it is
-                    name = rest.partition("/")[2]
-        of_files |= files  # the larger of each
-    return (own + of_files.total()) * 1024.0
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            maps = process.memory_maps()
+            own += sum(each.anonymous for each in maps)
+            of_files |= Counter({each.path: each.rss - each.anonymous for each in maps})
+    return float(own + of_files.total())

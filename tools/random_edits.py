@@ -5,16 +5,17 @@ An edit counts where ONNX Runtime gives outputs that differ by more than lar's d
 
 from __future__ import annotations
 
+import copy
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-import onnxruntime
 from network import Array
 from onnx import helper, numpy_helper
-from real_networks import NETWORKS, RealNetwork, make_network, walk_graphs
+from onnx_twin import run_onnx
+from real_networks import NETWORKS, RealNetwork, bodies_of, make_network, walk_graphs
 
 QUANTIZED = ("residual", "mobile", "keras", "attention_timm")
 SUBJECTS = (*((name, "float") for name in NETWORKS), *((name, "qdq") for name in QUANTIZED))
@@ -63,21 +64,16 @@ class Edited(NamedTuple):
     neighbours: frozenset[str]
 
 
-@dataclass
 class Subject:
     """A model that is edited in place, with what is known of its tensors."""
 
-    model: onnx.ModelProto
-    random: np.random.RandomState
-    constants: dict[str, onnx.TensorProto] = field(default_factory=dict)
-    kinds: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    makers: dict[str, onnx.NodeProto] = field(default_factory=dict)
-    users: dict[str, list[onnx.NodeProto]] = field(default_factory=dict)
-    holders: dict[str, onnx.NodeProto] = field(default_factory=dict)
-    graphs: list[onnx.GraphProto] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.graphs = list(walk_graphs(self.model.graph))
+    def __init__(self, model: onnx.ModelProto, random: np.random.RandomState) -> None:
+        self.random, self.graphs = random, list(walk_graphs(model.graph))
+        self.constants: dict[str, onnx.TensorProto] = {}
+        self.kinds: dict[str, tuple[int, ...]] = {}
+        self.makers: dict[str, onnx.NodeProto] = {}
+        self.users: dict[str, list[onnx.NodeProto]] = defaultdict(list)
+        self.holders: dict[str, onnx.NodeProto] = {}
         for graph in self.graphs:
             self.constants.update((each.name, each) for each in graph.initializer)
             for info in (*graph.input, *graph.value_info, *graph.output):
@@ -88,18 +84,22 @@ class Subject:
             for node in graph.node:
                 self.makers.update(dict.fromkeys(node.output, node))
                 for name in node.input:
-                    self.users.setdefault(name, []).append(node)
+                    self.users[name].append(node)
                 for attribute in node.attribute:
                     if attribute.type == onnx.AttributeProto.TENSOR:
                         self.constants[node.output[0]] = attribute.t
-                    if attribute.type == onnx.AttributeProto.GRAPH:
-                        inside = (each for body in walk_graphs(attribute.g) for each in body.node)
-                        held = (name for each in inside for name in each.output)
-                        self.holders.update(dict.fromkeys(held, node))
+                inside = (each for body in bodies_of(node) for each in body.node)
+                held = (name for each in inside for name in each.output)
+                self.holders.update(dict.fromkeys(held, node))
 
-    def nodes(self) -> list[onnx.NodeProto]:
+    def nodes(self, *kinds: str) -> list[onnx.NodeProto]:
+        """Return the operators of these kinds, without any kind all."""
         nodes = (node for graph in self.graphs for node in graph.node)
-        return [node for node in nodes if node.op_type != "Constant"]
+        return [
+            node
+            for node in nodes
+            if (node.op_type in kinds if kinds else node.op_type != "Constant")
+        ]
 
     def choose(self, items: Sequence[Any]) -> Any:
         """Return one of some items; raises LookupError where there is none."""
@@ -110,7 +110,7 @@ class Subject:
     def readers(self, tensor: str) -> list[onnx.NodeProto]:
         """Return the operators that a constant gets to, through those that have constants alone."""
         found: list[onnx.NodeProto] = []
-        for node in self.users.get(tensor, []):
+        for node in self.users[tensor]:
             if all(name in self.constants for name in node.input if name):
                 found += self.readers(node.output[0])
             found.append(node)
@@ -122,7 +122,7 @@ class Subject:
         found = []
         for tensor in set(tensors) & set(self.makers):
             before = (self.makers.get(name) for name in self.makers[tensor].input)
-            found += [*before, *self.users.get(tensor, []), self.holders.get(tensor)]
+            found += [*before, *self.users[tensor], self.holders.get(tensor)]
         return names_of(node for node in found if node)
 
 
@@ -165,7 +165,7 @@ def edit_attribute(subject: Subject) -> Change:
 
 def edit_perm(subject: Subject) -> Change:
     """Have a Transpose take two axes of equal sizes in another order."""
-    node = subject.choose([node for node in subject.nodes() if node.op_type == "Transpose"])
+    node = subject.choose(subject.nodes("Transpose"))
     perm, (_, *sizes) = node.attribute[0].ints, subject.kinds[node.input[0]]
     pairs = [
         (one, other)
@@ -196,9 +196,7 @@ def edit_wiring(subject: Subject) -> Change:
 
 
 def swap_operands(subject: Subject) -> Change:
-    node = subject.choose(
-        [each for each in subject.nodes() if each.op_type in ("Sub", "Div", "MatMul", "Pow")]
-    )
+    node = subject.choose(subject.nodes("Sub", "Div", "MatMul", "Pow"))
     node.input[0], node.input[1] = node.input[1], node.input[0]
     return f"operands of {node.op_type} {node.name} swapped", [node]
 
@@ -263,8 +261,7 @@ def draw_edit(number: int) -> Edited:
 def try_edit(
     edit: Callable[[Subject], Change], network: RealNetwork, random: np.random.RandomState
 ) -> Edited | None:
-    model = onnx.ModelProto()
-    model.CopyFrom(network.model)
+    model = copy.deepcopy(network.model)
     subject = Subject(model, random)
     try:
         what, nodes = edit(subject)
@@ -279,14 +276,10 @@ def try_edit(
 
 def run_model(network: RealNetwork) -> list[Any] | None:
     """Return the outputs of a model, None if it is invalid."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
     try:
-        session = onnxruntime.InferenceSession(network.model.SerializeToString(), options)
-        outputs: list[Any] = session.run(None, network.feeds)
+        return list(run_onnx(network.model.SerializeToString(), network.feeds).values())
     except Exception:  # each of ONNX Runtime's errors has a class of its own
         return None
-    return outputs
 
 
 def agree(actual: list[Any] | None, expected: list[Any] | None) -> bool:

@@ -22,16 +22,9 @@ from onnx import numpy_helper, parser
 FOLDER = Path(__file__).with_name("networks")
 NETWORKS = tuple(sorted(path.stem for path in FOLDER.glob("*.onnxtxt")))
 
-# Those that others convert, and what the quantiser takes of them; empty: all that it knows.
-CONVERTED: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("residual", "mobile", "mobile_v3", "detector", "convnext", "keras"), ()),
-    **dict.fromkeys(("attention_paddle", "attention_timm", "lstm", "gru"), ()),
-    # A mask of -10000 leaves no step for other numbers.
-    **dict.fromkeys(("bert", "bert_17"), ("MatMul", "Gemm", "Gather")),
-}
-CONVERSIONS = ("float16", "qdq", "qoperator", "dynamic")
-# ONNX Runtime 1.23 fails to load what it makes of the parts of a LayerNormalization.
-NO_HALF = ("attention_paddle", "bert")
+# What the quantiser takes of some; of others all that it knows. A mask of -10000 leaves no step for
+# other numbers.
+QUANTIZED = dict.fromkeys(("bert", "bert_17"), ("MatMul", "Gemm", "Gather"))
 
 # How weights are drawn, by the ends of their names: between two numbers, or with a spread.
 RANGES = {"scale": (0.5, 1.5), "running_var": (0.5, 2.0)}
@@ -110,12 +103,12 @@ def make_network(name: str, form: str = "float") -> RealNetwork:
         model = conversions.halve(model)
     elif form == "optimised":
         model = conversions.optimize(model)
-    elif form in CONVERSIONS:
+    elif form.startswith(("moved", "rotated")):
+        model = rename(model, form)
+    elif form != "float":
         if form == "qdq":
             form, model = "qdq channels", conversions.prepare(model)
-        model = conversions.quantize(form, model, feeds, CONVERTED[name])
-    elif form != "float":
-        model = rename(model, form)
+        model = conversions.quantize(form, model, feeds, QUANTIZED.get(name, ()))
     return RealNetwork(model, feeds)
 
 
@@ -149,6 +142,11 @@ def walk_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """Yield a graph and the graphs inside its operators."""
     yield graph
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from walk_graphs(attribute.g)
+        yield from bodies_of(node)
+
+
+def bodies_of(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs inside an operator."""
+    for attribute in node.attribute:
+        if attribute.type == onnx.AttributeProto.GRAPH:
+            yield from walk_graphs(attribute.g)

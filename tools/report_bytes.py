@@ -15,7 +15,6 @@ import contextlib
 import difflib
 import gzip
 import io
-import itertools
 import json
 import os
 import shutil
@@ -32,55 +31,13 @@ KEPT = "outputs.jsonl.gz"
 LARGE_BYTES = 150_000
 MOST_LINES = 12  # of a difference
 
-# What the options that take a value are given; those of a style's own row come from there.
-VALUES = {
-    "top": ("1", "3", "0"),
-    "filter": ("(?i)conv", "zzz"),
-    "columns": ("median,disturbed",),
-    "time_unit": ("s", "ms", "us", "ns"),
-    "iteration": ("0",),
-    "type": ("ConvolutionForward", "Convolution"),
-    "aggregate_by": ("type",),
-    "aggregate": ("max", "mean"),
-    "opr_name": ("(?i)conv",),
-    "input_dtype": ("float32",),
-    "top_end_key": ("end", "kern"),
-    "min_time": ("1e-5",),
-    "max_time": ("1e-5",),
-    "print_only": ("host", "device", "summary"),
-}
-AGGREGATES = ("max", "min", "sum", "mean")
-SWITCHES = ("copy_time", "show_host", "dump_only_opr", "confluence")
-# Options that act on each other.
-TOGETHER = {
-    "megengine": (
-        *(["--aggregate-by", "type", "--aggregate", each] for each in AGGREGATES),
-        ["--aggregate-by", "type", "--aggregate", "sum", "--confluence", "--show-host"],
-        ["--show-host", "--top-end-key", "kern", "--copy-time", "--confluence"],
-        ["--dump-only-opr", "--order-by", "+opr_id"],
-        ["--order-by", "-flops", "-t", "0"],
-    ),
-    "paddle": (
-        ["--view", "log", "--view", "perf", "--top", "2"],
-        *(["--group-by", each, "--sort", "cpu_min", "--top", "5"] for each in ("name", "thread")),
-        ["--view", "operator", "--filter", "(?i)conv", "--time-unit", "us"],
-    ),
-    "torch": (["--group-by", "shape", "--sort", "count", "--top", "4", "--time-unit", "us"],),
-    "nsys": (
-        ["--view", "api_calls", "--sort", "+average"],
-        ["--view", "ranges", "--view", "memory_size", "--top", "3"],
-    ),
-    "ncu": (
-        *(["--group-by", each, "--top", "0"] for each in ("type", "range")),
-        ["--metrics", "cpu__time_duration.sum,cpu__launch_count", "--time-unit", "us"],
-        ["--view", "metrics", "--filter", "(?i)conv"],
-    ),
-    "tensorboard": (["--view", "operator", "--view", "kernel", "--group-by", "input_shape"],),
-    "diff": (
-        ["--group-by", "type", "--time-unit", "ms"],
-        ["--sort", "percent", "--top", "3"],
-    ),
-}
+# The words of each line: a flag and its values, or a style and options that act on each other.
+TABLE = [
+    line.split()
+    for line in Path(__file__).with_name("report_options.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+VALUES = {flag: values for flag, *values in TABLE if flag.startswith("--")}
 
 
 class Output(NamedTuple):
@@ -141,21 +98,15 @@ def print_difference(before: str, after: str) -> None:
 
 def commands_of(folder: Path, names: Sequence[str]) -> Iterator[list[str]]:
     """Yield the arguments of `lar report`: of each profile, then of each with the next one."""
-    for name in names:
-        is_large = (folder / name).stat().st_size > LARGE_BYTES
-        for style in STYLES:
-            if 1 in STYLES[style].profiles:
-                for options in options_of(style, STYLES[style], is_large):
-                    yield [name, "--style", style, *options]
-        for export in EXPORTS:
-            yield [name, "--export", export]
-    for first, second in itertools.pairwise(names):
-        is_large = any((folder / it).stat().st_size > LARGE_BYTES for it in (first, second))
-        for style in STYLES:
-            if 2 in STYLES[style].profiles:
-                is_short = is_large or style != "diff"
-                for options in options_of(style, STYLES[style], is_short):
-                    yield [first, second, "--style", style, *options]
+    for count in (1, 2):
+        for group in zip(*(names[first:] for first in range(count)), strict=False):
+            is_large = any((folder / name).stat().st_size > LARGE_BYTES for name in group)
+            for name, style in STYLES.items():
+                is_short = is_large or (count == 2 and name != "diff")
+                for options in options_of(name, style, is_short) if count in style.profiles else ():
+                    yield [*group, "--style", name, *options]
+            if count == 1:
+                yield from ([*group, "--export", export] for export in EXPORTS)
 
 
 def options_of(name: str, style: Style, is_large: bool) -> Iterator[list[str]]:
@@ -165,16 +116,14 @@ def options_of(name: str, style: Style, is_large: bool) -> Iterator[list[str]]:
         yield [word for view in style.views for word in ("--view", view) if view != "diff"]
     if is_large:
         return
-    chosen = {"sort": style.sorts, "group_by": style.groups, "view": style.views}
-    for key in sorted(style.options):
-        flag = "--" + key.replace("_", "-")
-        if key in SWITCHES:
+    sorts = [way for each in style.sorts for way in (each, f"+{each}")]
+    chosen = {"--sort": sorts, "--group-by": style.groups, "--view": style.views}
+    for flag in sorted("--" + key.replace("_", "-") for key in style.options):
+        values = VALUES.get(flag, ())
+        if values == []:
             yield [flag]
-        for value in chosen.get(key) or VALUES.get(key, ()):
-            yield [flag, value]
-            if key == "sort":
-                yield [flag, f"+{value}"]
-    yield from TOGETHER.get(name, ())
+        yield from ([flag, value] for value in chosen.get(flag) or values)
+    yield from (words[1:] for words in TABLE if words[0] == name)
 
 
 def run_command(folder: Path, words: list[str]) -> Output:

@@ -40,24 +40,16 @@ LEAST_SHARE = 0.95
 ITERATIONS = 100
 PAIRS = 3  # the fewest that are judged
 
-# Of each model, how it is profiled: the file's suffix and the flags.
-WAYS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+# How each kind of model is profiled: the file's suffix and the flags.
+BASIC = ("onnx --graph-optimization-level disable", "onnx --graph-optimization-level basic", "onnx")
+WAYS: Mapping[str, tuple[str, ...]] = {
     "pictures": (
-        ("mge",),
-        ("mge", "--enable-nchw44"),
-        ("mge", "--enable-nchw88"),
-        ("mge", "--enable-fuse-conv-bias-nonlinearity"),
-        ("onnx", "--graph-optimization-level", "disable"),
-        ("onnx", "--graph-optimization-level", "basic"),
-        ("onnx",),
+        *("mge", "mge --enable-nchw44", "mge --enable-nchw88"),
+        *("mge --enable-fuse-conv-bias-nonlinearity", *BASIC),
     ),
     "texts": (
-        ("mge",),
-        ("mge", "--optimize-for-inference"),
-        ("onnx", "--graph-optimization-level", "disable"),
-        ("onnx", "--graph-optimization-level", "basic"),
-        ("onnx", "--graph-optimization-level", "extended"),
-        ("onnx",),
+        *("mge", "mge --optimize-for-inference"),
+        *(*BASIC, "onnx --graph-optimization-level extended"),
     ),
 }
 
@@ -123,55 +115,48 @@ def judge_joined(profiles: tuple[Profile, Profile], *, hidden: bool = False) -> 
     """Join two profiles and compare with the truth; with `hidden` names, the second profile's are
     unknown to what joins them."""
     labels, times = [*map(labels_of, profiles)], [*map(times_of, profiles)]
+    known = [frozenset().union(*itertools.chain(*side)) for side in labels]
     given = (profiles[0], without_names(profiles[1])) if hidden else profiles
-    pairs = match_operators(*given, operator_kinds_of_both(*profiles))
     wrong, missed, right = [], [], 0.0
-    for pair in pairs:
-        if not (pair.a and pair.b):
-            continue
+    for pair in match_operators(*given, operator_kinds_of_both(*profiles)):
+        operators = [(side, place) for side, places in enumerate(pair) for place in places]
         if problem := problem_of(pair, labels):
-            names = [
+            names = (
                 " + ".join(profile.operators[place].name for place in places)
                 for profile, places in zip(profiles, pair, strict=True)
-            ]
-            wrong.append(f"{names[0]} = {names[1]}: {problem}")
+            )
+            wrong.append(f"{' = '.join(names)}: {problem}")
+        elif pair.a and pair.b:
+            right += sum(times[side][place] for side, place in operators)
         else:
-            right += sum(times[0][it] for it in pair.a)
-            right += sum(times[1][it] for it in pair.b)
-    total = right
-    known = [{name for each in side for names in each for name in names} for side in labels]
-    for pair in pairs:
-        for side, places in enumerate(pair):
-            for place in places if not (pair.a and pair.b) else ():
-                # What only one run has, as conversions of layouts, has no partner; weights are no
-                # operators of the model.
-                if not profiles[side].operators[place].reads:
-                    continue
-                if known[1 - side].isdisjoint(labels[side][place][0] | labels[side][place][1]):
-                    continue
-                total += times[side][place]
-                missed.append(
-                    f"{times[side][place] / 1e3:.0f} us {'AB'[side]} "
-                    f"{profiles[side].operators[place].name}"
-                )
-    missed.sort(key=lambda line: -float(line.split()[0]))
-    return Joined(right / total if total else 1.0, wrong, missed)
+            # What only one run has, as conversions of layouts, has no partner; weights are no
+            # operators of the model.
+            missed += [
+                (times[side][place], side, profiles[side].operators[place].name)
+                for side, place in operators
+                if profiles[side].operators[place].reads
+                and not known[1 - side].isdisjoint(frozenset().union(*labels[side][place]))
+            ]
+    total = right + sum(time for time, _, _ in missed)
+    lines = [
+        f"{time / 1e3:.0f} us {'AB'[side]} {name}"
+        for time, side, name in sorted(missed, reverse=True)
+    ]
+    return Joined(right / total if total else 1.0, wrong, lines)
 
 
 def problem_of(
     pair: OperatorPair, labels: Sequence[Sequence[tuple[frozenset[str], frozenset[str]]]]
 ) -> str:
-    """Return what names say against a pair, empty if they say nothing against it."""
+    """Return what names say against a pair, empty if they say nothing against it, or if it has one
+    side alone."""
     sides = [[labels[side][place] for place in places] for side, places in enumerate(pair)]
     weights = [frozenset().union(*(each[0] for each in side)) for side in sides]
     given = [frozenset().union(*(each[1] for each in side)) for side in sides]
     if all(weights) and weights[0] != weights[1]:
         return f"weights of {sorted(weights[0])} and {sorted(weights[1])}"
-    if (
-        not any(weights)
-        and all(given)
-        and not any(itertools.starmap(is_part, itertools.product(*given)))
-    ):
+    parts = itertools.starmap(is_part, itertools.product(*given))
+    if not any(weights) and all(given) and not any(parts):
         return f"{sorted(given[0])} and {sorted(given[1])}"
     return ""
 
@@ -250,7 +235,7 @@ def measure_joined(settings: Settings) -> Outcome:
         (LARGE / "encoder", "texts"),
     ):
         made = {}
-        for number, (suffix, *flags) in enumerate(WAYS[ways]):
+        for number, (suffix, *flags) in enumerate(map(str.split, WAYS[ways])):
             path = model.with_suffix(f".{suffix}")
             place = settings.folder / f"{path.name}.{number}.json"
             made[" ".join((path.name, *flags))] = make_profile(path, flags, place, 10)

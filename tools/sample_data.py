@@ -5,15 +5,13 @@ Both come with their packages; nothing is downloaded.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 import skimage.data
 import sklearn.datasets
-
-Array = npt.NDArray[Any]
+from network import Array
 
 IMAGE_SIZE = 224
 TEST_DIGIT_COUNT = 360
@@ -22,13 +20,8 @@ TEST_DIGIT_COUNT = 360
 CAT_FACE = (0, 70, 300)
 
 OTHER_PICTURES = (
-    "astronaut",
-    "coffee",
-    "rocket",
-    "immunohistochemistry",
-    "hubble_deep_field",
-    "retina",
-    "colorwheel",
+    *("astronaut", "coffee", "rocket", "immunohistochemistry"),
+    *("hubble_deep_field", "retina", "colorwheel"),
 )
 
 

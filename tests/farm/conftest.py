@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +28,11 @@ ALLOWED_FAILURES = "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"
 
 
 class LocalCluster:
-    """A scheduler and two workers; what a test has killed is started again for the next one."""
+    """A scheduler and its workers; what a test has killed is started again for the next one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, labels: Sequence[str] = LABELS) -> None:
         self.folder = folder
+        self.labels = labels
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.address = ""
 
@@ -48,7 +49,7 @@ class LocalCluster:
         self.address = f"dask://127.0.0.1:{self.port}"
         common = ("--no-dashboard", "--host", "127.0.0.1")
         self.start_one("scheduler", "scheduler", *common, "--port", str(self.port))
-        for label in LABELS:
+        for label in self.labels:
             self.start_one(
                 *(label, "worker", self.address.replace("dask", "tcp"), *common, "--no-nanny"),
                 *("--nthreads", "1", "--resources", f"device=1 {label}=1", "--name", label),
@@ -67,7 +68,7 @@ class LocalCluster:
     def connect(self) -> Farm:
         await_that(self.answers)
         farm = Farm(self.address)
-        await_that(lambda: len(farm.able()) == len(LABELS))
+        await_that(lambda: len(farm.able()) == len(self.labels))
         return farm
 
     def answers(self) -> bool:
@@ -88,7 +89,7 @@ class LocalCluster:
 
     def computing(self) -> list[str]:
         """Return the labels of the workers on which a run has begun: it stands below its job."""
-        return [label for label in LABELS if len(self.runs_of(label)) > 1]
+        return [label for label in self.labels if len(self.runs_of(label)) > 1]
 
     def end(self) -> None:
         for name in self.processes:

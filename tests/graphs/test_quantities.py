@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from planted_networks import plain_cnn
+from planted_networks import NETWORKS
 
 import lar
 from lar.dumps.dump import Dump
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("quantised")
     feed = np.random.RandomState(0).normal(0, 3, (1, 4, 12, 12)).astype(np.float32)
     np.save(folder / "x.npy", feed)
-    model = onnx_of(plain_cnn())
+    model = onnx_of(NETWORKS["plain_cnn"]())
     onnx.save(model, folder / "float.onnx")
     for form, recipe in FORMS.items():
         quantised = conversions.quantize(recipe, model, {"data": feed})

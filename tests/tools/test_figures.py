@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
-from figures import Figures, Outcome, Settings, ratio_under
+from figures import TABLE, Figures, Outcome, Settings, limit_of
 from processes import PEERS, cost_of
 
 from tests.cli.marks import needs_megengine
 from tests.command_lines import run_program, run_python
+
+DECLARED = {
+    "tool": {"one": ["what it is", "all", 7], "two": ["a side, to itself", "under 2x", 3]},
+}
 
 
 def run_figures(
@@ -27,17 +32,18 @@ def run_figures(
 
 
 def test_a_figure_is_a_row_and_what_failed_stands_below(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    figures = Figures()
+    (tmp_path / "figures.json").write_text(json.dumps(DECLARED))
+    figures = Figures("tool", table=tmp_path / "figures.json")
     asked: list[Settings] = []
 
-    @figures.row("one", "what it is", "all", 7)
+    @figures.row("one")
     def measure(settings: Settings) -> Outcome:
         asked.append(settings)
         return Outcome("3 of 7", False, ("a case",))
 
-    figures.versus("two", "a side, to itself", ratio_under(2), lambda: 3.0, lambda: 2.0, 3)
+    figures.versus("two", lambda: 3.0, lambda: 2.0)
     code, rows = run_figures(figures, monkeypatch, capsys, "--count", "2", "--only", "x")
     assert code == 1
     assert rows[0] == "| what it is | all | 2 | 3 of 7 (missed) |"
@@ -66,7 +72,8 @@ def test_a_command_has_its_cost() -> None:
 @pytest.mark.parametrize("name", ["bench", "bench_dumps", "bench_farm", "bench_reports"])
 def test_every_tool_lists_its_figures(name: str) -> None:
     done = run_python(f"tools/{name}.py", "nonsense", code=2)
-    assert "no figure nonsense; figures: " in done.stderr
+    names = done.stderr.partition("no figure nonsense; figures: ")[2].strip().split(", ")
+    assert set(json.loads(TABLE.read_text())[name]) <= set(names)
 
 
 @needs_megengine
@@ -75,3 +82,19 @@ def test_the_bare_script_runs_a_model() -> None:
     *times, output = done.stdout.splitlines()
     assert [line.split()[1] for line in times] == ["ms"] * 3
     assert output == "[1. 1. 1. 1.]"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "shown", "holds"),
+    [
+        ("under 4x", "1.04x", True),
+        ("within 2 %", "+4.2 %", False),
+        ("under +10 %", "+4.2 %", True),
+        ("under 1 us more", "+2.00 us", False),
+    ],
+)
+def test_a_promise_is_read(wanted: str, shown: str, holds: bool) -> None:
+    limit = limit_of(wanted)
+    value = limit.compare(50e-6, 48e-6)
+    assert limit.shown.format(value) == shown
+    assert (limit.low < value < limit.high) == holds
