@@ -1,4 +1,4 @@
-"""The file of `--space FILE`: what is tried, by dimensions.
+"""The file of `--space FILE`: what to try, by dimensions.
 
     {"layout": ["nchw44", "--enable-nchw88 --engine-fix x2apic"],
      "threads": "full",
@@ -34,11 +34,13 @@ FORMAT = '{"layout": ["nchw44"], "threads": ["--multithread 2"], "algorithms": "
 PERMITS: Mapping[str, Allowed] = {ENGINE_FIX.key: "engine-fixes", ENGINE_ENV.key: "engine-env"}
 
 Listed = Mapping[str, str | Sequence[str]]
-"""What a file says of each dimension: an extent, or choices as texts."""
+"""For each dimension of a file: `quick`, `full`, or a list of choices."""
 
 
 def read_space_file(path: str) -> Listed:
-    """Read what a file says, without looking at the choices.
+    """Read a file, without a look at the choices.
+
+    Raises: UsageError: it cannot be read, or is not such a file.
 
     Raises:
         UsageError: it cannot be read, or is no such file.
@@ -67,9 +69,11 @@ def wrong(path: str, problem: str, hint: str = "") -> UsageError:
 def choose_listed(
     path: str, listed: Listed, declared: Sequence[Dimension], others: Sequence[Dimension]
 ) -> tuple[Dimension, ...]:
-    """Return the dimensions that a file lists, of the choices that an engine declares and of flags.
+    """Return the dimensions that a file lists: an engine's choices, and flags.
 
-    `others` are what other engines declare here; of those the engine takes nothing.
+    `others` are the dimensions that other engines declare here; choices of these are ignored.
+
+    Raises: UsageError: a text is neither a choice nor flags, or two are the same.
 
     Raises:
         UsageError: a choice is neither, or two are the same.
@@ -109,7 +113,9 @@ def find_choice(
     declared: Sequence[Dimension],
     others: Sequence[Dimension],
 ) -> Choice | None:
-    """Return the choice that a text stands for, None for another engine's.
+    """Return the choice that a text stands for, None for a choice of another engine.
+
+    Raises: UsageError: it is neither a choice's name nor flags that can be tried.
 
     Raises:
         UsageError: it is neither the name of one nor flags that can be tried.
@@ -140,12 +146,14 @@ def find_choice(
 
 
 def name_of(text: str) -> str:
-    """Return the name of a choice that is given by flags."""
+    """Return the name of a choice that is given as flags."""
     return " ".join(word.removeprefix("--") for word in text.split())
 
 
 def options_in(text: str) -> dict[str, OptionValue]:
     """Return the options that flags set.
+
+    Raises: UsageError: an option does not say how an engine runs a model.
 
     Raises:
         UsageError: they do not say how an engine runs a model.
@@ -181,8 +189,11 @@ def options_in(text: str) -> dict[str, OptionValue]:
 def connect_caches(
     found: Sequence[Dimension], declared: Sequence[Dimension]
 ) -> Iterator[Dimension]:
-    """Yield dimensions whose caches depend on all but those known not to matter: a dimension of the
-    file may have another name than the engine's, or hold choices of several."""
+    """Yield dimensions whose caches depend on all others, except on those known not to matter.
+
+    The names are no help: a dimension of the file may have another name than the engine's, or hold
+    choices of several dimensions.
+    """
     homes = {choice.name: each.name for each in declared for choice in each.choices}
     for dimension in found:
         choices = []
