@@ -261,7 +261,7 @@ class Trace:
     def _layers_in(
         self, work: Iterable[Work], depth: int, around: int | None = None
     ) -> Iterator[Slice]:
-        """Yield the layers at a depth, and those inside; `around` is the layer around, by number."""
+        """Yield the layers at a depth, and those inside; `around` numbers the layer around."""
 
         def path_of(each: Work) -> tuple[int | str, ...]:
             return each.execution.step, *self.paths[each.execution.operator][:depth]
