@@ -57,12 +57,9 @@ def compare_dumps(
     runs a side's operators alone, and is called only if there are candidates. `names` are what the
     sides are called.
 
-    Raises: DumpError: a tensor is missing or damaged. UsageError: there are no whole tensors to run
-    operators alone on.
-
     Raises:
         DumpError: a tensor is missing or damaged.
-        UsageError: there is nothing to run operators alone on.
+        UsageError: there are no whole tensors to run operators alone on.
     """
     if request.isolate and expected.excerpts:
         raise UsageError(

@@ -115,12 +115,8 @@ class Prover:
     def values_before(self, node: Node) -> dict[Pair, Array]:
         """Return the inputs of an actual node: the expected values, stored as the actual ones.
 
-        Raises: LarError: an input has no twin on the expected side, or a type that cannot be fed.
-        DumpError: a tensor is missing or damaged.
-
         Raises:
-            LarError: some of it has no twin on the expected side, or is of a type that cannot be
-                fed.
+            LarError: an input has no twin on the expected side, or a type that cannot be fed.
             DumpError: a tensor is missing or damaged.
         """
         fed = self.fed_before(node, 0)
@@ -133,8 +129,6 @@ class Prover:
 
     def check_repeated(self, pair: Pair) -> None:
         """Check that each side, alone and on its own inputs, gives what it gave in the run.
-
-        Raises: LarError: one does not, or cannot be run.
 
         Raises:
             LarError: one does not, or cannot be run.

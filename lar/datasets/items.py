@@ -3,12 +3,12 @@
     FOLDER            its files that `--input` reads, in the order of their names
     list.txt          a path a line, from the list's own folder; empty lines and # comments
     stack.npz         arrays whose first axes all count the items, two or more
-    stack.npy         one array whose first axis counts the items: with --labels, or where the
+    stack.npy         one array whose first axis counts the items: with --labels, or if the
                       model takes one item at a time
     a:FOLDER;b:list   one source for each input, with as many items each
     a:x.npz;b:y.npz   a stack for each input
 
-No NumPy here: the parent process counts the items before a run begins.
+This module does not use NumPy: the parent process counts the items before a run begins.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lar.files.input_file import open_input, read_input_lines, split_items
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo
 
-# Of the formats that `--input` reads, those that hold one item a file.
+# The formats of `--input` that hold one item in a file.
 IMAGES = (".ppm", ".pgm", ".jpg", ".jpeg", ".png", ".bmp", ".webp")
 SUFFIXES = (".npy", *IMAGES, ".json", ".pb", ".npz", ".bin", ".raw")
 LISTS = (".txt", ".lst")
@@ -32,18 +32,18 @@ STACKS = (".npz", ".npy")
 MOST_ITEMS = 1_000_000
 
 Files = tuple[tuple[str, str], ...]
-"""The name of an input (empty where the file has the name) and a file, for each input."""
+"""For each input, its name (empty if the file has the name) and a file."""
 
 
 def input_error(where: str, problem: str, hint: str) -> UsageError:
     """Return the error of one item of --input."""
-    from lar.inputs import loaded  # no run needs it before its worker is started
+    from lar.inputs import loaded  # no run needs it before its worker has started
 
     return loaded.input_error(where, problem, hint)
 
 
 def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
-    """Return the name and files of each item, None where the texts of `--input` are no data set.
+    """Return the name and files of each item, None if the texts of `--input` are no data set.
 
     The items of a stack have no files: they are its slices, in order.
 
@@ -72,13 +72,12 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
 
 
 def parts_of(texts: Sequence[str]) -> list[str]:
-    """Return the items of `--input`, of which a text may hold several."""
+    """Return the items of `--input`; a text may have several."""
     return [part for text in texts for part in split_items(text)]
 
 
 def place_of(part: str) -> tuple[str, str]:
-    """Return the name of the model's input in an item of `--input`, empty where none is given, and
-    the path."""
+    """Return the input's name in an item of `--input`, empty without one, and the path."""
     if os.path.exists(part):
         return "", part
     name, _, path = part.partition(":")
@@ -86,20 +85,20 @@ def place_of(part: str) -> tuple[str, str]:
 
 
 def source_of(part: str) -> tuple[str, list[str] | None]:
-    """Return an item's input name and its files, None for what is one run's data."""
+    """Return an item's input name and its files, None if it is the data of one run."""
     name, path = place_of(part)
     return name, files_of(path) if os.path.exists(path) else None
 
 
 def files_of(path: str) -> list[str] | None:
-    """Return the files of a folder or list, None for a path that is neither.
+    """Return the files of a folder or list, None for any other path.
 
     Raises:
-        UsageError: it holds none.
+        UsageError: there are none.
     """
     if os.path.isdir(path):
         if re.search(r"^input_\d+\.pb$", "\n".join(os.listdir(path)), re.M):
-            return None  # the inputs of one run, as ONNX keeps them
+            return None  # the inputs of one run, in ONNX's form
         files = sorted(
             os.path.join(path, name)
             for name in os.listdir(path)
@@ -119,10 +118,10 @@ def files_of(path: str) -> list[str] | None:
 
 
 def check_names(files: Sequence[str]) -> None:
-    """Refuse names that cannot be written into a result.
+    """Refuse names that a result cannot contain.
 
     Raises:
-        UsageError: one is no UTF-8.
+        UsageError: a name is not UTF-8.
     """
     try:
         "".join(files).encode()
@@ -132,10 +131,10 @@ def check_names(files: Sequence[str]) -> None:
 
 
 def read_list(path: str) -> list[str]:
-    """Read the paths that a list names, from its own folder.
+    """Read the paths in a list; they are relative to its own folder.
 
     Raises:
-        UsageError: it cannot be read, names nothing, or a file that is not there.
+        UsageError: it cannot be read, names nothing, or names a file that does not exist.
     """
     lines = read_input_lines(path, "--input", what="list")
     home = os.path.dirname(path)
@@ -154,8 +153,7 @@ def read_list(path: str) -> list[str]:
 
 
 def names_of(files: Sequence[str]) -> list[str]:
-    """Return what the items are called: their files' names, with folders where these
-    distinguish them."""
+    """Return the names of items: those of their files, with folders if these distinguish them."""
     names = [os.path.basename(file) for file in files]
     if len(set(names)) == len(names):
         return names
@@ -164,10 +162,10 @@ def names_of(files: Sequence[str]) -> list[str]:
 
 
 def stack_in(parts: Sequence[str]) -> int:
-    """Return how many items a stack holds, or each of several stacks.
+    """Return how many items a stack, or each of several stacks, has.
 
-    0 if they are not the items of a data set: one item alone is one run, and so are stacks that
-    differ in length.
+    It is 0 if they are not the items of a data set: one item alone is one run, and so are stacks
+    that differ in length.
     """
     paths = [place_of(part)[1] for part in parts]
     if not all(path.lower().endswith(STACKS) and os.path.isfile(path) for path in paths):
@@ -178,18 +176,20 @@ def stack_in(parts: Sequence[str]) -> int:
 
 
 def count_stack(path: str) -> int:
-    """Return how many items the first axes of a file's arrays count, 0 where they do not agree.
+    """Return how many items the first axes of a file's arrays count, 0 if they differ.
 
-    The headers are those of NumPy's npy format (numpy.lib.format); a file of another format counts
-    nothing, and reading it says why.
+    The headers are those of NumPy's npy format (numpy.lib.format). A file of another format counts
+    as nothing; an error says why when it is read.
     """
     counts = {shape[0] if shape else 0 for shape in shapes_of(path).values()}
     return counts.pop() if len(counts) == 1 else 0
 
 
 def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the arrays of a .npz by name, or that of a .npy; an empty mapping if the
-    file is neither."""
+    """Return the shapes of the arrays of a .npz by name, or that of a .npy.
+
+    It is empty if the file is neither.
+    """
     import zipfile  # slow to import, and few runs have a stack
 
     shapes = {}
@@ -202,16 +202,16 @@ def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
                 with archive.open(name) as member:
                     shapes[name.removesuffix(".npy")] = shape_in(member.read(4096))
     except Exception:
-        # Damaged, encrypted and foreign archives make zipfile raise nearly anything.
+        # For damaged, encrypted and foreign archives zipfile may raise nearly anything.
         return {}
     return shapes
 
 
 def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:
-    """Return whether a stack holds the inputs of one run, and not many items.
+    """Return whether a stack has the inputs of one run, and not many items.
 
-    Arrays of a .npz do where they have exactly the model's shapes; a shape with an axis of any size
-    never counts as such. Files .npy do unless each has many items for an input that takes one.
+    A .npz has them if its arrays have exactly the model's shapes; an axis of any size in a shape
+    never fits. Files .npy have them unless each has many items for an input that takes one.
     """
     given: dict[str, tuple[int, ...]] = {}
     parts = parts_of(texts)
@@ -228,7 +228,7 @@ def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:
 
 
 def has_arrays_alone(parts: Sequence[str]) -> bool:
-    """Return whether all items of `--input` are .npy files, which are one run's data as a rule."""
+    """Return whether all items of `--input` are .npy files, which are usually one run's data."""
     return all(place_of(part)[1].lower().endswith(".npy") for part in parts)
 
 

@@ -27,10 +27,8 @@ HINT = "save arrays of numbers, with numpy.save or numpy.savez"
 def dump_of_arrays(arrays: Mapping[str, object], source: str = "arrays") -> Dump:
     """Return a dump of arrays in memory, by their names.
 
-    Raises: DumpError: there are no arrays, or one is not an array of numbers.
-
     Raises:
-        DumpError: there is no array, or one is not an array of numbers.
+        DumpError: there are no arrays, or one is not an array of numbers.
     """
     held = {
         str(name): numbers_of(partial(np.asarray, value), f"{source}: {name}")
@@ -42,10 +40,8 @@ def dump_of_arrays(arrays: Mapping[str, object], source: str = "arrays") -> Dump
 def open_files(path: Path) -> Dump:
     """Open a `.npy` file, or a folder of them; an array's name is its file's, without `.npy`.
 
-    Raises: DumpError: a file is damaged, or not an array of numbers.
-
     Raises:
-        DumpError: one is damaged, or not an array of numbers.
+        DumpError: a file is damaged, or not an array of numbers.
     """
     places = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
     files = {place.name.removesuffix(SUFFIX): place for place in places}
@@ -61,10 +57,8 @@ def open_files(path: Path) -> Dump:
 def open_archive(path: Path) -> Dump:
     """Open a `.npz` archive; each array is read when it is asked for.
 
-    Raises: DumpError: it is damaged, or holds other things than arrays of numbers.
-
     Raises:
-        DumpError: it is damaged, or holds something else than arrays of numbers.
+        DumpError: it is damaged, or holds other things than arrays of numbers.
     """
     open_input(path, error=DumpError).close()
     with naming(str(path)):
@@ -110,10 +104,8 @@ def naming(where: str) -> Iterator[None]:
 def numbers_of(read: Callable[[], object], where: str) -> Array:
     """Return an array in this machine's order of bytes.
 
-    Raises: DumpError: it cannot be read, is no array, or contains texts, records or Python objects.
-
     Raises:
-        DumpError: it cannot be read, is no array, or holds texts, records or Python objects.
+        DumpError: it cannot be read, is no array, or contains texts, records or Python objects.
     """
     with naming(where):
         array = read()

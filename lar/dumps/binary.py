@@ -8,7 +8,7 @@ with 0 for the unused ones. It has no arrays without axes, and hardly any withou
 would lose their shape. For arrays without elements lar writes the axes that they have, and for an
 array without axes one axis of size 1.
 
-MegEngine's own reader takes names for ASCII. lar writes other characters as `\u4e2d`, and a
+MegEngine's own reader takes names for ASCII. lar writes other characters as `\\u4e2d`, and a
 backslash as `\\u005c`.
 """
 
@@ -220,11 +220,8 @@ def write_tensor(path: Path, array: Array, name: str) -> None:
 
     Integers of 64 bits are stored in 32 if the name declares their dtype and the values fit.
 
-    Raises: DumpError: the format lacks the dtype, or allows fewer axes. OSError: the file cannot be
-    written.
-
     Raises:
-        DumpError: the format has no such dtype, or not so many axes.
+        DumpError: the format lacks the dtype, or allows fewer axes.
         OSError: the file cannot be written.
     """
     import numpy as np

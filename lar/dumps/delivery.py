@@ -39,10 +39,8 @@ def finish_dump(
     The graph stays whole. If the run failed, tensors that were cut off are removed. Names become
     readable for MegEngine's own tool. `name` adds the model's names to an index.
 
-    Returns: The index.
-
-    Raises: UsageError: nothing is left, though the run has ended well. DumpError: a file of such a
-    run is damaged. OSError: the folder cannot be written.
+    Returns:
+        The index.
 
     Raises:
         UsageError: nothing is left, though the run has ended well.
@@ -143,12 +141,9 @@ def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
 def finish_text(path: Path, pattern: str, complete: bool) -> None:
     """Remove the blocks of a text dump that a pattern leaves out, and mark an incomplete one.
 
-    Raises: UsageError: nothing is left, though the run has ended well. OSError: the file cannot be
-    written; engines do not report that.
-
     Raises:
         UsageError: nothing is left, though the run has ended well.
-        OSError: the file cannot be written; engines do not say so.
+        OSError: the file cannot be written; engines do not report that.
     """
     with path.open("rb+") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
@@ -164,10 +159,8 @@ def finish_text(path: Path, pattern: str, complete: bool) -> None:
 def check_left(left: object, pattern: str, complete: bool) -> None:
     """Refuse a filter that leaves nothing of a complete dump.
 
-    Raises: UsageError: the filter leaves nothing.
-
     Raises:
-        UsageError: so it does.
+        UsageError: the filter leaves nothing.
     """
     if complete and pattern and not left:
         problem = f"no variable and no operator has {pattern!r} in its name"

@@ -171,10 +171,8 @@ class Dump:
     def tensor(self, key: str) -> DumpedTensor:
         """Return the entry of a tensor.
 
-        Raises: KeyError: the dump has no tensor with that key.
-
         Raises:
-            KeyError: the dump has none of that key.
+            KeyError: the dump has no tensor with that key.
         """
         return self._tensors[key]
 

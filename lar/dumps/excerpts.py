@@ -57,8 +57,6 @@ def begins_text_dump(head: bytes) -> bool:
 def open_text(path: Path) -> Dump:
     """Open the text of a dump; if it has a tensor several times, the last one counts.
 
-    Raises: DumpError: it cannot be read, or has no whole block.
-
     Raises:
         DumpError: it cannot be read, or has no whole block.
     """

@@ -30,10 +30,8 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
     It may be a dump's folder or its index, a folder of `.npy` files, a `.npz`, a `.npy`, the text
     of `--io-dump`, or a tensor's file.
 
-    Raises: DumpError: it is missing, damaged, or of an unknown kind.
-
     Raises:
-        DumpError: it is missing, damaged, or of no known kind.
+        DumpError: it is missing, damaged, or of an unknown kind.
     """
     from lar.dumps import arrays  # few dumps are of NumPy's files
 
@@ -101,8 +99,6 @@ def tensor_files(folder: Path) -> list[str]:
 
 def read_headers(folder: Path, damaged: bool = False) -> list[TensorHeader]:
     """Read the headers of all tensors in a folder; if `damaged`, skip those that cannot be read.
-
-    Raises: DumpError: a file is no dumped tensor, or damaged.
 
     Raises:
         DumpError: a file is no dumped tensor, or damaged.

@@ -182,10 +182,8 @@ def write_outputs(driver: DumpingDriver, variables: Mapping[str, Variable]) -> N
 def write_output(place: Path, value: np.ndarray[Any, Any] | str, variable: Variable) -> None:
     """Write an output of an iteration.
 
-    Raises: UsageError: no file can hold it, or it cannot be written.
-
     Raises:
-        UsageError: no file holds it, or it cannot be written.
+        UsageError: no file can hold it, or it cannot be written.
     """
     part = Unheld(variable.name, value) if isinstance(value, str) else part_of(variable.name, value)
     if isinstance(part, Unheld):

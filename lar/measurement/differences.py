@@ -89,13 +89,9 @@ def compare_pairs(
 ) -> Difference | None:
     """Compare B with A by pairs of fresh processes.
 
-    Args: log_ratios: for each pair of processes the logarithms of B's time over A's. usual: how
-    much such pairs usually differ, if others have shown it. comparisons: the number of comparisons
-    that are made together. once: there will be no other look, at more pairs.
-
     Args:
         log_ratios: for each pair of processes the logarithms of B's time over A's.
-        usual: how much such pairs differ as a rule, where that is known of others.
+        usual: how much such pairs usually differ, if others have shown it.
         comparisons: the number of comparisons that are made together.
         once: there will be no other look, at more pairs.
     """

@@ -45,10 +45,8 @@ def take_samples(
     End to end is from before `start` to after `wait`; host is `start` alone. After `seconds`, the
     current iteration is the last. `pace` says when each begins.
 
-    Raises: Exception: what the driver's `failure` returns, if an iteration failed.
-
     Raises:
-        Exception: what the driver's `failure` returns, when an iteration failed.
+        Exception: what the driver's `failure` returns, if an iteration failed.
     """
     clock, start, wait, rearm = driver.clock, driver.start, driver.wait, driver.rearm
     keeper = Keeper(driver, rows, meter, pace)

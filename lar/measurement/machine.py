@@ -184,10 +184,8 @@ def checksum_place(model: Path) -> Path:
 def read_checksums(path: Path) -> list[str]:
     """Return the SHA-256 in each line of a checksum file, in small letters; empty without a file.
 
-    Raises: UsageError: it cannot be read, is empty, or has a line without a checksum.
-
     Raises:
-        UsageError: it cannot be read, is empty, or a line of it has none.
+        UsageError: it cannot be read, is empty, or has a line without a checksum.
     """
     if not os.path.lexists(path):
         return []

@@ -84,10 +84,8 @@ class TracedCalls(NamedTuple):
 class SyscallTrace:
     """Traces this process, all its threads, until it is stopped.
 
-    Raises: UsageError: strace cannot trace it.
-
     Raises:
-        UsageError: it cannot be.
+        UsageError: strace cannot trace it.
     """
 
     def __init__(self, folder: str | Path) -> None:

@@ -145,10 +145,8 @@ def compare_profiles(
 def check_comparable(first: Profile, other: Profile) -> None:
     """Check that a profile has iterations, and is of the same command as the first of its side.
 
-    Raises: UsageError: it has no iterations, or is of another command.
-
     Raises:
-        UsageError: it is not.
+        UsageError: it has no iterations, or is of another command.
     """
     about = f"a profile of {other.facts.model.path}"
     if not other.timed_steps():

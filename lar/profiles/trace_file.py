@@ -277,10 +277,8 @@ def read_as_written(path: str | os.PathLike[str]) -> Profile | None:
 
     Only a part of the file is in memory at a time.
 
-    Raises: UsageError: there is no such file, it cannot be opened, or it unpacks to too much.
-
     Raises:
-        UsageError: there is no such file, it is not one that can be opened, or unpacks to too much.
+        UsageError: there is no such file, it cannot be opened, or it unpacks to too much.
     """
     with open_input(path) as file:
         return decode_stream(file, os.fspath(path))
@@ -347,10 +345,8 @@ def own_keys_in(data: bytes) -> bytes:
 def split_events(held: bytes, content: IO[bytes]) -> Iterator[bytes]:
     """Yield JSON lists of some events each, from what is held already and from the rest.
 
-    Raises: ValueError: something stands after the events.
-
     Raises:
-        ValueError: the content does not end with them.
+        ValueError: something stands after the events.
     """
     while piece := content.read(BYTES_AT_ONCE):
         held += piece
@@ -420,12 +416,9 @@ class EventRecords:
     def profile_of(self, file: TraceHead, engine_raw: bytes) -> Profile:
         """Return the profile that a file with these events holds.
 
-        Raises: ValueError: an event names an unknown operator, two iterations have one number, or
-        an earlier lar counted them.
-
         Raises:
-            ValueError: an event names an operator that is not there, two are iterations of one
-                number, or they are counted as an earlier lar did.
+            ValueError: an event names an unknown operator, two iterations have one number, or an
+                earlier lar counted them.
         """
         found, steps, spans = self.found, self.found["steps"], self.found["spans"]
         if any(step.warmup and step.number >= 0 for step in steps):

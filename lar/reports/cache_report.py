@@ -214,10 +214,8 @@ def describe_pick(changed: Iterable[caches.Pair]) -> Report:
 def find_operators(operators: Sequence[Operator], text: str, where: str) -> list[Operator]:
     """Return the operators that a number, or a part of their name or shapes, names.
 
-    Raises: UsageError: there is no such operator; `where` names the files.
-
     Raises:
-        UsageError: it means none; `where` names the files.
+        UsageError: there is no such operator; `where` names the files.
     """
     found = caches.matching(operators, text)
     if text and not found:

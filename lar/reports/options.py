@@ -62,10 +62,8 @@ def describe_choices() -> str:
 def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -> dict[str, Any]:
     """Return the options that are set.
 
-    Raises: UsageError: the style does not honour an option, or does not know its value.
-
     Raises:
-        UsageError: the style does not honour one, or has no such sort key, group, view or column.
+        UsageError: the style does not honour an option, or does not know its value.
     """
     given = {key: it for key, it in values.items() if key in KEYS and it is not None}
     for key in given:
@@ -91,10 +89,8 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
 def check_choice(key: str, value: str | None, known: tuple[str, ...], name: str) -> None:
     """Refuse a value that a style does not know; a sort key may begin with + or -.
 
-    Raises: UsageError: with the nearest known value, and all of them.
-
     Raises:
-        UsageError: with the nearest that it knows, and all of them.
+        UsageError: with the nearest known value, and all of them.
     """
     plain = re.sub(r"^[+-]", "", value or "")
     if value is None or not known or plain in known:

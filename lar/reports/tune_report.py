@@ -36,12 +36,9 @@ Row = RankedCandidate
 def report_tuning(result: TuneResult, *, caches: Mapping[str, str] | None = None) -> Report:
     """Return the report of a search.
 
-    Args: result: of the search. caches: the cache files of the best candidate that are kept, by the
-    key of their option.
-
     Args:
         result: of the search.
-        caches: the files of the best candidate's caches that stay, by the key of their option.
+        caches: the cache files of the best candidate that are kept, by the key of their option.
     """
     table = Table(
         name="ranking",

@@ -63,10 +63,8 @@ def write_packed(space: ModelSpace, spec: RunSpec, place: str) -> list[str]:
 def make_file(space: ModelSpace, model: str, options: Mapping[str, Any]) -> None:
     """Make a run that writes a file.
 
-    Raises: LarError: the run failed.
-
     Raises:
-        LarError: it did not end well.
+        LarError: the run failed.
     """
     fed = {key: value for key, value in space.options.items() if key == INPUT.key}
     values = {"engine": space.engine, "iter": 0, "warmup_iter": 0, **fed, **options}

@@ -47,10 +47,8 @@ def group_models(given: Iterable[str]) -> list[tuple[str, ...]]:
 def models_of_folder(folder: str) -> list[str]:
     """Return the model files in a folder, without its subfolders.
 
-    Raises: UsageError: the folder has no model.
-
     Raises:
-        UsageError: there is none.
+        UsageError: the folder has no model.
     """
     formats = (each for engine in all_engines() for each in engine.formats)
     names = sorted(models_in(Path(folder), formats))
@@ -67,10 +65,8 @@ def make_request(
 ) -> TuneRequest:
     """Return the request of a search for one model with its twins, with their spaces.
 
-    Raises: UsageError: a model cannot be read, or no asked engine reads it.
-
     Raises:
-        UsageError: a model cannot be read, or none is for the engines asked for.
+        UsageError: a model cannot be read, or no asked engine reads it.
     """
     able = [(model, name) for model in models for name in find_engines(model, options, engines)]
     if not able:

@@ -165,21 +165,13 @@ def search_with(
 ) -> Tuning:
     """Search with the session in a file, and return what was found.
 
-    Args: request: what was asked for. place: the file of the session; a new session begins if there
-    is no such file. folder: for files that the search needs. player: plays the rounds, with these
-    `facts` of its machine; None for this machine. given: inputs whose names for the user are not
-    their files'. report: is told how far the search has come.
-
     Args:
-        request: what is asked for.
-        place: the session, which is begun where there is none.
+        request: what was asked for.
+        place: the file of the session; a new session begins if there is no such file.
         folder: for files that the search needs.
         player: plays the rounds, with these `facts` of its machine; None for this machine.
-        given: inputs that the user knows by other names than their files'.
-        report: is told how far it has come.
-
-    Raises:
-        LarError: the session cannot be used, or a model cannot be read.
+        given: inputs whose names for the user are not their files'.
+        report: is told how far the search has come.
     """
     is_new = not os.path.exists(place)
     with open_session(place, request, facts or read_facts(request)) as session:

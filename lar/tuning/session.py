@@ -97,13 +97,10 @@ def read_facts(
 class Session:
     """All that a search has measured, in all of its sittings.
 
-    Attributes: trials: those that are valid here. unused: how many results of searches are not
-    valid here. next_number: the number of the next round.
-
     Attributes:
         trials: those that are valid here.
-        unused: how many results of searches are not.
-        next_number: that of the next round.
+        unused: how many results of searches are not valid here.
+        next_number: the number of the next round.
     """
 
     def __init__(self, store: Store, spaces: Sequence[ModelSpace], facts: Facts) -> None:

@@ -40,10 +40,8 @@ Listed = Mapping[str, str | Sequence[str]]
 def read_space_file(path: str) -> Listed:
     """Read a file, without a look at the choices.
 
-    Raises: UsageError: it cannot be read, or is not such a file.
-
     Raises:
-        UsageError: it cannot be read, or is no such file.
+        UsageError: it cannot be read, or is not such a file.
     """
     if not os.path.exists(path):
         raise UsageError("no such file", "give quick, full or a file", flag=FLAG, subject=path)
@@ -73,10 +71,8 @@ def choose_listed(
 
     `others` are the dimensions that other engines declare here; choices of these are ignored.
 
-    Raises: UsageError: a text is neither a choice nor flags, or two are the same.
-
     Raises:
-        UsageError: a choice is neither, or two are the same.
+        UsageError: a text is neither a choice nor flags, or two are the same.
     """
     found = []
     for name, given in listed.items():
@@ -115,10 +111,8 @@ def find_choice(
 ) -> Choice | None:
     """Return the choice that a text stands for, None for a choice of another engine.
 
-    Raises: UsageError: it is neither a choice's name nor flags that can be tried.
-
     Raises:
-        UsageError: it is neither the name of one nor flags that can be tried.
+        UsageError: it is neither a choice's name nor flags that can be tried.
     """
     own = {choice.name: choice for each in declared for choice in each.choices}
     if not text.startswith("-"):
@@ -153,10 +147,8 @@ def name_of(text: str) -> str:
 def options_in(text: str) -> dict[str, OptionValue]:
     """Return the options that flags set.
 
-    Raises: UsageError: an option does not say how an engine runs a model.
-
     Raises:
-        UsageError: they do not say how an engine runs a model.
+        UsageError: an option does not say how an engine runs a model.
     """
     try:
         words = shlex.split(text)

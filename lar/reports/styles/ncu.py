@@ -212,8 +212,6 @@ def chosen_rows(profile: Profile, options: Mapping[str, Any]) -> list[Row]:
     A pattern keeps launches whose operator's name or type, kernel or range matches; ranges work as
     in ncu's --nvtx-include.
 
-    Raises: UsageError: there are none.
-
     Raises:
         UsageError: there are none.
     """

@@ -107,12 +107,9 @@ ANSWERS: Mapping[str, Callable[[Loaded, bool], Iterator[Any]]] = {
 def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
     """Make the views of a profile or, with a baseline, the difference from it.
 
-    Raises: EngineMissing: the plugin is not installed. UsageError: nothing was timed, or a view
-    needs another number of profiles.
-
     Raises:
         EngineMissing: the plugin is not installed.
-        UsageError: nothing was timed, or a view is asked for that is another number of profiles'.
+        UsageError: nothing was timed, or a view needs another number of profiles.
     """
     views = list(dict.fromkeys(options.get("view") or ["diff" if baseline else DEFAULT_VIEW]))
     if baseline is None and "diff" in views:

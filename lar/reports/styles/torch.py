@@ -179,10 +179,8 @@ def sum_memory(kind: Kind, memory: Sequence[Memory | None]) -> Memory | None:
 def sort_averages(rows: Sequence[KeyAverage], key: str | None, on_device: bool) -> list[KeyAverage]:
     """Sort by a key of SORTS, by default by the rows' own times.
 
-    Raises: UsageError: no row has such a figure.
-
     Raises:
-        UsageError: no row knows that.
+        UsageError: no row has such a figure.
     """
     key = key or ("self_device_time_total" if on_device else "self_cpu_time_total")
     name = key.lstrip("+-").replace("cuda", "device").removesuffix("_avg")

@@ -200,10 +200,8 @@ def select_records(
 ) -> list[Record]:
     """Return the records with the time of a key, aggregated, sorted and cut as the options say.
 
-    Raises: UsageError: the options do not say how to aggregate them.
-
     Raises:
-        UsageError: how to put them together is missing.
+        UsageError: the options do not say how to aggregate them.
     """
     least, most = options.get("min_time", -math.inf), options.get("max_time", math.inf)
     timed = [

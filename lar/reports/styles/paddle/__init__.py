@@ -36,10 +36,8 @@ ON_REQUEST = "log"
 def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     """Return the summaries of the timed iterations.
 
-    Raises: UsageError: no iteration was timed, or the profile has none of the asked data.
-
     Raises:
-        UsageError: none was timed, or the profile has nothing of what is asked for.
+        UsageError: no iteration was timed, or the profile has none of the asked data.
     """
     if not any(step.duration_ns for step in profile.timed_steps()):
         raise UsageError(
