@@ -1,1 +1,1 @@
-"""Two dumps side by side: which tensor is which, how far apart, and which operator is at fault."""
+"""Compares two dumps: which tensor is which, how far apart they are, which operator is at fault."""

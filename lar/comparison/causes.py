@@ -1,8 +1,8 @@
-"""What is said of a culprit: its operators, the weights that differ, what is wrong in words.
+"""Describes a culprit: its operators, the weights that differ, and in words what is wrong.
 
-Where the elements show it, a cause has a name: a scale, a zero point, ... Each kind is a way to
-make one side of the other. Where what it leaves is a small part of the difference, it is named;
-rounding and other errors may be the rest.
+A cause has a name if the elements show it: a scale, a zero point, ... Each kind is a way to make
+one side of the other. A kind is named if it explains nearly all of the difference; the rest may be
+rounding and other errors.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from lar.records.comparison import Culprit, OperatorFacts, TensorComparison
 # The part of the difference's energy that a kind may leave.
 LEFT = 0.05
 
-# A factor nearer to 1 than this changes nothing.
+# A factor this near to 1 changes nothing.
 SAME = 0.02
 
-# Factors of all channels that are nearer to each other are one.
+# Factors of all channels that differ by less than this are the same.
 SAME_FACTORS = 1e-3
 
-# A channel whose error has that many times the energy of any other is the wrong one.
+# A channel is the wrong one if its error has so many times the energy of any other's.
 OUTSTANDING = 20
 
-# Steps nearer to a whole number than this are one.
+# A step this near to a whole number is one.
 WHOLE = 0.1
 
 NONFINITE = (("infinite", "overflow to infinity", np.isinf), ("NaN", "no number", np.isnan))
@@ -68,8 +68,7 @@ def kind_of_weights(parameters: Sequence[TensorComparison], paired: Paired) -> s
 
 
 def kind_of(output: TensorComparison, paired: Paired) -> str:
-    """Return what is wrong with what a culprit gives or with its weights, where the elements show
-    it."""
+    """Return what is wrong with a culprit's output or weights, empty if no element shows it."""
     if output.figures is None or output.axes or paired.measure.excerpts:
         return ""
     keys = output.actual.key, output.expected.key
@@ -78,7 +77,7 @@ def kind_of(output: TensorComparison, paired: Paired) -> str:
     one, other = (it.astype(np.float64).reshape(output.expected.shape) for it in arrays)
     found = map(Values.quantization_of, paired.values, tensors)
     step = max((max(it.scale) for it in found if it), default=0.0)
-    # Of weights the channels of the output come first.
+    # In weights the channels of the output come first.
     axis = 0 if output.constant else None
     return find_kind(Sides(one, other, step, axis, paired.names))
 
@@ -108,8 +107,8 @@ def operator_facts(paired: Paired, side: int, node: Node) -> OperatorFacts:
 class Sides(NamedTuple):
     """The elements of both sides, of one shape and in plain axes, as float64.
 
-    `step` is that of a quantised type, 0 for any other; `axis` is that of the channels, if it is
-    known; `names` are what the sides are called.
+    `step` is that of a quantised type, 0 for any other. `axis` is that of the channels, None if
+    unknown. `names` are what the sides are called.
     """
 
     one: Array
@@ -123,18 +122,17 @@ class Sides(NamedTuple):
         return self.one - self.other
 
     def explain(self, rest: Array) -> bool:
-        """Return whether what a kind leaves is a small part of the difference."""
+        """Return whether a kind explains nearly all of the difference; `rest` is what it leaves."""
         return energy_of(rest) <= LEFT * energy_of(self.difference)
 
     def both_ways(self) -> Iterator[tuple[str, Array, Array]]:
-        """Yield the name of each side, its elements and those of the other."""
+        """Yield for each side its name, its elements and the other side's elements."""
         yield self.names[0], self.one, self.other
         yield self.names[1], self.other, self.one
 
 
 def find_kind(sides: Sides) -> str:
-    """Return what one side's elements are beside the other's, in words; empty if nothing simple is
-    found."""
+    """Return how one side's elements differ from the other's, empty without a simple kind."""
     if text := find_nonfinite(sides):
         return text
     energy = energy_of(sides.difference)
@@ -144,7 +142,7 @@ def find_kind(sides: Sides) -> str:
 
 
 def find_nonfinite(sides: Sides) -> str:
-    """Detect a side that alone has infinite numbers or NaN."""
+    """Detect infinite numbers or NaN that only one side has."""
     for name, side, twin in sides.both_ways():
         for what, kind, is_bad in NONFINITE:
             if count := int(np.count_nonzero(is_bad(side) & np.isfinite(twin))):
@@ -163,7 +161,7 @@ def find_scale(sides: Sides) -> str:
 
 
 def find_zero_point(sides: Sides) -> str:
-    """Detect a number that is added to all elements but those that are clipped."""
+    """Detect a number that is added to all elements except clipped ones."""
     inside = is_inside(sides.one) & is_inside(sides.other)
     difference = sides.difference
     share = np.count_nonzero(inside) / difference.size
@@ -171,7 +169,7 @@ def find_zero_point(sides: Sides) -> str:
         return ""
     shift = float(np.median(difference[inside]))
     energy = energy_of(difference[inside])
-    # What is clipped differs less than the others, not more.
+    # Clipped elements differ less than the others, not more.
     if not shift or energy < energy_of(difference) * share / 2:
         return ""
     if energy_of(difference[inside] - shift) > LEFT * energy:
@@ -183,8 +181,10 @@ def find_zero_point(sides: Sides) -> str:
 
 
 def find_saturation(sides: Sides) -> str:
-    """Detect a side whose elements end at a number that the other's exceed; where that is 0, an
-    activation is missing on the other side."""
+    """Detect a number at which one side's elements end and the other's do not.
+
+    If the number is 0, the other side lacks an activation.
+    """
     for name, side, twin in sides.both_ways():
         low, high = float(side.min()), float(side.max())
         clipped = ((side == high) & (twin > high)) | ((side == low) & (twin < low))
@@ -199,7 +199,7 @@ def find_saturation(sides: Sides) -> str:
 
 
 def find_border(sides: Sides) -> str:
-    """Detect a difference at the borders of images alone."""
+    """Detect a difference only at the borders of images."""
     difference = sides.difference
     if difference.ndim != 4 or min(difference.shape[2:]) < 5:
         return ""

@@ -1,5 +1,4 @@
-"""The comparison of two dumps: twins are found, each pair is measured, the outputs decide, and what
-makes them differ is found and proven."""
+"""Compares two dumps: finds twins, measures pairs, judges by the outputs, and proves a cause."""
 
 from __future__ import annotations
 
@@ -23,18 +22,18 @@ from lar.graphs.signatures import Values
 from lar.graphs.twins import match
 from lar.records.comparison import Comparison, Finding, Only, SideFacts, TensorComparison, Tolerance
 
-# What takes a few words on what is being done now.
+# Takes a few words on what is being done.
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is wanted of a comparison of two dumps.
+    """The options of a comparison of two dumps.
 
-    With `raw`, quantised tensors are compared by their integers, else by the real numbers that
-    they stand for. With `isolate`, each operator of the actual side is run alone. `only` says what
-    the finding rests on: the outputs, or all tensors that both have. `progress` takes what is
-    being done.
+    With `raw`, quantised tensors are compared by their integers, else by the real numbers that they
+    stand for. With `isolate`, each operator of the actual side is run alone. `only` says what
+    decides: the outputs, or all tensors that both have. `progress` takes words on what is being
+    done.
     """
 
     tolerance: Tolerance = field(default_factory=Tolerance)
@@ -52,14 +51,15 @@ def compare_dumps(
     operators_of: OperatorsOf,
     names: Names = ("A", "B"),
 ) -> Comparison:
-    """Compare two dumps; `kinds_of` takes an engine's name and returns what its operators do.
+    """Compare two dumps.
 
-    `operators_of` is asked for what runs the operators of a side alone when there are candidates;
-    `names` are what the sides are called.
+    `kinds_of` takes an engine's name and returns what its operators do. `operators_of` gives what
+    runs a side's operators alone, and is called only if there are candidates. `names` are what the
+    sides are called.
 
     Raises:
         DumpError: a tensor is missing or damaged.
-        UsageError: there is nothing to run operators alone on.
+        UsageError: there are no whole tensors to run operators alone on.
     """
     if request.isolate and expected.excerpts:
         raise UsageError(
@@ -83,8 +83,7 @@ def compare_dumps(
 def make_graphs(
     actual: Dump, expected: Dump, kinds_of: Callable[[str], OperatorKinds]
 ) -> tuple[Graph, Graph]:
-    """Return the graphs of two dumps; in one without operators, what bears the name of a constant
-    of the other side is a constant."""
+    """Return the graphs of two dumps; one without operators has the other's constants, by name."""
     graphs = [Graph(dump, kinds_of(dump.index.engine)) for dump in (actual, expected)]
     for side, graph in enumerate(graphs):
         other = graphs[1 - side]
@@ -95,11 +94,11 @@ def make_graphs(
 
 
 def judge(paired: Paired, search: Search, only: Only, *, isolate: bool) -> Comparison:
-    """Return what is found of two dumps whose pairs have been measured."""
+    """Return the comparison of two dumps, after all pairs are measured."""
     deciding = find_deciding(paired, only)
     blames, interrupted = find_culprits(search, deciding, isolate=isolate)
     coarse = [*find_coarse(paired)] if paired.measure.by_default else []
-    # What one input leaves of a range is no fault; that a bias is read wrongly is one.
+    # One input that fills little of a range is no fault; a bias that is read wrongly is one.
     firm = [it for it in coarse if only == "common" or (isolate and it.is_misread)]
     blames = without_behind(blames, firm)
     coarse = without_behind(coarse, blames)
@@ -137,8 +136,10 @@ def judge(paired: Paired, search: Search, only: Only, *, isolate: bool) -> Compa
 
 
 def find_deciding(paired: Paired, only: Only) -> list[Pair]:
-    """Return the pairs that the finding rests on: those of outputs; all that are computed where
-    the user asks for that, or a side has no outputs of the model."""
+    """Return the pairs that decide: the outputs, or all computed tensors.
+
+    These are all if the user asks for it, or if a side has no outputs of the model.
+    """
     computed = [pair for pair in paired.pairs if not paired.found(pair).is_input]
     outputs = [pair for pair in computed if pair.actual in paired.outputs]
     lacking = not outputs and not paired.outputs <= paired.compared.keys()
@@ -149,8 +150,10 @@ def find_deciding(paired: Paired, only: Only) -> list[Pair]:
 def find_culprits(
     search: Search, deciding: Sequence[Pair], *, isolate: bool
 ) -> tuple[list[Blame], tuple[str, ...]]:
-    """Find culprits where the outputs differ, or where all that differs is less than a coarse
-    type may excuse; return a note beside them if the user interrupted it."""
+    """Find culprits if the outputs differ, or if differences may hide behind a coarse type.
+
+    Return a note with them if the user interrupted the search.
+    """
     paired = search.paired
     wrong = [pair for pair in deciding if not paired.found(pair).passed]
     coarse = any(paired.found(pair).precision for pair in deciding)
@@ -168,7 +171,7 @@ def find_culprits(
 
 
 def with_single(found: TensorComparison, run: Alone | None, isolate: bool) -> TensorComparison:
-    """Return the comparison of a pair, with what its operator alone gave."""
+    """Return the comparison of a pair, with what its operator gave alone."""
     if run is None:
         return found
     alone = run.found
@@ -189,8 +192,10 @@ def find_finding(
 
 
 def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]:
-    """Return the coarse type whose rounding explains what differs, empty if none is needed, and
-    the least ratio of signal to noise of an output."""
+    """Return the coarse type that explains differences, and the least SNR of an output in dB.
+
+    The type is empty if no such type is needed.
+    """
     computed = [(it, it.figures) for it in tensors if it.precision and it.figures]
     if not any((figures.relative_l2 or 0.0) > FINE for _, figures in computed):
         return "", None

@@ -1,9 +1,9 @@
-"""The operators at fault: their inputs agree with the other side's, their output does not.
+"""Finds the operators at fault: their inputs agree with the other side's, their output does not.
 
-The way begins at the outputs that differ and goes back through the pairs that differ. Where it
-begins are the candidates. Each is run alone, on both sides, on the same inputs; it is a culprit
-only if what it gives still differs. What lies between the nearest tensors with twins is run as one:
-one operator, or several where the other side fused them.
+The search begins at the outputs that differ and goes back through the pairs that differ. Candidates
+are where these begin. Each is run alone, on both sides, on the same inputs; it is a culprit only if
+its output still differs. The operators between the nearest tensors with twins are run together:
+this is one operator, or several if the other side fused them.
 """
 
 from __future__ import annotations
@@ -30,35 +30,34 @@ from lar.graphs.matching import Pair
 from lar.graphs.operator_kinds import DISCRETE, HEAVY
 from lar.records.comparison import TensorComparison
 
-# An error that is that many times its inputs' was made by the operator. What rounding adds in one
-# operator stays below, and so does what it makes of errors that come in: up to 10 times in a matrix
-# product of numbers that are much alike. Half-precision weights at the end of a weak branch, deep
-# in a net, make 14.
+# An operator made an error that is so many times the error of its inputs. Rounding in one operator
+# adds less, and an operator makes less of errors of its inputs: up to 10 times in a matrix product
+# of similar numbers. Half-precision weights at the end of a weak branch, deep in a net, make 14.
 JUMP = 12.0
 
-# Where the end of a run differs, a jump may also be past this share of the tolerance only: behind
+# If the end of a run differs, an error of only this part of the tolerance may be a jump too: behind
 # it, errors grow as rounding does.
 SUSPECT = 0.2
 
-# An error that is that many times what is expected of rounding has another cause.
+# An error of so many times the expected rounding has another cause.
 GROSS = 1.5 * SLACK
 
-# An error that has become that much smaller behind a pair was none: the pair was of two quantities.
+# If an error becomes so much smaller behind a pair, it was no error: the pair was two quantities.
 HEALED = 0.2
 
-# So many pairs behind one are looked at for that.
+# At most so many pairs behind one are looked at for that.
 MOST_BEHIND = 3
 
-# Where no candidate is proven, so many other pairs that differ are run alone.
+# If no candidate is proven, so many other pairs that differ are run alone.
 MOST_TRIES = 16
 
 
 class Blame(NamedTuple):
-    """What computes an output that is wrong: nodes of both sides, and the pairs that go in.
+    """The operators that compute a wrong output: nodes of both sides, and the pairs that go in.
 
     `alone` has what they gave when they were run alone. `scale` says what is wrong with the
-    output's scale, where that is known; one that `is_coarse` is wrong only where nothing else
-    fills its range, or where it `is_misread` by what takes the output.
+    output's scale, if that is known. With `is_coarse`, the scale is wrong only if no other input
+    fills its range, or because an operator behind it misreads it (`is_misread`).
     """
 
     actual: tuple[Node, ...]
@@ -72,7 +71,7 @@ class Blame(NamedTuple):
 
     @property
     def proven(self) -> bool:
-        """Whether it was run alone on both sides, and differs."""
+        """Whether it was run alone on both sides and differs."""
         is_wrong = self.alone.found is not None and not self.alone.found.passed
         return (is_wrong and not self.alone.doubt) or self.is_coarse
 
@@ -83,12 +82,12 @@ class Search:
     def __init__(self, paired: Paired, prover: Prover, progress: Callable[[str], None]) -> None:
         self.paired, self.prover, self.progress = paired, prover, progress
         self.blames: list[Blame] = []
-        self.first: list[Pair] = []  # where differences that reach the outputs begin
+        self.first: list[Pair] = []  # where differences begin that reach the outputs
         self.behind: set[Node] = set()  # culprits, suspects and what is computed from them
         self.alone: dict[Node, Alone] = {}
 
     def find(self, ends: Sequence[Pair]) -> list[Blame]:
-        """Find what makes some pairs differ; of what is behind a culprit nothing is said."""
+        """Find what makes some pairs differ; pairs behind a culprit are not judged."""
         wrong = [*in_order(walk(ends, self.wrong_sources))]
         self.first = [pair for pair in wrong if self.is_first(pair)]
         self.try_all(self.first)
@@ -100,14 +99,16 @@ class Search:
         return self.blames
 
     def find_interrupted(self) -> list[Blame]:
-        """Return what was found before an interrupt, and as suspects what was not run by then."""
+        """Return what was found before an interrupt; what was not run by then is a suspect."""
         left = [pair for pair in self.first if pair.actual not in self.alone]
         doubt = Alone(doubt="interrupted before it was run alone")
         return [*self.blames, *(blame_of(pair, self.paired, doubt) for pair in left)]
 
     def find_inside(self) -> list[Blame]:
-        """Find operators that are off although both sides round alike there, or by far more than
-        they round, where the outputs agree within what rounding explains."""
+        """Find wrong operators although the outputs agree within what rounding explains.
+
+        Either both sides round alike there, or the error is far larger than their rounding.
+        """
         rounding, found = self.paired.measure.rounding, self.paired.found
         first = filter(self.is_first, self.paired.pairs)
         self.try_all(it for it in first if is_gross(found(it)) or rounding.round_alike(it))
@@ -117,8 +118,10 @@ class Search:
         return (it for it in self.paired.sources(pair) if is_off(self.paired.found(it)))
 
     def find_everywhere(self) -> list[Blame]:
-        """Run every operator alone, and find those at fault one behind the other too; one that
-        cannot be run is a suspect where it differs first."""
+        """Run every operator alone, and find those at fault, even one behind the other.
+
+        An operator that cannot be run is a suspect if its inputs agree.
+        """
         pairs = [it for it in self.paired.pairs if it.actual.operator and not it.actual.is_input]
         blamed: set[Node] = set()
         for number, pair in enumerate(pairs):
@@ -147,7 +150,7 @@ class Search:
                     return
 
     def try_one(self, pair: Pair) -> Blame | None:
-        """Run what computes a pair alone, and return it unless it is right."""
+        """Run what computes a pair alone, and return it, None if it is right."""
         alone = self.alone[pair.actual] = self.prover.prove(pair)
         if alone.is_right or self.heals(pair, alone):
             return None
@@ -162,14 +165,16 @@ class Search:
         if sources is None or not all(source.passed for source in sources):
             return False
         if found.precision:
-            return True  # what is past its tolerance is more than rounding
+            return True  # an error past its tolerance is more than rounding
         if DISCRETE.search(kind) and any(error_of(it)[0] for it in sources):
-            return False  # it may jump by a rounding error of its input
+            return False  # a rounding error of its input may make it jump
         return growth_of(found, sources) > JUMP
 
     def take_slightly_wrong(self, pairs: Iterable[Pair]) -> None:
-        """Where the outputs differ and no operator alone does, take the first that is off by a part
-        of the tolerance: behind it, errors have grown as rounding does."""
+        """Take the first pair that is off by a part of the tolerance, if no operator alone differs.
+
+        Behind it, errors have grown as rounding does.
+        """
         for pair in pairs:
             found = self.alone.get(pair.actual, Alone()).found
             if found and not found.precision and is_off(found):
@@ -178,12 +183,15 @@ class Search:
                 break
 
     def heals(self, pair: Pair, alone: Alone) -> bool:
-        """Return whether nothing is left of a difference behind it: then the pair was of two
-        quantities, as before and behind a factor that one side applies later."""
+        """Return whether the pairs behind one do not show its difference.
+
+        Then the pair is two quantities, such as before and behind a factor that one side applies
+        later.
+        """
         found = alone.found
         if found is None or self.paired.found(pair).is_output:
             return False
-        # What is more than rounding: the error of the whole, or of the worst element.
+        # Whichever is more than rounding: the error of the whole, or that of the worst element.
         place = 1 if error_of(found)[0] <= SLACK * (found.explained or 0.0) else 0
         before = error_of(found)[place]
         open_pairs, seen = [pair], {pair}
@@ -202,12 +210,11 @@ class Search:
 
 
 def sources_in_step(pair: Pair, paired: Paired) -> list[TensorComparison] | None:
-    """Return what was found of the sources that can have made a pair differ; None for a pair that
-    is of other iterations or of another branch on each side.
+    """Return the comparisons of those sources that can have made a pair differ.
 
-    Tensors in the body of a loop hold all iterations in a row. A loop hands on what an iteration
-    gave to the next one: only what differs in the same iteration, or before, can have made a tensor
-    differ.
+    It is None if the pair is of other iterations or of another branch on each side. Tensors in the
+    body of a loop hold all iterations in a row, and each iteration uses results of the one before:
+    only what differs in the same iteration, or before, can have made a tensor differ.
     """
     branches = [IN_BODY.findall(node.name) for node in pair[:2]]
     if all(branches) and branches[0] != branches[1]:
@@ -223,13 +230,12 @@ def sources_in_step(pair: Pair, paired: Paired) -> list[TensorComparison] | None
 
 
 def is_inside(pair: Pair, outer: Pair) -> bool:
-    """Return whether a pair is in a body of the operator that gives another one."""
+    """Return whether a pair is in a body of the operator that gives `outer`."""
     return is_within(known_side(pair), known_side(outer))
 
 
 def begins_off(loop: Pair, paired: Paired) -> bool:
-    """Return whether the body of a loop is fed with other data from the start, or is run in other
-    iterations."""
+    """Return whether the body of a loop starts with other data, or is run in other iterations."""
     fed = (it for it in paired.pairs if type_of(it) == BODY_INPUT and is_inside(it, loop))
     return any(first_iteration(paired.found(each)) == 0 for each in fed)
 
@@ -243,7 +249,7 @@ def first_iteration(found: TensorComparison) -> float:
 
 
 def differs_later(source: TensorComparison, found: TensorComparison) -> bool:
-    """Return whether an input differs only after the iteration in which the output does first."""
+    """Return whether an input differs only after the first iteration that its output does."""
     in_step = source.expected.shape[:1] == found.expected.shape[:1]
     return in_step and not source.passed and first_iteration(source) > first_iteration(found)
 
@@ -255,14 +261,14 @@ def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:
 
 
 def without_behind(blames: Sequence[Blame], others: Sequence[Blame]) -> list[Blame]:
-    """Return culprits without those that are among others, or behind them."""
+    """Return the culprits that are neither among others nor behind them."""
     ends = {node for blame in others for node in (*blame.actual, *blame.expected)}
     behind = with_results(ends)
     return [it for it in blames if behind.isdisjoint((*it.actual, *it.expected))]
 
 
 def is_off(found: TensorComparison) -> bool:
-    """Return whether a pair differs, or nearly does: it may hide where a difference began."""
+    """Return whether a pair differs, or nearly so: a difference may have begun there."""
     types = found.actual.dtype, found.expected.dtype
     least = SUSPECT * max(DEFAULT_RTOL.get(each.lower(), math.inf) for each in types)
     return not found.passed or (not found.precision and error_of(found)[0] >= least)
@@ -274,9 +280,10 @@ def is_gross(found: TensorComparison) -> bool:
 
 
 def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """Return nodes with the heaviest first and those that only move data last, one for each
-    operator, without those that merely hand data in, and without added moves where others are
-    left."""
+    """Return one node for each operator, the heaviest first, those that only move data last.
+
+    Nodes that only feed data are left out, and added moves if there are other nodes.
+    """
     listed = {
         id(node.operator): node
         for node in nodes
@@ -291,15 +298,16 @@ def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def is_added_move(node: Node) -> bool:
-    """Return whether an engine has added an operator to bring a tensor of the model into another
-    layout: both bear the model's name of it."""
+    """Return whether an engine added an operator that brings a tensor into another layout.
+
+    Then the tensors before and behind it have the same name.
+    """
     near = (*node.parents, *node.children)
     return node.is_move and any(each.name == node.name for each in near)
 
 
 def add_blame(blames: list[Blame], blame: Blame) -> None:
-    """Add a culprit; if an earlier one shares operators with it, only the shared ones are to
-    blame."""
+    """Add a culprit; if an earlier one shares operators with it, keep only the shared ones."""
     for place, earlier in enumerate(blames):
         actual = shared(earlier.actual, blame.actual)
         expected = shared(earlier.expected, blame.expected)

@@ -1,7 +1,7 @@
-"""Single operators that are run alone, on both sides, on the same inputs.
+"""Runs single operators alone, on both sides, on the same inputs.
 
-The inputs are the expected values. What an operator then gives differs from the expected tensor by
-the error that it makes itself, whatever stands before it.
+The inputs are the expected values. So the output differs from the expected tensor only by the
+operator's own error, whatever comes before it.
 """
 
 from __future__ import annotations
@@ -31,15 +31,14 @@ class Operators(Protocol):
     """Computes tensors of one side's model alone."""
 
     def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
-        """Return the keys of tensors that cannot be given or computed, as those within what the
-        engine fuses.
+        """Return the keys of tensors that can be neither given nor computed, as inside a fusion.
 
         Raises:
             LarError: the engine failed.
         """
 
     def compute(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
-        """Compute a tensor from the values of others, by their names, all as they are stored.
+        """Compute a tensor from the values of others, by their names, all in their stored form.
 
         Raises:
             LarError: it cannot be cut out of the model, or the engine failed.
@@ -47,12 +46,14 @@ class Operators(Protocol):
 
 
 OperatorsOf = Callable[[int], "Operators | str"]
-"""Returns what runs the operators of a side alone, 0 or 1, or why nothing does."""
+"""Takes a side, 0 or 1; returns what runs its operators alone, or why nothing does."""
 
 
 class Alone(NamedTuple):
-    """The comparison of what an operator gives alone with the expected tensor. `nodes` are what was
-    run. `doubt` says why it was not run, or why it proves nothing."""
+    """The comparison of what an operator gives alone with the expected tensor.
+
+    `nodes` are what was run. `doubt` says why it was not run, or why it proves nothing.
+    """
 
     found: TensorComparison | None = None
     nodes: frozenset[Node] = frozenset()
@@ -60,7 +61,7 @@ class Alone(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether it agrees."""
+        """Whether it was run and agrees."""
         return self.found is not None and self.found.passed
 
 
@@ -72,11 +73,13 @@ class Prover:
         self.measure, self.letters = paired.measure, paired.names
         self.operators_of = operators_of
         self.loaded: dict[int, Operators | str] = {}
-        self.fed: dict[int, set[Node]] = {}  # the nodes of a side that can be given
+        self.fed: dict[int, set[Node]] = {}  # by side: the nodes that can be given
 
     def prove(self, pair: Pair, *, though_right: bool = False) -> Alone:
-        """Run the operators of a pair alone on the expected values before it; where they differ, or
-        `though_right`, see that both sides give alone what they gave in the run.
+        """Run the operators of a pair alone on the expected values before it.
+
+        If they differ, or with `though_right`, check that each side alone gives what it gave in the
+        run.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -110,11 +113,10 @@ class Prover:
         return Alone(found, frozenset(region_of(pair.actual, self.fed_before(pair.actual, 0))))
 
     def values_before(self, node: Node) -> dict[Pair, Array]:
-        """Return what an actual node is computed from: the expected values, stored as actual ones.
+        """Return the inputs of an actual node: the expected values, stored as the actual ones.
 
         Raises:
-            LarError: some of it has no twin on the expected side, or is of a type that cannot be
-                fed.
+            LarError: an input has no twin on the expected side, or a type that cannot be fed.
             DumpError: a tensor is missing or damaged.
         """
         fed = self.fed_before(node, 0)
@@ -126,8 +128,7 @@ class Prover:
         return {it: stored_as(it, values, compared[it.actual].axes) for it in pairs}
 
     def check_repeated(self, pair: Pair) -> None:
-        """Check that both sides, each on its own inputs of the run, give alone what they gave in
-        the run.
+        """Check that each side, alone and on its own inputs, gives what it gave in the run.
 
         Raises:
             LarError: one does not, or cannot be run.
@@ -155,7 +156,7 @@ class Prover:
         """
         if side not in self.loaded:
             found, missing = self.operators_of(side), set[str]()
-            # The expected tensor can stand for the actual one where both can be compared.
+            # An expected tensor can replace the actual one if the two can be compared.
             comparable = (it for it in self.pairs.values() if self.compared[it.actual].figures)
             nodes = {pair[:2][side] for pair in comparable}
             try:
@@ -171,15 +172,18 @@ class Prover:
         return known
 
     def fed_before(self, node: Node, side: int) -> set[Node]:
-        """Return the nodes of a side that can be given to an operator: not those in a body of its
-        own, which is run with it."""
+        """Return the nodes of a side that can be given to an operator.
+
+        Nodes in a body of the operator are not among them: they are run with it.
+        """
         fed = self.fed[side]
         return {each for each in fed if not is_within(each, node)} if node.has_bodies else fed
 
 
 def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) -> Array:
-    """Return the values of the expected tensor of a pair in the type, the shape and the layout of
-    the actual one, whose `axes` may stand in another order.
+    """Return the expected values of a pair, stored as the actual tensor: type, shape and layout.
+
+    The actual tensor's `axes` may stand in another order.
 
     Raises:
         LarError: the type cannot be fed.
@@ -188,7 +192,7 @@ def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) 
     actual, expected = tensors_of(pair)
     shape = values[0].shape_of(actual)
     here, there = map(Values.quantization_of, values, (actual, expected))
-    # Where one side does not say what its integers stand for, the integers are all there is.
+    # If a side does not say what its integers stand for, only the integers can be used.
     plain = actual.dtype == expected.dtype and (here == there or None in (here, there))
     values[1].learn_padding(expected, [shape])
     array = whole(values[1].elements(expected, integers=plain))

@@ -1,6 +1,6 @@
-"""Errors over the items of a data set: comparisons come one after the other, and are not kept.
+"""Collects errors over the items of a data set: comparisons come one by one, and are not kept.
 
-Of each pair of tensors only sums, one number an item, and the worst item's comparison are kept.
+For each pair of tensors it keeps sums, one number an item, and the worst item's comparison.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Errors:
         self.worst_item = ""
 
     def add(self, item: str, figures: Figures | None) -> None:
-        """Add what was found of an item, if it could be compared."""
+        """Add the figures of an item, if it could be compared."""
         if figures is None:
             return
         if self.worst is None or snr_of(figures) < snr_of(self.worst):
@@ -87,7 +87,7 @@ class CollectedItems:
 
     def __init__(self) -> None:
         self.items: list[str] = []
-        self.main: Comparison | None = None  # the first of the worst finding
+        self.main: Comparison | None = None  # the first item with the worst finding
         self.pairs: dict[Key, Pair] = {}
         self.culprits: dict[Key, dict[str, Culprit]] = {}  # by item
 
@@ -104,8 +104,11 @@ class CollectedItems:
             self.culprits.setdefault(key_of(culprit.output), {})[item] = culprit
 
     def sum_up(self) -> Comparison:
-        """Return one comparison of all items: each pair as it is in its worst item, with its
-        errors over all of them; the culprits of any, and scales that are too coarse in each."""
+        """Return one comparison of all items, with culprits of any item.
+
+        Each pair is as in its worst item, with its errors over all items. A scale is too coarse
+        only if it is so in each item.
+        """
         assert self.main is not None
         found = [
             each
@@ -128,7 +131,7 @@ class CollectedItems:
 
 
 def describe_items(culprits: Mapping[str, Culprit]) -> str:
-    """Return which items show a fault, the same one in each."""
+    """Return which items show a fault that is the same in each."""
     name = next(iter(culprits.values())).output.expected.name
     if len(culprits) == 1:
         return f"only item {next(iter(culprits))} shows the fault at {name}"
@@ -144,13 +147,16 @@ def severity_of(found: Comparison) -> int:
 
 
 def badness_of(found: TensorComparison) -> tuple[bool, float]:
-    """Return whether a pair differs, and by how much; one that cannot be compared is the worst."""
+    """Return whether a pair differs, and by how much; a pair that cannot be compared is worst."""
     return not found.passed, math.inf if found.figures is None else -snr_of(found.figures)
 
 
 def snr_of(figures: Figures) -> float:
-    """Return the ratio of signal to noise in dB: infinite where the sides are equal, minus infinite
-    where one has no numbers, or the expected one is 0 and the other is not."""
+    """Return the ratio of signal to noise in dB.
+
+    It is infinite if the sides are equal, minus infinite if one has no numbers, or if the expected
+    side is 0 and the other is not.
+    """
     if figures.nonfinite_mismatches:
         return -math.inf
     if figures.snr_db is not None:

@@ -1,7 +1,7 @@
 """The figures of a pair of arrays, such as errors and cosine, in few passes over memory.
 
-Arrays are gone through in blocks that stay in the processor's cache, so a pair costs little more
-memory than itself; blocks of equal bytes are passed over. Signs are those of actual - expected.
+Arrays are read in blocks that stay in the processor's cache, so a pair costs little more memory
+than itself. Blocks of equal bytes need no differences. Signs are those of actual - expected.
 """
 
 from __future__ import annotations
@@ -18,40 +18,39 @@ from lar.dumps.dump import Array, Stored
 from lar.graphs.elements import BLOCK, Elements, elements_of
 from lar.records.comparison import Element, Figures, Tolerance
 
-# Default tolerance of a type, relative to the element and to the size of the tensor:
-# sums in another order and winograd algorithms stay below it, a cast to the next smaller type
-# does not.
+# Default tolerance of a type, relative to the element and to the size of the tensor: sums in
+# another order and winograd algorithms stay below it, a cast to the next smaller type does not.
 DEFAULT_RTOL = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 DEFAULT_RTOL |= {"complex64": 1e-4, "complex128": 1e-7, "tf32": 1e-4}
 
-# A fill stands for what is to be left out, as -1e9 in the mask of an attention: a number as large
-# as this that is so many octaves above all others. An image has no coordinates as large, and
-# numbers that a network computes, as powers and probabilities, have no such gap or are smaller.
+# A fill marks elements to leave out, as -1e9 in the mask of an attention. It is a number as large
+# as this that is so many octaves above all others. Coordinates of an image are smaller. Numbers
+# that a network computes, such as powers and probabilities, are smaller or have no such gap.
 FILL = 2.0**13
 GAP = 8
 
-# What is as far below 0 stands for minus infinity.
+# Numbers this far below 0 stand for minus infinity.
 MASK = -1e8
 
 # Rounding to a quantised type may go either way: one step is no difference.
 ONE_STEP = ("int8", "uint8", "QuantizedS8", "Quantized8Asymm", "QuantizedS4", "Quantized4Asymm")
 
 
-# Real numbers that are one step apart are so within rounding.
+# Real numbers that are one step apart may differ by a little more through rounding.
 SLIGHTLY_MORE = 1 + 1e-5
 
-# Of the C library; NumPy's comparison writes a byte for each element before it looks.
+# From the C library. NumPy's comparison writes a byte for each element before it looks.
 memory_compare = ctypes.CDLL(None).memcmp
 memory_compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
 
 class Bounds(NamedTuple):
-    """The tolerance of one pair: `atol` counts in units of the expected tensor's size if `scaled`
-    is set; `max_error`, if given, decides alone.
+    """The tolerance of one pair.
 
-    With `symmetric` the larger of two elements counts and the smaller of the tensors' sizes, so
-    that it does not matter which side is the expected one. `atol` is at least `least`. With `masks`
-    numbers far below 0 agree with any that a coarser type has in their place.
+    With `scaled`, `atol` counts in units of the expected tensor's size. `max_error`, if given,
+    decides alone. With `symmetric` it does not matter which side is the expected one: the larger of
+    two elements counts, and the smaller of the tensors' sizes. `atol` is at least `least`. With
+    `masks`, numbers far below 0 agree with any that a coarser type has in their place.
     """
 
     rtol: float = 0.0
@@ -64,9 +63,11 @@ class Bounds(NamedTuple):
 
 
 def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> Bounds:
-    """Return what a tolerance means for tensors of one type, or of two, as dumps name them; the
-    default is that of the coarser type, or a `step`: the coarser scale of real numbers of which a
-    side has the integers."""
+    """Return the bounds of a tolerance for tensors of one or two types, by their names in dumps.
+
+    The default is that of the coarser type. With integers of real numbers it is `step`, the coarser
+    scale.
+    """
     if tolerance.max_error is not None:
         return Bounds(max_error=tolerance.max_error)
     names = {dtype.partition("(")[0] for dtype in dtypes}
@@ -82,18 +83,21 @@ def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> 
 
 
 class Size(NamedTuple):
-    """The size of a tensor's elements: the root mean square of the finite ones without fills, and
-    the absolute value from which elements count as fills."""
+    """The size of a tensor's elements, and the absolute value from which elements are fills.
+
+    `scale` is the root mean square of the finite elements without fills.
+    """
 
     scale: float
     fill: float = math.inf
 
 
 class Sums(NamedTuple):
-    """What the elements that are finite on both sides add up to.
+    """Sums over the elements that are finite on both sides.
 
-    Fills that agree are left out from `kept` on, the number of what is left: squares of the
-    difference and of both sides, the difference and the actual side times the expected one.
+    From `kept` on, fills that agree are left out. `kept` is the number of the others; `difference`,
+    `actual` and `expected` are sums of squares, `shift` is the difference times the expected side,
+    `cross` the actual side times the expected one.
     """
 
     counted: Any
@@ -109,8 +113,9 @@ class Sums(NamedTuple):
 def measure(
     actual: Array | Elements, expected: Array | Elements, bounds: Bounds, size: Size | None = None
 ) -> Figures:
-    """Return all figures of a pair of one shape, of any numeric types; `size` is that of the
-    expected tensor, if it is known.
+    """Return all figures of a pair of one shape, of any numeric types.
+
+    `size` is the expected tensor's, None if unknown.
 
     Raises:
         ValueError: the shapes differ.
@@ -122,7 +127,7 @@ def measure(
     if one.shape != other.shape:
         raise ValueError(f"shapes differ: {one.shape} and {other.shape}")
     with np.errstate(all="ignore"):
-        # As most of the weights are, when two runs of a model are compared.
+        # Most of the weights are equal when two runs of a model are compared.
         equal = hold_the_same(one, other)
         pair = PairOfBlocks(one, other, bounds, size or size_beside(one, other))
         for blocks in zip(one.blocks(), other.blocks(), strict=True):
@@ -131,8 +136,7 @@ def measure(
 
 
 def size_beside(actual: Elements, expected: Elements) -> Size:
-    """Return the size of an expected tensor, 0 where both hold the same bytes: then nothing is
-    measured against it."""
+    """Return the size of an expected tensor, 0 if both have the same bytes and need none."""
     with np.errstate(all="ignore"):
         return Size(0.0) if hold_the_same(actual, expected) else size_of(expected)
 
@@ -143,7 +147,7 @@ class PairOfBlocks:
     def __init__(self, actual: Elements, expected: Elements, bounds: Bounds, size: Size) -> None:
         self.sums: Any = np.zeros(len(Sums._fields), np.longdouble)
         self.identical, self.shape = True, expected.shape
-        # Beside nothing but zeros, the fill is what the tensor says.
+        # If all other elements are 0, the fill is the tensor's content.
         self.fill = size.fill if size.scale > 0 else math.inf
         self.max_absolute = self.max_relative = self.max_error = self.peak = 0.0
         self.mismatches = self.nonfinite_mismatches = 0
@@ -154,7 +158,7 @@ class PairOfBlocks:
         self.bounds = bounds
         if bounds.scaled:
             self.bounds = bounds._replace(atol=max(bounds.atol * size.scale, bounds.least))
-        # The size of the actual tensor is needed only where an error is of the tolerance's order.
+        # The size of the actual tensor is needed only for errors near the tolerance.
         self.unsized = actual if bounds.scaled and bounds.symmetric else None
         self.relative_atol = bounds.atol
         self.same_type = actual.dtype == expected.dtype
@@ -174,8 +178,7 @@ class PairOfBlocks:
         self.start += actual.size
 
     def add_equal(self, block: Array) -> bool:
-        """Add a block that is the same on both sides; return False if its sums would not be
-        exact."""
+        """Add a block that is equal on both sides; return False if its sums would not be exact."""
         counted, energy = block.size, square(block)
         if not has_exact_squares(block, energy):
             return False
@@ -190,8 +193,8 @@ class PairOfBlocks:
         counted, bad = actual.size, None
         difference = actual - expected
         noise, energy = square(difference), square(expected)
-        # A NaN or an infinity anywhere makes one of them NaN or infinite, and so may numbers
-        # whose squares overflow; those of small numbers vanish: all are for the slow way.
+        # A NaN or an infinity makes one of these NaN or infinite, and so may numbers whose squares
+        # overflow; squares of small numbers vanish. All of these need the slow way.
         least = least_energy(self.dtype)
         if not (least < noise < math.inf and least < energy < math.inf):
             actual, expected, bad = self.without_nonfinite(actual, expected)
@@ -224,8 +227,10 @@ class PairOfBlocks:
         )
 
     def without_nonfinite(self, actual: Array, expected: Array) -> tuple[Array, Array, Array]:
-        """Count NaN and infinite elements; return copies of a wider type with zeros in their
-        places, and the places where only one side has them or the sides differ."""
+        """Count NaN and infinite elements; return wider copies with zeros in their places.
+
+        The third array marks the places where only one side has them or the sides differ.
+        """
         for side, block in enumerate((actual, expected)):
             self.nans[side] += int(np.count_nonzero(np.isnan(block)))
             self.infinities[side] += int(np.count_nonzero(np.isinf(block)))
@@ -241,7 +246,7 @@ class PairOfBlocks:
     ) -> Array | None:
         """Add the errors of a block of finite elements; `bad` marks mismatches known before.
 
-        Returns where elements are past the tolerance, None if nowhere.
+        Return where elements are past the tolerance, None if all are within it.
         """
         largest, mask = float(absolute.max()), bad
         bounds = self.bounds_for(largest)
@@ -280,7 +285,7 @@ class PairOfBlocks:
         return mask
 
     def bounds_for(self, largest: float) -> Bounds:
-        """Return the tolerance of a block with a largest error."""
+        """Return the tolerance of a block, given its largest error."""
         if self.unsized is not None and largest > self.bounds.atol / 2:
             scale = size_of(self.unsized).scale * self.relative_atol
             atol = max(min(self.bounds.atol, scale), self.bounds.least)
@@ -289,7 +294,7 @@ class PairOfBlocks:
         return self.bounds
 
     def element(self, found: Array) -> Element:
-        """Return the element of this block where an array has its greatest value first."""
+        """Return the element of this block at the first greatest value of an array."""
         place = int(found.argmax())
         index = map(int, np.unravel_index(self.start + place, self.shape))
         actual, expected = (str(side[place]) for side in self.raw)
@@ -328,8 +333,10 @@ class PairOfBlocks:
 
 
 def with_mask_of(actual: Array, expected: Array) -> Array:
-    """Return an actual block with the expected numbers where both stand for minus infinity, as -1e9
-    in the mask of an attention does, of which float16 has -65504 or -inf."""
+    """Return an actual block with the expected numbers where both stand for minus infinity.
+
+    The mask of an attention has -1e9 there, or -65504 or -inf in float16.
+    """
     if actual.dtype.kind == "c" or not min(actual.min(), expected.min()) <= MASK:
         return actual
     masked = (np.minimum(actual, expected) <= MASK) & (np.maximum(actual, expected) <= -FILL)
@@ -349,7 +356,7 @@ def equal_bytes(one: Array, other: Array) -> bool:
 
 
 def cosine_of(sums: Sums) -> float | None:
-    """Return the cosine of the angle between the two sides, exact also where it is almost 1."""
+    """Return the cosine of the angle between the two sides, exact even if it is almost 1."""
     actual, expected = np.sqrt(sums.actual), np.sqrt(sums.expected)
     if not min(actual, expected) > 0 or not np.isfinite(actual + expected):
         return None
@@ -367,7 +374,7 @@ def finite(value: float) -> float | None:
 
 @cache
 def working_type(actual: np.dtype[Any], expected: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the type that differences of two types are computed in, without loss."""
+    """Return the type in which differences of two types are computed without loss."""
     common = np.result_type(actual, expected)
     if common.kind in "fc" and common.itemsize >= 4:
         return common
@@ -377,14 +384,14 @@ def working_type(actual: np.dtype[Any], expected: np.dtype[Any]) -> np.dtype[Any
 
 
 def wider_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a working type that holds the squares of another one, however large or small."""
+    """Return a type that holds the squares of a working type, however large or small."""
     real = np.dtype(np.float64 if dtype.name in ("float32", "complex64") else np.longdouble)
     return np.result_type(real, np.complex64) if dtype.kind == "c" else real
 
 
 @cache
 def least_energy(dtype: np.dtype[Any]) -> float:
-    """Return the energy of a block below which squares that were rounded to 0 may matter."""
+    """Return the energy of a block below which squares may matter that were rounded to 0."""
     limits = np.finfo(dtype)
     return float(limits.tiny) * BLOCK / float(limits.eps)
 
@@ -404,7 +411,7 @@ def has_exact_squares(block: Array, energy: Any) -> bool:
 
 
 def size_of(elements: Elements) -> Size:
-    """Return the size of a tensor, 0 where nothing in it is finite."""
+    """Return the size of a tensor, 0 if it has no finite element."""
     total, counted, may_have_fills = add_up(elements, math.inf)
     fill = find_fill(elements) if may_have_fills else math.inf
     if fill < math.inf:
@@ -413,8 +420,10 @@ def size_of(elements: Elements) -> Size:
 
 
 def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
-    """Return the sum of the squares of the finite elements below a fill, their number, and whether
-    there may be fills among them."""
+    """Return the sum of squares and the number of the finite elements below a fill.
+
+    The third value says whether there may be fills among them.
+    """
     dtype = working_type(elements.dtype, elements.dtype)
     total, counted, may_have_fills = np.longdouble(0.0), 0, False
     for each in elements.blocks():
@@ -424,7 +433,7 @@ def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
             block = block[np.isfinite(block)].astype(wider_type(dtype))
             block = block[np.abs(block) < fill]
             energy = square(block)
-        # Looked at only where its energy shows that there may be some.
+        # Searched only if the energy of a block shows that it may have some.
         may_have_fills |= bool(energy >= FILL**2 and np.abs(block).max() >= FILL)
         total, counted = total + energy, counted + block.size
     return total, counted, may_have_fills
@@ -432,7 +441,7 @@ def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
 
 def find_fill(elements: Elements) -> float:
     """Return the smallest absolute value that is a fill; infinity if the tensor has no fill."""
-    octaves: set[int] = set()  # in n are 2**(n-1) to 2**n, and in 0 what is 0
+    octaves: set[int] = set()  # n has those from 2**(n-1) to 2**n; 0 has zeros
     for block in elements.blocks():
         absolute = np.abs(block[np.isfinite(block)])
         octaves.update(np.unique(np.frexp(absolute)[1]).tolist())

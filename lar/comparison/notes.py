@@ -1,4 +1,4 @@
-"""What a reader should know beside the finding: notes, what has no twin, what was not compared."""
+"""Facts for the reader beside the finding: notes, tensors without twins, what was not compared."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIDES: tuple[Literal["actual", "expected"], ...] = ("actual", "expected")
 
 OTHER_FORM = "a constant that the other side holds in another form, or not at all"
 
-# Names that a note lists.
+# At most so many names are in a note.
 MOST_NAMED = 5
 
 
@@ -103,7 +103,7 @@ def find_unmatched(paired: Paired) -> Iterator[UnmatchedTensor]:
 
 
 def describe_moved(node: Node, paired: Paired) -> str:
-    """Return which tensor's data a tensor holds or helps to move, empty for any other tensor."""
+    """Return whose data a tensor holds or helps to move, empty for any other tensor."""
     originals = paired.twins.originals
     if node in originals:
         name = originals[node].name
@@ -116,8 +116,7 @@ def describe_moved(node: Node, paired: Paired) -> str:
 
 
 def describe_fused(node: Node, paired: Paired, side: int) -> str:
-    """Return which operator of the other side computes a tensor within itself, empty if none
-    does."""
+    """Return the operator of the other side that a tensor is a part of, empty without one."""
     for each in results_of(node, paired.by_node):
         twin = paired.by_node[each][:2][1 - side]
         maker = twin.operator.type if twin.operator else "an operator"
@@ -126,7 +125,7 @@ def describe_fused(node: Node, paired: Paired, side: int) -> str:
 
 
 def find_left_out(paired: Paired) -> Iterator[LeftOut]:
-    """Yield the outputs that are not compared, and what a side computed and did not record."""
+    """Yield the outputs that are not compared, and what a side computed but did not record."""
     drawn = {node for pair in paired.drawn for node in pair[:2]}
     for side, name in enumerate(SIDES):
         graph, index = paired.graphs[side], paired.graphs[side].dump.index

@@ -1,5 +1,4 @@
-"""The pairs of twins of two graphs, each measured: in plain axes, as real numbers, by what rounding
-explains."""
+"""Measures the pairs of twins of two graphs: in plain axes, as real numbers, beside rounding."""
 
 from __future__ import annotations
 
@@ -28,20 +27,20 @@ from lar.records.comparison import MatchedBy, TensorComparison, TensorFacts, Tol
 Facts = TypeVar("Facts")
 Names = tuple[str, str]  # of the sides
 
-# Tensors in other axes are one quantity though they differ, where their cosine is above this.
+# Tensors in other axes are one quantity with differences if their cosine is above this.
 SAME_QUANTITY = 0.99
 
-# Orders of more axes than that are not gone through.
+# With more axes than this, their orders are not tried.
 MOST_AXES = 6
 
 # A range that clips more than this part of a tensor is wrong.
 MOST_CLIPPED = 0.05
 
-# Operators that compute with numbers near 1 what may come out far below, and how far two float32
-# implementations are apart then: the sigmoid of ONNX Runtime gives 0 or 1.5e-7 for -16.
+# These operators compute numbers near 1, but results may be far smaller, and then two float32
+# implementations differ by this much: for -16 the sigmoid of ONNX Runtime gives 0 or 1.5e-7.
 NEAR_ONE = {"sigmoid", "hardsigmoid", "softmax", "tanh"}
 NEAR_ONE_ROUNDING = 4 * 2.0**-23
-# A tensor within that tolerance whose whole error is larger than this holds only faint numbers.
+# A tensor within that tolerance holds only faint numbers if its error as a whole is above this.
 FAINT = 1e-3
 
 
@@ -49,7 +48,7 @@ FAINT = 1e-3
 class Measure:
     """Compares pairs of tensors of two dumps; `values` are those of their graphs.
 
-    Without a tolerance from the user, what rounding explains counts as equal.
+    If the user gave no tolerance, what rounding explains counts as equal.
     """
 
     graphs: tuple[Graph, Graph]
@@ -64,11 +63,11 @@ class Measure:
 
     @property
     def excerpts(self) -> bool:
-        """Whether there are a few numbers of each tensor alone."""
+        """Whether only a few numbers of each tensor are there."""
         return self.values[0].dump.excerpts
 
     def measure_constants(self, pairs: Sequence[ConstantPair]) -> dict[str, TensorComparison]:
-        """Compare pairs of constants; return what was found by the actual key."""
+        """Compare pairs of constants, and return the comparisons by the actual key."""
         if self.by_default and not self.excerpts:
             self.rounding.learn_from_weights(pairs)
         found = {}
@@ -85,10 +84,10 @@ class Measure:
         fed: Mapping[Pair, Array],
         compared: Mapping[Node, TensorComparison],
     ) -> TensorComparison:
-        """Compare what the operator of a pair gave alone, as the actual side stores it, with the
-        expected tensor; all that it was fed with is known too.
+        """Compare what the operator of a pair gave alone with the expected tensor.
 
-        What its values lost when they were brought into the actual types is explained.
+        `array` is stored as on the actual side, `fed` is what the operator was fed with. What these
+        values lost in the actual types is explained.
         """
         sources = []
         for each, value in fed.items():
@@ -102,8 +101,10 @@ class Measure:
     def measure_pair(
         self, pair: Pair, sources: Sequence[TensorComparison], rounding: Rounding
     ) -> TensorComparison:
-        """Compare a pair of computed tensors by what rounding explains; `sources` are the twins
-        before, and what is rounded on the way to it counts as another source."""
+        """Compare a pair of computed tensors by what rounding explains.
+
+        `sources` are the twins before it; what is rounded on the way counts as another source.
+        """
         known, explain = known_side(pair), None
         if self.by_default and not self.excerpts:
             sources = [*sources, *self.measure_rounded(pair, rounding)]
@@ -113,8 +114,7 @@ class Measure:
         return replace(found, depth=known.depth, is_input=known.is_input)
 
     def measure_rounded(self, pair: Pair, rounding: Rounding) -> Iterator[TensorComparison]:
-        """Yield what rounding to integers, and clipping to their range, takes from tensors between
-        a pair and its sources."""
+        """Yield what rounding to integers and clipping change between a pair and its sources."""
         for side, integers, numbers in rounding.rounded_within(pair):
             values = self.values[side]
             one, other = values.elements(integers), values.elements(numbers)
@@ -132,7 +132,7 @@ class Measure:
                 )
 
     def with_actual(self, pair: Pair, array: Array) -> Measure:
-        """Return a measure with an array in the place of the actual tensor of a pair."""
+        """Return a measure with an array in place of a pair's actual tensor."""
         alone = self.values[0].with_array(tensor_of(pair.actual).key, array)
         return replace(self, values=(alone, self.values[1]))
 
@@ -144,8 +144,9 @@ class Measure:
         sources: Sequence[TensorComparison] = (),
         faint: Bounds | None = None,
     ) -> TensorComparison:
-        """Compare two tensors; with `explain`, the tolerance is what rounding explains, and in any
-        case at least that of `faint` numbers.
+        """Compare two tensors; with `explain`, the tolerance is what rounding explains.
+
+        It is never less than that of `faint` numbers.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -154,7 +155,7 @@ class Measure:
             return self.compare_excerpts(tensors, by)
         learn_of_twins(self.values, tensors)
         quantizations = [*map(Values.quantization_of, self.values, tensors)]
-        # Where one side does not say what its integers stand for, the integers are all there is.
+        # If a side does not say what its integers stand for, only the integers can be compared.
         as_integers = None in quantizations and tensors[0].dtype == tensors[1].dtype
         read = partial(Values.elements, integers=as_integers)
         one, other = map(read, self.values, tensors)
@@ -194,7 +195,7 @@ class Measure:
         )
 
     def unlike(self, tensors: tuple[DumpedTensor, DumpedTensor], by: MatchedBy) -> TensorComparison:
-        """Return what is found of two tensors whose shapes differ."""
+        """Return the comparison of two tensors whose shapes differ."""
         actual, expected = map(self.facts_of, (0, 1), tensors)
         return TensorComparison(
             actual=actual,
@@ -207,8 +208,7 @@ class Measure:
     def compare_excerpts(
         self, tensors: tuple[DumpedTensor, DumpedTensor], by: MatchedBy
     ) -> TensorComparison:
-        """Compare what a text has of two tensors: the statistics, and in one layout the first
-        values."""
+        """Compare two tensors of a text: statistics and, in one layout, the first values."""
         found = self.unlike(tensors, by)
         if squeezed(found.actual.shape) != squeezed(found.expected.shape):
             return found
@@ -217,7 +217,7 @@ class Measure:
             one, other = (side[: len(STATISTICS)] for side in (one, other))
         bounds = bounds_of(self.tolerance, tensors[1].dtype)
         figures = measure(as_printed(one, other), other, bounds)
-        figures = replace(figures, first=None, worst=None)  # they have no place in the tensor
+        figures = replace(figures, first=None, worst=None)  # excerpts have no places in the tensor
         return replace(found, passed=not figures.mismatches, figures=figures, problem="")
 
     def facts_of(self, side: int, tensor: DumpedTensor) -> TensorFacts:
@@ -236,11 +236,11 @@ class Measure:
 
 
 class Paired:
-    """Two graphs, their twins and what was found of each pair.
+    """Two graphs, their twins and the comparisons of all pairs.
 
-    `compared` has what was found by the actual node, `constants` by the actual key. `drawn` are
-    pairs that random operators made differ; they are not among the `pairs`. `outputs` are the
-    actual nodes of the models' outputs. `names` are what the sides are called.
+    `compared` has these by the actual node, `constants` by the actual key. `drawn` are pairs that
+    random operators made differ; they are not among the `pairs`. `outputs` are the actual nodes of
+    the models' outputs. `names` are what the sides are called.
     """
 
     def __init__(self, measure: Measure, twins: Twins, names: Names) -> None:
@@ -261,15 +261,15 @@ class Paired:
 
     @cached_property
     def loops(self) -> list[Pair]:
-        """The pairs that operators give which run a body for each iteration."""
+        """The pairs whose operators run a body in each iteration."""
         return [pair for pair in self.pairs if type_of(pair) in LOOPS]
 
     def find_outputs(self) -> set[Node]:
-        """Return the actual nodes of the pairs that are outputs of a model, and those of outputs
-        without a pair; an output that merely holds the data of another tensor may be that one's
-        pair.
+        """Return the actual nodes of the models' outputs.
 
-        Where a dump does not say what the model gives, it is that from which nothing is computed.
+        An output without a pair is there too; one that holds the data of another tensor may have
+        that tensor's pair. If a dump does not name the outputs, they are the tensors without
+        children.
         """
         found: set[Node] = set()
         for side, graph in enumerate(self.graphs):
@@ -286,8 +286,7 @@ class Paired:
         return self.by_node.get(node) or self.by_node.get(self.twins.originals.get(node, node))
 
     def measure_all(self, progress: Callable[[str], None]) -> None:
-        """Measure every pair, one at a time; those that random operators made differ are put
-        apart."""
+        """Measure every pair, one at a time; put those apart that random operators made differ."""
         self.constants = self.measure.measure_constants(self.twins.constants)
         pairs = self.pairs
         for number, pair in enumerate(pairs):
@@ -318,30 +317,32 @@ class Paired:
         return self.around(pair, results_of)
 
     def grow_gradually(self) -> bool:
-        """Return whether errors grow anywhere from inputs that differ too."""
+        """Return whether an error grows anywhere from inputs that differ too."""
         found = ((self.found(pair), self.sources(pair)) for pair in self.pairs)
         return any(1 < growth_of(it, map(self.found, sources)) < inf for it, sources in found)
 
     def wrong_inputs(self) -> Iterator[TensorComparison]:
-        """Yield what was found of inputs of the model that differ."""
+        """Yield the comparisons of the model's inputs that differ."""
         return (it for it in self.compared.values() if it.is_input and not it.passed)
 
     def constants_of(self, nodes: Iterable[Node]) -> list[TensorComparison]:
-        """Return what was found of the constants that some actual operators take."""
+        """Return the comparisons of the constants that some actual operators take."""
         integers_of = self.graphs[0].integers_of
         taken = dict.fromkeys(integers_of(key) for node in nodes for _, key in node.constants)
         return [self.constants[key] for key in taken if key in self.constants]
 
 
 def facts_from(kind: type[Facts], source: object, /, **own: Any) -> Facts:
-    """Return a record with what a source has under the same names, and values of its own."""
+    """Return a record with a source's fields of the same names, and with `own` values."""
     names = {name for name in kind.__annotations__ if hasattr(source, name)} - own.keys()
     return kind(**own, **{name: getattr(source, name) for name in names})
 
 
 def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:
-    """Return the order in which the axes of one tensor are nearest to another one's, empty if none
-    fits their shapes; axes of one element count for nothing."""
+    """Return the order of one tensor's axes that brings it nearest to another one.
+
+    It is empty if no order fits their shapes. Axes of one element do not count.
+    """
     array, wanted = (whole(it).reshape(squeezed(it.shape)) for it in (one, other))
     orders = permutations(range(array.ndim)) if array.ndim <= MOST_AXES else ()
     fitting = [axes for axes in orders if array.transpose(axes).shape == wanted.shape]
@@ -355,7 +356,7 @@ def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:
 
 
 def padded(text: Elements, other: Elements) -> Elements:
-    """Return texts whose bytes, on the last axis, are as many as another side's, with zeros."""
+    """Return texts with zeros on the last axis, so that they are as wide as the other side's."""
     more = (other.shape or (0,))[-1] - (text.shape or (0,))[-1]
     if more <= 0:
         return text
@@ -364,14 +365,17 @@ def padded(text: Elements, other: Elements) -> Elements:
 
 
 def permuted(elements: Elements, axes: tuple[int, ...]) -> Elements:
-    """Return the elements of a tensor with its axes, without those of one element, in an order."""
+    """Return the elements of a tensor in another order of axes, without axes of one element."""
     array = whole(elements).reshape(squeezed(elements.shape)).transpose(axes)
     return elements_of(Stored(np.ascontiguousarray(array)))
 
 
 def faint_bounds(pair: Pair, sources: Iterable[TensorComparison]) -> Bounds:
-    """Return the least tolerance of numbers far below 1 from an operator that rounds as if they
-    were near 1, and of what is computed from such numbers."""
+    """Return the least tolerance for numbers far below 1.
+
+    They come from an operator that rounds as if they were near 1, or are computed from such
+    numbers.
+    """
     steps = {step for node in pair[:2] for step in node.steps}
     peaks = (
         it.figures.peak or 0.0
@@ -388,7 +392,7 @@ def known_side(pair: Pair) -> Node:
 
 
 def type_of(pair: Pair) -> str:
-    """Return the type of the operator that gives a pair, where it is known."""
+    """Return the type of the operator that gives a pair, empty if unknown."""
     operator = known_side(pair).operator
     return operator.type if operator else ""
 
@@ -416,11 +420,10 @@ def error_of(found: TensorComparison) -> tuple[float, float]:
 
 
 def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:
-    """Return by which factor an error exceeds those of the inputs, infinite if the inputs have
-    none.
+    """Return the factor by which an error exceeds the errors of the inputs.
 
-    Of the error of the whole and that of the worst element, the one that grew more counts: a
-    fault may concern a single element.
+    It is infinite if the inputs have no errors. The error of the whole or that of the worst element
+    counts, whichever grew more: a fault may concern a single element.
     """
     before = [error_of(source) for source in sources]
     growths = [0.0]

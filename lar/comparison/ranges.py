@@ -1,8 +1,8 @@
-"""Quantised tensors whose scale is wrong, though the error that it makes is rounding.
+"""Finds quantised tensors with a wrong scale, even if its error is only rounding.
 
-What a coarse scale loses is rounding, so it does not show in an error alone. The values of the side
-with the finer numbers say what the range has to hold; and a bias, whose integers an engine may read
-by the scale of what its operator takes, says what scale it was made for.
+What a coarse scale loses is rounding, so the error alone does not show it. The values of the side
+with the finer numbers show what the range has to hold. A bias shows which scale it was made for: an
+engine may read its integers by the scale of its operator's input.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from lar.graphs.elements import extent_of
 from lar.graphs.graph import Node, region_of, sources_of
 from lar.graphs.matching import Pair
 
-# A scale that is this many times what the values need, and so many times more than any before it
-# is, is wrong. Data that fills a fifth of the range it was calibrated for is usual.
+# A scale is wrong if it is so many times what the values need, and so many times more than any
+# scale before it. Data that fills a fifth of its calibrated range is usual.
 TOO_COARSE = 8.0
 
-# Factors that are nearer to each other are one; of what is a multiple of another tensor, the cosine
-# is as near to 1.
+# Factors that differ by less are the same. Multiples of a tensor have a cosine this near to 1.
 SAME_FACTOR = 0.01
 ONE_DIRECTION = 1 - 1e-5
 
-# Types of more bits hold sums: as good as floating-point numbers.
+# Types of more bits hold sums, and are as good as floating-point numbers.
 MOST_BITS = 16
 
-# Where an operator's results lie, whatever it is fed with: a range may be chosen for all of them.
+# The limits of an operator's results, whatever its inputs: a range may be chosen for all of them.
 BOUNDED = {"softmax": (0.0, 1.0), "sigmoid": (0.0, 1.0), "relu6": (0.0, 6.0), "tanh": (-1.0, 1.0)}
 
 
@@ -59,10 +58,10 @@ class Ranges:
         ]
 
     def describe(self, pair: Pair) -> str:
-        """Return by how much a scale is coarser than the values need, empty if it is not.
+        """Return how much coarser a scale is than the values need, empty if it is not.
 
-        What is computed from data that fills its own range as little, or has the scale of what it
-        is computed from, is not to blame; nor is an input of the model.
+        An input of the model is not to blame, nor is a tensor that has the scale of its source or
+        whose source fills as little of its own range.
         """
         nodes = pair.actual, pair.expected
         steps = [*map(self.step_of, (0, 1), nodes)]
@@ -81,8 +80,10 @@ class Ranges:
         return f"that of {name} is {times:.0f} times coarser than the values need"
 
     def describe_misread(self, pair: Pair) -> str:
-        """Return which bias an engine reads by the actual scale of a pair, though it was made for
-        another one; empty if none."""
+        """Return which bias an engine reads by a scale that it was not made for, else empty.
+
+        The scale is that of the actual tensor of a pair.
+        """
         steps = [*map(self.step_of, (0, 1), pair[:2])]
         taken = self.paired.constants_of(pair.actual.children) if steps[0] else []
         wrong = [it for it in taken if not it.passed]
@@ -100,8 +101,10 @@ class Ranges:
         return ""
 
     def times_before(self, side: int, node: Node) -> float:
-        """Return how many times what their own values need the scales before a tensor are, at
-        least 1; without end if one of the nearest is the same scale."""
+        """Return how many times too coarse the scales before a tensor are, at least 1.
+
+        It is infinite if one of the nearest is the same scale.
+        """
         quantized = self.quantized[side]
         known = {it for it in quantized if it in self.paired.by_node or is_given(it)}
         sources = sources_of(node, known)
@@ -111,19 +114,19 @@ class Ranges:
         return max([1.0, *(self.times_of(side, each) for each in behind & quantized)])
 
     def times_of(self, side: int, node: Node) -> float:
-        """Return how many times what a tensor's own values need its scale is."""
+        """Return how many times coarser a tensor's scale is than its own values need."""
         assert node.tensor
         low, high = extent_of(self.paired.values[side].elements(node.tensor))
         needed = self.step_for(side, node, low, high)
         return self.step_of(side, node) / needed if needed else math.inf
 
     def step_of(self, side: int, node: Node) -> float:
-        """Return the step of a tensor of eight bits or so; 0 for any other."""
+        """Return the step of a tensor of at most 16 bits, 0 for any other."""
         step = self.rounding.step_of(side, node.tensor) if node.tensor else None
         return step.size if step and step.size > 0 and step.bits <= MOST_BITS else 0.0
 
     def step_for(self, side: int, node: Node, low: float, high: float) -> float:
-        """Return the least step with which a quantised tensor could hold all between two ends."""
+        """Return the least step with which a tensor holds all numbers from `low` to `high`."""
         assert node.tensor
         step = self.rounding.step_of(side, node.tensor)
         assert step
@@ -139,7 +142,7 @@ def is_given(node: Node) -> bool:
 
 
 def bounds_of_results(node: Node) -> Iterator[tuple[float, float]]:
-    """Yield where the results of what gives a tensor lie."""
+    """Yield the limits of the results of the operator that gives a tensor."""
     for each in (node, *(node.parents if node.is_cast else ())):
         for step in each.steps:
             yield from (ends for name, ends in BOUNDED.items() if name in step)

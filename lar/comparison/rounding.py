@@ -1,19 +1,19 @@
 """What rounding explains of the difference between two tensors.
 
-What an operator adds to the error of its inputs depends on the coarser of the two computations: on
-the relative rounding u of a floating-point type or the step s of a quantised one:
+The error that an operator adds to those of its inputs depends on the coarser of the two
+computations: on the relative rounding u of a floating-point type or the step s of a quantised one:
 
 - storing adds u of each element, or s / 2 at most and s / sqrt(12) on average;
-- a sum of K products in precision u adds about sqrt(K) u, with K that of a usual convolution;
-  where only its factors are rounded, as to TF32, it adds u, and storing does not;
-- weights that are stored so add as much of their own.
+- a sum of K products in precision u adds about sqrt(K) u, with the K of a usual convolution;
+  if only its factors are rounded, as to TF32, it adds u, and storing adds nothing;
+- weights that are stored in the type add as much of their own.
 
-Errors of the inputs are passed on: an addition or a maximum adds them up, what else an operator
-does may make several times as much of them. All errors are lengths of the difference over that of
-the tensor. An operator that gives much more than that is at fault.
+Errors of the inputs are passed on: an addition or a maximum adds them up, other operators may
+enlarge them several times. An error is the length of the difference over that of the tensor. An
+operator with a much larger error is at fault.
 
-Only where a side computes in a type coarser than float32 is this the measure: between two float32
-runs a fixed tolerance shows less than what any cast adds.
+This measure is for sides that compute in a type coarser than float32. Between two float32 runs a
+fixed tolerance shows errors that are smaller than those of any cast.
 """
 
 from __future__ import annotations
@@ -41,52 +41,52 @@ from lar.records.comparison import Figures, TensorComparison, TensorFacts
 UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 FINE_UNIT = 2.0**-24
 
-# The relative rounding of types that factors of float32 products are rounded to.
+# The relative rounding of types for the factors of float32 products.
 OF_FACTORS = {"tf32": 2.0**-11}
 
 # An error that float32 explains.
 FINE = 1e-5
 
-# How much of a side's tensors are of a coarse type if the side as a whole computes in it; a cast
-# between float32 operators is a fault.
+# A side as a whole computes in a coarse type if this part of its tensors are of that type; fewer
+# casts between float32 operators are a fault.
 COARSE_SHARE = 0.25
 
-# What rounds equal numbers otherwise is off by a step here and there, not nearly everywhere.
+# Rounding equal numbers in another way changes some by a step, but not nearly all of them.
 OF_A_STEP = 0.75
 
-# Steps that are nearer to each other are one.
+# Steps that differ by less than this are the same.
 SAME_STEP = 0.01
 
-# Fewer numbers may be float16 ones by chance.
+# So few numbers may be float16 numbers by chance.
 LEAST_WEIGHTS = 32
 
-# An error may be that many times what is expected of rounding.
+# An error may be so many times the expected rounding.
 SLACK = 4.0
 
-# No rounding leaves an error of more than that part of a tensor.
+# Rounding leaves no error above this part of a tensor.
 MOST_EXPLAINED = 0.7
 
-# What an operator makes of its inputs' errors. Sums of numbers that are much alike cancel out, and
-# their errors do not: a sum of others makes the least of it.
+# The factor by which an operator enlarges its inputs' errors. Sums of similar numbers cancel out,
+# but their errors do not; for sums of other numbers the factor is least.
 GROWTH = 3.0
 LEAST_GROWTH, MOST_GROWTH = 1.25, 6.0
 
-# So many products a convolution or a matrix product usually adds up.
+# A convolution or a matrix product usually adds up so many products.
 USUAL_SUM = 1000
 
-# What weights of eight bits, one scale for all, usually add; each bit less doubles it.
+# The error that 8-bit weights with one scale usually add; each bit less doubles it.
 WEIGHTS_OF_8_BITS = 0.02
 
 # Channels of fewer elements are not measured.
 LEAST_ELEMENTS = 4
 
-# Where no graph is known, what rounding adds up to in a deep network.
+# Without a graph: the rounding that adds up in a deep network.
 WITHOUT_GRAPH = dict.fromkeys(("tf32", "float16", "int16"), 0.03)
 WITHOUT_GRAPH |= {"bfloat16": 0.1, "int8": 0.3, "int4": 1.0}
 
 # The largest error of elements, in units of the error of the whole.
 PEAK = 2.0
-# An element's error may be that many times the largest of its inputs.
+# An element's error may be so many times the largest one of the inputs.
 PEAK_GROWTH = 12.0
 
 # Operators that add up the errors of their inputs, or keep the largest.
@@ -98,8 +98,11 @@ KEEPING = {
 
 
 class Explained(NamedTuple):
-    """What rounding explains: the type that it is of, the error of the whole, and the step of a
-    quantised type. With `stored` both sides compute alike, and only what they give is rounded."""
+    """The difference that rounding explains.
+
+    It has the type, the error of the whole, and the step of a quantised type. With `stored` both
+    sides compute alike, and only the results are rounded.
+    """
 
     precision: str
     error: float
@@ -115,15 +118,17 @@ class Explained(NamedTuple):
 
     @property
     def limit(self) -> float:
-        """The largest error of the whole that is still rounding."""
+        """The largest error of the whole that counts as rounding."""
         usual = DEFAULT_RTOL.get(self.precision, 0.0)
         return max(min(SLACK * self.error, MOST_EXPLAINED), usual)
 
     def passes(
         self, figures: Figures, sources: Sequence[Figures], worst_channel: Callable[[], float]
     ) -> bool:
-        """Return whether the error of a tensor is rounding, beside the errors of its inputs;
-        `worst_channel` measures its channels."""
+        """Return whether rounding explains a tensor's error, given the errors of its inputs.
+
+        `worst_channel` measures the tensor's channels.
+        """
         if figures.nonfinite_mismatches:
             return False
         equal = self.step and self.stored and sources and all(each.identical for each in sources)
@@ -140,8 +145,7 @@ class Explained(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What two neighbours of a quantised type are apart, how many bits it has, and the least and
-    the greatest number that it holds, in steps."""
+    """The step between neighbours of a quantised type, its bits, and its limits in steps."""
 
     size: float
     bits: int
@@ -153,10 +157,10 @@ Explain = Callable[[Size, Elements], "Explained | None"]
 
 
 def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
-    """Return the largest error of a channel over its length or that of a usual one: where one of
-    many is wrong, the error of the whole is small.
+    """Return the largest error of a channel over its length, or over a usual channel's length.
 
-    Numbers that are not finite on both sides, or as large as a fill, are left out.
+    If one of many channels is wrong, the error of the whole is small. Numbers that are not finite
+    on both sides, or as large as a fill, are left out.
     """
     shape = other.shape
     axis = channel_axis(len(shape))
@@ -176,15 +180,14 @@ def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
 
 
 def coarsest(precisions: Iterable[str]) -> str:
-    """Return the coarsest of some types; empty if none is coarse or known."""
+    """Return the coarsest of some types, empty if no coarse type is among them."""
     found = {*precisions}
     order = ("int4", "int8", "bfloat16", "float16", "int16", "tf32")
     return next((each for each in order if each in found), "")
 
 
 class Rounding:
-    """What rounding explains of the pairs of two graphs; `by_node` has all of them, by the nodes
-    of both sides."""
+    """What rounding explains of two graphs' pairs; `by_node` has them by nodes of both sides."""
 
     def __init__(self, graphs: tuple[Graph, Graph], values: tuple[Values, Values]) -> None:
         self.graphs, self.values = graphs, values
@@ -192,7 +195,7 @@ class Rounding:
         self.whole = precision_of_sides(graphs)
 
     def among(self, pairs: Iterable[Pair]) -> Rounding:
-        """Return the same where only some pairs are known."""
+        """Return the same, but with only some pairs known."""
         other = copy(self)
         other.by_node = {node: pair for pair in pairs for node in pair[:2]}
         return other
@@ -200,14 +203,16 @@ class Rounding:
     def explain(
         self, pair: Pair, sources: Sequence[TensorComparison], size: Size, _: Elements
     ) -> Explained | None:
-        """Return how much rounding explains of a pair whose expected tensor has a size, None where
-        the types are as fine as float32."""
+        """Return what rounding explains of a pair, None if the types are as fine as float32.
+
+        `size` is the expected tensor's.
+        """
         regions = [region_of(node, self.by_node) for node in pair[:2]]
         types = (it.tensor.dtype.lower() for it in pair[:2] if it.tensor)
         by_side = [*map(self.steps_of, (0, 1), regions)]
         steps = [*by_side[0], *by_side[1]]
         weights = [*map(self.quantised_weights, (0, 1), regions)]
-        # Where one side's weights are not known, both have the same if both are quantised.
+        # If one side's weights are not known, they count as equal if both sides are quantised.
         alike = weights[0] == weights[1] if all(weights) else all(by_side)
         taken = {bits for side in weights for bits, _ in side}
         quantised = [f"int{bits}" for bits in (*(it.bits for it in steps), *taken) if bits <= 16]
@@ -235,8 +240,10 @@ class Rounding:
         return Explained(precision, math.hypot(*added), step, stored)
 
     def rounded_within(self, pair: Pair) -> Iterator[tuple[int, DumpedTensor, DumpedTensor]]:
-        """Yield what is rounded to integers between a pair and its sources, on its way to both
-        tensors: the side, the integers and the numbers that were rounded."""
+        """Yield what is rounded to integers between a pair and its sources.
+
+        Each has the side, the integers and the numbers before rounding.
+        """
         for side, end in enumerate(pair[:2]):
             for node in region_of(end, self.by_node):
                 before = node.parents[0].tensor if node.is_cast else None
@@ -246,8 +253,11 @@ class Rounding:
                     yield side, node.tensor, before
 
     def round_alike(self, pair: Pair) -> bool:
-        """Return whether both sides round alike between a pair and its sources, if they round at
-        all: by the same steps, besides those that the sources have, and of weights too."""
+        """Return whether both sides round alike between a pair and its sources, or do not round.
+
+        They must have the same steps, apart from those of the sources, and the same scales of
+        weights.
+        """
         sides = 0, 1
         regions = [region_of(node, self.by_node) for node in pair[:2]]
         sources = [sources_of(node, self.by_node) for node in pair[:2]]
@@ -271,24 +281,25 @@ class Rounding:
     def explain_constant(
         self, pair: ConstantPair, size: Size, elements: Elements
     ) -> Explained | None:
-        """Return how much rounding explains of two constants, None where none is of a coarse
-        type."""
+        """Return what rounding explains of two constants, None if neither is of a coarse type."""
         steps = [step for step in map(self.step_of, (0, 1), pair[:2]) if step]
         makers = [graph.makers.get(it.key) for graph, it in zip(self.graphs, pair[:2], strict=True)]
         if not steps and not any(it and "dequantize" in it.type.lower() for it in makers):
-            # One side alone may have them in a coarse type, whatever the engine stores them in.
+            # One side may have them in a coarse type, although the engine stores another.
             unit = UNITS.get(self.whole)
             return Explained(self.whole, unit) if unit else None
         low, high = extent_of(elements)
-        # Of integers that the dump lacks, the scale is not known.
+        # If the dump lacks the integers, their scale is not known.
         known = steps or [Step((high - low) / 2.0**8, 8)]
         step = max(it.size for it in known)
         error = step / math.sqrt(12) / size.scale if size.scale else 0.0
         return Explained(f"int{min(it.bits for it in known)}", error, step)
 
     def learn_from_weights(self, pairs: Sequence[ConstantPair]) -> None:
-        """Detect a side whose weights have been rounded to float16 and are stored in a wider type:
-        all of several, since a single one is an operator at fault."""
+        """Detect a side whose weights were rounded to float16 and are stored in a wider type.
+
+        All of several weights must be so: a single one is an operator at fault.
+        """
         large = [pair for pair in pairs if pair.expected.dtype == "float32"]
         large = [pair for pair in large if prod(pair.expected.shape) >= LEAST_WEIGHTS]
         rounded = [
@@ -304,8 +315,7 @@ class Rounding:
         return [step for step in found if step]
 
     def step_of(self, side: int, tensor: DumpedTensor | TensorFacts) -> Step | None:
-        """Return the step of a quantised tensor, the largest of several; None for any other
-        tensor."""
+        """Return the largest step of a quantised tensor, None for any other tensor."""
         quantization = self.values[side].quantization_of(tensor)
         if quantization is None:
             return None
@@ -314,8 +324,10 @@ class Rounding:
         return Step(max(quantization.scale), bits, (least, least + 2**bits - 1))
 
     def growth_of(self, pair: Pair) -> float:
-        """Return what a sum of products makes of its inputs' errors: more of numbers that are much
-        alike."""
+        """Return the factor by which a sum of products enlarges its inputs' errors.
+
+        It is larger for numbers that are much alike.
+        """
         found = [LEAST_GROWTH]
         for node in sources_of(pair.expected, self.by_node):
             if node.tensor is None:
@@ -331,11 +343,10 @@ class Rounding:
 
 
 def precision_of_sides(graphs: Sequence[Graph]) -> str:
-    """Return the coarse floating-point type that one of two sides computes in, or rounds factors
-    to.
+    """Return the coarse type that one of two sides computes in, or rounds factors to.
 
-    Where both have its weights and compute the same graph in a wider type, nothing is rounded to it
-    but once; what a fusion makes of weights is rounded again.
+    If both sides have its weights and compute the same graph in a wider type, these are rounded
+    only once; a fusion rounds weights again.
     """
     stored = coarsest(map(stored_type_of, graphs))
     named = [
@@ -347,7 +358,7 @@ def precision_of_sides(graphs: Sequence[Graph]) -> str:
 
 
 def stored_type_of(graph: Graph) -> str:
-    """Return the coarse type that a good part of a side's tensors are of."""
+    """Return the coarse type that many of a side's tensors have, else empty."""
     types = [node.tensor.dtype.lower() for node in graph.nodes if node.tensor]
     floats = [name for name in types if "float" in name]
     for name in UNITS:
@@ -365,10 +376,10 @@ def is_rounded(elements: Elements) -> bool:
 def inherited(
     sources: Sequence[TensorComparison], kinds: set[str], scale: float, growth: float
 ) -> float:
-    """Return what the errors of its inputs make of a tensor of a size.
+    """Return the error that a tensor gets from its inputs' errors; `scale` is the tensor's size.
 
-    Of an input that differs by more than rounding, only what rounding explains is passed on, and
-    does not grow: a fault must not explain itself.
+    If an input differs by more than rounding, only the explained part is passed on and does not
+    grow: a fault must not explain itself.
     """
     errors, failed = [], [0.0]
     for source in sources:

@@ -1,4 +1,4 @@
-"""Several sides at once: each is compared with the first, and the odd one out is found."""
+"""Compares several sides at once: each with the first, to find the odd one out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Keys = dict[str, TensorComparison]
 
 
 def compare_sides(count: int, compare: Callable[[int, int], Comparison]) -> ComparisonOfSides:
-    """Compare three or more sides; `compare` takes the numbers of two, and the second is the
-    expected one.
+    """Compare three or more sides; `compare` takes the numbers of two, the expected one last.
 
-    Tensors are matched with those of the first. Two others are compared where both differ from it.
+    Tensors are matched with those of the first side. Two others are compared if both differ from
+    it.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -44,8 +44,11 @@ def tensor_of_sides(
     passed: Sequence[bool],
     between: dict[tuple[int, int], Keys],
 ) -> TensorOfSides:
-    """Return a tensor of the first side with its twins; `passed` says which of the other sides
-    is the same as a whole, `between` has the pairs of two other sides that agree."""
+    """Return a tensor of the first side with its twins.
+
+    `passed` tells which other sides are the same as a whole, `between` has the pairs of two other
+    sides that agree.
+    """
     known = [(side, pair) for side, pair in enumerate(row, 1) if pair is not None]
     groups: list[list[int]] = [[0]]
     for side, pair in known:
@@ -72,7 +75,7 @@ def tensor_of_sides(
 
 
 def odd_of(groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the sides that differ from most, empty where no group is the largest."""
+    """Return the sides that differ from most, empty if no group is the largest."""
     sizes = sorted(map(len, groups), reverse=True)
     if len(sizes) < 2 or sizes[0] == sizes[1]:
         return ()

@@ -1,4 +1,4 @@
-"""How far both sides of a comparison are from the truth, which is what the model should give."""
+"""How far both sides of a comparison are from the truth: what the model should give."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import replace
 from lar.dumps.dump import Dump
 from lar.records.comparison import AgainstTruth, Comparison, TensorComparison, Truth, TruthErrors
 
-# So many reasons why there is no truth are listed.
+# At most so many reasons for a missing truth are listed.
 MOST_REASONS = 3
 
-# Compares a dump with another, the expected one.
+# Compares a dump with another one, the expected one.
 Compare = Callable[[Dump, Dump], Comparison]
 
 
@@ -20,7 +20,7 @@ def judge_by_truth(
 ) -> Comparison:
     """Return a comparison of two dumps with the distance of both from the truth.
 
-    The twins in the truth are those of the side that is `nearest` to its model, 0 or 1.
+    Twins in the truth are found for the side that is `nearest` to its model, 0 or 1.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -57,10 +57,10 @@ def judge_by_truth(
 def without_doubt(
     found: Comparison, against: Comparison, side: int
 ) -> tuple[AgainstTruth, list[str]]:
-    """Return what was found of a side against the truth, and the types of operators for which the
-    truth itself is in doubt: both sides agree with each other there, and not with it.
+    """Return how a side differs from the truth, and the types of operators whose truth is in doubt.
 
-    A side is at fault only where the sides differ from each other too.
+    It is in doubt if both sides agree with each other but not with the truth: a side is at fault
+    only if the sides differ too.
     """
     blamed = {(it.output.actual, it.output.expected)[side].key for it in found.culprits}
     compared = {(it.actual, it.expected)[side].key for it in found.tensors}
@@ -78,6 +78,8 @@ def without_doubt(
 
 
 def has_coarse_tensors(dump: Dump) -> bool:
-    """Return whether a dump has quantised tensors, or some of half precision: the model that it was
-    made from may have the same of another one."""
+    """Return whether a dump has quantised tensors or tensors of half precision.
+
+    Its model may have them too, as one that was made from another model.
+    """
     return any(it.quantization is not None or it.dtype in ("float16", "BFloat16") for it in dump)

@@ -1,1 +1,1 @@
-"""Data sets: inputs that stand for many items, and the classes of these."""
+"""Data sets: inputs that stand for many items, and the classes of the items."""

@@ -1,6 +1,6 @@
 """The classes of a data set's items: the top five by a run's output, and those of `--labels FILE`.
 
-The first output of a run is taken for the scores of the classes. A file of labels has
+The first output of a run counts as the scores of the classes. A file of labels has
 
 item name or number per line     `cat.jpg 281`, `cat.jpg,281` or `281`: the class of each item;
                                  `val/cat.jpg 281` and `cat 281` are for the item cat.jpg, too
@@ -34,9 +34,11 @@ def classes_of(item: Item, output: Any) -> ItemClasses:
 
 
 def find_classes(output: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Return the classes of the highest scores and these, best first; of equal scores the lower
-    class first. Scores that are not finite are left out. Of a batch, the first item
-    counts."""
+    """Return the classes with the highest scores, and the scores, best first.
+
+    If scores are equal, the lower class comes first. Scores that are not finite are left out. In a
+    batch, the first item counts.
+    """
     import numpy as np
 
     if isinstance(output, str) or output.size < 2:
@@ -88,9 +90,9 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
 
 
 def match_names(pairs: Sequence[tuple[str, str]], items: Sequence[str]) -> dict[str, str]:
-    """Return the label of each item that the pairs of names and labels hold, by its name.
+    """Return the label of each item by name, from pairs of names and labels.
 
-    The names may be those of paths, or leave out the suffix, where each is still one item's.
+    The names may be paths, or lack the suffix, if each still fits only one item.
     """
     for shorten in (str, os.path.basename):
         labelled = {shorten(name): label for name, label in pairs}
@@ -109,10 +111,10 @@ def without_suffix(name: str) -> str:
 
 
 def class_of(text: str, path: str) -> int:
-    """Return the class that a label is.
+    """Return the class for a label.
 
     Raises:
-        UsageError: it is negative, or larger than any.
+        UsageError: it is negative, or too large.
     """
     number = int(text) if len(text) < 10 else MOST_CLASSES
     if not 0 <= number < MOST_CLASSES:

@@ -3,12 +3,12 @@
     FOLDER            its files that `--input` reads, in the order of their names
     list.txt          a path a line, from the list's own folder; empty lines and # comments
     stack.npz         arrays whose first axes all count the items, two or more
-    stack.npy         one array whose first axis counts the items: with --labels, or where the
+    stack.npy         one array whose first axis counts the items: with --labels, or if the
                       model takes one item at a time
     a:FOLDER;b:list   one source for each input, with as many items each
     a:x.npz;b:y.npz   a stack for each input
 
-No NumPy here: the parent process counts the items before a run begins.
+This module does not use NumPy: the parent process counts the items before a run begins.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lar.inputs.numbered_files import INPUT, numbered
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo
 
-# Of the formats that `--input` reads, those that hold one item a file.
+# The formats of `--input` that hold one item in a file.
 IMAGES = (".ppm", ".pgm", ".jpg", ".jpeg", ".png", ".bmp", ".webp")
 SUFFIXES = (".npy", *IMAGES, ".json", ".pb", ".npz", ".bin", ".raw")
 LISTS = (".txt", ".lst")
@@ -36,11 +36,11 @@ MOST_ITEMS = 1_000_000
 NPY_SHAPE = re.compile(rb"\x93NUMPY.+?['\"]shape['\"]\s*:\s*\(([\d,\s]*)\)", re.DOTALL)
 
 Files = tuple[tuple[str, str], ...]
-"""The name of an input (empty where the file has the name) and a file, for each input."""
+"""For each input, its name (empty if the file has the name) and a file."""
 
 
 def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
-    """Return the name and files of each item, None where the texts of `--input` are no data set.
+    """Return the name and files of each item, None if the texts of `--input` are no data set.
 
     The items of a stack have no files: they are its slices, in order.
 
@@ -69,16 +69,16 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
 
 
 def source_of(part: str) -> tuple[str, list[str] | None]:
-    """Return an item's input name and its files, None for what is one run's data."""
+    """Return an item's input name and its files, None if it is the data of one run."""
     name, path = place_of(part)
     return name, files_of(path) if os.path.exists(path) else None
 
 
 def files_of(path: str) -> list[str] | None:
-    """Return the files of a folder or list, None for a path that is neither.
+    """Return the files of a folder or list, None for any other path.
 
     Raises:
-        UsageError: it holds none.
+        UsageError: there are none.
     """
     if os.path.isdir(path):
         if numbered(path, INPUT):
@@ -102,10 +102,10 @@ def files_of(path: str) -> list[str] | None:
 
 
 def check_names(files: Sequence[str]) -> None:
-    """Refuse names that cannot be written into a result.
+    """Refuse names that a result cannot contain.
 
     Raises:
-        UsageError: one is no UTF-8.
+        UsageError: a name is not UTF-8.
     """
     try:
         "".join(files).encode()
@@ -115,10 +115,10 @@ def check_names(files: Sequence[str]) -> None:
 
 
 def read_list(path: str) -> list[str]:
-    """Read the paths that a list names, from its own folder.
+    """Read the paths in a list; they are relative to its own folder.
 
     Raises:
-        UsageError: it cannot be read, names nothing, or a file that is not there.
+        UsageError: it cannot be read, names nothing, or names a file that does not exist.
     """
     lines = read_input_lines(path, "--input", what="list")
     home = os.path.dirname(path)
@@ -137,8 +137,7 @@ def read_list(path: str) -> list[str]:
 
 
 def names_of(files: Sequence[str]) -> list[str]:
-    """Return what the items are called: their files' names, with folders where these
-    distinguish them."""
+    """Return the names of items: those of their files, with folders if these distinguish them."""
     names = [os.path.basename(file) for file in files]
     if len(set(names)) == len(names):
         return names
@@ -147,7 +146,7 @@ def names_of(files: Sequence[str]) -> list[str]:
 
 
 def stack_in(parts: Sequence[str]) -> int:
-    """Return how many items a stack holds, or each of several stacks.
+    """Return how many items a stack, or each of several stacks, has.
 
     0 if they are not the items of a data set: one item alone is one run, and so are arrays that
     differ in length. A file of another format counts nothing, and reading it says why.
@@ -162,8 +161,10 @@ def stack_in(parts: Sequence[str]) -> int:
 
 
 def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the arrays of a .npz by name, or that of a .npy; an empty mapping if the
-    file is neither."""
+    """Return the shapes of the arrays of a .npz by name, or that of a .npy.
+
+    It is empty if the file is neither.
+    """
     import zipfile  # slow to import, and few runs have a stack
 
     shapes = {}
@@ -176,16 +177,16 @@ def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
                 with archive.open(name) as member:
                     shapes[name.removesuffix(".npy")] = shape_in(member.read(4096))
     except Exception:
-        # Damaged, encrypted and foreign archives make zipfile raise nearly anything.
+        # For damaged, encrypted and foreign archives zipfile may raise nearly anything.
         return {}
     return shapes
 
 
 def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:
-    """Return whether a stack holds the inputs of one run, and not many items.
+    """Return whether a stack has the inputs of one run, and not many items.
 
-    Arrays of a .npz do where they have exactly the model's shapes; a shape with an axis of any size
-    never counts as such. Files .npy do unless each has many items for an input that takes one.
+    A .npz has them if its arrays have exactly the model's shapes; an axis of any size in a shape
+    never fits. Files .npy have them unless each has many items for an input that takes one.
     """
     given: dict[str, tuple[int, ...]] = {}
     parts = split_items(*texts)
@@ -202,7 +203,7 @@ def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:
 
 
 def has_arrays_alone(parts: Sequence[str]) -> bool:
-    """Return whether all items of `--input` are .npy files, which are one run's data as a rule."""
+    """Return whether all items of `--input` are .npy files, which are usually one run's data."""
     return all(place_of(part)[1].lower().endswith(".npy") for part in parts)
 
 

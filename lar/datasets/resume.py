@@ -1,4 +1,4 @@
-"""`--resume`: going on with a data set some of whose outputs are dumped already."""
+"""`--resume`: going on with a data set, some of whose outputs are dumped already."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ HINT = "give a new folder, or the same data and options as before"
 
 
 def go_on(spec: RunSpec, place: Path, model_sha256: str) -> RunSpec:
-    """Give the spec of the items that a folder lacks, and mark it as not complete.
+    """Return the spec for the items that a folder lacks, and mark the folder as incomplete.
 
-    Of a data set that is done to the end the last item is run again, which changes nothing.
+    If all items are done, the last one is run again, which changes nothing.
 
     Raises:
-        UsageError: the folder holds something else than a part of this run.
+        UsageError: the folder has something else than a part of this run.
         OSError: it cannot be read or written.
     """
     facts = facts_of_run(spec, model_sha256)
@@ -56,10 +56,10 @@ def other_run(place: Path | str, problem: str, hint: str = HINT) -> UsageError:
 
 
 def check_same_run(index: DumpIndex, place: Path) -> None:
-    """Refuse a folder that another run has dumped, or that holds something else.
+    """Refuse a folder that another run has dumped, or that has something else in it.
 
     Raises:
-        UsageError: saying what, or in what they differ.
+        UsageError: saying what it is, or in what they differ.
     """
     if not index_place(place).exists():
         raise other_run(place, "has no index beside it")
@@ -73,9 +73,9 @@ def check_same_run(index: DumpIndex, place: Path) -> None:
 
 
 def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place: Path) -> None:
-    """Refuse to go on where the data of what is done is no longer what it was.
+    """Refuse to go on if the data of finished items has changed.
 
-    An item that is left may have changed: it may be the one whose data had ended the run.
+    Data of an unfinished item may have changed: it may be what ended the run.
 
     Raises:
         UsageError: naming the file.
@@ -85,7 +85,7 @@ def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place
     if not done:
         return
     theirs, ours = read_index(index_place(place)).files, index.files
-    # The warm-up is of the first item; those of a stack have all its files.
+    # The warm-up is of the first item; an item of a stack needs all its files.
     read = {path for item in (spec.items[0], *done) for _, path in item.inputs}
     for path in read or ours:
         if path in theirs and theirs[path] != ours.get(path):
@@ -93,20 +93,20 @@ def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place
 
 
 def facts_of_index(index: DumpIndex) -> dict[str, object]:
-    """Return what two parts of one run have in common."""
+    """Return the facts that two parts of one run share."""
     return {
         "model": index.model_sha256,
         "engine": (index.engine, index.driver),
         "data set": (index.inputs, index.items),
         "number of iterations": (index.warmup_iterations, index.iterations),
-        "option": (index.feeding, {**index.settings, BIN_OUT_DUMP.key: ""}),  # but for the folder
+        "option": (index.feeding, {**index.settings, BIN_OUT_DUMP.key: ""}),  # except the folder
     }
 
 
 def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
-    """Return the result of a run that went on, with the classes of the items done before it.
+    """Return the result of a resumed run, with the classes of the items done before it.
 
-    They are found in the outputs that are dumped, which outlive whatever ended the run before.
+    They come from the dumped outputs, which outlive whatever ended the run before.
     """
     place = Path(str(spec.settings[BIN_OUT_DUMP.key]))
     finished = {item.number for item in result.items}
@@ -126,18 +126,19 @@ def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
 
 
 def first_output(files: Sequence[Path], name: str) -> TensorHeader | None:
-    """Return the dumped output of that name among those of a run, or its only one; None where
-    it is not whole."""
+    """Return the dumped output of that name among a run's, or its only one.
+
+    It is None if that is not whole.
+    """
     headers = [read_header(path) for path in files if is_tensor(path)]
     named = [each for each in headers if each.meaning and each.meaning.variable.name == name]
     return next(iter(named or (headers if len(headers) == 1 else [])), None)
 
 
 def items_left(spec: RunSpec, files: Sequence[str]) -> tuple[Item, ...]:
-    """Return the items that lack an output of any of their runs; all of them where the warm-up
-    does.
+    """Return the items that lack an output of a run; all items if the warm-up lacks one.
 
-    A run has as many outputs as the one that has most.
+    A complete run has as many outputs as the run with most.
     """
     runs = Counter(int(match[1]) for name in files if (match := RUN.match(name)))
     outputs = max(runs.values(), default=1)

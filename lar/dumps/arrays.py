@@ -28,7 +28,7 @@ def dump_of_arrays(arrays: Mapping[str, object], source: str = "arrays") -> Dump
     """Return a dump of arrays in memory, by their names.
 
     Raises:
-        DumpError: there is no array, or one is not an array of numbers.
+        DumpError: there are no arrays, or one is not an array of numbers.
     """
     held = {
         str(name): numbers_of(partial(np.asarray, value), f"{source}: {name}")
@@ -38,17 +38,17 @@ def dump_of_arrays(arrays: Mapping[str, object], source: str = "arrays") -> Dump
 
 
 def open_files(path: Path) -> Dump:
-    """Open a `.npy` file, or those of a folder; a name is that of its file, without `.npy`.
+    """Open a `.npy` file, or a folder of them; an array's name is its file's, without `.npy`.
 
     Raises:
-        DumpError: one is damaged, or not an array of numbers.
+        DumpError: a file is damaged, or not an array of numbers.
     """
     places = sorted(path.glob(f"*{SUFFIX}")) if path.is_dir() else [path]
     files = {place.name.removesuffix(SUFFIX): place for place in places}
 
     def read(name: str, mode: Literal["r"] | None = None) -> Array:
         place = files[name]
-        open_input(place, error=DumpError).close()  # where it cannot be read, this says why
+        open_input(place, error=DumpError).close()  # if it cannot be read, this says why
         return numbers_of(partial(np.load, place, mode), str(place))
 
     return dump_of(str(path), ((name, read(name, "r")) for name in files), read)
@@ -58,7 +58,7 @@ def open_archive(path: Path) -> Dump:
     """Open a `.npz` archive; each array is read when it is asked for.
 
     Raises:
-        DumpError: it is damaged, or holds something else than arrays of numbers.
+        DumpError: it is damaged, or holds other things than arrays of numbers.
     """
     open_input(path, error=DumpError).close()
     with naming(str(path)):
@@ -74,8 +74,7 @@ def open_archive(path: Path) -> Dump:
 
 
 def dump_of(source: str, heads: Iterable[tuple[str, Array]], read: Callable[[str], Array]) -> Dump:
-    """Return a dump of arrays that are read by their names; of `heads`, no more is needed than type
-    and shape.
+    """Return a dump of arrays that are read by their names; `heads` has types and shapes.
 
     Raises:
         DumpError: there are no arrays, or one cannot be read.
@@ -91,7 +90,7 @@ def dump_of(source: str, heads: Iterable[tuple[str, Array]], read: Callable[[str
 
 @contextlib.contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Have whatever NumPy's parsers raise, or the owner of a value, name the place.
+    """Add the place to whatever NumPy's parsers, or the owner of a value, raise.
 
     Raises:
         DumpError: the value cannot be read.
@@ -106,7 +105,7 @@ def numbers_of(read: Callable[[], object], where: str) -> Array:
     """Return an array in this machine's order of bytes.
 
     Raises:
-        DumpError: it cannot be read, is no array, or holds texts, records or Python objects.
+        DumpError: it cannot be read, is no array, or contains texts, records or Python objects.
     """
     with naming(where):
         array = read()

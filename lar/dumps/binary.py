@@ -3,10 +3,10 @@
     u32 length of the name, u32 code of the dtype, u32 number of axes, u32 for the size of each,
     the name, the elements
 
-all little-endian, without gaps (mgb::debug::dump_tensor). MegEngine always writes seven axes,
-those that are left over as 0. It has no arrays without axes, and next to none without elements,
-whose shape would be lost so: of these lar writes the axes that there are, and one of size 1 for
-an array without axes.
+All is little-endian, without gaps (mgb::debug::dump_tensor). MegEngine always writes seven axes,
+with 0 for the unused ones. It has no arrays without axes, and hardly any without elements, which
+would lose their shape. For arrays without elements lar writes the axes that they have, and for an
+array without axes one axis of size 1.
 
 MegEngine's own reader takes names for ASCII. lar writes other characters as `\\u4e2d`, and a
 backslash as `\\u005c`.
@@ -33,7 +33,7 @@ COUNTS = struct.Struct("<3I")
 AXES = 7
 MOST_NAME_BYTES = 1 << 22
 MOST_ELEMENTS = 1 << 58
-LIKELY_HEAD = 1 << 10  # bytes before the elements, but of very long names
+LIKELY_HEAD = 1 << 10  # bytes before the elements, unless a name is very long
 HINT = "give a dump's folder or text, a tensor's file, a .npy, a .npz or a folder of .npy files"
 NOT_PLAIN = re.compile(r"[^\x00-\x7f]|\\")
 ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
@@ -42,9 +42,9 @@ ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 class ElementType(NamedTuple):
     """A dtype of MegEngine: its number, its name, and the NumPy dtype of its values.
 
-    `bits` are those that an element takes in a file, 0 where they are those of a value. Of less
-    than a byte several share one, the first one in its lowest bits; `step` and `lowest` make a
-    value of those bits.
+    `bits` are those of an element in a file, 0 if a value has as many. If they are less than a
+    byte, several elements share one, the first one in the lowest bits; `step` and `lowest` turn
+    these bits into a value.
     """
 
     code: int
@@ -56,29 +56,29 @@ class ElementType(NamedTuple):
 
     @property
     def dtype(self) -> str:
-        """The name of the NumPy dtype, MegEngine's own where NumPy has none."""
+        """The name of the NumPy dtype, or MegEngine's own if NumPy has none."""
         return self.name.lower() if PLAIN.fullmatch(self.name) else self.name
 
 
-# Names that NumPy has too, in small letters, and lar's own name of text.
+# Names that NumPy has too, in small letters, and lar's own name for text.
 PLAIN = re.compile(r"Float(16|32|64)|U?[Ii]nt(8|16|32|64)|Bool|Complex(64|128)|String")
 
 # The fields of ElementType. Codes are those of megdnn's DTypeEnum; from 200000 on they are lar's
-# own, for what MegEngine lacks.
+# own, for types that MegEngine lacks.
 _, *ROWS = Path(__file__).with_name("elements.txt").read_text().splitlines()
 ELEMENT_TYPES = tuple(
     ElementType(int(code), name, storage, *map(int, rest))
     for code, name, storage, *rest in map(str.split, ROWS)
 )
-# Text, of which a file holds the bytes: the tensor's name alone says that they are no numbers.
+# Text, stored as bytes: only the tensor's name says that these are not numbers.
 TEXT = ElementType(1, "String", "u1")
 BY_CODE: Mapping[int, ElementType] = {element.code: element for element in ELEMENT_TYPES}
 BY_NAME: Mapping[str, ElementType] = {each.name: each for each in (*ELEMENT_TYPES, TEXT)}
 BY_DTYPE: Mapping[str, ElementType] = {
     **{element.dtype: element for element in ELEMENT_TYPES},
-    "bfloat16": BY_NAME["BFloat16"],  # of ml_dtypes, which NumPy has not
+    "bfloat16": BY_NAME["BFloat16"],  # from ml_dtypes, as NumPy has no such type
 }
-# The types that a tensor's name may say, by that of its file.
+# The types that a tensor's name may declare, by the type of its file.
 DECLARED = {"Int32": ("Int64", "Uint32", "Uint64"), "Uint8": (TEXT.name,)}
 
 
@@ -100,10 +100,9 @@ class TensorHeader:
 
     @property
     def declared(self) -> ElementType:
-        """The type that the elements have: integers of another width may be stored in 32 bits, and
-        texts are stored as bytes.
+        """The type of the elements: 32 bits may store other integers, and bytes may store texts.
 
-        MegEngine has no such types. Where their values fit, its tools can read them so.
+        MegEngine has no such types, but its tools can read the values that fit.
         """
         others = DECLARED.get(self.element.name)
         named = self.meaning.variable.dtype if others and self.meaning else ""
@@ -148,7 +147,7 @@ def read_header(path: Path) -> TensorHeader:
 
 
 def read_start(path: Path, count: int) -> tuple[bytes, int]:
-    """Return up to `count` bytes of the beginning of a dump's file, and the size of the file.
+    """Return up to `count` bytes from the beginning of a dump's file, and the size of the file.
 
     Raises:
         DumpError: it cannot be read, or is not a regular file.
@@ -158,10 +157,10 @@ def read_start(path: Path, count: int) -> tuple[bytes, int]:
 
 
 def shape_of(sizes: tuple[int, ...], name: str, size: int) -> tuple[int, ...]:
-    """Return the shape that the sizes of a file's axes stand for, with so many bytes of elements.
+    """Return the shape for the sizes of a file's axes, with so many bytes of elements.
 
-    A file without elements has zeros as sizes: its name shows which of them are axes. For a file
-    with one element the name shows whether the tensor has an axis.
+    A file without elements has zeros as sizes: its name shows which of them are axes. If there is
+    one element, the name shows whether the tensor has an axis.
     """
     if size and sizes != (1,):
         used = max((place for place, each in enumerate(sizes, 1) if each), default=len(sizes))
@@ -173,8 +172,7 @@ def shape_of(sizes: tuple[int, ...], name: str, size: int) -> tuple[int, ...]:
 
 
 def sizes_of(element: ElementType, shape: tuple[int, ...]) -> Iterator[int]:
-    """Yield the sizes in bytes that an array may have in a file, that of closely packed elements
-    first."""
+    """Yield the sizes in bytes that an array may have in a file, the size without gaps first."""
     count = math.prod(shape)
     bits = element.bits or 8 * int(element.storage.lstrip("<")[1:] or 1)
     yield (count * bits + 7) // 8
@@ -183,11 +181,10 @@ def sizes_of(element: ElementType, shape: tuple[int, ...]) -> Iterator[int]:
 
 
 def read_stored(header: TensorHeader) -> Stored:
-    """Read the elements behind a header; those of types that take more memory as values stay as
-    they are stored.
+    """Read the elements behind a header; types whose values take more memory stay as stored.
 
-    As values, BFloat16 becomes float32, quantised numbers stay the integers that they are; those of
-    less than a byte become int8 or uint8.
+    As values, BFloat16 becomes float32; quantised numbers stay integers, and become int8 or uint8
+    if they have less than a byte.
 
     Raises:
         DumpError: the file was cut off meanwhile.
@@ -221,10 +218,10 @@ def widen(stored: Array) -> Array:
 def write_tensor(path: Path, array: Array, name: str) -> None:
     """Write an array to a file.
 
-    Integers of 64 bits are stored in 32 where the name has their dtype and their values fit.
+    Integers of 64 bits are stored in 32 if the name declares their dtype and the values fit.
 
     Raises:
-        DumpError: the format has no such dtype, or not so many axes.
+        DumpError: the format lacks the dtype, or allows fewer axes.
         OSError: the file cannot be written.
     """
     import numpy as np
@@ -248,7 +245,7 @@ def write_tensor(path: Path, array: Array, name: str) -> None:
 
 
 def make_readable(header: TensorHeader) -> None:
-    """Write a name that is not ASCII as MegEngine's own reader can read it.
+    """Write a name again in ASCII, so that MegEngine's own reader can read it.
 
     Raises:
         OSError: the file cannot be written.
@@ -277,12 +274,12 @@ def encode_name(name: str) -> bytes:
 
 def unescape(found: re.Match[str]) -> str:
     number = int(found[1] or found[2], 16)
-    # Half a character cannot be written into a report.
+    # A report cannot contain half a character.
     return found[0] if number > 0x10FFFF or 0xD800 <= number < 0xE000 else chr(number)
 
 
 def decode_name(data: bytes) -> str:
-    """Decode a name, also one that another program wrote in UTF-8."""
+    """Decode a name, even one that another program wrote in UTF-8."""
     text = data.decode("utf-8", "backslashreplace")
     return ESCAPED.sub(unescape, text)
 
@@ -292,7 +289,7 @@ def truncated(path: Path, why: str) -> DumpError:
 
 
 def unpack(stored: Array, element: ElementType, shape: tuple[int, ...]) -> Array:
-    """Return the elements of bytes (uint8) that hold several each."""
+    """Return the elements from bytes (uint8) that each hold several."""
     import numpy as np
 
     bits, count = element.bits, math.prod(shape)

@@ -22,7 +22,7 @@ from lar.files.path_conflicts import index_place, paths_in
 from lar.files.work_folders import error_of_full_disk
 from lar.records.run import RunResult, RunSpec
 
-# What a run's spec and an index have in common.
+# The fields that a run's spec and an index share.
 FIELDS_OF_RUN = ("engine", "driver", "model", "inputs", "warmup_iterations", "iterations")
 
 
@@ -36,9 +36,11 @@ def finish_dump(
 ) -> DumpIndex:
     """Write the index beside a folder of tensors, and remove those that a pattern leaves out.
 
-    The graph stays whole. Of a run that did not end well, tensors that were cut off are removed.
-    Names are made readable to MegEngine's own tool. `name` adds the model's names to an index.
-    Returns the index.
+    The graph stays whole. If the run failed, tensors that were cut off are removed. Names become
+    readable for MegEngine's own tool. `name` adds the model's names to an index.
+
+    Returns:
+        The index.
 
     Raises:
         UsageError: nothing is left, though the run has ended well.
@@ -55,13 +57,13 @@ def finish_dump(
     for header in headers:
         if header.path.name in kept and not header.name.isascii():
             make_readable(header)
-    # If the run did not end well, it is the one after the last that was reported.
+    # If the run failed, the dumped iteration is the one after the last reported one.
     iterations = len(result.warmup.end_to_end) + len(result.samples.end_to_end)
     last = iterations // spec.runners - complete
     place = index_place(folder)
     index = replace(
         index,
-        # A folder that grows has an index from the start, which records the data as it was then.
+        # A folder that grows has an index from the start, which describes the data of that time.
         files=read_index(place).files if place.exists() else files_of_items(spec),
         complete=complete,
         outputs=tuple(facts.outputs),
@@ -94,9 +96,9 @@ def facts_of_run(spec: RunSpec, model_sha256: str) -> dict[str, Any]:
 
 
 def files_of_items(spec: RunSpec) -> dict[str, str]:
-    """Return the size and time of the files that the items of a data set are read from.
+    """Return the size and time of the files from which a data set's items are read.
 
-    To read them all for a checksum would take as long as to run them.
+    A checksum would have to read them all, which takes as long as a run.
     """
     if not spec.items:
         return {}
@@ -110,8 +112,7 @@ def files_of_items(spec: RunSpec) -> dict[str, str]:
 
 
 def number_of_run(spec: RunSpec, iteration: int) -> int:
-    """Return the number of an iteration among all runs of the data set, of which this run may do a
-    part."""
+    """Return the number of an iteration among all runs of the data set, of which this is a part."""
     if len(spec.items) == len(spec.item_names):
         return iteration
     position, rest = divmod(max(0, iteration - spec.warmup_iterations), max(1, spec.iterations))
@@ -127,8 +128,10 @@ def name_of_run(spec: RunSpec, number: int) -> str:
 
 
 def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
-    """Return an index of those tensors whose name, or operator's name, a pattern is found in; the
-    names are the engine's and the model's."""
+    """Return an index of the tensors whose name, or operator's name, matches a pattern.
+
+    Names of the engine and of the model count.
+    """
     names = {operator.key: operator.name for operator in index.operators}
     named = ((it, (it.name, it.origin, names.get(it.operator, ""))) for it in index.tensors)
     search = re.compile(pattern).search
@@ -136,11 +139,11 @@ def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
 
 
 def finish_text(path: Path, pattern: str, complete: bool) -> None:
-    """Remove the blocks of a text dump that a pattern leaves out, and mark one that did not end.
+    """Remove the blocks of a text dump that a pattern leaves out, and mark an incomplete one.
 
     Raises:
         UsageError: nothing is left, though the run has ended well.
-        OSError: the file cannot be written; engines do not say so.
+        OSError: the file cannot be written; engines do not report that.
     """
     with path.open("rb+") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
@@ -154,10 +157,10 @@ def finish_text(path: Path, pattern: str, complete: bool) -> None:
 
 
 def check_left(left: object, pattern: str, complete: bool) -> None:
-    """Refuse a filter that leaves nothing.
+    """Refuse a filter that leaves nothing of a complete dump.
 
     Raises:
-        UsageError: so it does.
+        UsageError: the filter leaves nothing.
     """
     if complete and pattern and not left:
         problem = f"no variable and no operator has {pattern!r} in its name"

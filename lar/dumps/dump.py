@@ -1,4 +1,4 @@
-"""A dump as every part of lar sees it: an index of tensors and operators, and lazy values."""
+"""A dump as all of lar sees it: an index of tensors and operators, and values read on demand."""
 
 from __future__ import annotations
 
@@ -24,17 +24,16 @@ DUMP_FORMAT = "lar.dump/1"
 class DumpedTensor(Record):
     """One tensor of a dump.
 
-    `key` is unique in the dump: the name of its file. `name` is what the engine calls the
-    variable. `dtype` is a NumPy dtype's name, or MegEngine's name of a quantised type, as
-    `QuantizedS8`, or of one that NumPy lacks; `string` is text, stored as its bytes (uint8) in
-    UTF-8 along the last axis, padded with zeros. `shape` is that of the stored array; `layout`
-    names a blocked one (`nchw44`, `nchw88`, `nchw16c`, ..., `OIhw4i4o` of weights: see
-    `layouts`) and is empty where the axes are plain or unknown. `operator` is the key of the
-    operator that made it, empty where unknown; `slot` counts that operator's outputs. `run`
-    counts the iterations, the warm-up's included, where a dump keeps the outputs of each.
-    `quantization` says which real numbers the stored integers stand for; None where they are
-    the numbers themselves, or nothing says it. `origin` is what the model file calls the tensor,
-    empty where that is its `name` or unknown.
+    `key` is unique in the dump: the name of its file. `name` is the engine's name of the variable.
+    `dtype` is the name of a NumPy dtype, or MegEngine's name of a quantised type, as `QuantizedS8`,
+    or of one that NumPy lacks; `string` is text, stored as its bytes (uint8) in UTF-8 along the
+    last axis, padded with zeros. `shape` is that of the stored array. `layout` names a blocked one
+    (`nchw44`, `nchw88`, `nchw16c`, ..., `OIhw4i4o` of weights: see `layouts`) and is empty if the
+    axes are plain or unknown. `operator` is the key of the operator that made it, empty if unknown;
+    `slot` counts that operator's outputs. `run` counts the iterations, including the warm-up's, if
+    a dump keeps the outputs of each. `quantization` says which real numbers the stored integers
+    stand for, None if that is unknown or they are plain numbers. `origin` is the model file's name
+    of the tensor, empty if it is `name` or unknown.
     """
 
     key: str
@@ -52,9 +51,9 @@ class DumpedTensor(Record):
 class DumpedOperator(Record):
     """One operator: `inputs` and `outputs` are keys of tensors, in the operator's order.
 
-    An input whose tensor is not in the dump has a key all the same. `constant` marks weights and
-    other values that were not computed. `origin` has what the model file calls the results of its
-    own operators that this one stands for, empty where it is one of them or that is unknown.
+    An input that is not in the dump has a key all the same. `constant` marks weights and other
+    values that were not computed. `origin` has the model file's names for the results of those of
+    its operators that this one stands for; it is empty if this is one of them, or if unknown.
     """
 
     key: str
@@ -69,18 +68,17 @@ class DumpedOperator(Record):
 
 
 class DumpIndex(Record):
-    """What a dump holds, in the order of execution, and where it comes from.
+    """The content and the origin of a dump, in the order of execution. Unknown facts are empty.
 
-    `complete` is false for a dump whose run did not end well; `iteration` counts the iteration
-    that was dumped, the warm-up's included. `items` are those of a data set, each of which was
-    run for `iterations` iterations. `outputs` are the names of what the model gives, in its order;
-    the tensors of a sequence or map `s` among them are named `s[0]`, `s[KEY]`. `left_out` says by
-    name why the dump lacks something that the engine computed. `inputs` are what `--input` was
-    given, and `feeding` the options that say what was made of it; `files` has for each file of the
-    items the size in bytes and the time of its content. `system`, `architecture` and `processor`
-    are those of the machine that ran it, `provider` what computed there for an engine with several,
-    and `products` the type that it rounded the factors of float32 products to.
-    Unknown facts are empty.
+    `complete` is false if the run did not end well. `iteration` counts the dumped iteration,
+    including the warm-up's. `items` are those of a data set, each run for `iterations` iterations.
+    `outputs` are the names of the model's outputs, in its order; the tensors of a sequence or map
+    `s` are named `s[0]`, `s[KEY]`. `left_out` says by name why the dump lacks something that the
+    engine computed. `inputs` are the values of `--input`, `feeding` the options that say how they
+    were used; `files` has the size in bytes and the time of each file of the items. `system`,
+    `architecture` and `processor` are those of the machine that ran it, `provider` is what computed
+    there if the engine has several, and `products` the type to which it rounded the factors of
+    float32 products.
     """
 
     tensors: tuple[DumpedTensor, ...]
@@ -113,8 +111,8 @@ class DumpIndex(Record):
 class Stored(NamedTuple):
     """The elements of a tensor as its file stores them, axes included.
 
-    `convert` makes the values of any part of them, where they are not the values themselves: they
-    may take twice the memory.
+    `convert` makes the values of a part of them, which may take twice the memory; None if the
+    elements are the values.
     """
 
     raw: Array
@@ -138,10 +136,10 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dump:
-    """An index and the values behind it, each read when it is asked for and not kept.
+    """An index and its values, each read when it is asked for and not kept.
 
-    `missing` are the keys of tensors whose files are gone; the index is without them. Of
-    `excerpts` each tensor has a few numbers alone: see `lar.dumps.excerpts`.
+    `missing` are the keys of tensors whose files are gone; the index does not have them. With
+    `excerpts` each tensor has only a few numbers: see `lar.dumps.excerpts`.
     """
 
     source: str
@@ -155,7 +153,7 @@ class Dump:
         return {tensor.key: tensor for tensor in self.index.tensors}
 
     def of_array(self, key: str, array: Array) -> Dump:
-        """Return this dump with an array in the place of one of its tensors."""
+        """Return this dump with an array in place of one of its tensors."""
         read = self.reader
         other = copy.copy(self)  # with the tables that have been made
         other.__dict__["reader"] = lambda tensor: array if tensor.key == key else read(tensor)
@@ -174,12 +172,12 @@ class Dump:
         """Return the entry of a tensor.
 
         Raises:
-            KeyError: the dump has none of that key.
+            KeyError: the dump has no tensor with that key.
         """
         return self._tensors[key]
 
     def read(self, key: str) -> Array:
-        """Read the values of a tensor, in the axes in which they are stored.
+        """Read the values of a tensor, in its stored axes.
 
         Raises:
             DumpError: its file is missing or damaged.
@@ -187,7 +185,7 @@ class Dump:
         return self.read_stored(key).values
 
     def read_stored(self, key: str) -> Stored:
-        """Read a tensor as its file holds it.
+        """Read a tensor in its stored form.
 
         Raises:
             DumpError: its file is missing or damaged.

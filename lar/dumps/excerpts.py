@@ -1,16 +1,16 @@
-"""MegEngine's text dump, and excerpts of tensors: all that it has of them.
+"""MegEngine's text dump, and the excerpts of tensors that it has.
 
     var17 produced: name=ADD layout={4(1) Float32} owner_opr=ADD3(a,b)[16]{Elemwise} opr16
      deps:
       [i0]var3: [0, 1, 2, 3] s
      val: [1, 3, 5, 7]min=1 max=7 mean=4 l2=4.58 sd=2.58 s
 
-A block for each variable; five values, then `...`; numbers are %.4g, those of the statistics %.3g.
-Other lines between the blocks are passed over.
+Each variable has a block: five values, then `...`; numbers are %.4g, statistics are %.3g. Other
+lines between the blocks are skipped.
 
 An excerpt is an array of float64: min, max, mean, root mean square, standard deviation, then the
-first values in the order in which they are stored. A dump of whole tensors beside a text is
-compared by its excerpts too.
+first values in their stored order. When a dump of whole tensors is compared with a text, its
+excerpts are compared too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HEAD = re.compile(
 VALUES = 5
 STATISTICS = ("min", "max", "mean", "l2", "sd")
 
-# The digits that the text has of a statistic, and of a value.
+# The digits of a statistic and of a value in the text.
 STATISTIC_DIGITS, VALUE_DIGITS = 3, 4
 
 LAYOUT = re.compile(r"\{([\d(),-]*)(?: @ (\w+\{[\d,]*\}))?(?: (\w+).*)?\}")
@@ -46,7 +46,7 @@ CONTENT = re.compile(
     r"^ val: \[([^\]\n]*)\]" + " ".join(rf"{name}=(\S+)" for name in STATISTICS) + r" \w+$",
     re.MULTILINE,
 )
-UNFINISHED = "not complete: the run ended before"  # the last line, where it did not end well
+UNFINISHED = "not complete: the run ended before"  # the last line if the run failed
 
 
 def begins_text_dump(head: bytes) -> bool:
@@ -55,7 +55,7 @@ def begins_text_dump(head: bytes) -> bool:
 
 
 def open_text(path: Path) -> Dump:
-    """Open the text of a dump; of a tensor that it has several times, the last counts.
+    """Open the text of a dump; if it has a tensor several times, the last one counts.
 
     Raises:
         DumpError: it cannot be read, or has no whole block.
@@ -73,15 +73,17 @@ def open_text(path: Path) -> Dump:
 
 
 def split_blocks(text: str) -> Iterator[tuple[re.Match[str], str]]:
-    """Yield the first line of each block, and all of it."""
+    """Yield the first line of each block, and the whole block."""
     heads = [*HEAD.finditer(text)]
     for head, following in zip_longest(heads, heads[1:]):
         yield head, text[head.start() : following.start() if following else len(text)]
 
 
 def blocks_in(text: str) -> Iterator[tuple[TensorHeader, list[float]]]:
-    """Yield the tensors of whole blocks, as files of a dump would begin with them, and their
-    excerpts; of a block that is cut off nothing is known, nor of one without storage."""
+    """Yield the tensors of whole blocks, with headers as of a dump's files, and their excerpts.
+
+    Blocks that are cut off, or without storage, are left out.
+    """
     for head, block in split_blocks(text):
         layout, content = LAYOUT.fullmatch(head["layout"]), CONTENT.search(block)
         if not layout or not content:
@@ -102,15 +104,15 @@ def blocks_in(text: str) -> Iterator[tuple[TensorHeader, list[float]]]:
         element = BY_NAME.get(variable.dtype) or ElementType(-1, variable.dtype, "<f4")
         values, *statistics = content.groups()
         texts = [*statistics, *values.removesuffix("...").split(",")]
-        with contextlib.suppress(ValueError):  # what is no number
+        with contextlib.suppress(ValueError):  # something is not a number
             excerpt = [float(each.replace("N/A", "nan")) for each in texts if each.strip()]
             yield TensorHeader(place, name, element, variable.shape, 0, 0), excerpt
 
 
 def filter_blocks(path: Path, wanted: re.Pattern[str]) -> int:
-    """Keep the blocks of variables whose name, or operator's name, a pattern is found in.
+    """Keep the blocks of variables whose name, or operator's name, matches a pattern.
 
-    Returns how many there are.
+    Return how many are left.
 
     Raises:
         OSError: the file cannot be read or written.
@@ -126,13 +128,13 @@ def filter_blocks(path: Path, wanted: re.Pattern[str]) -> int:
 def format_block(
     variable: Variable, array: Array, inputs: Sequence[tuple[Variable, str]]
 ) -> Iterator[str]:
-    """Yield the lines of a variable's block; of inputs, the first values stand there formatted."""
+    """Yield the lines of a variable's block; inputs come with their first values as text."""
     _, _, layout = format_layout(variable).partition(":")
     head = (
         f"var{variable.id} produced: name={variable.name} layout={layout} "
         f"owner_opr={variable.operator}{{{variable.operator_type}}} opr{variable.operator_id}"
     )
-    yield head.replace("\n", r"\n").replace("\r", r"\r")  # in names of ONNX models
+    yield head.replace("\n", r"\n").replace("\r", r"\r")  # names in ONNX models may have this
     yield " deps:"
     for index, (each, values) in enumerate(inputs):
         yield f"  [i{index}]var{each.id}: {values} s"
@@ -146,7 +148,7 @@ def format_values(array: Array) -> str:
 
 
 def format_statistics(array: Array) -> str:
-    """Format the least, the greatest, the mean, the root mean square, the deviation."""
+    """Format minimum, maximum, mean, root mean square and deviation."""
     known = {0: 0, 1: 4}.get(array.size, len(STATISTICS))
     texts = [f"{number:.3g}" for number in excerpt_of(array)[:known]]
     named = zip_longest(STATISTICS, texts, fillvalue="N/A")
@@ -175,8 +177,10 @@ def excerpts_of(dump: Dump) -> Dump:
 
 
 def as_printed(actual: Array, expected: Array) -> Array:
-    """Return an excerpt that agrees with the expected one where the text could print the same
-    digits, or the last of them one more or less."""
+    """Return an excerpt with the expected numbers where the text could print the same digits.
+
+    The last digit may be one more or less.
+    """
     import numpy as np
 
     digits = np.where(np.arange(actual.size) < len(STATISTICS), STATISTIC_DIGITS, VALUE_DIGITS)

@@ -1,6 +1,6 @@
 """The facts that an engine knows of a dump, besides what the names of its tensors say.
 
-The worker that makes a dump imports this and no more of dumps: their formats cost time to import.
+The worker that makes a dump imports only this part of dumps: their formats take time to import.
 """
 
 from __future__ import annotations
@@ -18,28 +18,31 @@ SUFFIX = ".facts.json"
 
 
 class OperatorFact(NamedTuple):
-    """What an engine knows of an operator besides its name, by its number
-    (`Variable.operator_id`)."""
+    """The facts of an operator besides its name, by its number (`Variable.operator_id`)."""
 
     number: int
     parameters: dict[str, Any]
 
 
 class Kernel(NamedTuple):
-    """What an engine chooses an algorithm for: an operator's type, and the shapes of its inputs
-    and of its first output, as they are stored."""
+    """The operators for which an engine chooses one algorithm.
+
+    It has their type, and the stored shapes of the inputs and of the first output.
+    """
 
     type: str
     shapes: tuple[tuple[int, ...], ...]
 
 
 class DumpFacts(NamedTuple):
-    """What an engine knows of a dump: its operators in their order, the iteration that was dumped
-    (None: the last one), the algorithms that were chosen, and by the names of tensors the real
-    numbers that their integers stand for. A negative axis counts from the last one. `operands` are
-    the names in the model of what is taken by the operator that gives a tensor; the engine may have
-    put others in their place when it optimised the graph. `outputs` and `left_out` are those of
-    `DumpIndex`."""
+    """The facts that an engine knows of a dump.
+
+    These are its operators in order, the dumped iteration (None: the last one), the chosen
+    algorithms, and by the names of tensors the real numbers that their integers stand for. A
+    negative axis counts from the last one. `operands` are the model's names for the inputs of the
+    operator that gives a tensor; an optimising engine may have replaced them. `outputs` and
+    `left_out` are those of `DumpIndex`.
+    """
 
     operators: Sequence[OperatorFact] = ()
     iteration: int | None = None
@@ -54,7 +57,7 @@ NO_FACTS = DumpFacts()
 
 
 def write_facts(folder: Path, facts: DumpFacts) -> None:
-    """Write beside a folder what a worker knows of the dump in it, but for algorithms.
+    """Write beside a folder what a worker knows of the dump in it, except algorithms.
 
     Raises:
         OSError: it cannot be written.
@@ -64,7 +67,7 @@ def write_facts(folder: Path, facts: DumpFacts) -> None:
 
 
 def read_facts(folder: Path) -> DumpFacts:
-    """Return what a worker has written beside a folder, nothing if it did not live to do so."""
+    """Return what a worker has written beside a folder, empty if it died before."""
     try:
         kept = msgspec.json.decode(Path(f"{folder}{SUFFIX}").read_bytes())
         return msgspec.convert(kept, DumpFacts)

@@ -24,8 +24,8 @@ OUTPUT_FILE = re.compile(r"(run(\d{1,9})-)var ?\d+")
 def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> DumpIndex:
     """Return the index of the tensors in a folder.
 
-    The order is that of the facts, which is the engine's; without them it is that of the engine's
-    numbers, as far as the graph allows.
+    The order is the engine's, from the facts. Without them the engine's numbers give the order, as
+    far as the graph allows.
     """
     files = [(header, *run_of(header)) for header in headers]
     keys = {(run, it.meaning.variable.id): it.path.name for it, run, _ in files if it.meaning}
@@ -33,7 +33,7 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
     tensors: list[DumpedTensor] = []
     operators: dict[str, DumpedOperator] = {}
     ranks: dict[str, tuple[int, ...]] = {}
-    for header, run, scope in reversed(files):  # an operator is that of its first output
+    for header, run, scope in reversed(files):  # an operator is known from its first output
         variable, inputs = header.meaning or DumpedName(Variable(id=-1, name=header.name))
         kind, number = variable.operator_type, variable.operator_id
         tensor = DumpedTensor(
@@ -72,8 +72,10 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
 
 
 def with_operators(index: DumpIndex, operators: Iterable[DumpedOperator]) -> DumpIndex:
-    """Return the index of tensors with the operators that give them, by their keys; a type without
-    inputs says whether it is a constant."""
+    """Return the index of tensors with the operators that give them, by their keys.
+
+    An operator without inputs is a constant or not by its type.
+    """
     made = tuple(
         replace(it, constant=not it.inputs and CONSTANT.fullmatch(it.type) is not None)
         for it in operators
@@ -87,8 +89,10 @@ def with_operators(index: DumpIndex, operators: Iterable[DumpedOperator]) -> Dum
 
 
 def run_of(header: TensorHeader) -> tuple[int, str]:
-    """Return the run that a file of a dump comes from, and what its keys begin with: nothing where
-    a folder holds one run alone."""
+    """Return the run of a dump's file, and the beginning of its keys.
+
+    The beginning is empty if a folder has only one run.
+    """
     found = OUTPUT_FILE.fullmatch(header.path.name)
     return (int(found[2]), found[1]) if found else (0, "")
 
@@ -98,7 +102,7 @@ def sort_operators(
 ) -> list[DumpedOperator]:
     """Return operators by rank, but each behind those that give its inputs.
 
-    Those that wait for each other, which no engine writes, come in any order.
+    Operators that wait for each other, which no engine writes, come in any order.
     """
     makers = {it: key for key, operator in operators.items() for it in operator.outputs}
     left = sorted(operators, key=ranks.__getitem__, reverse=True)

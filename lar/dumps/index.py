@@ -1,7 +1,7 @@
 """Dumps on disk: a folder of tensors and, beside it, `FOLDER.index.json`.
 
-The folder holds tensors only, since MegEngine's own tool reads every file in it. Without an index,
-as load_and_run leaves a dump, the names inside the files say what it holds.
+The folder holds tensors only, since MegEngine's own tool reads every file in it. load_and_run
+leaves a dump without an index: then the names inside the files say what it holds.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ HEAD_BYTES = 4096
 
 @check_keywords
 def open_dump(path: str | os.PathLike[str]) -> Dump:
-    """Open a file or folder that holds tensors: a dump's folder or its index, a folder of `.npy`
-    files, a `.npz`, a `.npy`, the text of `--io-dump`, a tensor's file. No tensor is read yet.
+    """Open a file or folder with tensors; no tensor is read yet.
+
+    It may be a dump's folder or its index, a folder of `.npy` files, a `.npz`, a `.npy`, the text
+    of `--io-dump`, or a tensor's file.
 
     Raises:
-        DumpError: it is missing, damaged, or of no known kind.
+        DumpError: it is missing, damaged, or of an unknown kind.
     """
-    from lar.dumps import arrays  # few dumps are NumPy's
+    from lar.dumps import arrays  # few dumps are of NumPy's files
 
     place = Path(str(path).removesuffix(INDEX_SUFFIX))
     if place.is_dir():
@@ -49,11 +51,11 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
 
 
 def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
-    """Return what a folder's index holds, or the names inside its files; and the keys of tensors
-    that the index names and whose files are missing, which are left out of it.
+    """Return the index of a folder, and the keys of tensors in it whose files are missing.
 
-    An index of other files than those in the folder is that of another dump, which stood there;
-    one of no files is that of a dump whose end lar did not live to see.
+    Those tensors are left out of the index. Without an index file, it is made from the names inside
+    the files. If the index file names other files than the folder has, it is from an earlier dump;
+    if it names none, lar died before the dump's end.
 
     Raises:
         DumpError: the folder holds no dump, or the index is damaged.
@@ -74,7 +76,7 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
 
 
 def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:
-    """Return whether an index is that of the files in a folder, not of others with their names."""
+    """Return whether an index is of the files in a folder, not of others with the same names."""
     listed, found = (
         {(tensor.key, tensor.name, tensor.dtype, tuple(tensor.shape)) for tensor in side}
         for side in (tensors, index_of(read_headers(folder)).tensors)
@@ -91,7 +93,7 @@ def tensor_files(folder: Path) -> list[str]:
 
 
 def read_headers(folder: Path, damaged: bool = False) -> list[TensorHeader]:
-    """Read the headers of all tensors in a folder; those that are `damaged` may be left out.
+    """Read the headers of all tensors in a folder; if `damaged`, skip those that cannot be read.
 
     Raises:
         DumpError: a file is no dumped tensor, or damaged.
@@ -140,12 +142,12 @@ def read_index(path: Path) -> DumpIndex:
 
 
 def write_index(path: Path, index: DumpIndex) -> None:
-    """Write an index; it takes its place whole.
+    """Write an index; it replaces an older one as a whole.
 
     Raises:
         OSError: it cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.new")  # not of tempfile: its owner's alone
+    temporary = path.with_name(f".{path.name}.new")  # not of tempfile: only its owner could read it
     try:
         temporary.write_bytes(record_to_json(index))
         os.replace(temporary, path)

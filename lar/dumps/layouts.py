@@ -1,7 +1,7 @@
-"""Blocked layouts: tensors that keep a few channels of a pixel together, and the way to plain ones.
+"""Blocked layouts: tensors that keep a few channels of a pixel together, and their plain form.
 
-Every layout has a tag in oneDNN's notation: the axes from the outermost to the innermost, in
-capitals those of which a part is among the blocks behind, each with its size. Plain data is nchw.
+Every layout has a tag in oneDNN's notation: the axes from the outermost to the innermost. An axis
+is a capital if blocks behind contain a part of it; each block has its size. Plain data is nchw.
 With blocks of b channels:
 
     nchw4 nchw44 nchw44_dot nchw88 nchw32 nchw64    nChw<b>c    MegEngine
@@ -11,10 +11,10 @@ With blocks of b channels:
     nhwc                                            nhwc        ONNX Runtime, of int8
 
 Layouts of weights have their tags as names. Plain weights are oihw, output channels first, and
-goihw where there are groups of channels.
+goihw if there are groups of channels.
 
-The channels of a plain tensor that do not fill its blocks are followed by zeros, or by what the
-engine left there.
+If the channels of a plain tensor do not fill its blocks, zeros follow, or whatever the engine left
+there.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ PLAIN_ORDERS = ("nchw", "oihw", "goihw")
 
 
 class Axes(NamedTuple):
-    """The axes of a layout: the plain ones in order, those of the array from the outermost to the
-    innermost, and the blocked ones with their sizes."""
+    """The axes of a layout.
+
+    `plain` has the plain axes in order, `outer` the array's axes from the outermost to the
+    innermost, `blocks` the blocked axes with their sizes.
+    """
 
     plain: str
     outer: str
@@ -49,7 +52,7 @@ class Axes(NamedTuple):
 
     @property
     def places(self) -> tuple[int, ...]:
-        """Where the parts of each plain axis stand in the array, one axis after the other."""
+        """The places in the array of the parts of each plain axis, one axis after the other."""
         letters = [*self.outer, *(letter for letter, _ in self.blocks)]
         return tuple(sorted(range(len(letters)), key=lambda it: self.plain.index(letters[it])))
 
@@ -58,15 +61,14 @@ NO_AXES = Axes("", "", ())
 
 
 def block_of(layout: str) -> int:
-    """Return how many channels a block of a layout has, 0 for any layout that is not a blocked one
-    of data."""
+    """Return how many channels a block of a layout of data has, 0 for any other layout."""
     axes = axes_of(layout)
     return axes.blocks[0][1] if axes.plain == "nchw" and axes.blocks else 0
 
 
 @cache
 def axes_of(layout: str) -> Axes:
-    """Return the axes of a layout that is not plain, none for any other layout."""
+    """Return the axes of a layout that is not plain, `NO_AXES` for any other."""
     found = TAG.fullmatch(TAGS.get(layout) or NCHWC.sub(r"nChw\1", layout))
     order, tail = (found[1] or found[3], found[2] or "") if found else ("", "")
     parts = re.findall(r"(\d+)([a-z])", tail)
@@ -78,36 +80,40 @@ def axes_of(layout: str) -> Axes:
 
 
 def fits_layout(shape: Sequence[int], layout: str) -> bool:
-    """Return whether a tensor of a blocked layout can have a shape."""
+    """Return whether a tensor of this blocked layout can have this shape."""
     axes = axes_of(layout)
     blocks = tuple(size for _, size in axes.blocks)
     return len(shape) >= len(axes.outer) > 0 and tuple(shape[len(axes.outer) :]) == blocks
 
 
 def plain_shape(shape: Sequence[int], layout: str) -> tuple[int, ...]:
-    """Return the shape of a blocked tensor's plain form, with the channels that its blocks hold."""
+    """Return the plain shape of a blocked tensor, with all channels in its blocks."""
     axes = axes_of(layout)
     sizes = dict(axes.blocks)
     return tuple(shape[axes.outer.index(it)] * sizes.get(it, 1) for it in axes.plain)
 
 
 def to_plain(array: Array, layout: str, shape: Sequence[int] | None = None) -> Array:
-    """Return a blocked tensor in plain axes, cut to its plain shape if that is known."""
+    """Return a blocked tensor in plain axes, cut to its plain shape if that is given."""
     plain = array.transpose(axes_of(layout).places).reshape(plain_shape(array.shape, layout))
     return plain[tuple(map(slice, shape or ()))]
 
 
 def in_plain_order(array: Array, layout: str, shape: Sequence[int]) -> Array:
-    """Return the elements of `to_plain` in their order, but not in its axes: no copy is made where
-    no padding is cut."""
+    """Return the elements of `to_plain` in order, but in other axes.
+
+    This makes no copy unless it cuts padding.
+    """
     if plain_shape(array.shape, layout) == tuple(shape):
         return array.transpose(axes_of(layout).places)
     return to_plain(array, layout, shape)
 
 
 def to_blocked(array: Array, layout: str, shape: Sequence[int]) -> Array:
-    """Return a plain array in a blocked layout, as a tensor of that shape is stored; what does not
-    fill the blocks is followed by zeros."""
+    """Return a plain array in a blocked layout, as a tensor of that shape is stored.
+
+    Zeros fill up the blocks.
+    """
     import numpy as np
 
     padded, places = plain_shape(shape, layout), axes_of(layout).places
@@ -118,7 +124,7 @@ def to_blocked(array: Array, layout: str, shape: Sequence[int]) -> Array:
 
 
 def is_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> bool:
-    """Return whether a plain shape fills the blocks of a layout up to a padded shape."""
+    """Return whether a shape with its blocks filled up is the padded shape."""
     axes = axes_of(layout)
     sizes = [dict(axes.blocks).get(letter, 1) for letter in axes.plain]
     return len(shape) == len(padded) == len(sizes) and all(

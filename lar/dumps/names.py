@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from lar.records.record import Record
 
-# Behind the name of a sequence or a map, for one of its elements.
+# This follows the name of a sequence or a map in the name of one of its elements.
 ELEMENT = re.compile(r"\[[^][]*\]$")
 
 HEAD = re.compile(
@@ -36,15 +36,15 @@ AXIS = re.compile(r"(\d{1,19})(?:\(-?\d{1,19}\))?(?:,|$)")
 OWNER_END = re.compile(r"\{([^{}]*)\}, name:")
 INPUTS = re.compile(r" owner_opr_inputs= ?(?=\{id:\d|0=\{id:\d|$)")
 NEXT_INPUT = re.compile(r" \d{1,9}=(?=\{id:\d)")
-MOST_ATTEMPTS = 100  # to find where a part ends, when names hold what separates the parts
+MOST_ATTEMPTS = 100  # to find where a part ends, since names may contain separators
 
 
 class Variable(Record):
     """A variable of the engine's graph.
 
-    `shape` is that of the array; one that is not `stored` has a shape only, if that. `format` is
-    that of a tensor that is no plain array, as `I2D{2,1}`. `operator` and `operator_type` name what
-    gave it, as its output number `slot`.
+    `shape` is that of the array; a variable that is not `stored` has at most a shape. `format` is
+    that of a tensor that is not a plain array, as `I2D{2,1}`. `operator` and `operator_type` are
+    those of the operator whose output number `slot` it is.
     """
 
     id: int
@@ -59,13 +59,12 @@ class Variable(Record):
 
     @property
     def operator_id(self) -> int:
-        """The number of the operator: the engine numbers its outputs after it, in their order."""
+        """The number of the operator, after which the engine numbers the outputs in their order."""
         return self.id - 1 - self.slot
 
 
 class Numbering:
-    """The variables of a graph by name, numbered as MegEngine does: an operator, then its
-    outputs."""
+    """The variables of a graph by name, in MegEngine's numbering: an operator, then its outputs."""
 
     def __init__(self, fed: Iterable[str]) -> None:
         self.variables: dict[str, Variable] = {}
@@ -73,8 +72,10 @@ class Numbering:
         self.add_constants(fed, "Input")
 
     def add_node(self, kind: str, name: str, inputs: Iterable[str], outputs: Sequence[str]) -> None:
-        """Number what an operator takes that has no number yet, and then the operator and its
-        outputs; those that are left out have empty names."""
+        """Number the inputs that have no number yet, then the operator and its outputs.
+
+        Inputs or outputs that are left out have empty names.
+        """
         self.add_constants(filter(None, inputs))
         number = self._next_id
         for slot, output in enumerate(outputs):
@@ -90,13 +91,13 @@ class Numbering:
         self._next_id += 1 + len(outputs)
 
     def add_constants(self, names: Iterable[str], kind: str = "Initializer") -> None:
-        """Number those tensors that have no number yet."""
+        """Number the tensors that have no number yet."""
         for name in names:
             if name not in self.variables:
                 self.add_node(kind, name, (), [name])
 
     def add_part(self, whole: str, name: str) -> None:
-        """Number a part of what an operator gives, behind all that is numbered."""
+        """Number a part of an operator's output, after all numbers so far."""
         variable = self.variables[whole]
         slot = self._next_id - 1 - variable.operator_id
         self.variables[name] = replace(variable, id=self._next_id, name=name, slot=slot)
@@ -104,7 +105,7 @@ class Numbering:
 
 
 class DumpedName(NamedTuple):
-    """What the name of a dumped tensor says."""
+    """The meaning of a dumped tensor's name."""
 
     variable: Variable
     inputs: tuple[Variable, ...] = ()
@@ -113,12 +114,12 @@ class DumpedName(NamedTuple):
 def parse_name(text: str) -> DumpedName | None:
     """Parse a name; return None for a name of another kind.
 
-    Names of variables and operators may hold any characters, those that separate the parts too;
-    where this leaves a choice, the operator's number decides, which ends most of their names.
+    Names of variables and operators may contain any characters, even separators. If several
+    readings are possible, the operator's number decides, as most operators' names end with it.
     """
     if not text.startswith("var="):
         return None
-    # From the end: names come before the separator, as they come before what ends a variable.
+    # From the end: names come before the separator, and before the end of a variable.
     for separator in reversed([*INPUTS.finditer(text)][-MOST_ATTEMPTS:]):
         variable = parse_variable(text[len("var=") : separator.start()])
         inputs = parse_inputs(text[separator.end() :])
@@ -128,7 +129,7 @@ def parse_name(text: str) -> DumpedName | None:
 
 
 def parse_inputs(text: str) -> tuple[Variable, ...] | None:
-    """Parse the inputs of an operator; return None if the text is something else."""
+    """Parse the inputs of an operator, None if the text is something else."""
     if not text:
         return ()
     text = f"0={text}" if text.startswith("{") else text
@@ -139,14 +140,14 @@ def parse_inputs(text: str) -> tuple[Variable, ...] | None:
         if variable := parse_variable(text[begin:end]):
             variables.append(variable)
             begin, failures = following, 0
-        elif (failures := failures + 1) > MOST_ATTEMPTS:  # not a name that an engine wrote
+        elif (failures := failures + 1) > MOST_ATTEMPTS:  # no engine wrote this name
             break
     return tuple(variables) if begin == len(text) else None
 
 
-@lru_cache(maxsize=4096)  # most are there again as inputs
+@lru_cache(maxsize=4096)  # most variables come again as inputs
 def parse_variable(text: str) -> Variable | None:
-    """Parse a variable; return None if the text is something else, or more than one variable."""
+    """Parse a variable, None if the text is something else or several variables."""
     head = HEAD.match(text)
     tail = TAIL.fullmatch(text, max(text.rfind(", slot:"), 0))
     if head is None or tail is None or tail.start() < head.end():
@@ -172,7 +173,7 @@ def parse_variable(text: str) -> Variable | None:
 
 
 def format_name(variable: Variable, inputs: Sequence[Variable] = ()) -> str:
-    """Format the name of a dumped tensor, as the engine does."""
+    """Format the name of a dumped tensor as the engine does."""
     taken = [format_variable(each) for each in inputs]
     if len(taken) > 1:
         taken = [f"{index}={text}" for index, text in enumerate(taken)]
@@ -188,7 +189,7 @@ def format_variable(variable: Variable) -> str:
 
 
 def format_layout(variable: Variable) -> str:
-    """Format a layout with its strides in elements, or a shape where the variable has no storage.
+    """Format a layout with its strides in elements, or a shape for a variable without storage.
 
     The last axis comes first in memory.
     """

@@ -1,6 +1,6 @@
-"""The real numbers that integers of a dump stand for: known of some tensors, followed to others.
+"""The real numbers that a dump's integers stand for: known for some tensors, followed to others.
 
-Operators that move numbers keep their scale.
+Operators that only move numbers keep their scale.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lar.dumps.facts import DumpFacts
 from lar.dumps.tensor_layouts import CONVOLUTIONS
 from lar.records.quantization import Quantization
 
-# The integers that these take and give stand for real numbers in the same way.
+# The inputs and outputs of these have integers that stand for real numbers in the same way.
 KEEPING = re.compile(
     r"Reshape|Dimshuffle|AxisAddRemove|RelayoutFormat|Broadcast|Identity|Copy|Subtensor|Concat"
     r"|(Adaptive)?PoolingForward|PaddingForward|ResizeForward"
@@ -27,8 +27,7 @@ Found: TypeAlias = dict[str, Quantization]
 
 
 def with_quantizations(index: DumpIndex, facts: DumpFacts) -> DumpIndex:
-    """Return the index of a dump with what an engine, or the file of its model, says of its
-    integers."""
+    """Return the index of a dump with what an engine or the model file says of its integers."""
     by_key = {tensor.key: tensor for tensor in index.tensors}
     fitting = {it.key: fit_to(facts.quantizations.get(it.name), it) for it in index.tensors}
     found = {key: quantization for key, quantization in fitting.items() if quantization}
@@ -45,8 +44,7 @@ def with_quantizations(index: DumpIndex, facts: DumpFacts) -> DumpIndex:
 
 
 def fit_to(quantization: Quantization | None, tensor: DumpedTensor) -> Quantization | None:
-    """Return the quantization of a tensor with its axis counted from the first one; None if it
-    does not fit the tensor."""
+    """Return a tensor's quantization with its axis counted from the first, None if unfit."""
     if quantization is None or is_floating(tensor) or quantization.axis is None:
         return None if is_floating(tensor) else quantization
     axis = quantization.axis + (len(tensor.shape) if quantization.axis < 0 else 0)
@@ -60,12 +58,12 @@ def is_floating(tensor: DumpedTensor) -> bool:
 
 
 def is_open(key: str, tensors: Tensors, found: Found) -> bool:
-    """Return whether a tensor may hold quantised integers that nothing is known of."""
+    """Return whether a tensor may hold quantised integers of unknown scale."""
     return key in tensors and key not in found and tensors[key].dtype not in ("bool", "int64")
 
 
 def follow_moves(operator: DumpedOperator, tensors: Tensors, found: Found) -> None:
-    """Note what an operator that moves numbers keeps, from its first input on or back to it."""
+    """Give one scale to both sides of an operator that moves numbers, if one side has it."""
     taken = operator.inputs if operator.type == "Concat" else operator.inputs[:1]
     sides = [{found[it] for it in side if it in found} for side in (taken, operator.outputs)]
     if sides[0] and not all(key in found for key in taken):
@@ -80,8 +78,10 @@ def follow_moves(operator: DumpedOperator, tensors: Tensors, found: Found) -> No
 def follow_operands(
     operator: DumpedOperator, tensors: Tensors, found: Found, facts: DumpFacts
 ) -> None:
-    """Note the scales of a convolution's weights and bias, which have lost their names when the
-    engine brought them into a layout."""
+    """Note the scales of a convolution's weights and bias.
+
+    These lost their names when the engine brought them into a layout.
+    """
     given = tensors.get(operator.outputs[0])
     names = facts.operands.get(given.name, ()) if given else ()
     for key, name in zip(operator.inputs[1:3], names[1:3], strict=False):

@@ -1,6 +1,6 @@
 """What a worker writes of a run: the tensors of its layers, as files or as text, and its outputs.
 
-The outputs have a file an iteration and tensor: `run0-var5`, the warm-up's runs included.
+Each output of an iteration has a file: `run0-var5`, including the warm-up's runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_VALUES = "the engine keeps no values of it"
 
 
 class Dumped(NamedTuple):
-    """A tensor of the graph, the variable that it is called, and those that it is computed of."""
+    """A tensor of the graph: its variable, its array, and its operator's inputs as variables."""
 
     variable: Variable
     inputs: tuple[Variable, ...]
@@ -37,8 +37,10 @@ class Dumped(NamedTuple):
 
 
 class Layer(NamedTuple):
-    """An operator: the names of the tensors that it takes and gives, in order, with the values of
-    those that it gives, None where the engine keeps none; and its parameters."""
+    """An operator: its inputs, its outputs with their values, and its parameters.
+
+    Inputs and outputs are by name, in order. A value is None if the engine does not keep it.
+    """
 
     name: str
     type: str
@@ -48,7 +50,7 @@ class Layer(NamedTuple):
 
 
 class DumpingDriver(Protocol):
-    """A driver as far as its dumps need it (`lar.engines.driver.Driver`)."""
+    """The part of a driver that its dumps need (`lar.engines.driver.Driver`)."""
 
     runner: int
     run_number: int | None
@@ -70,11 +72,11 @@ def dump_layers(
     constants: Mapping[str, Array | None] = MappingProxyType({}),
     facts: DumpFacts = NO_FACTS,
 ) -> None:
-    """Write what a model is fed with and what each layer gives, in the order of execution.
-    `outputs` are the names of the model's. Copies of a model but the first write nothing.
+    """Write the inputs of a model and the results of each layer, in the order of execution.
 
-    Files have the `constants` too, weights that layers take, and `facts`: what else the engine
-    knows, and what is left out for reasons of its own.
+    `outputs` are the names of the model's outputs. Only the first copy of a model writes. Files
+    also have the `constants`, which are weights, and `facts`: what else the engine knows, and what
+    is left out for its own reasons.
     """
     if driver.runner:
         return
@@ -105,14 +107,13 @@ def dump_layers(
 
 
 class LayerPlaces:
-    """The places that the layers of a run are written to, one tensor after the other: the folder of
-    --bin-io-dump, a text, or both."""
+    """Writes the layers of a run: to the folder of --bin-io-dump, to a text, or to both."""
 
     def __init__(self, driver: DumpingDriver) -> None:
         places = {key: Path(place) for key, place in driver.context.written.items()}
         self.folder = places.get(BIN_IO_DUMP.key)
         self.text = next((places[it.key] for it in TEXT_DUMPS if it.key in places), None)
-        self.values: dict[int, str] = {}  # as the text has them
+        self.values: dict[int, str] = {}  # in the form of the text
         if self.folder:
             self.folder.mkdir()
         if self.text:
@@ -129,13 +130,13 @@ class LayerPlaces:
                 file.writelines(f"{line}\n" for line in format_block(variable, array, values))
 
     def write_constant(self, dumped: Dumped) -> None:
-        """Write a tensor that a text leaves out."""
+        """Write a tensor that a text does not have."""
         variable, inputs, array = dumped
         if self.folder:
             write_tensor(self.folder / f"{variable.id:06x}", array, format_name(variable, inputs))
 
     def write_facts(self, facts: DumpFacts) -> None:
-        """Write what is known of the layers, beside the folder."""
+        """Write the facts about the layers beside the folder."""
         if self.folder:
             write_facts(self.folder, facts)
 
@@ -144,23 +145,22 @@ class LayerPlaces:
 
 
 def number_outputs(names: Iterable[str]) -> dict[str, Variable]:
-    """Return the outputs of an engine whose graph has no numbers for them."""
+    """Return numbered outputs for an engine whose graph has no numbers."""
     return {name: Variable(id=number, name=name) for number, name in enumerate(names)}
 
 
 def write_outputs(driver: DumpingDriver, variables: Mapping[str, Variable]) -> None:
-    """Have a driver's outputs written after each iteration, those of the first runner.
+    """Have the outputs of the first runner's driver written after each iteration.
 
-    `variables` are what the engine's graph calls the outputs; their shapes and dtypes come from the
-    arrays.
+    `variables` are the outputs as the engine's graph names them; shapes and dtypes are the arrays'.
     """
     if driver.runner:
         return
     folder, write_others = Path(driver.context.written[BIN_OUT_DUMP.key]), driver.after_iteration
-    # Those of the parts of sequences and maps come after them.
+    # Parts of sequences and maps get later numbers.
     numbers = {name: variable.id for name, variable in variables.items()}
     write_facts(folder, DumpFacts(outputs=[*variables]))
-    folder.mkdir(exist_ok=True)  # with the files of a run that this one goes on with
+    folder.mkdir(exist_ok=True)  # it may have the files of a run that goes on here
 
     def write() -> None:
         if write_others is not None:
@@ -183,7 +183,7 @@ def write_output(place: Path, value: np.ndarray[Any, Any] | str, variable: Varia
     """Write an output of an iteration.
 
     Raises:
-        UsageError: no file holds it, or it cannot be written.
+        UsageError: no file can hold it, or it cannot be written.
     """
     part = Unheld(variable.name, value) if isinstance(value, str) else part_of(variable.name, value)
     if isinstance(part, Unheld):

@@ -1,8 +1,8 @@
 """Blocked layouts of a dump's tensors, found from the operators around them.
 
-An array of five axes is no proof: those of videos have as many. What is certain are the formats
-that the engine names, and convolutions over two axes that give five; what passes through
-operators that keep the layout has it too.
+An array of five axes proves nothing: videos have five too. Certain are the formats that the engine
+names, and convolutions over two axes whose result has five; operators that keep the layout pass it
+on.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from lar.dumps.dump import DumpedOperator, DumpedTensor
 from lar.dumps.layouts import CHANNELS_LAST, block_of, fits_layout
 
 CONVOLUTIONS = ("ConvolutionForward", "ConvBiasForward")
-# The tensors that these take and give have one layout, but for constants of fewer axes.
+# The inputs and outputs of these have one layout, except constants of fewer axes.
 KEEPING = re.compile(
     r"ConvolutionForward|ConvBiasForward|Elemwise(MultiType)?|TypeCvt|Concat|Identity"
     r"|(Adaptive)?PoolingForward|ResizeForward|WarpPerspectiveForward"
     r"|QLinear(Add|Mul|Concat|LeakyRelu|Sigmoid)"
 )
-# By what an engine says of a tensor itself.
+# By the engine's own name for a tensor's format.
 LAYOUTS = {
     r"I2D\{2,.*": "nhwcd4",
     r"NCHWC\{(\d{1,3})\}": r"nchw\1c",
@@ -33,8 +33,10 @@ FORMATS = re.compile(r"(NCHW44_DOT|[A-Z]+\d*)(?:_(NCHW44_DOT|[A-Z]+\d*))?")
 def layouts_of(
     tensors: Sequence[DumpedTensor], operators: Sequence[DumpedOperator]
 ) -> dict[str, str]:
-    """Return the layouts of the tensors that are blocked for certain, by key; those that they have
-    count where they fit."""
+    """Return the layouts of the tensors that are certainly blocked, by key.
+
+    A layout that a tensor has already counts if it fits.
+    """
     known = {tensor.key: tensor for tensor in tensors}
     found = {it.key: it.layout for it in tensors if fits_layout(it.shape, it.layout)}
 
@@ -57,7 +59,7 @@ def layouts_of(
         count = len(found)
         for operator in operators:
             if KEEPING.fullmatch(operator.type):
-                # Of a convolution's inputs, the second and third are weights and bias.
+                # The second and third inputs of a convolution are weights and bias.
                 skipped = 2 if operator.type in CONVOLUTIONS else 0
                 around = [*operator.outputs, *operator.inputs[skipped:]]
                 mark(around, next((found[key] for key in around if key in found), ""))
@@ -65,20 +67,20 @@ def layouts_of(
 
 
 def layout_of_weight(shape: tuple[int, ...], before: str, after: str, group: bool) -> str:
-    """Return the layout of a convolution's weights, empty where it is unknown or plain.
+    """Return the layout of a convolution's weights, empty if it is unknown or plain.
 
-    `before` and `after` are those of what it takes and gives, `group` that the engine says
-    it is a convolution by groups. Source: `ConvBias` and `opr_param_defs.py` of MegDNN, and the
-    dumps of MegEngine 1.13.
+    `before` and `after` are those of its input and output; `group` says that the engine calls it a
+    convolution by groups. Source: `ConvBias` and `opr_param_defs.py` of MegDNN, and the dumps of
+    MegEngine 1.13.
     """
     block = block_of(after)
     if after == "chwn4":
         tags = ["Ihwo4i"]
-    elif re.fullmatch(r"nchw(4|32|64)", before):  # blocks of input channels alone
+    elif re.fullmatch(r"nchw(4|32|64)", before):  # only blocks of input channels
         tags = [f"oIhw{block_of(before)}i", f"goIhw{block_of(before)}i"]
     elif after in ("nchw44", "nchw44_dot", "nchw88"):
         both = f"{block}o{block}i" if after == "nchw44_dot" else f"{block}i{block}o"
-        # A channel a group: {G/b,1,1,FH,FW,b}. A filter of blocks' size looks alike.
+        # With one channel a group: {G/b,1,1,FH,FW,b}. A filter of the block's size looks alike.
         each = shape[1:3] == (1, 1) and (group or shape[-2] != block)
         tags = [f"Goihw{block}g" if each else f"OIhw{both}", f"gOIhw{both}", f"Ohwi{block}o"]
     else:
@@ -87,10 +89,10 @@ def layout_of_weight(shape: tuple[int, ...], before: str, after: str, group: boo
 
 
 def layout_of_format(text: str) -> str:
-    """Return the layout behind what the engine says of a tensor itself: `I2D{2,1}` of an image of
-    four channels a pixel, `NCHWC{16}` of ONNX Runtime's blocks; empty for another format.
+    """Return the layout for an engine's name of a tensor's format, empty for an unknown format.
 
-    Weights are images too, with another axis of channels.
+    `I2D{2,1}` is an image of four channels a pixel, `NCHWC{16}` has ONNX Runtime's blocks. Weights
+    are images too, with another axis of channels.
     """
     return next((re.sub(*it, text) for it in LAYOUTS.items() if re.fullmatch(it[0], text)), "")
 
@@ -98,9 +100,9 @@ def layout_of_format(text: str) -> str:
 def layouts_of_operator(
     operator: DumpedOperator, tensors: Mapping[str, DumpedTensor]
 ) -> tuple[str, str]:
-    """Return the layouts of what an operator takes and gives, empty where they are not certain."""
+    """Return the layouts of an operator's inputs and outputs, empty if they are not certain."""
     kind, parameters = operator.type, operator.parameters
-    # ONNX Runtime computes these operators of images so.
+    # ONNX Runtime computes these operators with the channels of images last.
     last = kind.startswith("QLinear") and parameters.get("channels_last") == 1
     if last or kind.startswith("Nhwc"):
         return CHANNELS_LAST, CHANNELS_LAST
@@ -111,13 +113,13 @@ def layouts_of_operator(
         return "", ""
     taken, weight, given = map(tensors.get, (*operator.inputs[:2], *operator.outputs[:1]))
     layout = guess_layout(given, weight) if given and weight else ""
-    if re.fullmatch(r"nchw(4|32|64)", layout) and taken:  # it may take blocks of another size
+    if re.fullmatch(r"nchw(4|32|64)", layout) and taken:  # it may have blocks of another size
         return f"nchw{taken.shape[-1] if taken.shape else 0}", layout
     return layout, layout
 
 
 def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:
-    """Return the layout of what a convolution over two axes gives: with five axes it is blocked.
+    """Return the layout of the result of a convolution over two axes: it is blocked if it has five.
 
     nchw4, nchw44 and chwn4 hold the same numbers; the shape of the weights distinguishes them:
     {OC,IC/4,FH,FW,4}, {OC/4,IC/4,FH,FW,4,4} or {OC/4,FH,FW,IC,4}, {IC/4,FH,FW,OC,4}.

@@ -1,8 +1,8 @@
 """The tensors of a value that may be more than one, or none: sequences, maps, texts.
 
-The tensors of a sequence `s` are named `s[0]`, `s[1]`, ...; those of a map `p` by its keys,
-`p[cat]`. A sequence of maps with equal keys has one tensor a key, with the items on its first axis.
-Texts are kept as their bytes in UTF-8, those of an element on the last axis, padded with zeros.
+The tensors of a sequence `s` are named `s[0]`, `s[1]`, ...; those of a map `p` have its keys, as
+`p[cat]`. A sequence of maps with equal keys has one tensor for each key, with the items on its
+first axis. Texts are kept as bytes in UTF-8 on a last axis, padded with zeros.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from lar.dumps.dump import Array
 
 
 class Part(NamedTuple):
-    """A tensor of a value: its name, its array as a file holds it, and MegEngine's name of its
-    dtype (`String` of a text)."""
+    """A tensor of a value: its name, its array as a file holds it, and MegEngine's dtype name.
+
+    The dtype of a text is `String`.
+    """
 
     name: str
     array: Array
@@ -26,21 +28,24 @@ class Part(NamedTuple):
 
 
 class Unheld(NamedTuple):
-    """What no file holds of a value: its name, and why."""
+    """A value that no file can hold: its name, and why."""
 
     name: str
     reason: str
 
 
 def parts_of(name: str, value: object) -> Iterator[Part | Unheld]:
-    """Yield the tensors of a value as a file holds them, or why none does."""
+    """Yield the tensors of a value as a file holds them, or why no file can."""
     for each, leaf in leaves_of(name, value):
         yield leaf if isinstance(leaf, Unheld) else part_of(each, leaf)
 
 
 def leaves_of(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yield what a value is made of, with names: an array, a number or a text, a sequence or map of
-    them, None of an optional value that is not there, or what says that no file holds the value."""
+    """Yield the parts of a value, with names: arrays, numbers and texts.
+
+    Sequences and maps are taken apart. An optional value that is not there, or an empty sequence,
+    becomes `Unheld`.
+    """
     if value is None:
         yield name, Unheld(name, "an optional value that is not there")
     elif isinstance(value, list) and not value:
@@ -53,7 +58,10 @@ def leaves_of(name: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 def items_of(value: Mapping[Any, object] | list[object]) -> Mapping[Any, object]:
-    """Return what a map holds, or a sequence by number: one of maps with equal keys by these."""
+    """Return the items of a map by key, or those of a sequence by number.
+
+    A sequence of maps with equal keys becomes a map of arrays.
+    """
     if isinstance(value, Mapping):
         return value
     maps = [each for each in value if isinstance(each, Mapping)]
@@ -63,11 +71,11 @@ def items_of(value: Mapping[Any, object] | list[object]) -> Mapping[Any, object]
 
 
 def part_of(name: str, value: object) -> Part | Unheld:
-    """Return what is kept of an array, or of what NumPy makes one of."""
+    """Return the part for an array, or for a value that NumPy makes an array of."""
     array = np.asarray(value)
     is_text = array.dtype.kind in "OSU"
     array = bytes_of_texts(array) if is_text else array
-    if array.dtype.name.startswith("float8"):  # float32 holds each of them
+    if array.dtype.name.startswith("float8"):  # float32 holds each of their values
         array = array.astype(np.float32)
     element = BY_DTYPE.get(array.dtype.name)
     if element is None:
@@ -78,14 +86,14 @@ def part_of(name: str, value: object) -> Part | Unheld:
 
 
 def texts_of_bytes(coded: Array) -> Array:
-    """Return the texts of which a file holds the bytes on the last axis."""
+    """Return the texts for bytes that a file has on the last axis."""
     rows = coded.reshape(-1, coded.shape[-1])
     texts = [row.tobytes().rstrip(b"\0").decode("utf-8", "replace") for row in rows]
     return np.array(texts, str).reshape(coded.shape[:-1])
 
 
 def bytes_of_texts(texts: Array) -> Array:
-    """Return texts (object, str or bytes) as uint8 with an axis more, as wide as the longest."""
+    """Return texts (object, str or bytes) as uint8 with one more axis, as wide as the longest."""
     coded = [
         each if isinstance(each, bytes) else str(each).encode("utf-8", "surrogateescape")
         for each in texts.reshape(-1)

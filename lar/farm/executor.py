@@ -1,6 +1,7 @@
 """The process beside a Dask worker that does a task in its folder.
 
-Runs are made here, not in a thread of Dask's: an interrupt ends them as Ctrl-C does in a shell.
+Runs are made here, and not in one of Dask's threads: an interrupt ends them as Ctrl-C does in a
+shell.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ if TYPE_CHECKING:  # most tasks are runs
     from lar.running.variants import Variant
     from lar.tuning.player import RoundOrder
 
-# What is followed from afar is passed on this often: more would disturb what is timed.
+# So often news is passed on: more often would disturb what is timed.
 FLUSH_SECONDS = 0.5
-# More rows between two of these are not passed on.
+# Not more rows than this are passed on at once.
 MOST_ROWS = 2000
 
 
@@ -57,7 +58,7 @@ class Stream(Listener):
             self.flush()
 
     def flush(self) -> None:
-        """Pass on what waits."""
+        """Pass on what is waiting."""
         self.write(pickle.dumps(self._entries))
         self._entries, self._rows = [], 0
         self._due = time.monotonic() + FLUSH_SECONDS
@@ -91,14 +92,14 @@ def play_run(stream: Stream, spec: RunSpec, context: RunContext) -> RunResult:
 def play_bench(
     stream: Stream, variants: Sequence[Variant], baseline: int, options: Mapping[str, Any]
 ) -> BenchResult:
-    """Make a bench: all of its variants are measured here."""
+    """Make a bench; all of its variants are measured here."""
     from lar.running.bench import run_bench
 
     return run_bench(variants, baseline, report=partial(stream.add, "bench"), **options)
 
 
 def play_round(stream: Stream, order: RoundOrder) -> None:
-    """Play a round of a search; its results are passed on as its processes end."""
+    """Play a round of a search; results are passed on when their processes end."""
     from lar.files.work_folders import work_folder
     from lar.tuning.player import LocalPlayer
 
@@ -108,8 +109,11 @@ def play_round(stream: Stream, order: RoundOrder) -> None:
 
 
 def make_space(stream: Stream, *asked: Any) -> tuple[TuneRequest, MachineFacts, dict[str, str]]:
-    """Return the request of a search that `lar.tuning.requests.make_request` makes of arguments,
-    with what can be tried here; the facts about this machine, and the versions of its engines."""
+    """Return the request of a search, with what can be tried here, from the given arguments.
+
+    `lar.tuning.requests.make_request` makes it. The facts about this machine and the versions of
+    its engines come with it.
+    """
     from lar.tuning.requests import make_request
 
     made = make_request(*asked)
@@ -118,7 +122,7 @@ def make_space(stream: Stream, *asked: Any) -> tuple[TuneRequest, MachineFacts, 
 
 
 def answer_to(task: Task, root: str, contents: Mapping[str, bytes], stream: Stream) -> Answer:
-    """Lay out the files of a task and do it; return its value and what it has written."""
+    """Lay out the files of a task and do it; return its value and the files that it wrote."""
     for folder in task.sending.folders:
         Path(root, check_place(folder)).mkdir(parents=True, exist_ok=True)
     for place, content in contents.items():
@@ -139,18 +143,18 @@ def answer_to(task: Task, root: str, contents: Mapping[str, bytes], stream: Stre
 
 
 def main() -> None:
-    """Do the task that stands on standard input, for the Dask worker that has started this."""
+    """Do the task on standard input, for the Dask worker that started this process."""
     end_with_parent()
     heed_interrupts()
     stream = Stream(os.fdopen(os.dup(1), "wb"))
-    os.dup2(2, 1)  # what anything prints goes to the log of the Dask worker
+    os.dup2(2, 1)  # whatever prints goes to the log of the Dask worker
     task, root, contents = pickle.load(sys.stdin.buffer)
     try:
         answer = answer_to(task, root, contents, stream)
     except (KeyboardInterrupt, LarError) as error:
         known = error if isinstance(error, LarError) else Interrupted("interrupted")
         answer = Answer(root=root, failure=Failure.of(known))
-    except Exception as error:  # a defect: it ends as one line all the same
+    except Exception as error:  # a defect ends as one line too
         text = f"{type(error).__name__}: {first_line(error)}"
         answer = Answer(root=root, failure=Failure(text, "this is a defect of lar"))
     with uninterrupted():

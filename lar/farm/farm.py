@@ -1,7 +1,7 @@
-"""A Dask scheduler and its workers, to which jobs go.
+"""A Dask scheduler and its workers, which do jobs.
 
-Dask finds a worker for each job whose device is free, and another where a worker is lost. This
-process sends a worker the files that a job asks it for, shows what happens meanwhile, and waits.
+Dask finds a worker with a free device for each job, and another one if a worker is lost. This
+process sends a worker the files that a job asks for, shows what happens, and waits.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ if TYPE_CHECKING:
     from distributed import Future
 
 FLAG, ON = "--scheduler", "--on"
-DEVICE = "device"  # the resource of which a job takes one
-# To wait so long for a scheduler that does not answer.
+DEVICE = "device"  # the resource of a worker; a job takes one
+# So long lar waits for a scheduler that does not answer.
 CONNECT_SECONDS = 10.0
-# What Dask raises where a worker goes that is sent something.
+# Dask raises these if a worker is gone when something is sent to it.
 GONE = (OSError, KeyError, asyncio.TimeoutError)
-# To wait so long for the first worker of a label, and for one when the last was lost.
+# So long lar waits for the first worker of a label, and for one after the last was lost.
 FIRST_SECONDS = 5.0
 AGAIN_SECONDS = 30.0
-# For so long an interrupted job may take to answer.
+# An interrupted job may take so long to answer.
 END_SECONDS = 8.0
-# Between two looks at which workers there are.
+# The time between two looks at the workers.
 LOOK_SECONDS = 0.5
-# A job whose process ends by itself is begun again so often; for workers that are lost it is what
-# the scheduler says, which is as often unless it is told otherwise.
+# If a job's process ends by itself, it is begun again so often. For lost workers the scheduler
+# decides, by default the same.
 MOST_REPEATS = 3
 STARTING = "`lar help farm` has how to start a scheduler and its workers"
 
 On = str | tuple[str, ...]
-"""The label that a worker must have, if any; or the addresses of the ones that may do it."""
+"""The label that a worker must have, if any; or the addresses of the workers that may do it."""
 
 Follow = Mapping[str, Callable[..., None]]
-"""What takes what is said during a call, by the kind of that: with `began`, all before is void."""
+"""Functions for what is said during a call, by its kind; after `began`, all before it is void."""
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ class Lost(LarError):
 
 
 class Killed(Lost):
-    """Workers were lost with a job again and again: it may be what kills them."""
+    """Workers were lost again and again during a job, which may be the cause."""
 
 
 class Farm:
@@ -79,7 +79,7 @@ class Farm:
             EngineMissing: Dask is not installed.
             LarError: no scheduler answers.
         """
-        # As Dask takes it: `dask://` stands for `tcp://`, and the port is 8786 if none is given.
+        # In Dask's form: `dask://` stands for `tcp://`, and the default port is 8786.
         protocol, _, place = scheduler.rpartition("://")
         place = place if re.search(r":\d+$", place) else f"{place}:8786"
         self.address = f"{'tcp' if protocol in ('', 'dask') else protocol}://{place}"
@@ -88,7 +88,7 @@ class Farm:
         except ImportError as error:
             problem = f"Dask cannot be imported: {error}"
             raise EngineMissing(problem, "pip install 'lar[farm]'", flag=FLAG) from None
-        # What is wrong is said in lar's own words.
+        # lar says in its own words what is wrong.
         logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
         try:
             with warnings.catch_warnings():
@@ -99,24 +99,24 @@ class Farm:
             raise LarError(problem, STARTING, flag=FLAG) from None
         self._playing: dict[str, Playing] = {}
         self._client.subscribe_topic(TOPIC, self._hand_out)
-        self._sent: dict[str, Future] = {}  # a worker has a file as long as there is its future
+        self._sent: dict[str, Future] = {}  # a worker has a file as long as its future exists
         self._workers: dict[str, Any] = {}
         self._look_at = 0.0
         self._machines: dict[str, MachineFacts] = {}
 
     def _hand_out(self, event: tuple[float, tuple[str, Any]]) -> None:
-        """Take what a worker says: it may be of another client's job."""
+        """Take what a worker says; it may be about another client's job."""
         name, said = event[1]
         if playing := self._playing.get(name):
             playing.inbox.put(said)
 
     def close(self) -> None:
-        """Close the connection; the jobs that go on end."""
-        with contextlib.suppress(Exception):  # a scheduler that has gone, or is slow
+        """Close the connection; running jobs end."""
+        with contextlib.suppress(Exception):  # a scheduler that is gone, or slow
             self._client.close(timeout=2)
 
     def interrupt(self) -> None:
-        """End the jobs that go on, as an interrupt of each would."""
+        """End the running jobs, as an interrupt of each would."""
         for playing in [*self._playing.values()]:
             playing.inbox.put(KeyboardInterrupt())
 
@@ -128,11 +128,11 @@ class Farm:
         on: On = "",
         follow: Follow = MappingProxyType({}),
     ) -> T:
-        """Have a worker call a function of `lar.farm.executor`, put the files that it writes where
-        they belong, and return its value.
+        """Have a worker call a function of `lar.farm.executor`, and return its value.
 
-        The arguments have places on the worker for the paths of `sending`. An interrupt ends the
-        call there; if it answers in time, its value is returned.
+        The files that it writes are put where they belong. The arguments have places on the worker
+        for the paths of `sending`. An interrupt ends the call there; if it answers in time, its
+        value is returned.
 
         Raises:
             Lost: no worker has done it to its end.
@@ -151,7 +151,7 @@ class Farm:
             retries=MOST_REPEATS,
         )
 
-        def wait() -> None:  # Dask repeats it where a worker is lost, even one that has the answer
+        def wait() -> None:  # Dask repeats it if a worker is lost, even after the answer
             try:
                 playing.inbox.put(future.result())
             except BaseException as error:  # whatever the worker raises
@@ -171,10 +171,10 @@ class Farm:
         return value
 
     def send(self, worker: str, files: Mapping[str, str], sending: Sending) -> None:
-        """Have a worker hold some files, by its keys for what distinguishes them.
+        """Have a worker keep some files, by its keys for their identities.
 
         Raises:
-            LarError: one cannot be read.
+            LarError: a file cannot be read.
         """
         for key, identity in files.items():
             content = sending.read(identity)
@@ -184,7 +184,7 @@ class Farm:
                 )
 
     def alike(self, label: str, machine: MachineFacts) -> tuple[str, ...]:
-        """Return the workers that have a label and a machine like this one.
+        """Return the workers that have a label, and a machine like this one.
 
         Raises:
             LarError: there are none, or the connection is lost.
@@ -200,7 +200,7 @@ class Farm:
         return alike
 
     def able(self, on: On = "") -> list[str]:
-        """Return the addresses of the workers that have a device and may do what is to be done.
+        """Return the addresses of the workers that have a device and may do the job.
 
         Raises:
             LarError: the connection is lost.
@@ -209,14 +209,14 @@ class Farm:
         return [each for each, has in found.items() if not on or on in has or each in on]
 
     def _labels(self) -> Mapping[str, set[str]]:
-        """Return what each worker has, by its address.
+        """Return the labels of each worker, by its address.
 
         Raises:
             LarError: the connection is lost.
         """
         if time.monotonic() > self._look_at:
             self._look_at = time.monotonic() + LOOK_SECONDS
-            with contextlib.suppress(OSError, KeyError):  # it says nothing when it is closed
+            with contextlib.suppress(OSError, KeyError):  # no messages when it is closed
                 self._workers = self._client.scheduler_info(n_workers=-1)["workers"]
         if self._client.status != "running":
             raise self.connection_lost()
@@ -227,11 +227,11 @@ class Farm:
         }
 
     def connection_lost(self) -> LarError:
-        """Return the error of a scheduler that has gone."""
+        """Return the error for a scheduler that is gone."""
         return LarError(f"the connection to the scheduler {self.address} is lost", flag=FLAG)
 
     def explain_absence(self, label: str) -> LarError:
-        """Return the error of a job that no worker could ever do."""
+        """Return the error for a job that no worker could ever do."""
         workers = self._labels().values()
         labels = ", ".join(sorted(set().union(*workers) - {DEVICE}))
         if label and any(DEVICE in each for each in workers):
@@ -243,8 +243,10 @@ class Farm:
 
 @dataclass
 class Playing:
-    """A call that goes on; `attempts` names each time that a worker has begun it. Until `patience`
-    it waits for a worker that may do it."""
+    """A running call; `attempts` names each start of it by a worker.
+
+    Until `patience` it waits for a worker that may do it.
+    """
 
     farm: Farm
     sending: Sending
@@ -255,7 +257,7 @@ class Playing:
     patience: float = field(default_factory=lambda: time.monotonic() + FIRST_SECONDS)
 
     def wait(self, seconds: float = math.inf) -> Any:
-        """Return what came of it.
+        """Return the answer to the call.
 
         Raises:
             KeyboardInterrupt: it does not come in time.
@@ -276,7 +278,7 @@ class Playing:
         raise KeyboardInterrupt
 
     def look(self) -> None:
-        """Raise an error where there is no worker any more."""
+        """Raise an error if no worker is left."""
         now = time.monotonic()
         if self.farm.able(self.on):
             self.patience = now + AGAIN_SECONDS
@@ -293,7 +295,7 @@ class Playing:
             self.attempts.append(attempt)
             self.tell("began")
         if attempt != self.attempts[-1]:
-            return  # it comes late of a worker that seemed lost
+            return  # it comes late from a worker that seemed lost
         if "missing" in said:
             self.farm.send(said["worker"], said["missing"], self.sending)
         else:
@@ -301,12 +303,12 @@ class Playing:
                 self.tell(*entry)
 
     def tell(self, kind: str, *values: Any) -> None:
-        """Pass something on that was said."""
+        """Pass on something that a worker said."""
         if take := self.follow.get(kind):
             take(*values)
 
     def explain(self, error: BaseException) -> None:
-        """Raise the error of a job that no worker has done."""
+        """Raise the error for a job that no worker has done."""
         from distributed import KilledWorker
 
         match error:
@@ -318,6 +320,6 @@ class Playing:
                 raise self.farm.connection_lost()
             case LarError() | KeyboardInterrupt():
                 raise error
-            case _:  # whatever another version of lar does, or a worker without lar
+            case _:  # whatever another version of lar raises, or a worker without lar
                 problem = f"a worker failed: {type(error).__name__}: {first_line(error)}"
                 raise LarError(problem, "start it where lar is installed", flag=FLAG) from None

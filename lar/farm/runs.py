@@ -1,4 +1,4 @@
-"""Runs, benches and many runs at once, made by a farm's workers."""
+"""Runs, benches and many runs at once, made by the workers of a farm."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lar.running.isolation import new_result
 from lar.running.steps import make_run
 from lar.running.variants import Variant
 
-# Of many runs so many wait for a device at the same time.
+# Of many runs, so many wait for a device at the same time.
 MOST_WAITING = 32
 
 
@@ -37,7 +37,7 @@ def open_farm(scheduler: str) -> contextlib.closing[Farm]:
 
 
 def run_many(specs: Sequence[RunSpec], scheduler: str | Farm, *, on: str = "") -> list[RunResult]:
-    """Make runs on the workers of a scheduler, each device one at a time.
+    """Make runs on the workers of a scheduler, one at a time on each device.
 
     Args:
         specs: the runs, as `lar.running.plan.plan_run` plans them.
@@ -45,9 +45,9 @@ def run_many(specs: Sequence[RunSpec], scheduler: str | Farm, *, on: str = "") -
         on: the label that a worker must have, empty if any may make the runs.
 
     Returns:
-        The results, in the order of the specs. What became of a run is its `status`: nothing is
-        raised for it, or for a worker that is lost. An interrupt ends the runs that go on; a farm
-        that was given stays open.
+        The results, in the order of the specs. The `status` of a result says how its run ended: a
+        failed run, or a lost worker, raises nothing. An interrupt ends the running ones; a given
+        farm stays open.
 
     Raises:
         LarError: no scheduler answers.
@@ -74,7 +74,7 @@ def run_many(specs: Sequence[RunSpec], scheduler: str | Farm, *, on: str = "") -
 def make_on_farm(
     farm: Farm, on: On, spec: RunSpec, context: RunContext, listener: Listener | None = None
 ) -> RunResult:
-    """Make a planned run on a worker, as `make_run` makes it here.
+    """Make a planned run on a worker, as `make_run` does it here.
 
     Raises:
         UsageError: a file cannot be read or written, or no worker has the label.
@@ -95,12 +95,12 @@ def make_on_farm(
 
 
 def failed_result(spec: RunSpec, error: LarError) -> RunResult:
-    """Return the result of a run that no worker has made to its end."""
+    """Return the result of a run that no worker made to its end."""
     return replace(new_result(spec), status="crashed", failure=Failure.of(error))
 
 
 class RunFollower:
-    """Passes what happens during a run on to a listener, as if it happened here."""
+    """Passes on to a listener what happens during a run, as if it happened here."""
 
     def __init__(self, spec: RunSpec, listener: Listener) -> None:
         self.spec = spec
@@ -109,7 +109,7 @@ class RunFollower:
         self.takers |= {"began": self.begin, "event": self.take_event, "rows": self.take_rows}
 
     def begin(self) -> None:
-        """Begin, or once more where a worker is lost."""
+        """Begin, or begin again if a worker was lost."""
         self.result = new_result(self.spec)
         self.tables = open_rows(-1, self.spec.sample_count, self.spec.runners)
 
@@ -121,7 +121,7 @@ class RunFollower:
     def take_rows(
         self, runner: int, first: int, times: Sequence[tuple[float, ...]], warmups: int | None
     ) -> None:
-        """Add rows to a table like that of the worker; those that did not come have no times."""
+        """Add rows to a table like the worker's; missing rows have no times."""
         rows = self.tables[runner]
         for row in [*([(NAN, NAN, NAN)] * (first - rows.count)), *times]:
             if rows.count < rows.capacity:

@@ -1,4 +1,4 @@
-"""What a job takes along and brings back: its files, by their places on the worker."""
+"""The files that a job takes along and brings back, by their places on the worker."""
 
 from __future__ import annotations
 
@@ -21,16 +21,19 @@ from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
 from lar.records.run import Failure, RunContext, RunSpec
 from lar.records.testcase import Case
 
-# Stands for the folder of a task in its arguments; the worker puts its own there.
+# Stands for the folder of a task in its arguments; the worker puts its own folder there.
 ROOT = "/@lar-job@"
-# In that folder: what is sent, under its whole path on the client, and what the run writes.
+# In that folder: the files that are sent, under their whole paths on the client, and those that the
+# run writes.
 FILES, WRITTEN = "files", "written"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What came of a task in its folder: its value, or why it has none; the contents of the files
-    that it has written, by their places, and None for folders."""
+    """The answer to a task, in its folder: its value, or why it has none, and its files.
+
+    The files that it wrote are by place, with their contents; None for a folder.
+    """
 
     root: str
     value: Any = None
@@ -39,18 +42,21 @@ class Answer:
 
 
 class Sending:
-    """Collects the files of a job; `names` has what the user calls each place on the worker,
-    `wanted` the places of what may come back."""
+    """Collects the files of a job.
+
+    `names` has the user's name for each place on the worker, `wanted` the places that may come
+    back.
+    """
 
     def __init__(self) -> None:
-        self.files: dict[str, str] = {}  # what distinguishes each, by the place
-        self.paths: dict[str, str] = {}  # on this machine, by what distinguishes each
+        self.files: dict[str, str] = {}  # the identity of each file, by place
+        self.paths: dict[str, str] = {}  # the path on this machine, by identity
         self.folders: set[str] = set()
         self.names: dict[str, str] = {}
         self.wanted: set[str] = set()
 
     def add(self, path: str, flag: str = "") -> str:
-        """Take along a file, or a folder with its files; return where it will be.
+        """Take along a file, or a folder with its files; return its place there.
 
         Raises:
             UsageError: it cannot be read.
@@ -67,13 +73,13 @@ class Sending:
         return f"{ROOT}/{place}"
 
     def add_folder(self, path: str) -> str:
-        """Have a folder there, empty as far as no file of it is taken along."""
+        """Take along a folder without its files, which may be taken along too."""
         place = self.place_of(path)
         self.folders.add(place)
         return f"{ROOT}/{place}"
 
     def add_cache(self, path: str, flag: str) -> str:
-        """Take along a file that the run reads, if it is there, and may write."""
+        """Take along a file that the run may read and write, if the file exists."""
         if os.path.isfile(path):
             self.add(path, flag)
         place = self.place_of(path)
@@ -82,7 +88,7 @@ class Sending:
         return f"{ROOT}/{place}"
 
     def add_written(self, key: str, path: str) -> str:
-        """Have a folder there for what an option writes, which comes back under a path."""
+        """Take along a folder for what an option writes, which comes back under a path."""
         place = f"{WRITTEN}/{key}/{os.path.basename(os.path.normpath(path))}"
         self.folders.add(os.path.dirname(place))
         self.names[place] = path
@@ -90,7 +96,7 @@ class Sending:
         return f"{ROOT}/{place}"
 
     def place_of(self, path: str) -> str:
-        """Return the place of a path from the job's folder."""
+        """Return the place of a path in the job's folder."""
         place = FILES + os.path.abspath(path)
         self.names[place] = path
         return place
@@ -105,7 +111,7 @@ class Sending:
             return file.read()
 
     def name_all(self, value: Any, root: str) -> Any:
-        """Return a record of a worker with the user's names for the places in its folder."""
+        """Return a record of a worker with the user's names for places in its folder."""
         places = sorted(self.names, key=len, reverse=True)
 
         def name(text: str) -> str:
@@ -117,7 +123,7 @@ class Sending:
         return map_texts(value, name)
 
     def path_of(self, place: str) -> str:
-        """Return the path on this machine of what a worker has written.
+        """Return the path on this machine for a place that a worker wrote.
 
         Raises:
             LarError: the place leads out of the job's folder, or nobody asked for it.
@@ -125,16 +131,16 @@ class Sending:
         for known in self.wanted:
             if check_place(place) == known or place.startswith(known + "/"):
                 whole, path = self.names[known], self.names[known] + place[len(known) :]
-                # A link in a folder that is there may lead elsewhere.
+                # A link in an existing folder may lead elsewhere.
                 if place == known or is_below(path, whole):
                     return path
         raise LarError("nobody asked the worker for it", subject=place)
 
     def receive(self, answer: Answer) -> Any:
-        """Put what a job has written where its names say; return its value.
+        """Put the files of a job where their names say, and return its value.
 
         Raises:
-            LarError: it failed, a file cannot be written, or a place is not one that was asked for.
+            LarError: it failed, a file cannot be written, or nobody asked for a place.
         """
         if answer.failure is not None:
             error = self.name_all(answer.failure, answer.root).to_error()
@@ -145,7 +151,7 @@ class Sending:
                 os.makedirs(path, exist_ok=True)
                 continue
             option = BY_KEY.get(place.split("/")[1])
-            if option and option.purpose == "profile":  # JSON, and names files
+            if option and option.purpose == "profile":  # it is JSON and names files
                 try:
                     content = json.dumps(self.name_all(json.loads(content), answer.root)).encode()
                 except ValueError:
@@ -156,15 +162,15 @@ class Sending:
         return self.name_all(answer.value, answer.root)
 
     def add_model(self, model: str, engine: str) -> str:
-        """Take along a model, and the files that it names.
+        """Take along a model and the files that it names.
 
         Raises:
-            UsageError: one cannot be read, or is named by a path that holds here alone.
+            UsageError: a file cannot be read, or its path is valid only on this machine.
         """
         try:
             beside = engine_named(engine).files_beside(Path(model))
         except (OSError, ValueError):
-            beside = ()  # the engine says what is wrong with it
+            beside = ()  # the engine will say what is wrong with it
         for name in beside:
             if os.path.isabs(name):
                 problem = f"its weights are in {name}, and other machines have no such path"
@@ -181,7 +187,7 @@ class Sending:
         return self.add_model(model, engine_for(Path(model), None).name)
 
     def add_named(self, inputs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        """Take along the files that inputs are fed with."""
+        """Take along the files that feed the inputs."""
         return tuple((name, self.add(path, "--input")) for name, path in inputs)
 
     def add_inputs(self, texts: Iterable[str]) -> tuple[str, ...]:
@@ -225,7 +231,7 @@ class Sending:
         """Take along the files of a run; return its spec with their places.
 
         Raises:
-            UsageError: a file cannot be read, or the run needs what is on this machine alone.
+            UsageError: a file cannot be read, or the run needs what only this machine has.
         """
         if spec.python:
             problem, hint = "is on this machine alone", "start a worker with that Python"
@@ -234,7 +240,7 @@ class Sending:
         return replace(
             spec,
             model=self.add_model(spec.model, spec.engine),
-            # Of a data set the files of its items are what is read.
+            # For a data set, the files of its items are read.
             inputs=spec.inputs if has_files else self.add_inputs(spec.inputs),
             settings=self.rewrite_settings(spec.settings),
             items=tuple(replace(it, inputs=self.add_named(it.inputs)) for it in spec.items),
@@ -247,12 +253,12 @@ class Sending:
         return replace(case, inputs=self.add_named(case.inputs), expected=expected)
 
     def rewrite_context(self, context: RunContext) -> RunContext:
-        """Return a context with places on the worker, of what is written too."""
+        """Return a context with places on the worker, including those for what is written."""
         written = {key: self.add_written(key, path) for key, path in context.written.items()}
         return replace(context, written=written, names=self.rewrite_names(context.names))
 
     def rewrite_names(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Return what the user calls files by their places on the worker; others stay."""
+        """Return the user's names of files by their places on the worker; others stay."""
         return {
             f"{ROOT}/{FILES}{path}" if os.path.isabs(path) else path: name
             for path, name in names.items()
@@ -260,16 +266,16 @@ class Sending:
 
 
 def identity_of(file: IO[bytes]) -> str:
-    """Return what distinguishes a file from others, and from itself before it was changed."""
+    """Return the identity of a file, which changes when the file does."""
     status = os.fstat(file.fileno())
     return f"{status.st_dev}-{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
 
 
 def check_place(place: str) -> str:
-    """Return a place, which leads into the folder of a task and not out of it.
+    """Return a place if it leads into the folder of a task.
 
     Raises:
-        LarError: it does.
+        LarError: it leads out of the folder.
     """
     if posixpath.normpath(place) != place or place.startswith(("/", "..")) or "\0" in place:
         raise LarError("leads out of the folder of the run", subject=place)
@@ -277,13 +283,13 @@ def check_place(place: str) -> str:
 
 
 def map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a record, or whatever it may hold, with each text in it changed."""
+    """Return a record, or any part of one, with each text in it changed."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
         return {map_texts(key, change): map_texts(each, change) for key, each in value.items()}
     if isinstance(value, (tuple, list)):
-        if value and isinstance(value[-1], (int, float)):  # samples, of which there are many
+        if value and isinstance(value[-1], (int, float)):  # the many samples
             return value
         make = getattr(value, "_make", type(value))
         return make(map_texts(each, change) for each in value)

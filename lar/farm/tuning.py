@@ -1,4 +1,4 @@
-"""The search for the fastest settings of another machine: its space, its rounds."""
+"""Searches for the fastest settings of another machine: its space, its rounds."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from lar.tuning.player import Entrant, Keep, RoundOrder, Show
 
 @dataclass
 class FarmPlayer:
-    """Plays rounds on workers that have a label, all of whose machines are alike.
+    """Plays rounds on the workers that have a label, whose machines are all alike.
 
-    The processes of a round are on one machine. Where its worker is lost, those that had ended are
-    kept; if there are none, it is played again on another.
+    The processes of a round are on one machine. If its worker is lost, finished processes are kept;
+    if there are none, another worker plays the round again.
     """
 
     farm: Farm
@@ -59,11 +59,11 @@ class FarmPlayer:
         except Killed as error:
             first, *others = order.entrants
             if len(others) > 1:
-                # Which of them does it? Those left out are measured in a later round.
+                # Which of them kills the workers? A later round measures those that are left out.
                 half = (first, *others[: len(others) // 2])
                 self.play(replace(order, entrants=half), show, keep)
             else:
-                # Whatever does that, it is not the plain run, unless that is alone.
+                # Not the plain run kills them, unless it is alone.
                 keep(len(others), failed_result(order.entrants[-1].spec, error))
         except Lost:
             if not follower.has_kept:
@@ -71,7 +71,7 @@ class FarmPlayer:
 
 
 class CutShort(Exception):
-    """A worker is lost, and results of its round are kept: it is not played again."""
+    """A worker was lost after results of its round were kept: the round is not played again."""
 
 
 @dataclass
@@ -85,11 +85,11 @@ class RoundFollower:
 
     @property
     def takers(self) -> Follow:
-        """What takes what is said during a round."""
+        """The functions for what is said during a round."""
         return {"began": self.begin, "show": self.show, "ended": self.take}
 
     def begin(self) -> None:
-        """Begin, or once more where a worker is lost.
+        """Begin, or begin again if a worker was lost.
 
         Raises:
             CutShort: results are kept.
@@ -99,15 +99,17 @@ class RoundFollower:
             raise CutShort
 
     def take(self, place: int, result: RunResult) -> None:
-        """Keep a result. That of a plain run that works waits for another: alone it is of no use,
-        and if the worker is lost, the round begins again on another machine."""
+        """Keep a result; that of a successful plain run waits for another one.
+
+        Alone it is of no use: if the worker is lost, the round begins again on another machine.
+        """
         self.waiting.append((place, result))
         if self.has_kept or place or result.status != "ok":
             self.has_kept = True
             self.finish()
 
     def finish(self) -> None:
-        """Keep what waits."""
+        """Keep the results that wait."""
         for each in self.waiting:
             self.keep(*each)
         self.waiting = []
@@ -127,8 +129,9 @@ def request_on_farm(
     asked: TuneRequest,
     engines: Sequence[str] = (),
 ) -> tuple[TuneRequest, MachineFacts, dict[str, str]]:
-    """Return the request of a search with what can be tried on a worker that has the label; the
-    facts about its machine, and the versions of its engines.
+    """Return the request of a search with what can be tried on a worker that has the label.
+
+    The facts about its machine and the versions of its engines come with it.
 
     Raises:
         UsageError: a model or an option cannot be used, or no worker has the label.

@@ -1,4 +1,4 @@
-"""What Dask calls on a worker: it has a process do a task, and passes on what that says.
+"""The functions that Dask calls on a worker: a process does a task, and its news is passed on.
 
 dask worker tcp://HOST:8786 --host ADDRESS --nworkers 1 --nthreads 1 --resources "device=1 x86=1"
 """
@@ -24,11 +24,11 @@ from lar.farm.sending import Answer, Sending
 from lar.files.python_process import python_command
 from lar.running.isolation import name_of_signal
 
-# The topic under which workers say what happens during tasks.
+# The topic for what workers say during tasks.
 TOPIC = "lar"
-# Between two looks for an interrupt, and for a file that comes.
+# The time between two looks for an interrupt, and for a file that is to come.
 LOOK_SECONDS = 0.1
-# A process that was interrupted is so again after a second, and killed after so many.
+# An interrupted process is interrupted again after a second, and killed after so many.
 MOST_INTERRUPTS = 5
 
 Publish = Callable[..., None]
@@ -38,13 +38,15 @@ _interrupted: set[str] = set()
 
 
 class TaskLost(Exception):
-    """The process that does a task has ended in the middle of it; says how."""
+    """The process of a task has ended in the middle of it; the text says how."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A function of `lar.farm.executor` that is called on a device; its arguments have places there
-    for the paths of `sending`. `client` has a name of its own."""
+    """A function of `lar.farm.executor` to call on a device.
+
+    Its arguments have places there for the paths of `sending`. `client` has a name of its own.
+    """
 
     name: str
     client: str
@@ -56,16 +58,16 @@ class Task:
 
 
 async def interrupt(name: str) -> None:
-    """Have a task end soon; Dask calls it while it goes on."""
+    """Have a task end soon; Dask calls this while the task is running."""
     _interrupted.add(name)
 
 
 def play(task: Task) -> Answer:
-    """Do a task; return what came of it, and the files that it has written.
+    """Do a task; return its answer with the files that it has written.
 
     Raises:
         TaskLost: its process has ended in the middle of it.
-        LarError: another lar has sent it, or nobody wants it any more.
+        LarError: another version of lar sent it, or nobody wants it any more.
     """
     from distributed import get_worker
 
@@ -79,10 +81,10 @@ def play(task: Task) -> Answer:
         worker.log_event(TOPIC, (task.name, message))
 
     def is_unwanted() -> bool:
-        found = worker.state.tasks.get(task.name)  # its client may have gone
+        found = worker.state.tasks.get(task.name)  # its client may be gone
         return task.name in _interrupted or not found or found.state in ("cancelled", "resumed")
 
-    # What a worker holds for a client goes when that goes.
+    # What a worker holds for a client is gone when the client is.
     keys = {each: f"{task.client}-{each}-{worker.address}" for each in task.sending.files.values()}
     publish(missing={key: each for each, key in keys.items() if key not in worker.data})
     while not all(key in worker.data for key in keys.values()):
@@ -125,8 +127,10 @@ def do(
 
 
 def environment_of_runs() -> dict[str, str]:
-    """Return the environment without what Dask's nanny sets in that of a worker: it would have
-    engines compute on one thread."""
+    """Return the environment without the variables of Dask's nanny.
+
+    With these, engines would compute on one thread.
+    """
     import dask
 
     added: Mapping[str, object] = dask.config.get("distributed.nanny.pre-spawn-environ", {})
@@ -134,12 +138,12 @@ def environment_of_runs() -> dict[str, str]:
 
 
 def end_unwanted(process: Popen[bytes], is_unwanted: Check) -> None:
-    """End a process as soon as nobody wants what it does."""
+    """End a process as soon as nobody wants its answer."""
     while not is_unwanted():
         if process.poll() is not None:
             return
         time.sleep(LOOK_SECONDS)
-    for _ in range(MOST_INTERRUPTS):  # one that follows another soon is taken for the same
+    for _ in range(MOST_INTERRUPTS):  # a second interrupt too soon counts as the first
         process.send_signal(signal.SIGINT)
         time.sleep(1.0)
     process.kill()

@@ -1,4 +1,4 @@
-"""The elements of a tensor one after the other, in plain axes, however they are stored.
+"""Reads the elements of a tensor in the order of its plain axes, whatever its layout.
 
 They come in blocks, so that a large tensor takes no more memory than its file.
 """
@@ -18,14 +18,15 @@ from lar.records.quantization import Quantization
 # Elements of a block: four buffers of it fit the second-level cache of any processor.
 BLOCK = 1 << 16
 
-# Bytes from which on a tensor is brought into plain axes block by block. As a whole it is faster.
+# A tensor of more bytes than this is brought into plain axes in blocks. A smaller one is brought as
+# a whole, which is faster.
 LARGE = 1 << 24
 
 
 class Elements(NamedTuple):
-    """The elements of a tensor of a shape: `blocks` begins with the first one each time.
+    """The elements of a tensor in blocks: each call of `blocks` begins with the first element.
 
-    `raw` is what the blocks are made of, where it lies in their order.
+    `raw` holds the elements before they are decoded, None if they do not lie in order.
     """
 
     shape: tuple[int, ...]
@@ -39,11 +40,11 @@ class Elements(NamedTuple):
 
 
 def elements_of(stored: Stored, layout: str = "", shape: tuple[int, ...] = ()) -> Elements:
-    """Return the elements of a tensor; one of a blocked layout is cut to its plain shape."""
+    """Return the elements of a tensor; those of a blocked `layout` are cut to the plain `shape`."""
     raw = in_plain_order(stored.raw, layout, shape) if layout else stored.raw
     shape = shape if layout else raw.shape
     raw = np.ascontiguousarray(raw) if raw.nbytes <= LARGE else raw
-    stored = stored._replace(raw=raw)  # nothing else keeps what it was before
+    stored = stored._replace(raw=raw)  # frees the array from before
     flat = raw.reshape(-1) if raw.flags.c_contiguous else None
     return Elements(shape, stored.dtype, lambda: map(stored.decode, blocks_of(raw)), flat)
 
@@ -70,8 +71,10 @@ def dequantized(elements: Elements, quantization: Quantization) -> Elements:
 def real_numbers(
     integers: Array, quantization: Quantization, places: Array, shape: tuple[int, ...]
 ) -> Array:
-    """Return the real numbers that integers at places of a tensor in plain axes stand for, as an
-    engine computes them."""
+    """Return the real numbers that integers stand for, as an engine computes them.
+
+    `places` are those of the integers in the flat tensor, which has `shape` in plain axes.
+    """
     dtype, axis = real_type(integers.dtype), quantization.axis
     scale, zero = np.array(quantization.scale, dtype), np.array(quantization.zero_point, dtype)
     if axis is not None:
@@ -84,7 +87,7 @@ def real_numbers(
 
 
 def integers_of(real: Array, quantization: Quantization, dtype: np.dtype[Any]) -> Array:
-    """Return the integers that stand for real numbers in plain axes: the nearest of their type."""
+    """Return the integers nearest to real numbers in plain axes, within their type's limits."""
     scale, zero = (
         np.array(each, np.float64) for each in (quantization.scale, quantization.zero_point)
     )
@@ -98,8 +101,7 @@ def integers_of(real: Array, quantization: Quantization, dtype: np.dtype[Any]) -
 
 
 def real_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a type that holds every integer of another type: the engines' own, float32, where it
-    does."""
+    """Return float32, the engines' type, or float64 for integers that float32 cannot hold."""
     return np.dtype(np.float32 if dtype.itemsize <= 2 or dtype.kind == "f" else np.float64)
 
 
@@ -112,8 +114,7 @@ def whole(elements: Elements) -> Array:
 
 
 def channel_axis(dimensions: int) -> int:
-    """Return the axis of the channels of a tensor in plain axes: the second of images, else the
-    last."""
+    """Return the axis of the channels in plain axes: the second of four or more, else the last."""
     return 1 if dimensions > 3 else dimensions - 1
 
 

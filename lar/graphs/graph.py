@@ -15,10 +15,10 @@ from lar.graphs.operator_kinds import UNKNOWN_STEPS, OperatorKinds, Steps, steps
 
 Item = TypeVar("Item")
 
-# What the name of a tensor in a body of If, Loop or Scan has behind that of the operator.
+# This follows the name of the operator in the name of a tensor in a body of If, Loop or Scan.
 IN_BODY = re.compile(r"/(then|else|body)/")
 
-# Those that run a body for each iteration, and what gives the body what it is fed with.
+# Operators that run a body in each iteration, and the type of what feeds the body.
 LOOPS = ("Loop", "Scan")
 BODY_INPUT = "BodyInput"
 
@@ -30,9 +30,10 @@ INPUT_TYPES = ("Host2DeviceCopy", "InputCallback", "Input", "Parameter")
 class Node:
     """A tensor that an operator computed, or that the run was fed with.
 
-    `tensor` is None for one that the dump does not hold. `parents` are the nodes that its operator
-    takes, `constants` the keys of what else it takes, with their place among the inputs. `depth`
-    counts operators on the longest way from an input. `place` is that in the graph's order.
+    `tensor` is None if the dump does not hold it. `parents` are the nodes that its operator takes.
+    `constants` are the keys of the operator's other inputs, with their places among the inputs.
+    `depth` counts operators on the longest way from an input. `place` is the node's in the graph's
+    order.
     """
 
     key: str
@@ -69,8 +70,11 @@ class Node:
 
 
 def name_of(tensor: DumpedTensor) -> str:
-    """Return the model's name of a tensor, else the engine's, with its run if the dump holds the
-    outputs of several runs. Elements of a sequence have names of their own."""
+    """Return the model's name of a tensor, or the engine's if it has no other.
+
+    The name ends in the run if the dump holds the outputs of several runs. Elements of a sequence
+    have names of their own.
+    """
     own = ELEMENT.sub("", tensor.name) == tensor.origin
     name = tensor.name if own else tensor.origin or tensor.name
     return f"{name} run {tensor.run}" if tensor.run else name
@@ -83,7 +87,7 @@ def branches_of(node: Node) -> tuple[str, ...]:
 
 
 def is_within(node: Node, outer: Node) -> bool:
-    """Return whether a tensor is in a body of the operator that gives another one."""
+    """Return whether a tensor is in a body of the operator that gives `outer`."""
     if node.tensor is None or not outer.has_bodies:
         return False
     assert outer.operator
@@ -93,12 +97,12 @@ def is_within(node: Node, outer: Node) -> bool:
 
 
 class Graph:
-    """The nodes of a dump.
+    """The nodes of a dump, in an order that does not depend on the engine.
 
-    Their order is that of a walk back from the outputs which takes the longest branch first: two
-    engines that compute the same net get the same order, whatever they fused and whichever
-    branch they ran first. A dump without operators has its own order; those of its tensors whose
-    names are in `constants` are no nodes.
+    The order is a walk back from the outputs that takes the longest branch first: two engines that
+    compute the same net get the same order, whatever they fused and whichever branch they ran
+    first. A dump without operators keeps its own order, and its tensors with names in `constants`
+    are no nodes.
     """
 
     def __init__(self, dump: Dump, kinds: OperatorKinds, constants: Container[str] = ()) -> None:
@@ -115,16 +119,18 @@ class Graph:
         self.random = self.find_random()
 
     def find_constants(self) -> set[str]:
-        """Return the keys of constants and of what is computed from nothing else, but for what the
-        model gives: that is compared."""
+        """Return the keys of constants, and of what is computed from constants alone.
+
+        The model's outputs are not among them: they are compared.
+        """
         named = {*self.dump.index.outputs}
         given = {each.key for each in self.dump if each.name in named}
         operators = self.dump.index.operators
         if not self.has_operators:
             return {each.key for each in self.dump if name_of(each) in self.named_constants}
         constants = {key for each in operators if each.constant for key in each.outputs}
-        # What has no operator and no values is most likely data of the model: the dump lacks
-        # weights.
+        # An input without an operator and without values is most likely a weight that the dump
+        # lacks.
         known = {tensor.key for tensor in self.dump} | set(self.makers)
         data = {key for each in operators for key in each.inputs if key not in known}
         if self.dump.index.engine and self.dump.index.complete:  # else operators may be unknown
@@ -132,8 +138,7 @@ class Graph:
         return (with_computed(constants, operators) | data) - given
 
     def find_dequantized(self) -> dict[str, str]:
-        """Return the keys of constants that are the real numbers of other constants, each with the
-        key of the integers."""
+        """Return the key of the integers for each constant that was dequantised from a constant."""
         quantized = {it.key for it in self.dump if it.quantization} & self.constants
         return {
             key: self.makers[key].inputs[0]
@@ -143,7 +148,7 @@ class Graph:
         }
 
     def integers_of(self, key: str) -> str:
-        """Return the key of the integers whose real numbers a constant has, else its own."""
+        """Return the key of the integers that a constant was dequantised from, else its own key."""
         return self.dequantized.get(key, key)
 
     def make_nodes(self) -> dict[str, Node]:
@@ -181,8 +186,10 @@ class Graph:
         return ordered
 
     def find_outputs(self) -> list[Node]:
-        """Return what the model gives, in its order; where the dump does not say what that is, none
-        of it. The elements of a sequence are outputs each."""
+        """Return the outputs of the model, in its order; none if the dump does not name them.
+
+        Each element of a sequence is an output.
+        """
         named: dict[str, list[Node]] = defaultdict(list)
         for node in self.nodes if self.dump.index.outputs else ():
             if node.tensor:
@@ -192,7 +199,7 @@ class Graph:
         return list(dict.fromkeys(outputs))
 
     def find_random(self) -> set[Node]:
-        """Return what operators draw, and what is computed from that."""
+        """Return the nodes that operators draw at random, and those that are computed from them."""
         made = ((node, node.operator) for node in self.nodes if node.operator)
         drawn = [node for node, maker in made if maker.type.lower() in self.kinds.random]
         return with_results(drawn)
@@ -204,21 +211,24 @@ class Graph:
 
 
 def with_computed(constants: set[str], operators: Sequence[DumpedOperator]) -> set[str]:
-    """Return the keys of constants with those of what is computed from nothing else."""
+    """Return the keys of constants, and of what is computed from constants alone."""
     found, count = {*constants}, -1
     while count != len(found):
         count = len(found)
         for each in operators:
-            # What a body is fed with is no constant: a loop goes on with other values.
+            # The input of a body is no constant: a loop feeds it other values later.
             if each.inputs and each.type != BODY_INPUT and found.issuperset(each.inputs):
                 found.update(each.outputs)
     return found
 
 
 def walk_back(ends: Collection[Node], *, by_depth: bool) -> Iterator[Node]:
-    """Yield the nodes that others depend on, each after its parents, the deepest branch first."""
+    """Yield some nodes and all that they are computed from, each after its parents.
+
+    `by_depth` takes the deepest branch first.
+    """
     done: set[Node] = set()
-    begun: set[Node] = set()  # a graph with a cycle is damaged, and must end all the same
+    begun: set[Node] = set()  # a damaged graph may have a cycle, and this must end
     for end in ends:
         stack = [end]
         while stack:
@@ -261,7 +271,7 @@ def region_of(node: Node, stops: Container[Node]) -> list[Node]:
 
 
 def is_end(node: Node) -> bool:
-    """Return whether nothing is computed from a tensor, or its data is merely moved."""
+    """Return whether a tensor, or a moved copy of it, has no children."""
     copies = walk([node], lambda it: (each for each in it.children if each.is_move))
     return any(not each.children for each in copies)
 
@@ -269,15 +279,17 @@ def is_end(node: Node) -> bool:
 def reach(
     node: Node, stops: Container[Node], step: Callable[[Node], Iterable[Node]]
 ) -> tuple[list[Node], list[Node]]:
-    """Return a node and those that steps from it lead to, up to the nearest in `stops`, and these;
-    both in the graph's order."""
+    """Follow steps up to the nearest nodes in `stops`: return the nodes before these, and these.
+
+    Both are in the graph's order.
+    """
     between = walk([node], lambda it: (each for each in step(it) if each not in stops))
     ends = {each for it in between for each in step(it) if each in stops}
     return sorted(between, key=lambda it: it.place), sorted(ends, key=lambda it: it.place)
 
 
 def walk(begin: Iterable[Item], step: Callable[[Item], Iterable[Item]]) -> dict[Item, None]:
-    """Return some items and all that steps from them lead to."""
+    """Return some items and all that can be reached from them."""
     found = dict.fromkeys(begin)
     stack = [*found]
     while stack:

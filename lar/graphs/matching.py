@@ -1,9 +1,9 @@
-"""The twins of two graphs that are not the same.
+"""Finds the twins of two graphs that are not the same.
 
-`Matching.match` has the rules in their order. A name that both models gave decides. Between tensors
-of such names, and where there are none, the graphs are aligned in their order, by what operators do
-and by values: these count where they agree, and below a fault, where they do not, the rest decides.
-What crosses that order is matched by values, then by what it is computed from.
+`Matching.match` has the rules in their order. First, names that both models gave decide. Then both
+graphs are aligned in their order, by what operators do and by values that agree. Values that differ
+say nothing: a fault may lie before them. Tensors that cross that order are matched by what they are
+computed from, then by what is computed from them.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from lar.records.comparison import MatchedBy
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Names that engines make up: they count tensors, quote operands or name the operator's type. A part
-# of a tensor may be any part.
+# Names that engines make up: they count tensors, quote operands or name the operator's type. `part
+# of X` may be any part of X.
 GENERIC = re.compile(
     rf"^{PART}|[\[(]|^(var|reorder_token_|tensor)?_?\d*$|^reorder$|^[A-Z][A-Za-z]+(:o\d+)?$"
 )
 
-# A name that ends in a number; where most of a side's names are of one such kind, they count what
-# is computed, and those of another model may count on from elsewhere.
+# A name that ends in a number. If most names of a side are of one such kind, they count tensors,
+# and another model may count differently.
 NUMBERED = re.compile(r"(?P<kind>.*?)\d+")
 MOST = 0.8
 
-# Where that part of the names is on both sides, tensors of other names are others.
+# If the sides share this part of their names, tensors of different names are not twins.
 SHARED = 0.5
 
-# Samples of tensors that are rounded to integers, or computed from such, hold the same values.
+# Samples nearer than this hold the same values if a side has quantised tensors.
 NEAR_QUANTIZED = 0.1
 
-# What speaks for a pair in the alignment, against 2 for operators that do the same: a name, one
-# that engines make up, values that are the same (and 1 more for each digit).
+# Scores of a pair in the alignment, beside 2 for operators that do the same: for the model's name,
+# for a name that engines make up, for the same values (and 1 more for each digit).
 SAME_NAME = 6.0
 SAME_GENERIC_NAME = 0.5
 NEAR_VALUES = 4.0
@@ -66,9 +66,8 @@ def is_generic(name: str) -> bool:
 class Matching:
     """The twins found so far between two graphs, and the ways to find more.
 
-    Of tensors that hold the same data because an operator merely moved it, the first stands for
-    all, under all their names. Where a side has no operators, separators in names do not count:
-    `layer1.0/conv` is `layer1_0_conv`.
+    If operators merely move data, the first tensor stands for all copies, under all their names. If
+    a side has no operators, separators in names do not count: `layer1.0/conv` is `layer1_0_conv`.
     """
 
     def __init__(self, actual: Graph, expected: Graph, values: tuple[Values, Values]) -> None:
@@ -120,8 +119,7 @@ class Matching:
     # What is known of either side
 
     def without_copies(self, nodes: Iterable[Node]) -> Iterable[Node]:
-        """Yield the nodes, without those that only hold the data of another node that was moved, or
-        its real numbers."""
+        """Yield the nodes that are neither moved nor dequantised copies of another node's data."""
         for node in nodes:
             above = node
             while len(above.parents) == 1 and (above.is_move or is_dequantizing(above)):
@@ -150,7 +148,7 @@ class Matching:
         return signature.shape, signature.family, is_input, run, branches
 
     def by_class(self, nodes: Iterable[Node]) -> dict[Any, list[Node]]:
-        """Return the nodes that their names do not pair, by what twins must have in common."""
+        """Return the nodes that names do not pair, grouped by what twins must have in common."""
         found = defaultdict(list)
         for node in nodes:
             if node not in self.named:
@@ -164,7 +162,7 @@ class Matching:
         return kind_score(self.kinds[one], self.kinds[other])
 
     def distances(self, nodes: Sequence[Node], others: Sequence[Node]) -> Iterator[Array]:
-        """Yield for each node how far the others are from it, by the samples of one class."""
+        """Yield for each node its distances from others of its class, by their samples."""
         samples = [[self.signatures[it].sample for it in side] for side in (nodes, others)]
         return distances(*map(np.array, samples))
 
@@ -182,7 +180,7 @@ class Matching:
     # Names
 
     def unique_names(self, nodes: Iterable[Node]) -> dict[str, Node]:
-        """Return the nodes by those of their names that identify them."""
+        """Return the nodes by name, without names that are generic or that several nodes have."""
         named = [
             (name, node)
             for node in nodes
@@ -192,13 +190,15 @@ class Matching:
         return {name: node for name, node in named if counts[name] == 1 and not is_generic(name)}
 
     def comparable(self, name: str) -> str:
-        """Return a name as it is compared with those of the other side."""
+        """Return a name in the form in which the two sides' names are compared."""
         return SEPARATORS.sub("_", name) if self.without_operators else name
 
     def names_that_hold(self) -> list[dict[str, Node]]:
-        """Return the names of either side that say which tensors are twins: none of those that
-        count, where the sides count differently, and none at all where those that both sides have
-        are mostly of operators that do not do the same."""
+        """Return the names of either side that tell which tensors are twins.
+
+        Names that count tensors are left out if the sides count differently. All names are left out
+        unless most of the shared ones belong to operators that do the same.
+        """
         kept = [*self.names]
         for kind in {*map(counting_kind, kept)} - {""}:
             counted = [{name for name in side if kind_of_name(name) == kind} for side in kept]
@@ -211,7 +211,7 @@ class Matching:
         return kept if fitting >= MOST * len(shared) else [{}, {}]
 
     def find_given(self, actual: Graph, expected: Graph) -> dict[Node, Node]:
-        """Return the outputs of two models that are twins, by the actual node."""
+        """Return the expected output for each actual output that has a twin."""
         given: dict[Node, Node] = {}
         for pair in pair_outputs(actual, expected):
             one, other = (self.originals.get(node, node) for node in pair)
@@ -220,10 +220,10 @@ class Matching:
         return given
 
     def named_alike(self, node: Node) -> list[Node]:
-        """Return the expected nodes that bear a name of an actual node.
+        """Return the expected nodes that have a name of an actual node.
 
-        A name that one side has for integers and the other for floats means the same where they are
-        computed alike.
+        If a name means integers on one side and floats on the other, their operators must do the
+        same.
         """
         if node in self.given:
             return [self.given[node]]
@@ -238,10 +238,10 @@ class Matching:
         return [it for it in free if is_quantized(it) == form or self.kind_score(node, it) > 0]
 
     def match_names(self) -> None:
-        """Match tensors of one name; where several claim one, what was done last has it.
+        """Match tensors of one name; if several claim it, the last that was computed gets it.
 
-        Where a range of integers has an activation folded in, their name may be that of the tensor
-        before it: values tell.
+        Integers with an activation folded into their range may have the name of the tensor before
+        it: then values tell.
         """
         for node in self.actual:
             for other in self.named_alike(node):
@@ -251,16 +251,18 @@ class Matching:
                     self.add(node, other)
 
     def find_apart(self) -> set[Node]:
-        """Return the nodes with names of their own, if one model gave both sides most of them."""
+        """Return the nodes with names of their own, but none if the sides share too few names."""
         shared = self.names[0].keys() & self.names[1].keys()
         if not len(shared) >= SHARED * min(map(len, self.names)) > 0:
             return set()
         return {*self.names[0].values(), *self.names[1].values()}
 
     def are_named_apart(self, one: Node, other: Node) -> bool:
-        """Return whether two nodes have different names that one model gave: they are no twins,
-        unless they hold the same values. A quantiser names integers after what comes before an
-        activation, which they may hold."""
+        """Return whether two nodes have different names that one model gave.
+
+        They are twins only if they hold the same values: a quantiser gives integers the name of the
+        tensor before an activation, and they may hold the one after it.
+        """
         return {one, other} <= self.apart and is_quantized(one) == is_quantized(other)
 
     # Order
@@ -268,8 +270,8 @@ class Matching:
     def match_in_order(self) -> None:
         """Find the alignment of both orders with the greatest sum of scores.
 
-        Of alignments that are as good, it is the one with the later tensors: behind an operator
-        that changed nothing, its output is what others take.
+        If several are equally good, it takes the one with the later tensors: after an operator that
+        changed nothing, others take that operator's output.
         """
         rows = {
             each: self.scores(nodes, self.unnamed[1].get(each, []))
@@ -287,7 +289,7 @@ class Matching:
             row = best.copy()
             row[after] = np.maximum(row[after], joined)
             row = np.maximum.accumulate(row)
-            # Where this tensor is paired, in the best alignment up to each column; 0: nowhere.
+            # The column of this tensor's twin in the best alignment up to each column; 0: no twin.
             taken = np.zeros(columns.size, int)
             taken[after[joined == row[after]]] = after[joined == row[after]]
             taken = np.maximum.accumulate(taken)
@@ -303,8 +305,7 @@ class Matching:
     def scores(
         self, nodes: Sequence[Node], others: Sequence[Node]
     ) -> Iterator[tuple[Array, Array]]:
-        """Yield for each node of a class the columns of the expected ones that may be its twin, and
-        how well each fits."""
+        """Yield for each node of a class the columns of its possible twins, and their scores."""
         columns = np.array([self.places[other] + 1 for other in others], int)
         names = np.array([other.name for other in others], str)
         known: dict[Any, tuple[Array, Array]] = {}
@@ -321,18 +322,20 @@ class Matching:
             yield columns[fits], found
 
     def evidence(self, node: Node, others: Sequence[Node], relative: Array) -> Array:
-        """Return what speaks for others as twins besides names and the operators' kinds: how well
-        their values fit those of a node, by how far they are from it."""
-        is_zero = not self.signatures[node].sample.any()  # so many tensors are
+        """Return what values add to the scores of others; `relative` is how far each is away."""
+        is_zero = not self.signatures[node].sample.any()  # many tensors are, so this says little
         digits = 3 - NEAR_VALUES if is_zero else -np.log10(np.maximum(relative, 1e-6))
-        # The same samples in other rows are rounded otherwise.
+        # Rounding differs between rows, even for the same samples.
         return np.where(relative <= self.near_enough, NEAR_VALUES - 2 + digits, 0).round(2)
 
     # What crosses the order
 
     def match_sources(self) -> None:
-        """Match the only tensors that are computed from the same twins by operators of a kind or
-        have the same values; without operators, the only ones of their shape and type."""
+        """Match tensors that are computed from the same twins, if only one pair fits.
+
+        A pair fits if its operators are of one kind or its values are the same; without operators,
+        if shape and type are the same.
+        """
         for nodes, others in self.groups_left(self.sources):
             pairs = [(one, other) for one in nodes for other in others]
             fitting = [pair for pair in pairs if self.may_be_twins(*pair)]
@@ -342,8 +345,10 @@ class Matching:
                     self.add(one, other)
 
     def match_results(self) -> None:
-        """Match the only tensors from which the same twins are computed, whatever computes them,
-        unless one operator only has a step more than the other."""
+        """Match the only tensors from which the same twins are computed, whatever computes them.
+
+        They stay apart if one operator merely does a step more than the other.
+        """
         for nodes, others in self.groups_left(self.results):
             if len(nodes) != 1 or len(others) != 1 or self.are_named_apart(nodes[0], others[0]):
                 continue
@@ -355,8 +360,7 @@ class Matching:
     def groups_left(
         self, around: Callable[[Node], frozenset[Node]]
     ) -> Iterator[tuple[list[Node], list[Node]]]:
-        """Yield the tensors without twins of either side that are of a class and near the same
-        twins."""
+        """Yield groups of tensors without twins, of both sides: one class, near the same twins."""
         found: dict[Any, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
         for side, nodes in enumerate((self.actual, self.expected)):
             for node in nodes:
@@ -371,19 +375,21 @@ class Matching:
         return likely or self.without_operators or (score >= 0 and self.near(one, other))
 
     def sources(self, node: Node) -> frozenset[Node]:
-        """Return the expected ones of the twins that a tensor is computed from."""
+        """Return the twins that a tensor is computed from, as nodes of the expected side."""
         return self.expected_of([] if self.without_operators else sources_of(node, self.twins))
 
     def results(self, node: Node) -> frozenset[Node]:
-        """Return the expected ones of the twins that are computed from a tensor."""
+        """Return the twins that are computed from a tensor, as nodes of the expected side."""
         return self.expected_of(results_of(node, self.twins))
 
     def expected_of(self, nodes: Iterable[Node]) -> frozenset[Node]:
         return frozenset(it if it in self.places else self.twins[it] for it in nodes)
 
     def drop_before_bias(self) -> None:
-        """Drop pairs that neither names nor values confirm, where one side adds a bias that the
-        other adds behind the pair."""
+        """Drop unsure pairs if one side adds a bias before the pair, the other side behind it.
+
+        A pair is unsure if neither names nor values confirm it.
+        """
         for node in filter(self.twins.get, self.actual):
             more = self.added_more(node)
             behind = results_of(node, self.twins) if more else []
@@ -392,19 +398,20 @@ class Matching:
                 del self.twins[self.twins.pop(node)]
 
     def added_more(self, node: Node) -> int:
-        """Return how many biases more are added to a tensor than to its twin, behind the twins
-        before them."""
+        """Return how many more biases than its twin a tensor has, since the twins before them."""
         regions = (region_of(each, self.twins) for each in (node, self.twins[node]))
         one, other = (sum(it.steps.count("add") for it in region) for region in regions)
         return one - other
 
     def is_sure(self, node: Node) -> bool:
-        """Return whether a tensor has a twin that its name or its values confirm."""
+        """Return whether the name or the values of a tensor confirm its twin."""
         return node in self.named or (node in self.twins and self.near(node, self.twins[node]))
 
     def match_other_shapes(self) -> None:
-        """Match what is left of one name: that shapes, types or values differ is the difference.
-        Integers of which nothing says what numbers they stand for have no twin."""
+        """Match the tensors of one name that are left, although shapes, types or values differ.
+
+        Integers without a known scale get no twin.
+        """
         for node in self.actual:
             for other in self.named_alike(node):
                 free = self.twins.keys().isdisjoint((node, other)) or node in self.given
@@ -413,7 +420,7 @@ class Matching:
                     self.add(node, other)
 
     def match_ends(self) -> None:
-        """Match the two ends of graphs that have one each, as two outputs of one place."""
+        """Match the ends of two graphs that have only one end each."""
         ends = [
             [node for node in side if is_end(node) and not node.is_input]
             for side in (self.actual, self.expected)
@@ -455,14 +462,13 @@ def pair_by_name(
 
 
 def kind_of_name(name: str) -> str:
-    """Return a name without the number that it ends in, with # instead; empty without one."""
+    """Return a name with # for the number at its end, as `var#`; empty without a number."""
     found = NUMBERED.fullmatch(name)
     return f"{found['kind']}#" if found else ""
 
 
 def counting_kind(names: Collection[str]) -> str:
-    """Return the kind of names that most of a side's tensors have, which then count them; empty if
-    there is no such kind."""
+    """Return the kind that most names of a side have, as `var#`; empty if there is no such kind."""
     kinds = Counter(map(kind_of_name, names))
     kind, count = kinds.most_common(1)[0] if kinds else ("", 0)
     return kind if count > 1 and count >= MOST * len(names) else ""

@@ -1,7 +1,7 @@
-"""The kinds of operators, in words that hold for all engines: `Conv` with an activation fused in is
-convolution, addition of a constant, activation.
+"""The kinds of operators, in words that hold for all engines.
 
-Two tensors of different engines can be twins only where what was done last is of one kind.
+`Conv` with an activation fused in is convolution, addition of a constant, activation. Two tensors
+of different engines can be twins only if the last steps that give them are of one kind.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ Steps = tuple[str, ...]
 class OperatorKinds(NamedTuple):
     """What an engine's operators do, by their types in small letters.
 
-    A type that `kinds` lacks is a kind of its own. Those in `biased` add a bias that does not
-    stand apart among their inputs; those in `may_fuse` may end in an activation that no parameter
-    names. `steps_by_mode` gives the steps of an operator whose type alone does not say what it
-    does, and none for any other. Those in `opaque` run a function, or what another library holds:
-    no dump shows what goes on within. `rounded` has the beginnings of names that an engine gives to
-    tensors which it computes in a wider type than the model has, with the model's type. Those in
-    `random` draw numbers.
+    A type that `kinds` lacks is a kind of its own. `biased` operators add a bias that is not among
+    their inputs; `may_fuse` operators may end in an activation that no parameter names.
+    `steps_by_mode` gives the steps of an operator whose type alone does not say what it does, else
+    (). `opaque` operators run a function or another library: no dump shows what happens inside.
+    `rounded` maps beginnings of names to the model's type, for tensors that the engine computes in
+    a wider type. `random` operators draw numbers.
     """
 
     kinds: Mapping[str, str] = {}
@@ -42,11 +41,14 @@ class OperatorKinds(NamedTuple):
         return self.kinds.get(name, name.removesuffix("forward"))
 
     def rounded_type_of(self, name: str) -> str:
-        """Return the model's type of a tensor that is computed in a wider one, else nothing."""
+        """Return the model's type of a tensor that is computed in a wider one, empty for others."""
         return next((it for start, it in self.rounded.items() if name.startswith(start)), "")
 
     def __or__(self, other: OperatorKinds) -> OperatorKinds:
-        """Return a table of both, for a dump of an unknown engine; the other's kinds count."""
+        """Return both tables as one, for a dump of an unknown engine.
+
+        If both have an entry, the other's counts.
+        """
         return OperatorKinds(
             {**self.kinds, **other.kinds},
             self.biased | other.biased,
@@ -58,7 +60,7 @@ class OperatorKinds(NamedTuple):
         )
 
 
-# Kinds that may stand for one another, as MAX and MIN of constants for Clip.
+# Kinds that may replace one another, such as MAX and MIN of constants for Clip.
 GROUPS = {
     "activation": ("relu", "relu6", "clip", "max", "min"),
     "average": ("pool", "reduce"),
@@ -66,13 +68,13 @@ GROUPS = {
 }
 GROUP_OF = {kind: group for group, kinds in GROUPS.items() for kind in kinds}
 
-# With constant operands alone beside one tensor these are something else: a bias, a factor.
+# If one input is a tensor and the others are constants, these are a bias or a factor.
 WITH_CONSTANT = {"sum": "add", "sub": "add", "mul": "scale", "div": "scale"}
 
-# What does most of the computing, where several operators were fused.
+# The kinds that do most of the computing in a fused operator.
 HEAVY = ("conv", "deconv", "matmul")
 
-# The end of an operator that may have an activation fused in: its parameters are unknown.
+# The last step of an operator that may have an activation fused in, if no parameter names it.
 UNKNOWN = "?"
 
 # The steps of a tensor in a dump that has no operators.
@@ -87,8 +89,7 @@ DISCRETE = re.compile(
 
 
 def steps_of(operator: DumpedOperator, constants: Sequence[bool], table: OperatorKinds) -> Steps:
-    """Return the kinds of what an operator does, in order; `constants` says for each of its inputs
-    whether it is a constant."""
+    """Return the kinds of what an operator does, in order; `constants` tells which inputs are."""
     name = operator.type.lower()
     alone = any(constants) and sum(constants) >= len(constants) - 1
     if moded := table.steps_by_mode(operator):
@@ -103,7 +104,7 @@ def steps_of(operator: DumpedOperator, constants: Sequence[bool], table: Operato
 def fused_steps(
     operator: DumpedOperator, name: str, constants: Sequence[bool], table: OperatorKinds
 ) -> list[str]:
-    """Return what a convolution or a matrix product does with its result."""
+    """Return the steps that a convolution or a matrix product applies to its own result."""
     if name in table.biased:
         return ["add"]
     steps = ["add" if constant else "sum" for constant in constants[2:]]
@@ -117,8 +118,10 @@ def fused_steps(
 
 @cache
 def kind_score(one: Steps, other: Steps) -> float:
-    """Return how well the ends of two operators fit: 0 not at all, 2 exactly, -1 if they are no
-    twins although a small bias may make their values similar."""
+    """Return how well the last steps of two operators fit: 0 not at all, 2 exactly.
+
+    -1 says that they are not twins, although a small bias may make their values similar.
+    """
     short, long = sorted((one, other), key=len)
     if len(short) == 1 and short[0] in HEAVY and long == (*short, "add"):
         return -1.0
@@ -128,7 +131,7 @@ def kind_score(one: Steps, other: Steps) -> float:
         known, another = (one, other) if one[-1] == UNKNOWN else (other, one)
         if another[0] == known[0]:
             return 1.5 if another[: len(known) - 1] == known[:-1] else 0.0
-        # Apart from the first, they may be the last of several operators.
+        # Otherwise, `another` may be the last of the operators that were fused.
         return 1.0 if another[-1] in known or another[-1] in GROUPS["activation"] else 0.0
     if one[-1] == other[-1]:
         return 2.0

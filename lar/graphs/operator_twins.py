@@ -1,11 +1,11 @@
-"""The operators of two profiles that do the same work.
+"""Joins the operators of two profiles that do the same work.
 
-Two graphs of one structure are gone through side by side. Of others the twins are found without
-values: what lies between twins does the same work on both sides, however many operators it is made
-of, and such a group is one pair. Operators outside of the graph are joined by unique names.
+Graphs of one structure are walked side by side. In other graphs, twins are found without values:
+the operators between twins do the same work on both sides, and make one pair, however many they
+are. Operators outside of the graph are joined by unique names.
 
-The alignment is that of graphs with values. Since nothing confirms what it suggests, only those
-twins stay that bear one name, or are computed from the same twins by the same work.
+The alignment works as for graphs with values. Since no values confirm it, only those twins stay
+that have one name, or are computed from the same twins by the same work.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from lar.graphs.signatures import Values
 from lar.graphs.twins import are_one_structure, crossing
 from lar.records.profile import Profile, ProfiledOperator
 
-# What engines number anew in each session.
+# Numbers that engines give anew in each session.
 NUMBER = re.compile(r"\[\d+\]|_token_\d+")
 
-# What speaks for a pair, against 2 for operators that do the same.
+# Scores of a pair, beside 2 for operators that do the same: for the same way to it.
 SAME_WAY = 0.5
 LONGEST_WAY = 8
 ADDING = frozenset({"add", "sum", "norm", "scale"})
@@ -39,8 +39,10 @@ Place = tuple[int, int]  # a side, and an operator of it
 
 
 class OperatorPair(NamedTuple):
-    """Operators of A and of B that do the same work, by their places in `Profile.operators`; one
-    that has no partner stands alone."""
+    """Operators of A and of B that do the same work, by their places in `Profile.operators`.
+
+    One side is empty for an operator without a partner.
+    """
 
     a: tuple[int, ...] = ()
     b: tuple[int, ...] = ()
@@ -51,14 +53,14 @@ def match_operators(
 ) -> list[OperatorPair]:
     """Join the operators of two profiles, in the order of A's; `kinds` are those of their engines.
 
-    Where one profile has no graph, as that of an earlier lar, names alone join.
+    If a profile has no graph, as one of an earlier lar, names alone join.
     """
     sides = a.operators, b.operators
     have_graphs = all(any(each.writes for each in side) for side in sides)
     pairs = pair_by_graph(a, b, kinds) if have_graphs else []
     named = []
     for operators, known, left in zip(sides, kinds, left_of(sides, pairs), strict=True):
-        # What the graph compares and has not joined is not joined by its name.
+        # For operators that the graph compares, the graph decides, not their names.
         free = [it for it in left if not have_graphs or is_outside(operators[it], known)]
         named.append(unique_names(operators, free))
     pairs += [
@@ -98,8 +100,10 @@ def unique_names(
 
 
 def lasting_name(operator: ProfiledOperator) -> str:
-    """Return a name that an operator has in each session: its own, or that of what it gives; empty
-    where it has none."""
+    """Return a name that is the same in each session: the operator's own, or its output's.
+
+    It is empty if the engine made up both.
+    """
     name = NUMBER.sub("", operator.name)
     if name == operator.name or not operator.writes:
         return name
@@ -125,7 +129,7 @@ def pair_by_graph(
         matching = StructuralMatching(one, other)
         twins, copies = matching.match_surely(), matching.originals
     stops = {node for pair in twins.items() for node in pair}
-    # What only moves data is an operator of its own, which one side may lack.
+    # Operators that only move data are in no group: one side may lack them.
     groups = [
         {
             (side, place)
@@ -146,7 +150,7 @@ def pair_by_graph(
 
 
 def merged(groups: Iterable[set[Place]]) -> list[set[Place]]:
-    """Return groups that have nothing in common: those that overlap are one."""
+    """Return groups that share no operator: groups that overlap become one."""
     owners: dict[Place, set[Place]] = {}
     for group in groups:
         overlapping = {id(owners[place]): owners[place] for place in group if place in owners}
@@ -174,9 +178,12 @@ class StructuralMatching(Matching):
         }
 
     def named_alike(self, node: Node) -> list[Node]:
-        """Return the nodes of the other side that bear a name of a node and end in what it ends in;
-        a fused operator may bear the name of one of its parts. What is not apart by a bias or an
-        activation may be several operators elsewhere, as Gelu."""
+        """Return the other side's nodes that share a name with a node, and end in a like step.
+
+        A fused operator may have the name of one of its parts. If neither ends in an activation,
+        and no bias sets them apart, the steps may differ: others may compute Gelu in several
+        operators.
+        """
         found = [(it, self.kind_score(node, it)) for it in super().named_alike(node)]
         return [it for it, score in found if score > 0 or (score == 0 and end_clearly(node, it))]
 
@@ -185,8 +192,10 @@ class StructuralMatching(Matching):
         return SAME_WAY * np.array([self.way_to(other) == way for other in others], bool)
 
     def way_to(self, node: Node) -> Steps:
-        """Return what has been done since the last convolution or product, as far as one tensor
-        leads to the next: what one engine has fused, the other does in several steps."""
+        """Return the steps since the last convolution or product, along nodes with one parent.
+
+        They are the same if one engine has fused what the other does in several steps.
+        """
         if node not in self.ways:
             steps, each = node.steps, node
             while steps[0] not in HEAVY and len(each.parents) == 1 and len(steps) < LONGEST_WAY:
@@ -197,21 +206,20 @@ class StructuralMatching(Matching):
         return self.ways[node]
 
     def match_surely(self) -> dict[Node, Node]:
-        """Return the twins that their names show, or what they are computed from and how."""
+        """Return the twins that names prove, or the way they are computed from other twins."""
         self.match()
         count = -1
         while count != len(self.twins):
             count = len(self.twins)
             alike = self.find_alike()
-            # What is computed from a wrong twin may be right with the one before it.
+            # Without a wrong twin, the next ones are judged by the twins before it.
             for node in self.actual:
                 if node in self.twins and not self.is_proven(node, self.twins[node], alike):
                     del self.twins[self.twins.pop(node)]
         return {node: self.twins[node] for node in self.actual if node in self.twins}
 
     def is_proven(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
-        """Return whether two tensors are computed from the same twins by the same work, or are
-        known by their names."""
+        """Return whether two tensors have one name, or are the same work upon the same twins."""
         if one.is_input or other.is_input:
             return one.is_input and other.is_input
         if other in self.named_alike(one):
@@ -223,15 +231,15 @@ class StructuralMatching(Matching):
         short, long = sorted(map(self.work_of, (one, other)), key=lambda work: work["add"])
         if any(short[kind] != long[kind] for kind in HEAVY):
             return False
-        # A bias may be added before something else or behind it, unless it was folded.
+        # Folding a norm or a scale changes the number of additions.
         if any(work["norm"] or work["scale"] for work in (short, long)):
             return True
         missing = long["add"] - short["add"]
-        # Behind a sum of two, one addition does for the biases of both.
+        # After a sum of two, one addition can stand for the biases of both.
         return not missing or (short["ends in add"] > 0 and missing <= short["sum"])
 
     def work_of(self, node: Node) -> Counter[str]:
-        """Return how often what is done between a tensor and the twins before it."""
+        """Return how often each step is done between a tensor and the twins before it."""
         region = region_of(node, self.twins)
         work = Counter(step for each in region for step in each.steps)
         work["add"] += sum(each in self.without_bias for each in region)
@@ -239,8 +247,10 @@ class StructuralMatching(Matching):
         return work
 
     def are_ambiguous(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
-        """Return whether another tensor is computed as one of these is, from the same twins, and
-        what is computed from them does not distinguish the two."""
+        """Return whether a third tensor is computed in the same way, from the same twins.
+
+        If what is computed from the two tells them apart, they are not ambiguous.
+        """
         others = [it for node in (one, other) for it in alike[node] if it is not node]
         if not others:
             return False
@@ -261,8 +271,10 @@ def end_clearly(*nodes: Node) -> bool:
 
 
 def has_no_bias(node: Node) -> bool:
-    """Return whether a convolution or product adds nothing, then or in what follows: engines fold
-    the bias of one into that of the next."""
+    """Return whether a convolution or product adds no bias, and what follows adds none either.
+
+    Engines fold the bias of one into that of the next.
+    """
     if node.steps[0] not in HEAVY or not ADDING.isdisjoint(node.steps):
         return False
     following = {step for child in node.children for step in child.steps[:1]}

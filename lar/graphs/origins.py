@@ -1,11 +1,11 @@
-"""The model file's own names for what an engine's optimised graph computes.
+"""Finds the model file's own names for what an engine's optimised graph computes.
 
-Engines fuse operators, bring tensors into blocks of channels and name what is new themselves:
-`reorder_token_9` is what the model calls `stage4/relu`. The optimised graph is gone through beside
-the model's, from the inputs on. A tensor that has kept its name is certain. Another one is found by
-the name of its operator, which engines make from the model's (`stage4/conv_nchwc`), and by what it
-is computed from: what the operator stands for reaches from the model's tensors that it takes to the
-one that it gives. Operators that merely move or cast data give the tensor that they take.
+Engines fuse operators, bring tensors into blocks of channels and name new tensors themselves:
+`reorder_token_9` is what the model calls `stage4/relu`. Both graphs are walked side by side, from
+the inputs on. A tensor that has kept its name is certain. Another one is found by the name of its
+operator, which engines make from the model's (`stage4/conv_nchwc`), and by its sources: the
+operator stands for all of the model's operators between its inputs and its output. Operators that
+merely move or cast data give the tensor that they take.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 from lar.dumps.dump import DumpedOperator, DumpIndex
 from lar.graphs.graph import BODY_INPUT, walk, with_computed
 
-# What engines put behind the name of an operator that they change, and behind all of them.
+# What engines append to the names of operators that they change, and to all names.
 SUFFIXES = re.compile(r"(_nchwc|_token_\d+|_nchwc_token_\d+)$")
 NUMBER = re.compile(r"\[\d+\]$")
 
@@ -31,19 +31,19 @@ OF_SHAPES = ("shape", "size", "getvarshape", "getvarshapev1")
 # Operators whose constants, such as 0 and 6, vanish when they are fused.
 BOUNDED = ("clip", "min", "max")
 
-# How the name of a tensor begins that the model does not have: of fused operators an engine may
-# compute a sum in another order.
+# How the name of a tensor begins that the model does not have: an engine may compute a sum of fused
+# operators in another order.
 PART = "part of "
 
 # What stands between the parts of a name: layer1.0/conv, layer1_0_conv.
 SEPARATORS = re.compile(r"[^0-9A-Za-z]+")
 
-# How many operators of the model one of an engine may stand for.
+# At most so many of the model's operators become one operator of an engine.
 MOST_COVERED = 64
 
 
 class ModelOperator(NamedTuple):
-    """An operator of a model file: its type, its name, the names of what it takes and gives."""
+    """An operator of a model file: its type, its name, the names of its inputs and outputs."""
 
     type: str
     name: str
@@ -54,7 +54,7 @@ class ModelOperator(NamedTuple):
 def name_origins(
     index: DumpIndex, model: Sequence[ModelOperator], moves: Collection[str]
 ) -> DumpIndex:
-    """Return an index with the model's names; of what the engine left as it was there are none.
+    """Return an index with the model's names, empty for what the engine left as it was.
 
     `moves` are the types, in small letters, of operators that merely move or cast data.
     """
@@ -64,11 +64,12 @@ def name_origins(
 
 
 class ModelGraph:
-    """The operators of a model file: who gives and takes each tensor, and what is no data."""
+    """The operators of a model file: which of them give and take each tensor; which are data."""
 
     def __init__(self, operators: Sequence[ModelOperator], index: DumpIndex) -> None:
         self.operators = operators = in_order(operators)
-        # Where the operators stand that give and take each tensor; what takes nothing gives none.
+        # The places of the operators that give and take each tensor. Operators without inputs do
+        # not count as givers.
         self.places = {
             name: place
             for place, each in enumerate(operators)
@@ -86,12 +87,14 @@ class ModelGraph:
         self.data = (inputs & sources) - self.places.keys()
         for each in operators:
             is_computed = each.type.lower() not in OF_SHAPES and self.data & {*each.inputs}
-            if is_computed or each.type == BODY_INPUT:  # a loop goes on with other values
+            if is_computed or each.type == BODY_INPUT:  # a loop feeds it other values later
                 self.data.update(filter(None, each.outputs))
 
     def region(self, end: str, begin: Collection[str]) -> tuple[list[ModelOperator], set[str]]:
-        """Return the operators between tensors and one that is computed from them, and which of
-        the tensors it needs; what it needs besides, from before them, is among these as well."""
+        """Return the operators between `begin` and `end`, and the tensors from which they begin.
+
+        These may include tensors from before `begin`, if `end` needs them too.
+        """
         first = min((self.places.get(name, -1) for name in begin), default=-1)
 
         def before(name: str) -> list[str]:
@@ -105,8 +108,10 @@ class ModelGraph:
         return [self.operators[place] for place in places], needed
 
     def behind(self, sources: Collection[str]) -> Iterator[str]:
-        """Yield what is computed from all of some tensors and from no other data, the first first,
-        as far as one operator of an engine may stand for what is between them."""
+        """Yield what is computed from all sources and from no other data, the earliest first.
+
+        It stops after as many operators as one operator of an engine may stand for.
+        """
         reached = {name: frozenset({name}) for name in sources}
         waiting = sorted(place for name in sources for place in self.takers.get(name, ()))
         while waiting and len(reached) < len(sources) + MOST_COVERED:
@@ -125,7 +130,7 @@ class ModelGraph:
 
 
 class Alignment:
-    """What is known of each tensor of an optimised graph: the model's tensor that it is."""
+    """Finds for each tensor of an optimised graph the model's tensor that it is."""
 
     def __init__(self, index: DumpIndex, model: ModelGraph, moves: Collection[str]) -> None:
         self.index, self.model, self.moves = index, model, moves
@@ -160,7 +165,7 @@ class Alignment:
         return operator.type.lower() in self.moves and len(self.taken(operator)) == 1
 
     def origin_of(self, operator: DumpedOperator, key: str, slot: int) -> str:
-        """Return the model's name of what an operator gives, empty where it is unknown."""
+        """Return the model's name of an operator's output, empty if it is unknown."""
         name = self.names.get(key, "")
         if name in self.model.data:
             return name
@@ -175,7 +180,7 @@ class Alignment:
         return self.behind_activation(operator, found)
 
     def named_after(self, operator: DumpedOperator, slot: int) -> str:
-        """Return what the operator of the model gives whose name is in that of an operator."""
+        """Return the output of the model's operator that this one is named after, or empty."""
         name = NUMBER.sub("", operator.name)
         for each in (name, SUFFIXES.sub("", name)):
             if found := self.model.by_name.get(each):
@@ -186,14 +191,18 @@ class Alignment:
         return ""
 
     def computed_from(self, operator: DumpedOperator, sources: set[str], named: str) -> str:
-        """Return the first tensor that the model computes from all that an operator takes, as often
-        as it takes it, and from the tensor that it is named after."""
+        """Return the first tensor that the model computes from all of an operator's inputs.
+
+        It is empty if there is no such tensor. The model must take the inputs as often as the
+        operator does. If the operator is named after a tensor, the result must be it or be computed
+        from it.
+        """
         count = sum(key not in self.constants for key in operator.inputs)
         for name in self.model.behind(sources):
             region, _ = self.model.region(name, sources)
             taken = [it for each in region for it in each.inputs]
             if not named:
-                # An engine may add what comes from two branches before a bias that one of them has.
+                # An engine may add two branches before it adds a bias that one of them has.
                 fits = len(self.weights_in(region)) <= len(self.weights_of(operator))
                 return name if fits else ""
             if named in (name, *taken) and sum(map(sources.__contains__, taken)) >= count:
@@ -201,8 +210,7 @@ class Alignment:
         return ""
 
     def behind_activation(self, operator: DumpedOperator, name: str) -> str:
-        """Return what the model computes of a tensor by the activation that an operator ends in,
-        the tensor itself if it ends in none."""
+        """Return the output of the activation that an operator ends in, or `name` without one."""
         parameters = {key.lower(): value for key, value in operator.parameters.items()}
         mode = str(parameters.get("activation", "")).lower()
         takers = [self.model.operators[place] for place in self.model.takers.get(name, ())]
@@ -211,8 +219,10 @@ class Alignment:
         return name
 
     def alike(self, operator: DumpedOperator, source: str) -> str:
-        """Return what the model's operator of the same type makes of a tensor, or the tensor itself
-        behind an operator that the engine added to move it."""
+        """Return what the model's operator of the same type makes of a tensor, else empty.
+
+        If the engine added the operator to move the tensor, it is the tensor itself.
+        """
         found = [
             each.outputs[0]
             for each in map(self.model.operators.__getitem__, self.model.takers.get(source, ()))
@@ -225,8 +235,11 @@ class Alignment:
         return source if self.is_move(operator) else ""
 
     def find_parts(self) -> None:
-        """Find what the model does not have, as of a sum in another order, and after which tensor
-        it is named. What has the origin of a tensor that is computed from it is only a part."""
+        """Find the tensors that the model does not have, and the tensors that they are parts of.
+
+        An example is a sum in another order. Two tensors may seem to have one origin: if one is
+        computed from the other, that other is only a part.
+        """
         for operator in reversed(self.index.operators):
             known = (self.origins.get(key) or self.parts.get(key) for key in operator.outputs)
             whole = next(filter(None, known), "")
@@ -237,7 +250,7 @@ class Alignment:
                 self.parts.setdefault(key, whole)
 
     def find_regions(self) -> None:
-        """Find what each operator stands for; name its weights by their order."""
+        """Find the model's operators that each operator stands for; name weights by their order."""
         for operator in self.index.operators:
             first = operator.outputs[0] if operator.outputs else ""
             if first not in self.origins or first in self.constants:
@@ -254,7 +267,7 @@ class Alignment:
             known = {self.names.get(key) for key in used}
             free = [key for key in used if key in self.names and self.names[key] not in held]
             left = [name for name in held if name not in known]
-            # Where there are fewer, some may have been folded into others.
+            # If one side has fewer, some may have been folded into others.
             if len(free) == len(left):
                 for key, name in zip(free, left, strict=True):
                     self.origins.setdefault(key, name)
@@ -270,7 +283,7 @@ class Alignment:
         return replace(self.index, tensors=tuple(tensors), operators=tuple(made))
 
     def origin_of_operator(self, operator: DumpedOperator) -> tuple[str, ...]:
-        """Return what the model's operators give that one stands for; none if it is one of them."""
+        """Return the outputs of the model's operators that one stands for, () if it is one."""
         region = self.regions.get(operator.key, [])
         names = tuple(each.outputs[0] for each in region)
         kept = names == tuple(self.names.get(key, "") for key in operator.outputs[:1])
@@ -278,7 +291,7 @@ class Alignment:
 
 
 def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
-    """Return operators, each behind those that give what it takes: converters append some."""
+    """Return operators in an order where each follows its inputs: converters append some late."""
     makers = {name: place for place, each in enumerate(operators) for name in each.outputs}
     before = {
         place: sorted({makers[name] for name in each.inputs if name in makers})
@@ -291,13 +304,12 @@ def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
 
 
 def plain_type(kind: str) -> str:
-    """Return the type of an operator without what versions and engines add to it."""
+    """Return the type of an operator without its version and without what engines append."""
     return re.sub(r"(forward|v\d)$", "", kind.lower())
 
 
 def constants_in(index: DumpIndex) -> set[str]:
-    """Return the keys of constants, of what is computed from nothing else, and of what no operator
-    gives."""
+    """Return the keys of constants, of what only they give, and of what no operator gives."""
     given = {key for each in index.operators for key in each.outputs}
     constants = {key for each in index.operators for key in each.inputs if key not in given}
     constants.update(key for each in index.operators if each.constant for key in each.outputs)

@@ -1,4 +1,4 @@
-"""The graph of a profile's operators, as the index of a dump has it."""
+"""Makes the graph of a profile's operators, in the form of the index of a dump."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from lar.dumps.tensor_layouts import layouts_of
 from lar.graphs.graph import name_of
 from lar.records.profile import Profile, ProfiledOperator, TensorFact
 
-COPY = re.compile(r"#\d+$")  # behind a name that several tensors of a graph have
-USUAL_TYPE = "float32"  # where none is recorded, as of what callbacks take or give
-INPUT = "Input"  # the type of what stands for a tensor that is fed
+COPY = re.compile(r"#\d+$")  # appended to a name that several tensors of a graph have
+USUAL_TYPE = "float32"  # if none is recorded, as for inputs and outputs of callbacks
+INPUT = "Input"  # the type of the operators that stand for what is fed
 
 
 class ProfileGraph(NamedTuple):
-    """The index, and by the keys of its operators the places of those of the profile, the first of
-    which counts where one was executed in several shapes.
+    """The index, and the places in the profile of each of its operators, by key.
 
-    Weights are no tensors of it.
+    If an operator was executed in several shapes, the first place counts. Weights are not among the
+    tensors.
     """
 
     dump_index: DumpIndex
@@ -37,8 +37,7 @@ class ProfileGraph(NamedTuple):
 
 
 def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph:
-    """Return the graph of the operators whose tensors are recorded, with the shapes that these
-    had."""
+    """Return the graph of the operators whose tensors are recorded, with the recorded shapes."""
     places: dict[str, list[int]] = defaultdict(list)
     for place, operator in enumerate(operators):
         if operator.writes:
@@ -79,7 +78,7 @@ def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph
         )
         for key, fact in facts.items()
     )
-    # Of an engine without a name it is not known what the graph lacks.
+    # In an index without an engine, `Graph` expects that operators may be missing.
     index = DumpIndex(tensors=tuple(tensors), operators=(), engine=engine or "unknown")
     return ProfileGraph(with_operators(index, (*inputs, *made)), places)
 
@@ -99,8 +98,10 @@ def plain_graph_of(profile: Profile) -> ProfileGraph:
 
 
 def without_filling(graph: ProfileGraph, other: ProfileGraph) -> ProfileGraph:
-    """Return a graph without the channels that fill blocks, as far as a shape of the other side
-    shows them, best that of the same name."""
+    """Return a graph without the channels that fill blocks, if the other side's shapes show them.
+
+    The shape of the tensor with the same name comes first.
+    """
     shapes = {it.shape for it in other.dump_index.tensors}
     named = {name_of(it): it.shape for it in other.dump_index.tensors}
 

@@ -1,8 +1,8 @@
 """The quantities that tensors of a quantised graph stand for: their names, and what computes them.
 
-A quantiser rounds what an operator gives and names the result after it. Where it folded an
-activation into the range of the integers, the tensor before them is another quantity than the one
-of that name in the float model: the integers are what its twin is.
+A quantiser rounds the output of an operator and names the result after it. If it folded an
+activation into the range of the integers, the tensor before them is not the quantity of that name
+in the float model: the integers are its twin.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ APPENDED = re.compile(
 # Sums, whose result may be clipped where a range of integers begins at 0.
 SUMS = ("sum", "add", "qlinearadd")
 
-# The bits of quantised types; wider ones, as of sums, are as good as floating-point numbers.
+# The bits of quantised types; wider types, as for sums, are as good as floating-point numbers.
 BITS = {
     **dict.fromkeys(("int8", "uint8", "QuantizedS8", "Quantized8Asymm"), 8),
     **dict.fromkeys(("int4", "uint4", "QuantizedS4", "Quantized4Asymm"), 4),
@@ -36,7 +36,7 @@ def is_quantized(node: Node) -> bool:
 
 
 def is_quantizing(node: Node) -> bool:
-    """Return whether a tensor is the rounded one of a tensor that an operator gives."""
+    """Return whether a tensor is the output of an operator, rounded to integers."""
     if not (node.is_cast and node.operator and is_quantized(node)):
         return False
     before, alone = node.parents[0], len(node.operator.outputs) == 1
@@ -49,8 +49,10 @@ def is_dequantizing(node: Node) -> bool:
 
 
 def steps_to(node: Node) -> Steps:
-    """Return what gives a tensor as the float model has it: also what is folded into a range of
-    integers that begins at 0."""
+    """Return the steps that give a tensor, as the float model has them.
+
+    They include an activation that is folded into a range of integers that begins at 0.
+    """
     if not is_quantized(node):
         return node.steps
     steps = node.parents[0].steps if is_quantizing(node) else node.steps
@@ -68,7 +70,7 @@ def begins_at_zero(tensor: DumpedTensor) -> bool:
 
 
 def bits_of(dtype: str) -> tuple[int, int]:
-    """Return how many bits the integers of a quantised type have, and the lowest of them."""
+    """Return how many bits the integers of a quantised type have, and the lowest integer."""
     bits = BITS.get(dtype.partition("(")[0], 32)
     return bits, 0 if dtype.startswith("uint") or "Asymm" in dtype else -(2 ** (bits - 1))
 
@@ -76,8 +78,11 @@ def bits_of(dtype: str) -> tuple[int, int]:
 def names_of(
     nodes: Sequence[Node], copies: Mapping[Node, Iterable[Node]]
 ) -> dict[Node, tuple[str, ...]]:
-    """Return the names of each tensor and of its copies, as the float model has them: the integers
-    have that of what they round, which has none, unless it is a tensor of its own."""
+    """Return the names of each tensor and of its copies, as the float model has them.
+
+    Integers have the name of the tensor that they round. If nothing else takes that tensor, it has
+    no name itself.
+    """
     own = {
         node: tuple(it.name for it in (node, *copies.get(node, ())) if not is_rounded_only(it))
         for node in nodes
@@ -93,8 +98,10 @@ def names_of(
 
 
 def names_of_constants(graph: Graph) -> dict[str, str]:
-    """Return the names of constants by key, as the float model has them, without those that are the
-    real numbers of other constants."""
+    """Return the names of constants by key, as the float model has them.
+
+    Dequantised constants are left out: their integers have these names.
+    """
     tensors = {tensor.key: tensor for tensor in graph.dump if tensor.key in graph.constants}
     names = {key: name_of(it) for key, it in tensors.items() if key not in graph.dequantized}
     for key, integers in graph.dequantized.items():
@@ -110,5 +117,5 @@ def name_before(name: str) -> str:
 
 
 def is_rounded_only(node: Node) -> bool:
-    """Return whether nothing takes a tensor but what rounds it."""
+    """Return whether every operator that takes a tensor rounds it."""
     return bool(node.children) and all(map(is_quantizing, node.children))

@@ -18,7 +18,7 @@ from lar.records.quantization import Quantization
 SAMPLES = 256
 GOLDEN = 0.6180339887498949
 
-# Channels come in multiples of it.
+# The number of channels is a multiple of this.
 CHANNELS = 4
 
 INTEGERS = {"QuantizedS8": "int8", "Quantized8Asymm": "uint8", "QuantizedS32": "int32"}
@@ -27,13 +27,16 @@ INTEGERS = {"QuantizedS8": "int8", "Quantized8Asymm": "uint8", "QuantizedS32": "
 NEAR = 1e-2
 
 
-# The family of integers of which nothing says what numbers they stand for.
+# The family of integers without a known scale.
 UNSCALED = "unscaled"
 
 
 class Signature(NamedTuple):
-    """A summary of a tensor, to find its twin: `shape` is plain and without axes of one element;
-    `sample` is float64, and its length depends only on the shape."""
+    """A summary of a tensor, to find its twin.
+
+    `shape` is plain and without axes of one element. `sample` is float64, and its length depends
+    only on the shape.
+    """
 
     plain_shape: tuple[int, ...]
     shape: tuple[int, ...]
@@ -44,8 +47,8 @@ class Signature(NamedTuple):
 class Values:
     """The tensors of a dump in plain axes, each read when it is asked for.
 
-    Quantised ones are the real numbers that they stand for, with `raw` the integers. Where a dump
-    does not say what its integers stand for, `scales_of` is asked: a dump on the other side.
+    Quantised tensors are read as real numbers, with `raw` as integers. If a dump does not give the
+    scales of its integers, they are those of `scales_of`, a dump on the other side.
     """
 
     def __init__(self, dump: Dump, *, raw: bool = False, scales_of: Dump | None = None) -> None:
@@ -61,7 +64,7 @@ class Values:
         return values
 
     def quantization_of(self, tensor: DumpedTensor | TensorFacts) -> Quantization | None:
-        """Return which real numbers the integers of a tensor stand for, None where it is none."""
+        """Return how the integers of a tensor stand for real numbers, None if they do not."""
         return self.quantizations.get(tensor.key)
 
     def shape_of(self, tensor: DumpedTensor) -> tuple[int, ...]:
@@ -73,7 +76,7 @@ class Values:
     def elements(self, tensor: DumpedTensor, *, integers: bool = False) -> Elements:
         """Read the elements of a tensor in plain axes, without padded channels.
 
-        `integers` leaves those of quantised tensors as they are.
+        With `integers`, quantised tensors stay integers.
 
         Raises:
             DumpError: its file is missing or damaged.
@@ -90,10 +93,10 @@ class Values:
         return "float" if tensor.key in self.quantizations else family_of(tensor.dtype)
 
     def learn_padding(self, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Stored:
-        """Read a tensor in plain axes, and learn what of it is padding.
+        """Read a tensor in plain axes, and learn which part of it is padding.
 
-        Blocked layouts may pad the channels: where trailing channels hold nothing, the shape is
-        the least of the other side's that fits.
+        Blocked layouts may pad the channels. If the last channels are all 0, the shape is the least
+        of the other side's shapes that fits.
 
         Raises:
             DumpError: its file is missing or damaged.
@@ -101,7 +104,7 @@ class Values:
         stored = self.dump.read_stored(tensor.key)
         if not is_blocked(tensor) or self.dump.excerpts:
             return stored
-        # What it holds is in the same places as the values: 0 stands for 0.
+        # Padding shows before decoding: a stored 0 is 0.
         array = to_plain(stored.raw, tensor.layout, self.shapes.get(tensor.key))
         fitting = [
             shape
@@ -116,8 +119,8 @@ class Values:
 def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
     """Return the quantization of each quantised tensor of a dump, by key.
 
-    What an engine wrote without an index has types alone. There the tensor of that name and type
-    in another dump says it, also one of another engine.
+    A dump that an engine wrote without an index has types alone. Then the tensor of the same name
+    and type in the other dump says it, even if another engine wrote that dump.
     """
     known = {tensor.key: tensor.quantization for tensor in dump if tensor.quantization}
     named = {(it.name, integer_of(it)): it.quantization for it in other or () if it.quantization}
@@ -129,7 +132,7 @@ def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
 
 
 def learn_of_twins(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
-    """Learn of two twins what the integers of one stand for, and the padding that both have.
+    """Learn from two twins what the integers of one stand for, and the padding that both have.
 
     Raises:
         DumpError: a file is missing or damaged.
@@ -140,8 +143,7 @@ def learn_of_twins(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ..
 
 
 def share_quantization(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
-    """Have a tensor of a quantised type without a scale stand for the same numbers as its twin of
-    these integers."""
+    """Give a quantised tensor without a scale that of its twin, if they have the same integers."""
     for one, other in ((0, 1), (1, 0)):
         mine, theirs = tensors[one], tensors[other]
         known = sides[other].quantizations.get(theirs.key)
@@ -151,13 +153,15 @@ def share_quantization(sides: tuple[Values, Values], tensors: tuple[DumpedTensor
 
 
 def integer_of(tensor: DumpedTensor) -> str:
-    """Return the integers that a quantised tensor consists of, as all engines call them."""
+    """Return the type of a quantised tensor's integers, `int8` for `QuantizedS8`."""
     return INTEGERS.get(tensor.dtype, tensor.dtype)
 
 
 def unscaled_in(dump: Dump, known: Container[str], other: Dump | None) -> set[str]:
-    """Return the keys of quantised tensors of unknown scales, if the other side has none that are
-    quantised: with the integers of one they may be compared, with numbers they may not."""
+    """Return the keys of quantised tensors without a scale, if the other side has none quantised.
+
+    They may be compared with integers of the other side, but not with real numbers.
+    """
     if other is None or any(it.quantization or it.dtype.startswith("Quantized") for it in other):
         return set()
     quantized = (it.key for it in dump if it.dtype.startswith("Quantized"))
@@ -170,10 +174,10 @@ def is_blocked(tensor: DumpedTensor) -> bool:
 
 
 def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
-    """Find the padding of two tensors that are blocked alike, so that no plain side shows it.
+    """Find the padding of two tensors that are blocked alike, as no plain side shows it.
 
-    It is the last channels of the last block where both sides hold zeros alone. A channel may do
-    so without being padding: of numbers of channels that are possible, a multiple of 4 is chosen.
+    Padding is the last channels of the last block that are 0 on both sides. A real channel may be 0
+    too, so the number of channels is rounded up to a multiple of 4.
 
     Raises:
         DumpError: a file is missing or damaged.
@@ -196,7 +200,7 @@ def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor,
 
 
 def is_empty_behind(array: Array, shape: Sequence[int]) -> bool:
-    """Return whether an array holds nothing but zeros behind the part of a shape."""
+    """Return whether an array holds only zeros outside of the part that a shape covers."""
     part = array[tuple(map(slice, shape))]
     return part.size == array.size or np.count_nonzero(part) == np.count_nonzero(array)
 
@@ -204,7 +208,7 @@ def is_empty_behind(array: Array, shape: Sequence[int]) -> bool:
 def signature_of(
     values: Values, tensor: DumpedTensor, other_shapes: Collection[tuple[int, ...]] = ()
 ) -> Signature:
-    """Read a tensor, and return what is kept of it."""
+    """Read a tensor, and return its signature."""
     stored = values.learn_padding(tensor, other_shapes)
     array, quantization = stored.raw, values.quantization_of(tensor)
     if values.dump.excerpts:
@@ -222,7 +226,7 @@ def signature_of(
 
 
 def sample_places(size: int) -> Array:
-    """Return the places of a sample, spread over a tensor and in step with none of its axes."""
+    """Return the places of a sample: spread over a tensor, in steps that fit none of its axes."""
     if size <= SAMPLES:
         return np.arange(size)
     return np.sort((np.arange(SAMPLES) * GOLDEN % 1 * size).astype(np.int64))
@@ -233,8 +237,10 @@ def squeezed(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def family_of(dtype: str) -> str:
-    """Return the family of a type's values. MegEngine's quantised types stand for real numbers,
-    also where it is unknown for which."""
+    """Return the family of a type's values.
+
+    MegEngine's quantised types stand for real numbers, even if the scale is unknown.
+    """
     name = dtype.lower()
     if "complex" in name:
         return "complex"
@@ -244,8 +250,11 @@ def family_of(dtype: str) -> str:
 
 
 def distances(rows: Array, others: Array) -> Iterator[Array]:
-    """Yield for each sample how far others of its length are from it: the length of the difference
-    over the greater length, 0 where both are 0, infinite without numbers."""
+    """Yield for each sample its distances from others of its length.
+
+    A distance is the length of the difference over the greater length: 0 if both are 0, infinite
+    for empty samples.
+    """
     squares, count = np.square(others).sum(axis=-1), len(others)
     for start in range(0, len(rows), SAMPLES):
         block = rows[start : start + SAMPLES]

@@ -1,12 +1,12 @@
 """The twins of two graphs: which tensor of one side is which of the other, and why.
 
-The rules, the surer one first:
+The rules, the surest first:
 
-- what the order of the outputs says;
-- two graphs of one structure are gone through side by side, whatever their tensors are called;
-- names, where they are the model's: not those that count tensors, when another model counts on;
-- what tensors are computed from and by, in an order that is that of both graphs;
-- values, between those that the rest allows.
+- the order of the outputs;
+- two graphs of one structure are walked side by side, whatever their tensors are called;
+- names that the model gave: not those that count tensors, if another model counts differently;
+- what tensors are computed from and by, in an order that both graphs share;
+- values, among the pairs that the rest allows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lar.graphs.quantities import names_of_constants
 from lar.graphs.signatures import NEAR, Values, distances, signature_of, squeezed
 from lar.records.comparison import MatchedBy
 
-# So many tensors whose names stand elsewhere on the other side are read.
+# At most so many tensors are read because their names stand elsewhere on the other side.
 MOST_READ = 8
 
 
@@ -39,8 +39,10 @@ class ConstantPair(NamedTuple):
 
 
 class Twins(NamedTuple):
-    """The twins of two graphs, and for each tensor that was only moved the one whose data it
-    holds."""
+    """The twins of two graphs.
+
+    `originals` has for each tensor that was only moved the one whose data it holds.
+    """
 
     pairs: list[Pair]
     constants: list[ConstantPair]
@@ -50,7 +52,7 @@ class Twins(NamedTuple):
 def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twins:
     """Find the twins of two graphs.
 
-    Tensors of graphs of one structure are not read; of others each is, one at a time.
+    In graphs of one structure, only tensors whose names cross are read; else all, one at a time.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -81,16 +83,20 @@ def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twin
 
 
 def are_one_structure(actual: Graph, expected: Graph) -> bool:
-    """Return whether two graphs have operators of the same types, wired in the same way; without
-    operators, tensors of the same names."""
+    """Return whether two graphs have operators of the same types, wired in the same way.
+
+    Without operators, the tensors must have the same names.
+    """
     if len(actual.nodes) != len(expected.nodes):
         return False
     return structure_of(actual) == structure_of(expected)
 
 
 def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
-    """Return the pairs of two graphs of one structure of which one has its name elsewhere in the
-    other: branches that are joined in another order look alike, and so do names that count on."""
+    """Return the pairs of nodes at one place, if the actual one's name stands elsewhere.
+
+    Branches that are joined in another order look alike, and so do names that count on.
+    """
     names = {node.name for node in expected.present if not is_generic(node.name)}
     pairs = zip(actual.present, expected.present, strict=False)
     return [pair for pair in pairs if pair[0].name != pair[1].name and pair[0].name in names]
@@ -113,7 +119,7 @@ def structure_of(graph: Graph) -> list[tuple[Any, ...]]:
         tensor, maker = node.tensor, node.operator
         facts = (tensor.slot, tensor.run, tensor.layout, branches_of(node)) if tensor else None
         if maker is None or node.is_input:
-            # What is fed is known by its name, or by its place where that is another.
+            # Inputs count by their place; without operators, by their name.
             found.append((node.name if not graph.has_operators else "input", facts))
             continue
         found.append((maker.type, facts, [places.get(key, -1) for key in maker.inputs]))
@@ -121,9 +127,9 @@ def structure_of(graph: Graph) -> list[tuple[Any, ...]]:
 
 
 class Constants:
-    """The constants of two graphs, and the pairs of them that are found one after the other.
+    """The constants of two graphs, and the pairs of them found so far.
 
-    One that a fusion made of others has no twin.
+    A constant that a fusion made of others has no twin.
     """
 
     def __init__(self, graphs: tuple[Graph, Graph], values: tuple[Values, Values]) -> None:
@@ -156,8 +162,10 @@ class Constants:
                 self.add(one, named[name], "name")
 
     def match_places(self, one: Node, other: Node) -> None:
-        """Pair the constants that operators of one kind take at one place; one that has more of
-        them than the other may hold what a fusion made."""
+        """Pair the constants that two operators of one kind take at the same places.
+
+        If one takes more of them, a fusion may have made some: then none are paired.
+        """
         if len(one.constants) != len(other.constants) or one.steps[:1] != other.steps[:1]:
             return
         there = dict(other.constants)
@@ -167,13 +175,16 @@ class Constants:
                 self.add(mine, theirs, "name" if name_of(mine) == name_of(theirs) else "graph")
 
     def free(self, side: int, key: str) -> DumpedTensor | None:
-        """Return the constant of a key that has no twin yet."""
+        """Return the constant of a key, None if it has a twin already."""
         key = self.graphs[side].integers_of(key)
         return None if key in self.used[side] else self.stores[side].get(key)
 
     def match_values(self, pair: Pair, twins: Container[Node]) -> None:
-        """Pair constants of one value among those of all operators between a pair and the pairs
-        before it, which one side may have fused; in other axes or in blocks, or rounded."""
+        """Pair constants of one value among the operators between a pair and the pairs before it.
+
+        One side may have fused these operators. The values may be rounded, in other axes or in
+        blocks.
+        """
         sides = [
             [tensor for key in parameters_of(node, twins) if (tensor := self.free(side, key))]
             for side, node in enumerate(pair[:2])
@@ -187,7 +198,7 @@ class Constants:
                 left.remove(twin)
             else:
                 lonely.append(one)
-        # Where as many are taken, the last one of a shape is the other side's with another value.
+        # If both sides take equally many, the last one of a shape is the twin with another value.
         for one in lonely if len(sides[0]) == len(sides[1]) else ():
             shape = self.values[0].shape_of(one)
             fitting = [other for other in left if self.values[1].shape_of(other) == shape]
@@ -195,8 +206,7 @@ class Constants:
                 self.add(one, fitting[0], "graph")
 
     def find_alike(self, one: DumpedTensor, others: Sequence[DumpedTensor]) -> DumpedTensor | None:
-        """Return the constant that holds the values of another one, else the first that is as near
-        as rounding to integers leaves it."""
+        """Return the constant with the same values, else the first that rounding explains."""
         near = None
         array = read(self.values[0], one, [self.values[1].shape_of(it) for it in others])
         for other in others:
@@ -212,8 +222,10 @@ class Constants:
 
 
 def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
-    """Return the keys of the constants between a node and the nearest twins, without those of
-    activations (0 and 6 of a ReLU), which may vanish when they are fused."""
+    """Return the keys of the constants between a node and the nearest twins.
+
+    Those of activations are left out (0 and 6 of a ReLU): they may vanish in a fusion.
+    """
     return [
         key
         for each in region_of(node, twins)
@@ -223,7 +235,7 @@ def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
 
 
 def is_near(one: Array, other: Array) -> bool:
-    """Return whether two arrays are as near as rounding to integers leaves them."""
+    """Return whether two arrays differ only as much as rounding to integers explains."""
     lengths = float(np.linalg.norm(one)), float(np.linalg.norm(other))
     return float(np.linalg.norm(np.subtract(one, other))) <= NEAR_QUANTIZED * max(lengths)
 

@@ -1,1 +1,1 @@
-"""Measuring: the timed loop, what disturbs it, and the statistics of what it gave."""
+"""Measuring: the timed loop, what disturbs it, and the statistics of the samples."""

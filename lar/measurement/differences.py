@@ -1,17 +1,18 @@
-"""Whether B is slower than A: the one verdict that lar has on times.
+"""Whether B is slower than A: lar's only verdict on times.
 
-What is compared are whole processes. Where the code and the data of a process lie in memory decides
-how fast it is, so that two processes of one program differ by a per cent or more, however many
-samples each has: one process is one value.
+It compares whole processes. Where the code and the data of a process lie in memory decides how fast
+it is: two processes of one program differ by a per cent or more, however many samples each has. So
+one process counts as one value.
 
 - `compare_turns` compares programs that took turns, each in a fresh process in each round. Two
   neighbouring turns give the ratio of the medians of their undisturbed iterations (`turns.py`).
-- `compare_pairs` compares pairs of processes by such ratios, or by one ratio each.
+- `compare_pairs` compares pairs of processes by such ratios, or by one ratio for each pair.
 - `compare_groups` compares stored processes, or sittings, that were not made in pairs.
 
-A verdict is "faster" or "slower" where the interval of the ratio leaves 1 out; else "no difference
-shown", with the smallest change that would have been. Where nothing can be said it is "not judged",
-and says why; a side without times has no difference at all (None). Logarithms are natural ones.
+A verdict is "faster" or "slower" if the interval of the ratio does not contain 1. Otherwise it is
+"no difference shown", with the smallest change that would have been shown. If nothing can be said
+it is "not judged", with a reason. A side without times has no difference at all (None). Logarithms
+are natural ones.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from lar.records.summary import Difference, Interval, Verdict
 
 # The probability of a wrong "faster" or "slower" in any of the comparisons of a table, at any look.
 ALPHA = 0.05
-# The numbers of processes at which a comparison that goes on is looked at, and the part of alpha
-# that each look may spend: the parts add up to 1 at most.
+# The number of pairs at the first look at a comparison that goes on, the factor to the next look,
+# and the part of alpha for the first look. The parts of all looks add up to 1 at most.
 FIRST_LOOK = 5
 STEP = math.sqrt(2)
 FIRST_SHARE = 0.2
 
 FEWEST_DEGREES = 2  # of freedom: three pairs of processes, two runs against two
 POWER_QUANTILE = 1.2815515655446004  # of a normal variable, for a power of 0.9
-# An interval that reaches this many times up and down leaves any ratio possible: it is none.
+# An interval that reaches so far up and down leaves any ratio possible, and does not count.
 LARGEST_LOGARITHM = math.log(1000)
-# What other values differ by counts as so many of one's own at most: processes have longer tails
-# than a normal distribution, and not all of them the same ones.
+# Spreads of other values have at most so many degrees of freedom: processes have longer tails than
+# a normal distribution, and these differ.
 MOST_DEGREES = 8
-# The parts that are left out at each end: of the ratios of one process, and of processes.
+# The parts that are trimmed at each end: of the ratios of one process, and of processes.
 TRIMMED_RATIOS = 0.25
 TRIMMED_PROCESSES = 0.15
 
@@ -57,16 +58,16 @@ class Spread:
 
 
 def is_look(processes: int) -> bool:
-    """Return whether a comparison that goes on may end for its verdict at this number of pairs."""
+    """Return whether a comparison that goes on may stop at this number of pairs for its verdict."""
     return look_from(processes)[0] == processes
 
 
 def compare_turns(ratios: Ratios, comparisons: int = 1) -> Difference | None:
     """Compare two programs by the ratios of their neighbouring turns, as `compare_pairs` does.
 
-    Where most iterations were disturbed, so many processes must have the sign of a difference that
-    it is not by chance, or what the slower one may have lost to other work must not explain it.
-    Threads of the faster one that wait for each other's CPUs hide nothing.
+    If most iterations were disturbed, a difference counts only if too many processes have its sign
+    for chance, or if what the slower one may have lost to other work does not explain it. Threads
+    of the faster one that wait for each other's CPUs hide nothing.
     """
     found = compare_pairs(ratios.rounds, comparisons=comparisons)
     if not found or not found.interval or not found.is_shown or ratios.are_calm:
@@ -90,7 +91,7 @@ def compare_pairs(
 
     Args:
         log_ratios: for each pair of processes the logarithms of B's time over A's.
-        usual: how much such pairs differ as a rule, where that is known of others.
+        usual: how much such pairs usually differ, if others have shown it.
         comparisons: the number of comparisons that are made together.
         once: there will be no other look, at more pairs.
     """
@@ -117,10 +118,10 @@ def compare_pairs(
 def compare_groups(
     a: Sequence[float], b: Sequence[float], *, usual: Spread | None = None, comparisons: int = 1
 ) -> Difference | None:
-    """Compare the times of stored processes of A with those of B, one of each process.
+    """Compare the times of stored processes of A with those of B, one time for each process.
 
-    `usual` is how much processes of one kind differ, where that is known of others. Without it one
-    run against another is not judged, as nothing says how much runs differ.
+    `usual` is how much processes of one kind differ, if others have shown it. Without it, one run
+    against another is not judged: nothing says how much runs differ.
     """
     first, second = ([math.log(time) for time in side if time > 0] for side in (a, b))
     if not first or not second:
@@ -137,8 +138,7 @@ def compare_groups(
 
 
 def usual_spread(groups: Iterable[Sequence[float]]) -> Spread | None:
-    """Return how much logarithms of one kind differ, from groups of them; None without two of a
-    kind."""
+    """Return how much logarithms within groups differ, None if no group has two of them."""
     spread = pool([spread_of(group) for group in groups])
     return spread and replace(spread, degrees=min(spread.degrees, MOST_DEGREES))
 
@@ -152,8 +152,10 @@ def trimmed_mean(values: Sequence[float]) -> float:
 
 
 def judge(found: Difference, error: Spread | None, alpha: float) -> Difference:
-    """Return what a difference shows, by the standard error of the logarithm of its ratio; it says
-    why it is not judged where there are too few processes for one."""
+    """Return the verdict on a difference, by the standard error of the logarithm of its ratio.
+
+    If there are too few processes for a verdict, it keeps the reason.
+    """
     if error is None:
         return found
     mean, bound = math.log(found.ratio), quantile_of_t(1 - alpha / 2, error.degrees)
@@ -173,9 +175,9 @@ def judge(found: Difference, error: Spread | None, alpha: float) -> Difference:
 
 
 def detectable_errors(bound: float, degrees: float) -> float:
-    """Return how many standard errors a change has that exceeds this bound of t in 90 % of cases.
+    """Return how many standard errors a change has that exceeds the bound of t in 90 % of cases.
 
-    The quantile of the noncentral t distribution, with the error's estimate taken for normal.
+    It is the quantile of the noncentral t distribution, with a normal estimate of the error.
     """
     half = degrees / 2
     mean = math.exp(math.lgamma(half + 0.5) - math.lgamma(half)) / math.sqrt(half)
@@ -184,8 +186,10 @@ def detectable_errors(bound: float, degrees: float) -> float:
 
 
 def error_of_groups(first: Sequence[float], second: Sequence[float], spread: Spread) -> Spread:
-    """Return the standard error of the difference of two means: with the spread that all have, or
-    with that of either side (Welch) where both have one and this shows less."""
+    """Return the standard error of the difference of two means.
+
+    It uses the spread of each side (Welch) if both are known well enough, else the common `spread`.
+    """
     one, two = spread_of(first), spread_of(second)
     common = spread.deviation * math.sqrt(1 / len(first) + 1 / len(second))
     if not one or not two or min(one.degrees, two.degrees) < FEWEST_DEGREES:
@@ -207,7 +211,7 @@ def spread_of(values: Sequence[float]) -> Spread | None:
 
 
 def pool(spreads: Iterable[Spread | None]) -> Spread | None:
-    """Return the common spread of several groups."""
+    """Return the common spread of several groups, None if all are unknown."""
     known = [spread for spread in spreads if spread]
     degrees = sum(spread.degrees for spread in known)
     if not degrees:
@@ -217,9 +221,11 @@ def pool(spreads: Iterable[Spread | None]) -> Spread | None:
 
 
 def trim(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return the values without the outermost, from eight on, and all with those drawn in to their
-    neighbours: single processes that something disturbed, or that lie badly in memory, neither move
-    the mean nor hide a difference."""
+    """Return the values without the outermost, and all with these drawn in to their neighbours.
+
+    This begins at eight values. Processes that something disturbed, or that lie badly in memory,
+    then neither move the mean nor hide a difference.
+    """
     ordered = sorted(values)
     cut = int((len(ordered) - 1) * TRIMMED_PROCESSES)
     kept = ordered[cut : len(ordered) - cut]
@@ -227,10 +233,9 @@ def trim(values: Sequence[float]) -> tuple[list[float], list[float]]:
 
 
 def signs_agree(rounds: Sequence[Sequence[float]], alpha: float) -> bool:
-    """Return whether so many processes have the same sign as chance has them with a probability of
-    `alpha` at most.
+    """Return whether so many processes have one sign that chance has at most `alpha` for it.
 
-    Of disturbed times a few may lie far on one side: a process that shares its CPU is slower by a
+    A few disturbed times may lie far on one side: a process that shares its CPU is slower by a
     factor as long as it lives.
     """
     sums = [math.fsum(each) for each in rounds]
@@ -240,7 +245,7 @@ def signs_agree(rounds: Sequence[Sequence[float]], alpha: float) -> bool:
 
 
 def look_from(processes: int) -> tuple[int, float]:
-    """Return the next look, from this number of processes on, and its part of alpha."""
+    """Return the next look at this number of processes or more, and its part of alpha."""
     return next(look for look in looks() if look[0] >= processes)
 
 

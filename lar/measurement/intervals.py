@@ -1,22 +1,22 @@
-"""The interval of a median whose samples are correlated.
+"""The interval of a median of correlated samples.
 
-The samples of one process resemble their neighbours: drift, another program that comes and goes.
-A median of n such samples is as uncertain as that of fewer independent ones. How uncertain depends
-on the low frequencies of one series: the rank of each sample, so that no outlier has a say. Its
-variance is known, and its spectrum is taken for that of white noise with a part that fades, of any
-share and any correlation time:
+The samples of one process resemble their neighbours: times drift, another program comes and goes. A
+median of n such samples is as uncertain as that of fewer independent ones. How uncertain depends on
+the low frequencies of one series: the rank of each sample, so that outliers do not matter. Its
+variance is known. Its spectrum is modelled as white noise plus a part that fades, with any share
+and any correlation time:
 
     spectrum = 1 - share + share * that of an autoregression of order 1 with that time
 
-How well each share and time fits is Whittle's likelihood of the lowest frequencies (a cosine
-transform). None of them is chosen: the variance is the mean of all, with their weights, as Bayes
-has it, so that few samples, which cannot show how correlated they are, get a wide interval. The
-interval's ends are quantiles of the samples (Hahn and Meeker, Statistical Intervals, chapter 5).
+Whittle's likelihood of the lowest frequencies (a cosine transform) says how well each share and
+time fits. None of them is chosen: the variance is the mean of all models, weighted as by Bayes. So
+few samples, which cannot show their correlation, get a wide interval. The interval's ends are
+quantiles of the samples (Hahn and Meeker, Statistical Intervals, chapter 5).
 
-What it can do was found by simulation; `tests/measurement/test_intervals.py` has some of it. The
-interval of 95 % holds the median of the process in 92 to 98 % of cases when the samples have seen
-what the process does: 20 independent samples, 50 with a correlation of 0.7 between neighbours, 200
-with 0.9, some ten bursts. A disturbance that has not come yet is in no sample.
+Simulations show what it can do; `tests/measurement/test_intervals.py` has some. The interval of 95
+% contains the process's median in 92 to 98 % of cases if the samples have seen what the process
+does: 20 independent samples, 50 with a correlation of 0.7 between neighbours, 200 with 0.9, some
+ten bursts. A disturbance that has not come yet is in no sample.
 """
 
 from __future__ import annotations
@@ -33,24 +33,27 @@ from lar.measurement.statistics import percentile_of
 from lar.measurement.student import quantile_of_t
 from lar.records.summary import Interval
 
-# With fewer samples it cannot be seen whether they are correlated.
+# Fewer samples cannot show whether they are correlated.
 FEWEST_SAMPLES = 20
 # An interval that leaves out fewer than this part of the samples at each end says nothing.
 LEAST_BEYOND = 0.15
 
-BLOCKS = 160  # into which many samples are summed: low frequencies need no more
+BLOCKS = 160  # many samples are summed into so many blocks: low frequencies need no more
 FREQUENCIES = 60
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
-SHORTEST_TIME = 0.5  # samples; each next correlation time is twice as long
-LONGEST_TIME = 0.5  # of the number of samples
-# That samples are independent, before they are seen; all else is as likely as each other.
+SHORTEST_TIME = 0.5  # in samples; each next correlation time is twice as long
+LONGEST_TIME = 0.5  # as a part of the number of samples
+# The prior weight of independent samples; all other models share the rest equally.
 INDEPENDENT_WEIGHT = 0.6
-ALTERNATING = -0.9  # the correlation of neighbours where slow and fast ones take turns
+ALTERNATING = -0.9  # the correlation of neighbours if slow and fast samples take turns
 
 
 class Model(NamedTuple):
-    """A spectrum that samples may have: its power at the lowest frequencies, the variance of their
-    mean (1 for independent samples), and how likely it is for a series without any power."""
+    """A spectrum that samples may have.
+
+    It has its power at the lowest frequencies, the variance of the mean (1 for independent
+    samples), and the logarithm of its likelihood for a series without any power.
+    """
 
     spectrum: Sequence[float]
     variance: float
@@ -60,10 +63,9 @@ class Model(NamedTuple):
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
     """Return the interval of the median of the samples of one process, given in their order.
 
-    None: too few samples, or samples so much like their neighbours that nothing can be said.
-    Who stops when the interval is narrow should look at numbers of samples that grow by half, and
-    stop when it was narrow enough at two looks, one after the other: what is narrow by chance is
-    seldom so twice.
+    It is None if there are too few samples, or if they are too much like their neighbours. To stop
+    when the interval is narrow, look at numbers of samples that grow by half, and stop after two
+    narrow looks in a row: an interval is seldom narrow by chance twice.
     """
     if len(values) < FEWEST_SAMPLES:
         return None
@@ -79,14 +81,14 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
 
 
 def ranks_of(values: Sequence[float], ordered: Sequence[float]) -> list[float]:
-    """Return the rank of each sample, with mean 0 and variance 1; they are not all equal."""
+    """Return the rank of each sample, scaled to mean 0 and variance 1; some samples must differ."""
     ranks = [bisect_left(ordered, it) + bisect_right(ordered, it) - len(ordered) for it in values]
     scale = math.hypot(*ranks) / math.sqrt(len(ranks))
     return [rank / scale for rank in ranks]
 
 
 def variance_of_mean(series: Sequence[float]) -> float:
-    """Return the variance of the mean of a series, in that of as many independent values."""
+    """Return the variance of a series' mean over that of as many independent values."""
     power = low_frequencies(series)
     models = models_of(len(series), len(power))
     logarithms = [it.logarithm - sum(map(truediv, power, it.spectrum)) / 2 for it in models]
@@ -115,7 +117,7 @@ def cosines(blocks: int) -> list[list[float]]:
 
 @lru_cache(maxsize=8)
 def models_of(count: int, frequencies: int) -> list[Model]:
-    """Return what the spectrum of so many samples may be, at so many of the lowest frequencies."""
+    """Return the models for the spectrum of so many samples, at so many lowest frequencies."""
     times = [SHORTEST_TIME]
     while times[-1] * 2 <= LONGEST_TIME * count:
         times.append(times[-1] * 2)

@@ -1,15 +1,16 @@
-"""The peaks measured on this machine, kept among the user's data in a file each.
+"""The measured peaks of this machine, each in a file among the user's data.
 
     lar/peaks/MACHINE-THREADS.json
     [the best before the last measurement, the last]
 
-MACHINE stands for all that a peak depends on: the processor, the CPUs that may be used, limits, the
-library that multiplies. Where one of them differs, it is another file, and measured anew.
+MACHINE stands for all that a peak depends on: the processor, the usable CPUs, limits, the library
+that multiplies. If one of them changes, the file is another one, and the peak is measured anew.
 
-A whole measurement may have been disturbed, and then it is too low. So the first runs measure
-again, each for a moment, until one agrees with the best; and, in case those were disturbed alike,
-the first run of each later day. A file is replaced whole: of processes that write at the same time
-one's measurement is lost. What cannot be kept, as on a full disk, is measured each time.
+A whole measurement may have been disturbed, and is too low then. So the first runs measure again,
+each for a moment, until a measurement agrees with the best. The first run of each later day
+measures too, in case those were disturbed alike. A file is replaced as a whole: if processes write
+at the same time, only one measurement stays. A peak that cannot be kept, as on a full disk, is
+measured each time.
 """
 
 from __future__ import annotations
@@ -33,18 +34,16 @@ from lar.records.profile import Peak
 
 FOLDER = "peaks"
 ONE_DAY_SECONDS = 86_400
-AGREEMENT = 0.05  # of the last measurement with the best
-# So many products or copies are enough, whether measurements agree or not.
+AGREEMENT = 0.05  # how near the last measurement must be to the best, as a part of it
+# So many products or copies are enough, even if measurements do not agree.
 MOST_ROUNDS = 100
 LONGEST_BYTES = 1 << 16
 
 
 def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
-    """Return the best peak that is known of this machine with that many threads, measuring it
-    unless that has been done often enough.
+    """Return the best known peak of this machine with that many threads, measuring it if needed.
 
-    None where nothing was measured before, and it cannot be measured by `deadline` on the
-    monotonic clock.
+    It is None if it was never measured, and cannot be by `deadline` on the monotonic clock.
     """
     path = path_of(threads)
     known = read_measurements(path)
@@ -57,10 +56,10 @@ def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
 
 
 def path_of(threads: int) -> str:
-    """Return the file of this machine with so many threads."""
+    """Return the file for this machine with so many threads."""
     variables = {name: it for name, it in os.environ.items() if name not in peak.THREAD_LIMITS}
     machine = read_machine(variables)
-    # What is taken out changes from run to run, or makes no other machine.
+    # These facts change from run to run, or do not make another machine.
     machine = replace(machine, system="", memory_bytes=None, python="", load=None)
     facts = repr((machine, read_instruction_sets(), installed_version("numpy")))
     name = f"{hashlib.sha256(facts.encode()).hexdigest()[:16]}-{threads}.json"
@@ -68,7 +67,7 @@ def path_of(threads: int) -> str:
 
 
 def read_measurements(path: str) -> tuple[Peak, ...]:
-    """Return what a file holds; nothing where it is missing, damaged or of something else."""
+    """Return what a file contains; empty if it is missing, damaged or something else."""
     try:
         return msgspec.json.decode(read_input(path, limit=LONGEST_BYTES), type=tuple[Peak, ...])
     except (UsageError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -84,7 +83,7 @@ def is_settled(path: str, known: Sequence[Peak]) -> bool:
 
 
 def best_of(known: Sequence[Peak]) -> Peak | None:
-    """Return the best of some measurements, if there are any: each figure may be of another."""
+    """Return the best figures of some measurements, maybe of different ones; None without any."""
     if len(known) < 2:
         return known[0] if known else None
     flops, sizes = speeds_of(known)
@@ -102,9 +101,9 @@ def speeds_of(known: Sequence[Peak]) -> tuple[list[float], list[float]]:
 
 
 def keep(path: str, known: tuple[Peak, ...]) -> None:
-    """Write a file whole, or leave what was there where it cannot be written."""
+    """Write a file as a whole; if that fails, leave what was there."""
     with contextlib.suppress(OSError, LarError):
-        os.makedirs(data_folder(), mode=0o700, exist_ok=True)  # as the store of results is
+        os.makedirs(data_folder(), mode=0o700, exist_ok=True)  # as for the store of results
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with OutputFile(path, flag="") as file:
             file.write(msgspec.json.encode(known))

@@ -10,22 +10,20 @@ from lar.records.run import RunResult
 
 
 class Listener:
-    """Receives what happens while a run goes on; each method may be overridden.
+    """Receives what happens during a run; each method may be overridden.
 
-    Nothing is passed on while there is no room, so only `has_room` may ever wait.
-
-    `report_seconds` is what reporting an iteration afterwards takes, on an idle machine: it counts
-    towards the time limit too.
+    Nothing is passed on without room, so only `has_room` may wait. `report_seconds` is how long
+    reporting an iteration takes later, on an idle machine: it counts towards the time limit too.
     """
 
     report_seconds = 3e-6
 
     def has_room(self, seconds: float) -> bool:
-        """Return whether more can be passed on now, after waiting up to that long."""
+        """Return whether more can be passed on, after a wait of up to `seconds`."""
         return True
 
     def on_event(self, event: Event, result: RunResult) -> None:
-        """An event came; `result` has it already."""
+        """An event came; `result` contains it already."""
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         """Rows from `first` up to, not including, `last` are new."""

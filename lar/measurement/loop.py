@@ -1,4 +1,4 @@
-"""The timed loop: the only code of lar between whose clock reads an engine runs."""
+"""The timed loop: the only code of lar that runs between the clock reads around an engine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lar.measurement.noise import Meter, Reading
 from lar.measurement.pacing import Pace, Sleeper
 from lar.measurement.rows import NAN, SampleRows
 
-# A reading costs up to 0.1 ms and lets an engine's idle threads cool down. Iterations shorter than
-# this share one, so that at most one in many of them feels it.
+# A reading costs up to 0.1 ms and lets an engine's idle threads cool down. Shorter iterations share
+# one reading, so that at most one of many iterations is affected.
 READING_INTERVAL_SECONDS = 1e-3
 
 
@@ -40,13 +40,13 @@ def take_samples(
     seconds: float = math.inf,
     pace: Pace | None = None,
 ) -> None:
-    """Run that many iterations and append one row for each.
+    """Run `count` iterations and append a row for each.
 
-    End to end is from before `start` to after `wait`; host is `start` alone. The iteration after
-    which so many `seconds` have passed is the last. `pace` says when each begins.
+    End to end is from before `start` to after `wait`; host is `start` alone. After `seconds`, the
+    current iteration is the last. `pace` says when each begins.
 
     Raises:
-        Exception: what the driver's `failure` returns, when an iteration failed.
+        Exception: what the driver's `failure` returns, if an iteration failed.
     """
     clock, start, wait, rearm = driver.clock, driver.start, driver.wait, driver.rearm
     keeper = Keeper(driver, rows, meter, pace)
@@ -74,17 +74,17 @@ def take_samples(
 
 
 class Keeper:
-    """Keeps what each iteration took, when it has ended: its row, and the noise around it.
+    """Keeps the row of an iteration when it has ended, and the noise around it.
 
-    What the engine has spent on its own profile is left out. The device's time is the engine's
-    own figure, else how long the host waited for it: in the dispatch, or after it.
+    The engine's time for its own profile is left out. The device's time is the engine's own figure,
+    else the longer of the host's two waits: in the dispatch, or after it.
     """
 
     def __init__(
         self, driver: Timed, rows: SampleRows, meter: Meter | None, pace: Pace | None = None
     ) -> None:
         self.driver, self.rows, self.meter, self.pace = driver, rows, meter, pace
-        self.first = self.pending = rows.count  # of those without their share of a reading
+        self.first = self.pending = rows.count  # of rows without a reading
         self.last_reading = 0.0
 
     def __enter__(self) -> None:
@@ -119,7 +119,7 @@ class Keeper:
         if driver.after_iteration is not None:
             driver.after_iteration()
         if (driver.record or driver.after_iteration) and self.pending == rows.count:
-            self.end_rest()  # its time does not count for the next iteration
+            self.end_rest()  # the driver's time does not count for the next iteration
 
     def share(self, reading: Reading) -> None:
         """Add a reading for the rows since the last one."""
@@ -127,7 +127,7 @@ class Keeper:
         self.pending = self.rows.count
 
     def begin_rest(self) -> None:
-        """Read the noise of the iterations so far: what comes next is none of theirs."""
+        """Read the noise of the iterations so far: what follows belongs to none of them."""
         if self.meter is not None and self.pending < self.rows.count:
             self.share(self.meter.read(ends=True))
 
@@ -136,7 +136,7 @@ class Keeper:
         self.rows.beat()
 
     def end_rest(self) -> None:
-        """Have the next reading begin now."""
+        """Begin the next reading now."""
         if self.meter is not None:
             self.meter.read()
             self.last_reading = self.driver.clock()
@@ -144,8 +144,8 @@ class Keeper:
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Collect garbage now, and not meanwhile."""
-    if not gc.isenabled():  # it is done once for several runners, and for the items of a data set
+    """Collect garbage now, and not inside this block."""
+    if not gc.isenabled():  # done once for several runners, and for the items of a data set
         yield
         return
     gc.collect()
@@ -157,5 +157,5 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def is_failure(status: object) -> bool:
-    """Distinguish the status with which a C function failed from what other functions return."""
+    """Return whether a status means that a C function failed; other functions return no number."""
     return isinstance(status, int) and status != 0

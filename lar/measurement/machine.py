@@ -1,4 +1,4 @@
-"""Facts about this machine, its software and a model file, read without loading anything."""
+"""Reads facts about this machine, its software and a model file, without loading anything."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from lar.records.facts import MachineFacts, ModelFile
 
 CPUINFO = "/proc/cpuinfo"
 
-# The environment variables that the libraries below an engine heed, by how they begin: how many
-# threads compute and where, which instructions are used, how memory is allocated.
+# Environment variables that the libraries below an engine use, by their beginnings: the number and
+# place of threads, which instructions are used, how memory is allocated.
 PREFIXES = (
     *("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "BLIS_", "VECLIB_", "DNNL_", "ONEDNN_", "TBB_"),
     *("CUDA_", "NVIDIA_", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "LD_LIBRARY_PATH"),
@@ -32,8 +32,8 @@ def read_machine(
 ) -> MachineFacts:
     """Read the facts about this machine; unknown ones stay empty.
 
-    Of the `environment` of what runs on it those variables are kept which libraries heed, also
-    those that begin with one of the `prefixes`.
+    Of the `environment` of a run it keeps the variables that libraries use, including those that
+    begin with one of the `prefixes`.
     """
     affinity = usable_cpus()
     heeded = (*PREFIXES, *prefixes)
@@ -61,15 +61,14 @@ def read_machine(
 
 
 def read_threads_per_core(cpu: int) -> int | None:
-    """Return how many CPUs share the core of one, None where the system does not say."""
+    """Return how many CPUs share the core of `cpu`, None if the system does not say."""
     siblings = read_text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list")
     ranges = re.findall(r"(\d+)(?:-(\d+))?", siblings)
     return sum(int(last or first) - int(first) + 1 for first, last in ranges) or None
 
 
 def read_cpu_limit() -> float | None:
-    """Return the lowest limit of CPU time of the cgroups that this process is in, in CPUs; None
-    without any."""
+    """Return the lowest CPU limit of this process's cgroups, in CPUs; None without a limit."""
     try:
         limits = [cpu_limit_of(folder) for folder in own_cgroups()]
     except (OSError, ValueError):
@@ -77,7 +76,7 @@ def read_cpu_limit() -> float | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-# Who designed an ARM processor, by the number that Linux gives.
+# The designers of ARM processors, by the numbers that Linux gives.
 IMPLEMENTERS = {
     "0x41": "ARM",
     "0x42": "Broadcom",
@@ -96,10 +95,10 @@ IMPLEMENTERS = {
 
 
 def read_processor(path: str = CPUINFO) -> str:
-    """Return the processor's name, empty where the system gives none.
+    """Return the processor's name, empty if the system gives none.
 
-    Linux names an ARM processor by numbers only: an implementer and a part, with several parts
-    where its cores are not all alike.
+    Linux names an ARM processor only by numbers: an implementer and a part, or several parts if its
+    cores differ.
     """
     name = read_field(path, "model name")
     parts = dict.fromkeys(re.findall(r"(?m)^CPU part\s*:\s*(.+)$", read_text(path)))
@@ -111,14 +110,16 @@ def read_processor(path: str = CPUINFO) -> str:
 
 
 def read_instruction_sets() -> str:
-    """Return this processor's vendor and, after it, its instruction sets, as Linux names them; on
-    ARM the vendor is `unknown`."""
+    """Return the processor's vendor and its instruction sets, by Linux's names.
+
+    On ARM the vendor is `unknown`.
+    """
     vendor = read_field(CPUINFO, "vendor_id") or "unknown"
     return f"{vendor} {read_field(CPUINFO, 'flags') or read_field(CPUINFO, 'Features')}"
 
 
 def read_memory(name: str = "MemTotal", path: str = "/proc/meminfo") -> int | None:
-    """Return the size of the machine's memory in bytes, or another that Linux has by a name."""
+    """Return the size of the machine's memory, or another size that Linux names, in bytes."""
     text = read_field(path, name)
     return int(text.split()[0]) * 1024 if text else None
 
@@ -133,9 +134,11 @@ def read_field(path: str, name: str) -> str:
 
 
 def installed_version(distribution: str, folders: Sequence[str] = ()) -> str:
-    """Return the version of an installed package, empty when it is not installed; `folders` are
-    where it is looked for, those of Python if none is given."""
-    # The name of its folder says it; the library that reads what is in it is slow to import.
+    """Return the version of an installed package, empty if it is not installed.
+
+    `folders` are searched for it, or Python's own if none are given.
+    """
+    # The name of the package's folder tells it; the library that reads its files is slow to import.
     wanted = re.sub("[-_.]+", "_", distribution).lower()
     for folder in folders or sys.path:
         for name in glob("*.dist-info", root_dir=folder or os.curdir):
@@ -146,10 +149,10 @@ def installed_version(distribution: str, folders: Sequence[str] = ()) -> str:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """Hash a model file, and compare with `FILE.sha256` beside it where there is one.
+    """Hash a model file, and compare with `FILE.sha256` beside it if there is one.
 
-    Such a file is what `sha256sum FILE` prints. Neither model format has a checksum over its
-    weights: a flipped bit in them is found by this alone.
+    `sha256sum FILE` prints such a file. Neither model format has a checksum for its weights: only
+    this finds a flipped bit in them.
 
     Raises:
         UsageError: the file cannot be read or is not the one that was hashed, or the checksum
@@ -174,7 +177,7 @@ def read_model_file(path: Path) -> ModelFile:
 
 
 def checksum_place(model: Path) -> Path:
-    """Return where the checksum of a model file would stand."""
+    """Return the place of a model file's checksum."""
     return model.with_name(model.name + ".sha256")
 
 
@@ -182,7 +185,7 @@ def read_checksums(path: Path) -> list[str]:
     """Return the SHA-256 in each line of a checksum file, in small letters; empty without a file.
 
     Raises:
-        UsageError: it cannot be read, is empty, or a line of it has none.
+        UsageError: it cannot be read, is empty, or has a line without a checksum.
     """
     if not os.path.lexists(path):
         return []

@@ -1,7 +1,7 @@
-"""What the machine does to a run: steal, throttling, frequency, each from its source in Linux.
+"""Reads how the machine disturbs a run: steal, throttling, frequency, each from its Linux source.
 
-A source is opened once and read by its open descriptors; each reading gives what came since the
-last one. A container or another system may lack any of them.
+A source is opened once and read through its open file; each reading gives what came since the last
+one. A container or another system may lack any of them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ CPUS = "/sys/devices/system/cpu"
 FREQUENCY = CPUS + "/cpu{}/cpufreq/scaling_cur_freq"
 HEAT = CPUS + "/cpu{}/thermal_throttle/{}_throttle_total_time_ms"
 
-# What takes longer, or changes seldom, is read no more often than this: the list of the threads,
-# and what the machine does, where steal comes in ticks of 10 ms anyway.
+# Some things take longer to read or change seldom, and are read at most this often: the list of
+# threads and the machine's noise, since steal comes in ticks of 10 ms anyway.
 SELDOM_NS = 100_000_000
 
-# The throttling in a cgroup's cpu.stat: of version 2 in microseconds, of 1 in nanoseconds.
+# The throttling in a cgroup's cpu.stat: microseconds in version 2, nanoseconds in version 1.
 THROTTLED = re.compile(r"throttled_(usec|time) (\d+)")
 UNITS = {"usec": 1e-6, "time": 1e-9}
 
@@ -42,7 +42,7 @@ class Source(Protocol):
 
 
 class Growth:
-    """The seconds by which the counter grew that grew most, of several that only grow."""
+    """The growth in seconds of whichever of several counters grew most."""
 
     def __init__(self, where: str, count: Callable[[], Sequence[float]]) -> None:
         self.where, self._count = where, count
@@ -64,7 +64,7 @@ def usable_cpus() -> list[int]:
 def open_steal(cpus: Sequence[int]) -> Growth:
     """Open the time that the host gave to other guests while a CPU of this one had work to do.
 
-    The kernel adds it up in ticks, of 10 ms as a rule.
+    The kernel usually counts it in ticks of 10 ms.
     """
     file = open_to_read(PROC_STAT)
     tick = 1 / os.sysconf("SC_CLK_TCK")
@@ -81,8 +81,7 @@ def open_steal(cpus: Sequence[int]) -> Growth:
 
 
 def open_throttling(cpus: Sequence[int]) -> Growth:
-    """Open the time for which a limit of CPU time stopped the process's cgroup, or one that holds
-    it."""
+    """Open the time for which a CPU limit stopped the process's cgroup, or one around it."""
     folders = [each for each in own_cgroups() if THROTTLED.search(read_text(each / "cpu.stat"))]
     if not folders:
         raise OSError("no cgroup with the CPU controller")
@@ -98,9 +97,9 @@ def open_throttling(cpus: Sequence[int]) -> Growth:
 
 
 def own_cgroups() -> Iterator[Path]:
-    """Yield the folders of this process's cgroup and of those that hold it, the innermost first.
+    """Yield the folders of this process's cgroup and of those around it, the innermost first.
 
-    In a container that is given its own cgroup alone, this stands where the outermost would.
+    In a container that sees only its own cgroup, this is where the outermost one would be.
     """
     for line in Path(OWN_CGROUPS).read_text().splitlines():
         _, controllers, path = line.split(":", 2)
@@ -120,7 +119,7 @@ def cpu_limit_of(folder: Path) -> float | None:
 
 
 def open_heat(cpus: Sequence[int]) -> Growth:
-    """Open the time for which heat slowed down a CPU, or the package that it is part of."""
+    """Open the time for which heat slowed down a CPU, or its package."""
     places = [HEAT.format(cpu, unit) for cpu in cpus for unit in ("core", "package")]
     files = [open_to_read(place) for place in places if os.path.exists(place)]
     if not files:
@@ -129,7 +128,7 @@ def open_heat(cpus: Sequence[int]) -> Growth:
 
 
 class Frequency:
-    """The frequency in Hz of the CPU that the calling thread runs on, when it is read."""
+    """The frequency in Hz of the CPU that the calling thread runs on at a reading."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
         self._files = {cpu: open_to_read(FREQUENCY.format(cpu)) for cpu in cpus[:1]}
@@ -146,7 +145,7 @@ class Frequency:
         return int(read_again(self._files[cpu])) * 1e3
 
 
-# What the machine does to a run, by its name in `NoiseSources`.
+# How the machine disturbs a run, by its name in `NoiseSources`.
 KINDS: dict[str, Callable[[Sequence[int]], Source]] = {
     "steal": open_steal,
     "throttled": open_throttling,
@@ -156,7 +155,7 @@ KINDS: dict[str, Callable[[Sequence[int]], Source]] = {
 
 
 class MachineNoise:
-    """What the machine does to a run, from those of its sources that it has."""
+    """How the machine disturbs a run, from those sources that it has."""
 
     def __init__(self) -> None:
         self.sources: dict[str, Source] = {}
@@ -166,7 +165,7 @@ class MachineNoise:
         self._due_ns = 0
 
     def is_due(self, *, ends: bool) -> bool:
-        """Return whether it is time for what is not read at each reading."""
+        """Return whether it is time to read what is not read every time."""
         now_ns = time.monotonic_ns()
         if now_ns < self._due_ns and not ends:
             return False
@@ -174,7 +173,7 @@ class MachineNoise:
         return True
 
     def read(self, *, is_due: bool) -> tuple[float, float, float]:
-        """Return steal, throttling of both kinds, and frequency; NaN for what was not read."""
+        """Return steal, throttling by limits or heat, and frequency; NaN for what was not read."""
         found: dict[str, float] = {}
         for kind, source in self.sources.items() if is_due else ():
             with contextlib.suppress(OSError, ValueError, IndexError):  # a CPU went offline
@@ -196,7 +195,7 @@ def read_again(file: int, size: int = 4096) -> str:
 
 
 def read_text(path: str | Path) -> str:
-    """Return the text of a system file, empty where it cannot be read."""
+    """Return the text of a system file, empty if it cannot be read."""
     try:
         return Path(path).read_text(errors="replace").strip()
     except OSError:

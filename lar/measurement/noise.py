@@ -1,10 +1,10 @@
-"""Noise meters: how long this process's threads computed, and stood ready without a CPU.
+"""Noise meters: how long this process's threads computed, and were ready without a CPU.
 
 Linux reports both without special rights. The run-queue delay is the second field of
-`/proc/self/task/TID/schedstat` (kernel documentation, scheduler/sched-stats); it follows the
-disturbance that other processes cause far better than context switches do. The CPU time of a thread
-is read from its clock (clock_gettime(3): CLOCK_THREAD_CPUTIME_ID of another thread of the same
-process), which is exact where schedstat's first field lags by up to a tick.
+`/proc/self/task/TID/schedstat` (kernel documentation, scheduler/sched-stats); it shows how other
+processes disturb this one far better than context switches do. The CPU time of a thread is read
+from its clock (clock_gettime(3): CLOCK_THREAD_CPUTIME_ID of another thread of the same process),
+which is exact, while schedstat's first field lags by up to a tick.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 TASKS = "/proc/self/task"
 NAN = math.nan
-# The fixed piece of work whose time says how fast the core is: a checksum of bytes that the
-# iteration before it has driven out of the cache. Programs on the same core, or with a part in its
-# caches, slow it down as they slow down an engine, and nothing else shows guests of a host that do.
-# It takes a few us; zlib keeps the interpreter's lock for fewer bytes than 5 KiB.
+# A fixed piece of work whose time says how fast the core is: a checksum of bytes that the iteration
+# before it has driven out of the cache. Programs on the same core, or with a share of its caches,
+# slow it down as they slow down an engine; nothing else shows other guests of the host. It takes a
+# few us; zlib keeps the interpreter's lock for fewer bytes than 5 KiB.
 PROBE_BYTES = bytes(range(256)) * 16
 PROBE = f"a checksum of {len(PROBE_BYTES) // 1024} KiB after each reading"
 
@@ -36,12 +36,12 @@ PROBE = f"a checksum of {len(PROBE_BYTES) // 1024} KiB after each reading"
 class Reading(NamedTuple):
     """The times since the last reading, in seconds.
 
-    `queue_delay` is that of the thread which stood longest ready without a CPU that other work may
-    have held: threads of one process wait for each other too, and that is its own. `busiest_thread`
-    the CPU time of the one that computed most, `active` the time in which it did or slept, without
-    what it stood ready (0: not known). `waited_before` is the part of a wait that lies
-    before the last reading. `cpu` is the CPU time of all threads; `steal`, `throttled`, `frequency`
-    (in Hz) and `probe` are those of `Samples`. NaN: not read this time.
+    `queue_delay` is the longest time that a runnable thread waited for a CPU which other work may
+    have held: waits for this process's own threads do not count. `busiest_thread` is the CPU time
+    of the thread that computed most, `active` the time in which it computed or slept (0: unknown).
+    `waited_before` is the part of a wait before the last reading. `cpu` is the CPU time of all
+    threads; `steal`, `throttled`, `frequency` (in Hz) and `probe` are those of `Samples`. NaN: not
+    read this time.
     """
 
     queue_delay: float
@@ -56,24 +56,23 @@ class Reading(NamedTuple):
 
 
 class Meter(Protocol):
-    """Reads what happened since it was read last."""
+    """Reads what happened since its last reading."""
 
     sources: NoiseSources
 
     def read(self, *, ends: bool = False) -> Reading:
-        """Return it; `ends` says that no iteration follows at once, so that there is time to read
-        all there is."""
+        """Return a reading; `ends` says that no iteration follows at once: it may take longer."""
 
 
 def time_probe() -> float:
-    """Return the seconds that the fixed piece of work takes now."""
+    """Return how many seconds the fixed piece of work takes now."""
     began = time.perf_counter()
     zlib.crc32(PROBE_BYTES)
     return time.perf_counter() - began
 
 
 def usable_cores(tasks: Iterable[str]) -> int:
-    """Return how many CPUs these threads may use, of all of them together."""
+    """Return how many CPUs these threads may use together."""
     cores: set[int] = set()
     for task in tasks:
         with contextlib.suppress(OSError):  # the thread has ended
@@ -82,18 +81,17 @@ def usable_cores(tasks: Iterable[str]) -> int:
 
 
 def open_meter(task: str = "") -> Meter:
-    """Return the meter of this process, or of one of its threads, by its number in the system; it
-    has been read once."""
+    """Return the meter of this process, or of one thread by its number; it has been read once."""
     meter = ThreadMeter((task,) if task else None)
     try:
         meter.read(ends=True)
-    except OSError:  # the system reports nothing of threads
+    except OSError:  # the system does not report threads
         return CpuMeter(bool(task))
     return meter
 
 
 class ThreadMeter:
-    """The meter of the real threads of this process, or of those whose numbers are given."""
+    """The meter of all threads of this process, or of those whose numbers are given."""
 
     def __init__(self, tasks: Sequence[str] | None = None) -> None:
         self._given = tasks is not None
@@ -102,7 +100,7 @@ class ThreadMeter:
         self._own = ""  # the number of the calling thread
         self._threads: dict[str, ReadThread] = {}
         self._last_read = 0
-        self._cores = self._computed = 0  # what all threads computed before the last reading
+        self._cores = self._computed = 0  # the threads' CPU time before the last reading
         self._left_before = self._window_before = math.inf
         cpu = "clock_gettime of each thread, summed"
         self.sources = sources_of(self._machine, f"{TASKS}/*/schedstat", cpu)
@@ -131,8 +129,8 @@ class ThreadMeter:
                 continue  # the thread has ended
             passed = time.monotonic_ns() - thread.began
             computed = cpu_so_far - thread.cpu
-            # The kernel adds a wait when it is over, all of it: one that began before the last
-            # reading is longer than the time since, of which a part was computed in.
+            # The kernel adds a whole wait when it is over. So a wait that began before the last
+            # reading is longer than the time since then, part of which was computing.
             delay_in_all = delay_so_far - thread.delay
             delay = min(delay_in_all, passed - computed)
             longest = max(longest, delay)
@@ -146,7 +144,8 @@ class ThreadMeter:
         if busiest < 0:
             raise OSError(f"{TASKS} has nothing about any thread")
         self._last_read = last_read
-        # What the CPUs had left for others: a longer wait was for threads of this process.
+        # The time of the CPUs that was left for others: a longer wait was for this process's
+        # threads.
         left = max(0, self._cores * widest - time.process_time_ns() + self._computed)
         longest = min(longest, left)
         if self._left_before < min(before, self._window_before):
@@ -158,7 +157,7 @@ class ThreadMeter:
         return Reading._make((*seconds, *machine, probe, before * 1e-9))
 
     def leave_out_own(self) -> None:
-        """Leave out of the next reading what was done and waited for in this one."""
+        """Leave the thread's own work and waiting in this reading out of the next one."""
         own = self._threads.get(self._own)
         if own is not None:
             own.delay = own.read_delay()
@@ -168,7 +167,7 @@ class ThreadMeter:
 
 
 class ReadThread:
-    """A thread and what was read of it last, in nanoseconds."""
+    """A thread, and the figures of its last reading, in nanoseconds."""
 
     __slots__ = ("began", "clock", "cpu", "delay", "file")
 
@@ -180,12 +179,12 @@ class ReadThread:
         self.began = began
 
     def read_delay(self) -> int:
-        """Return how long it has waited for a CPU so far."""
+        """Return how long it has waited for a CPU so far, in nanoseconds."""
         return int(os.pread(self.file, 80, 0).split()[1])
 
 
 class CpuMeter:
-    """The meter where the system says nothing of threads that wait: macOS, some containers."""
+    """The meter for systems that do not report waiting threads: macOS, some containers."""
 
     def __init__(self, of_thread: bool) -> None:
         self._clock = time.thread_time if of_thread else time.process_time
@@ -202,7 +201,7 @@ class CpuMeter:
 
 
 def sources_of(machine: MachineNoise, queue_delay: str, cpu: str) -> NoiseSources:
-    """Return where each kind of noise is read from."""
+    """Return the source of each kind of noise."""
     from lar.records.run import NoiseSources
 
     places = {kind: source.where for kind, source in machine.sources.items()}

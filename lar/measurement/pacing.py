@@ -1,8 +1,8 @@
-"""The pace of iterations: what a runner does before each, outside its time.
+"""The pace of iterations: what a runner does before each, outside of its time.
 
-A sleep ends late, by some 0.1 ms on a quiet machine. Where a request must be served when it
-arrives, the last part of the wait is spent asking the clock instead: half a millisecond of CPU time
-for each.
+A sleep ends late, by some 0.1 ms on a quiet machine. If a request must be served when it arrives,
+the last part of the wait is spent asking the clock instead: half a millisecond of CPU time for
+each.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Protocol
 
 from lar.records.stopping import Pacing
 
-# Of a wait for a request, this much is not slept: the noise is read and the clock asked in it.
+# So much of a wait for a request is not slept: the noise is read and the clock asked in it.
 AWAKE_SECONDS = 5e-4
-# Nobody sleeps longer than this at once, so that who waits gives signs of life.
+# No sleep is longer than this, so that a waiting runner gives signs of life.
 LONGEST_SLEEP = 0.25
 
 
@@ -30,7 +30,7 @@ class Sleeper(Protocol):
 
 
 class Rest(Protocol):
-    """What takes note of a rest between iterations, so that its time and noise count for none."""
+    """Notes a rest between iterations, so that its time and noise do not count."""
 
     def begin_rest(self) -> None:
         """The runner sleeps from now on."""
@@ -39,7 +39,7 @@ class Rest(Protocol):
         """The next iteration is about to begin."""
 
     def beat(self) -> None:
-        """It sleeps still."""
+        """The runner still sleeps."""
 
 
 class Idle:
@@ -56,15 +56,15 @@ class Idle:
         return math.nan
 
     def has_time(self, now: float) -> bool:
-        """It always has."""
+        """It always has time."""
         return True
 
 
 class Requests:
     """The requests of one queue, which all runners serve in the order of their arrival.
 
-    The first arrives one interval after the queue opens. It closes after `most` requests, or when
-    `seconds` have passed: who has not been served then is turned away.
+    The first arrives one interval after the queue opens. The queue closes after `most` requests, or
+    after `seconds`; requests that are not served by then are turned away.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Requests:
         self._random = random.Random(seed)
         self._lock = threading.Lock()
         self._opened = math.nan
-        self._next = self._interval()  # when the next request arrives, since the opening
+        self._next = self._interval()  # when the next request arrives, counted from the opening
 
     def open(self, now: float) -> None:
         """Open the queue, at this time on the clock of all drivers."""
@@ -88,7 +88,7 @@ class Requests:
     def wait(self, driver: Sleeper, rest: Rest) -> float | None:
         """Take the next request, and sleep until it arrives.
 
-        Return when it arrived, NaN where there are no requests; None if no more comes.
+        Return when it arrived, NaN if there are no requests, None if no more come.
         """
         with self._lock:
             now = driver.clock()
@@ -107,14 +107,13 @@ class Requests:
         return arrival
 
     def has_time(self, now: float) -> bool:
-        """Return whether the noise may be read now: the next request is not there yet, and does not
-        come at once."""
+        """Return whether there is time to read the noise before the next request."""
         return self._opened + self._next - now > AWAKE_SECONDS
 
     def offered(self) -> int:
-        """Return how many requests have arrived until the queue closed, served or not."""
+        """Return how many requests arrived until the queue closed, served or not."""
         left = self.seconds - self._next
-        # Those that nobody has begun are not drawn: their mean number counts.
+        # Requests that nobody has begun are not drawn: their mean number counts.
         return self.begun + (math.ceil(left * self.rate) if 0 < left < math.inf else 0)
 
     def _interval(self) -> float:

@@ -1,18 +1,18 @@
 """The measured peak of a machine: float32 operations and bytes in a second.
 
-Both are measured in a process of its own, since the library behind NumPy's products reads how many
-threads it may use when it is loaded; it prints JSON:
+Both are measured in a fresh process: the library behind NumPy's products reads how many threads it
+may use when it is loaded. The process prints JSON:
 
     {"flops_per_second": 1.9e11, "bytes_per_second": 2.1e10, "threads": 2, "source": "...",
      "spread": 0.02, "measured_at": "2026-11-22T10:00:00+00:00", "rounds": 12}
 
-Whatever disturbs a product or a copy makes it slower: the best of many counts. A product of float32
-matrices of n x n is 2 n^3 operations; a copy reads each byte once and writes it once.
-`lar.measurement.kept_peaks` keeps what was measured.
+Disturbances make a product or a copy slower, so the best of many counts. A product of float32
+matrices of n x n is 2 n^3 operations; a copy reads and writes each byte once.
+`lar.measurement.kept_peaks` keeps the measurements.
 
-That library, OpenBLAS, chooses its code by the processor's model. On one that came after it, it
-may take code for processors of 2004, whose products take four times as long. So it is told to take
-the code that the instruction sets allow (`OPENBLAS_CORETYPE`), unless the user has said another.
+That library, OpenBLAS, chooses its code by the processor's model. For a newer model it may take
+code for processors of 2004, whose products take four times as long. So lar chooses the code by the
+instruction sets (`OPENBLAS_CORETYPE`), unless the user has set it.
 """
 
 from __future__ import annotations
@@ -36,45 +36,45 @@ from lar.records.profile import Peak
 SOURCE = "numpy float32 product and copy"
 CODE = "from lar.measurement.peak import main; main(sys.argv[1:])"
 
-# The cores that OpenBLAS has code for, the widest first, and the instruction sets that it needs.
+# The cores that OpenBLAS has code for, the widest first, and the instruction sets that each needs.
 CORE_VARIABLE = "OPENBLAS_CORETYPE"
 CORES = {
     "SkylakeX": {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"},
     "Haswell": {"avx2", "fma"},
 }
 
-# How long each of the two is repeated, and how long a machine may take for all of it.
+# How long each of the two is repeated, and how long both together may take.
 SECONDS = 0.2
 FEWEST_ROUNDS = 3
 TIMEOUT_SECONDS = 20.0
 
-# A product shorter than this is one of too small matrices: the start of its threads would count. A
-# much longer one is hardly ever undisturbed on a busy machine: with 4 ms two threads reached half.
+# In a shorter product the start of its threads would count: the matrices are too small. A much
+# longer one is hardly ever undisturbed on a busy machine: with 4 ms two threads reached half.
 SHORTEST_PRODUCT_SECONDS = 0.001
 SMALLEST_SIDE, LARGEST_SIDE = 512, 4096
 
-# A copy's size, beyond the caches with its source, and the part of the memory that it may take.
+# The size of a copy, which exceeds the caches, and the part of the memory that it may take.
 COPY_BYTES = 1 << 28
 PART_OF_MEMORY = 8
 
-# What limits the threads of the libraries behind NumPy.
+# Variables that limit the threads of the libraries behind NumPy.
 THREAD_LIMITS = (
     *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"),
 )
 
 
 class Task(NamedTuple):
-    """What is timed, and the operations or bytes of one run of it."""
+    """The work to time, and the operations or bytes of one run of it."""
 
     amount: int
     run: Callable[[], object]
 
 
 def measure_peak(threads: int, deadline: float | None = None) -> Peak | None:
-    """Measure what this machine reaches with that many threads, in a fresh process.
+    """Measure this machine's peak with that many threads, in a fresh process.
 
-    None where the process fails, or has not ended at `deadline` on the monotonic clock: a report
-    does without.
+    It is None if the process fails or is not done by `deadline` on the monotonic clock; reports do
+    not need a peak.
     """
     left = math.inf if deadline is None else deadline - monotonic()
     core = choose_core()
@@ -94,15 +94,14 @@ def measure_peak(threads: int, deadline: float | None = None) -> Peak | None:
 
 
 def choose_core() -> str:
-    """Return the core whose code of OpenBLAS this processor can run, empty for none that is
-    known."""
+    """Return the core whose OpenBLAS code this processor can run, empty if none is known."""
     sets = set(read_instruction_sets().split())
     return next((core for core, needed in CORES.items() if needed <= sets), "")
 
 
 def measure_here(threads: int) -> Peak:
-    """Measure in this process, whose libraries have that many threads."""
-    sizes = speeds_of(choose_copy(threads))  # nothing holds the memory of copies afterwards
+    """Measure in this process, whose libraries use that many threads."""
+    sizes = speeds_of(choose_copy(threads))  # no memory of copies is held afterwards
     flops = speeds_of(choose_product())
     return Peak(
         max(flops),
@@ -116,7 +115,7 @@ def measure_here(threads: int) -> Peak:
 
 
 def speeds_of(task: Task) -> list[float]:
-    """Return the operations or bytes in a second of each of some runs."""
+    """Return the operations or bytes in a second, for each of some runs."""
     speeds: list[float] = []
     end = perf_counter() + SECONDS
     while len(speeds) < FEWEST_ROUNDS or perf_counter() < end:
@@ -125,12 +124,12 @@ def speeds_of(task: Task) -> list[float]:
 
 
 def spread_of(speeds: Sequence[float]) -> float:
-    """Return how far the median lies below the best, as a part of the best."""
+    """Return how far the median is below the best, as a part of the best."""
     return 1 - median(speeds) / max(speeds)
 
 
 def choose_product() -> Task:
-    """Return a product of float32 matrices that are large enough to be timed."""
+    """Return a product of float32 matrices that take long enough to be timed."""
     side = SMALLEST_SIDE
     while True:
         multiply = product_of(side)
@@ -141,7 +140,7 @@ def choose_product() -> Task:
 
 
 def product_of(side: int) -> Callable[[], object]:
-    """Return what multiplies two matrices of side x side float32 values."""
+    """Return a function that multiplies two matrices of side x side float32 values."""
     import numpy as np
 
     first, second, product = (np.full((side, side), 0.5, np.float32) for _ in range(3))
@@ -149,7 +148,7 @@ def product_of(side: int) -> Callable[[], object]:
 
 
 def choose_copy(threads: int) -> Task:
-    """Return a copy well beyond the caches, which reads and writes."""
+    """Return a copy that exceeds the caches."""
     import numpy as np
 
     size = min(COPY_BYTES, (read_memory() or COPY_BYTES) // PART_OF_MEMORY)
@@ -165,5 +164,5 @@ def time_once(work: Callable[[], object]) -> float:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the peak of so many threads as JSON."""
+    """Print the peak with so many threads as JSON."""
     print(msgspec.json.encode(measure_here(int(arguments[0]))).decode())

@@ -1,4 +1,4 @@
-"""Requests that arrive at a rate: what they met."""
+"""The summary of requests that arrived at a rate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lar.records.stopping import QueueSummary
 
 
 def summarize_queue(result: RunResult) -> QueueSummary | None:
-    """Return what the requests of a run met; None for a run without a rate, or without requests."""
+    """Return the summary of a run's requests, None without a rate or without requests."""
     rate, samples = result.spec.pacing.rate, result.samples
     if rate is None:
         return None
@@ -45,7 +45,7 @@ def figures_of(name: str, times: Statistics) -> dict[str, Any]:
 
 
 def rate_of(times: Sequence[float]) -> float | None:
-    """Return how many there are in a second, of when each came; None with fewer than two."""
+    """Return the rate per second of events at these times, None with fewer than two."""
     if len(times) < 2 or min(times) == max(times):
         return None
     return (len(times) - 1) / (max(times) - min(times))

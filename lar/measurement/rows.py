@@ -1,14 +1,13 @@
 """Samples in memory that the measuring process and its parent share.
 
-The worker writes one row an iteration, without a system call, and one for each reading of the
-noise; the parent reads the rows while the run goes on, and all of them after a crash. It shares the
-readings between the iterations that they cover, so that the worker need not.
+The worker writes a row for each iteration and for each reading of the noise, without a system call.
+The parent reads the rows while the run goes on, and all of them after a crash. The parent shares
+the readings out between their iterations, so that the worker need not.
 
-Layout, once for each runner, in this machine's order of bytes: a header of eight integers; the rows
-of iterations, each five doubles: end to end, host, device, when it began on the driver's clock, and
-how long its request waited for the runner; those of readings, each ten doubles: how many
-iterations had ended, and the fields of a `Reading`. Times are seconds, NaN stands for what was not
-measured.
+Each runner has, in this machine's order of bytes: a header of eight integers; the rows of
+iterations, each five doubles: end to end, host, device, when it began on the driver's clock, and
+how long its request waited for the runner; the rows of readings, each ten doubles: how many
+iterations had ended, and the fields of a `Reading`. Times are seconds; NaN means not measured.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
     from lar.measurement.noise import Reading
     from lar.records.run import Samples
 
-# The integers of the header: how many rows of both kinds there are; the length of the warm-up, one
-# more so that 0 is that it goes on; a number that grows while a runner sleeps.
+# The integers of the header: the rows of both kinds; the length of the warm-up plus 1, or 0 while
+# it goes on; a number that grows while a runner sleeps.
 COUNT, READINGS, WARMUPS, BEATS = range(4)
 HEADER_BYTES = 64
 ROW_COLUMNS, READING_COLUMNS = 5, 10
@@ -56,12 +55,12 @@ class SampleRows:
 
     @property
     def warmups(self) -> int | None:
-        """How many of the rows are of the warm-up; None while it goes on."""
+        """How many rows belong to the warm-up, None while it goes on."""
         length = self._header[WARMUPS]
         return length - 1 if length else None
 
     def end_warmup(self) -> None:
-        """Take all rows so far for those of the warm-up."""
+        """Count all rows so far as the warm-up's."""
         self._header[WARMUPS] = self.count + 1
 
     @property
@@ -95,7 +94,7 @@ class SampleRows:
         self._header[COUNT] = count + 1
 
     def add_reading(self, reading: Reading) -> None:
-        """Add what was read since the last reading, for the rows that came since."""
+        """Add a reading for the rows since the last reading."""
         count = self._header[READINGS]
         at = READING_COLUMNS * count
         figures = array("d", (self.count, *reading))
@@ -116,14 +115,13 @@ class SampleRows:
         return slice_of(self.all_samples(), first, max(first, last))
 
     def all_samples(self, zero: float = 0.0) -> Samples:
-        """Return all rows as a record, which says when they began from `zero` on the driver's clock
-        on."""
+        """Return all rows as a record; times of beginning are from `zero` on the driver's clock."""
         from lar.records.run import Samples  # records are slow to import, and only this needs them
 
-        # In this order: the iterations of a reading stand before it, while others still come.
+        # In this order: the iterations of a reading are there before it, even while more come.
         readings = self._readings[: READING_COLUMNS * self._header[READINGS]]
         rows = self._rows[: ROW_COLUMNS * self.count]
-        # Numbers are made where they are kept: a column of a long run takes tens of megabytes.
+        # Numbers are made only here: a column of a long run takes tens of megabytes.
         end_to_end, host, device, began, queueing = columns_of(rows, ROW_COLUMNS)
         read = map(list, columns_of(readings, READING_COLUMNS))
         ends, delay, busiest, active, cpu, steal, throttled, frequency, probe, before = read
@@ -134,7 +132,7 @@ class SampleRows:
             host=tuple(host),
             device=optional(device),
             queue_delay=share_out(delay, ends, end_to_end) or (None,) * len(end_to_end),
-            # To the nanosecond: a clock gives no more, and short numbers make a short file.
+            # Rounded to the nanosecond: a clock gives no more, and short numbers make a short file.
             began=tuple([round((at - zero) * 1e9) / 1e9 for at in began if at == at]),
             cpu=share_out(cpu, ends, end_to_end, active),
             busiest_thread=share_out(busiest, ends, end_to_end, active),
@@ -147,7 +145,7 @@ class SampleRows:
 
 
 def columns_of(values: memoryview[float], columns: int) -> list[memoryview[float]]:
-    """Return the columns of rows, where they stand."""
+    """Return the columns of rows, without a copy."""
     return [values[column::columns] for column in range(columns)]
 
 
@@ -157,7 +155,7 @@ def reach_back(
     ends: Sequence[float],
     end_to_end: Sequence[float],
 ) -> list[float]:
-    """Return the waits of all readings, with those that a later one found to have begun earlier.
+    """Return the waits of all readings, including what only a later reading found.
 
     `before` has how long before a reading's time its longest wait began.
     """
@@ -179,18 +177,18 @@ def share_out(
     end_to_end: Sequence[float],
     active: Sequence[float] = (),
 ) -> tuple[float | None, ...]:
-    """Share the seconds of each reading between the iterations since the one before, by the time
-    that they took.
+    """Share the seconds of each reading between its iterations, by the time that they took.
 
-    None has waited for more than it took. Of CPU time, which several threads have, none has more
-    than all of them. It has `active`: how long the threads did not wait for a CPU, 0 where only the
-    iterations say so. Between short ones lar computes for a notable part of it, which is left out.
+    No iteration gets more waiting than it took. CPU time has `active`: how long the threads did not
+    wait for a CPU, 0 if only the iterations say so. Between short iterations lar itself computes
+    for a notable part of it, which is left out. Since several threads share CPU time, an iteration
+    gets at most all of it.
     """
 
     def shares_of(seconds: float, index: int, times: Sequence[float]) -> Iterator[float]:
         whole = (active[index] if active else 0.0) or sum(times)
         share = seconds / whole if whole else 0.0
-        if not share:  # one number for all of them: a number takes 24 bytes
+        if not share:  # one number for all: each number takes 24 bytes
             return repeat(0.0, len(times))
         if not active:
             return (min(share, 1.0) * each for each in times)
@@ -212,11 +210,11 @@ def give(
     end_to_end: Sequence[float],
     parts_of: Callable[[float, int, Sequence[float]], Iterator[float]],
 ) -> tuple[float | None, ...]:
-    """Return what each iteration has of the readings' figures; empty without any.
+    """Return each iteration's part of the readings' figures; empty without any.
 
-    `ends` has how many iterations had ended at each reading. A reading without a figure, which is
-    NaN, leaves its iterations to the next; those after the last have None. `parts_of` takes a
-    figure, the reading's number and the times of its iterations.
+    `ends` has how many iterations had ended at each reading. A reading without a figure (NaN)
+    leaves its iterations to the next one; those after the last reading have None. `parts_of` takes
+    a figure, the reading's number and the times of its iterations.
     """
     given: list[float | None] = []
     for index, (figure, end) in enumerate(zip(figures, ends, strict=True)):
@@ -226,14 +224,16 @@ def give(
 
 
 def make_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:
-    """Give an empty file the size of that many tables and map them; pages cost nothing until they
-    are written."""
+    """Give an empty file the size of that many tables and map them.
+
+    Pages cost nothing until they are written.
+    """
     os.ftruncate(file, runners * size_of_rows(capacity))
     return open_rows(file, capacity, runners)
 
 
 def open_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:
-    """Map a file of that many tables; with -1 for the file, memory of this process alone."""
+    """Map a file of that many tables; with -1 for the file, private memory."""
     mapping = mmap.mmap(file, runners * size_of_rows(capacity))
     return tuple(SampleRows(mapping, capacity, runner) for runner in range(runners))
 
@@ -259,12 +259,12 @@ def slice_of(samples: Samples, first: int, last: int) -> Samples:
 
 
 def warmups_in(rows: SampleRows) -> int:
-    """Return how many of the rows so far are of the warm-up: all while it goes on."""
+    """Return how many of the rows so far belong to the warm-up: all while it goes on."""
     return rows.count if rows.warmups is None else rows.warmups
 
 
 def join_samples(parts: Sequence[Samples]) -> Samples:
-    """Return the samples of all runners as one record; with one runner, those."""
+    """Return the samples of all runners as one record; those of one runner stay as they are."""
     if len(parts) == 1:
         return parts[0]
     from lar.records.run import MEASURED, Samples
@@ -273,7 +273,7 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
     columns: dict[str, Any] = {}
     for name in MEASURED:
         found = [getattr(part, name) for part in parts]
-        if any(found):  # what one alone has measured, the others have not
+        if any(found):  # a figure that only some runners have measured
             filled = (each or (None,) * count for each, count in zip(found, counts, strict=True))
             columns[name] = tuple(chain.from_iterable(filled))
     numbers = [repeat(number, count) for number, count in enumerate(counts)]
@@ -282,13 +282,13 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
 
 def optional(values: Iterable[float]) -> tuple[float | None, ...]:
     """Return the values with None for NaN."""
-    # NaN alone is not equal to itself; isnan is slow on millions of values.
+    # Only NaN differs from itself; isnan is slow on millions of values.
     return tuple([value if value == value else None for value in values])
 
 
 def size_of_rows(capacity: int) -> int:
-    """Return the bytes that one runner's table for that many iterations takes."""
-    # Each iteration may have a reading, and each time that a loop ends there is one more.
+    """Return the size in bytes of one runner's table for that many iterations."""
+    # Each iteration may have a reading, and each end of a loop has one more.
     return HEADER_BYTES + 8 * (ROW_COLUMNS + 2 * READING_COLUMNS) * capacity
 
 

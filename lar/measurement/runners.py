@@ -1,7 +1,7 @@
 """Copies of a model that run at once, each in a thread of its own.
 
-A copy is loaded, fed and run by one and the same thread, so that what an engine binds to the
-calling thread stays with it. Engines release Python's lock while they run.
+One thread loads, feeds and runs a copy, so that what an engine binds to the calling thread stays
+with it. Engines release Python's lock while they run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Threads:
     """Several runners, each with a thread that lives as long as the process.
 
-    The functions that are called take the runner's number.
+    Functions that are called take the runner's number.
     """
 
     def __init__(self, count: int) -> None:
@@ -47,5 +47,5 @@ class Threads:
             ]
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             for future in done:
-                future.result()  # raises what one of them raised, while others still run
+                future.result()  # raises the error of one while others still run
             return [future.result() for future in futures]

@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from lar.records.run import Samples
     from lar.records.summary import Cause
 
-# A percentile is reported only where a sample lies beyond it, or it would be the maximum by another
-# name: p90 needs 10 samples, p95 20, p99 100.
+# A percentile is reported only if a sample lies beyond it; otherwise it would be the maximum: p90
+# needs 10 samples, p95 20, p99 100.
 PERCENTILES: tuple[Rank, ...] = (90, 95, 99)
 
-# A sample is disturbed when it lost this part of its time to something else on the machine.
+# A sample is disturbed if it lost this part of its time to something else on the machine.
 DISTURBED_SHARE = 0.05
-DISTURBED_SECONDS = 1e-4  # at the least: a reading's own window is wider than a short iteration
-# It is, too, when its CPU ran at less than this part of the run's median frequency: steps within
-# it are the usual play of a governor.
+DISTURBED_SECONDS = 1e-4  # at least: a reading takes longer than a short iteration
+# It is also disturbed if its CPU ran at less than this part of the run's median frequency; smaller
+# steps are usual for a governor.
 LOW_FREQUENCY = 0.9
-# Or when the probe after it took more than so many times what it takes on a core that nobody else
-# uses, which is taken from the fastest tenth of the run's probes: nobody does so all the time.
+# It is also disturbed if the probe after it took so many times as long as on a core without other
+# users. That time is taken from the fastest tenth of the run's probes.
 SLOW_PROBE = 1.3
 USUAL_RANK = 10
-# If the probes say something about the run, which differs from machine to machine: the samples
-# beside slow ones must be slower, and by more than chance has it once in a thousand runs.
+# Probes count only if they say something about the run, which differs between machines: samples
+# beside slow ones must be slower, by more than chance gives once in a thousand runs.
 SLOWED = 1.02
 DEVIATIONS = 3.0
 
-# Of so many undisturbed iterations, the fastest and the slowest have the true median between them
-# with 97 % probability, as each lies on either side of it with 1/2: 1 - 2 / 2**6.
+# Of six undisturbed iterations, the fastest and the slowest have the true median between them with
+# 97 % probability, as each lies on either side of it with 1/2: 1 - 2 / 2**6.
 FEWEST_UNDISTURBED = 6
 
 
@@ -58,8 +58,7 @@ class Statistics:
 def statistics_of(
     values: Sequence[float], ranks: Sequence[Rank] = PERCENTILES
 ) -> Statistics | None:
-    """Summarise samples, with those of some percentiles that their number supports; None without
-    samples."""
+    """Summarise samples, with the percentiles that their number supports; None without samples."""
     if not values:
         return None
     ordered = sorted(values)
@@ -67,7 +66,7 @@ def statistics_of(
     mean = math.fsum(ordered) / count
     deviation = None
     if count > 1:
-        # The distance between two points of that many dimensions: fast for millions.
+        # The distance between two points of that many dimensions, which is fast for millions.
         deviation = math.dist(ordered, [mean] * count) / math.sqrt(count - 1)
     return Statistics(
         count=count,
@@ -99,10 +98,10 @@ def percentile_of(ordered: Sequence[float], rank: float) -> float:
 
 
 def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
-    """Return the indexes of the samples that were disturbed, by cause; those without any left out.
+    """Return the indexes of the disturbed samples by cause, without causes that have none.
 
-    A wait for a CPU, steal and throttling count where they took a notable part of a sample's time.
-    A probe counts by what it takes in most of the run.
+    A wait for a CPU, steal and throttling count if they took a notable part of a sample's time. A
+    probe is compared with the run's other probes.
     """
     times = samples.end_to_end
     known = sorted(each for each in samples.frequency if each is not None)
@@ -127,8 +126,10 @@ def disturbed_in(samples: Samples) -> set[int]:
 def disturbed_of(
     end_to_end: Sequence[float], queue_delay: Sequence[float | None]
 ) -> tuple[int, ...]:
-    """Return the indexes of the samples that waited for a CPU, or lost time in another way, for a
-    notable part of their time; none where that was not measured."""
+    """Return the indexes of the samples that lost a notable part of their time to waiting.
+
+    This may be waiting for a CPU or another loss; empty if it was not measured.
+    """
     if not queue_delay:
         return ()
     return tuple(
@@ -139,11 +140,10 @@ def disturbed_of(
 
 
 def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tuple[int, ...]:
-    """Return the indexes of the samples beside which the probe was slow; none of them if the others
-    are not faster.
+    """Return the indexes of the samples with a slow probe, empty if the others are not faster.
 
-    Whether they are is Mood's test of medians: of the samples above the median of all, more must
-    stand beside slow probes than chance explains.
+    Mood's test of medians decides: of the samples above the median of all, more must have slow
+    probes than chance explains.
     """
     known = sorted(probe for probe in probes if probe is not None)
     if not known:

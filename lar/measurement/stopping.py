@@ -12,16 +12,16 @@ from lar.records.run import Samples
 
 # Medians that differ by no more than this agree.
 SMALLEST_DRIFT = 0.01
-# Of more samples than this, every second, third, ... is looked at, so that a look is short. Its
-# interval is the wider for it.
+# Of more samples than this, only every second, third, ... is used, so that a look is short. The
+# interval gets wider by it.
 MOST_LOOKED_AT = 100_000
 
 
 def windows_agree(earlier: Sequence[float], later: Sequence[float]) -> bool:
-    """Return whether two windows of iterations, one after the other, are alike.
+    """Return whether two successive windows of iterations are alike.
 
-    They are if their medians hardly differ, or if each has its median well within the other's
-    samples: where times scatter, medians of a few differ.
+    They are if their medians hardly differ, or if each median lies well within the other's samples:
+    if times scatter, medians of a few differ.
     """
     first, second = sorted(earlier), sorted(later)
     ours, theirs = percentile_of(first, 50), percentile_of(second, 50)
@@ -31,20 +31,23 @@ def windows_agree(earlier: Sequence[float], later: Sequence[float]) -> bool:
 
 
 def is_well_within(value: float, ordered: Sequence[float]) -> bool:
-    """Return whether a value lies among sorted samples, their tenth at each end left out."""
+    """Return whether a value lies among sorted samples, without a tenth at each end."""
     return percentile_of(ordered, 10) <= value <= percentile_of(ordered, 90)
 
 
 class Precision(NamedTuple):
-    """How well a median is known: half the width of its interval over it, None if it has none."""
+    """How well a median is known: half the width of its interval over it, None without one."""
 
     half_width: float | None
     undisturbed: bool = False  # the median is of the undisturbed iterations alone
 
 
 def precision_of(samples: Samples) -> Precision:
-    """Return how well the median is known that a summary trusts: that of the undisturbed iterations
-    if some were disturbed and the others are enough for an interval, else that of all."""
+    """Return how well the median is known that a summary trusts.
+
+    It is that of the undisturbed iterations if some were disturbed and the others are enough for an
+    interval, else that of all.
+    """
     if disturbed := disturbed_in(samples):
         half_width = relative_half_width(in_turn(samples, disturbed))
         if half_width is not None:
@@ -53,8 +56,7 @@ def precision_of(samples: Samples) -> Precision:
 
 
 def relative_half_width(times: Sequence[float]) -> float | None:
-    """Return half the width of the 95 % interval of the median over the median; None if the
-    samples are too few to have one."""
+    """Return half the width of the median's 95 % interval over the median, None if too few."""
     looked_at = times[:: 1 + len(times) // MOST_LOOKED_AT]
     interval = median_interval(looked_at)
     if interval is None:

@@ -1,8 +1,8 @@
 """Quantiles of Student's t distribution, so that no command has to load SciPy.
 
 With t = sqrt(degrees) * sinh(u) the density of u is `peak * cosh(u) ** -degrees`. It falls from its
-peak at 0, and Simpson's rule integrates it well. Newton's method from 0 never goes beyond the
-quantile, as the probability grows ever more slowly.
+peak at 0, and Simpson's rule integrates it well. Newton's method from 0 never passes the quantile,
+since the probability grows ever more slowly.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ PRECISION = 1e-9
 
 @lru_cache(maxsize=4096)
 def quantile_of_t(probability: float, degrees: float) -> float:
-    """Return the value that a t variable stays below with this probability; `degrees` may be a
-    fraction.
+    """Return the value below which a t variable stays with this probability.
+
+    `degrees` may be a fraction.
 
     Raises:
         ValueError: the probability is not between 0 and 1, or there are no degrees of freedom.

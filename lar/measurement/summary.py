@@ -20,8 +20,8 @@ from lar.measurement.statistics import (
 from lar.records.run import FedInput, RunResult, Samples
 from lar.records.summary import Cause, Summary, Trust
 
-# How far CPU time and waiting may be from an iteration's time, half of the iterations: a thread
-# that hands work to another, as engines do, is woken late on a machine with other work.
+# How far CPU time and waiting may be from an iteration's time in the median: engines hand work to
+# other threads, and a busy machine wakes these late.
 UNACCOUNTED_SHARE = 0.2
 
 
@@ -53,10 +53,10 @@ def summarize(result: RunResult) -> Summary | None:
 def figure_to_trust(
     result: RunResult, causes: Mapping[Cause, Sequence[int]], calm_count: int
 ) -> Trust:
-    """Return which of a run's figures says how long an iteration takes on a quiet machine.
+    """Return the figure that says how long an iteration takes on a quiet machine.
 
-    The raw median does where nothing was disturbed, and that of the undisturbed iterations where
-    there are enough of them; else the CPU time, if it is that.
+    It is the raw median if nothing was disturbed, else that of the undisturbed iterations if there
+    are enough of them, else the CPU time if this is the latency.
     """
     if not causes:
         return "latency"
@@ -68,10 +68,10 @@ def figure_to_trust(
 def cpu_is_latency(result: RunResult) -> bool:
     """Return whether the CPU time of an iteration is its latency on a quiet machine.
 
-    It is for a run on one thread, if an iteration is CPU time and waiting: then nothing but the
-    wait was added to it. It is not for a run on several threads, whose CPU time holds what one
-    spins while it waits for another; nor where it may be what the one thread spins while it waits
-    for work; nor for one on a device; nor where heat slowed down the CPU itself.
+    It is for a run on one thread, if CPU time and waiting add up to an iteration: then only the
+    wait was added. It is not for a run on several threads, since a thread may spin while it waits
+    for another; nor if the one thread may spin while it waits for work; nor on a device; nor if
+    heat slowed down the CPU itself.
     """
     if result.engine is None or result.engine.threads != 1 or may_be_spinning(result):
         return False
@@ -81,8 +81,10 @@ def cpu_is_latency(result: RunResult) -> bool:
 
 
 def may_be_spinning(result: RunResult) -> bool:
-    """Return whether the CPU time is no more than what a thread may spin while it waits for work:
-    on a busy machine it does so in each iteration."""
+    """Return whether the CPU time may be only the spinning of a thread that waits for work.
+
+    On a busy machine a thread does so in each iteration.
+    """
     cpu = median_of_known(result.samples.busiest_thread)
     return result.engine is not None and cpu is not None and cpu <= result.engine.spin_seconds
 
@@ -92,7 +94,7 @@ def accounted_parts(samples: Samples) -> list[float]:
     columns = (samples.busiest_thread, samples.queue_delay, samples.throttled, samples.steal)
     filled = [each or (None,) * len(samples.end_to_end) for each in columns]
     return [
-        # A thread that is throttled stands ready: the two are one wait, seen twice.
+        # A throttled thread counts as ready without a CPU: the two are one wait, seen twice.
         (cpu + max(delay or 0.0, throttled or 0.0) + (steal or 0.0)) / seconds
         for seconds, cpu, delay, throttled, steal in zip(samples.end_to_end, *filled, strict=True)
         if cpu is not None and seconds
@@ -100,8 +102,10 @@ def accounted_parts(samples: Samples) -> list[float]:
 
 
 def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
-    """Return end-to-end times without some, by their indexes; those of several runners in turn, as
-    what disturbs one at a time disturbs the others too."""
+    """Return end-to-end times without those with some indexes.
+
+    Those of several runners come in turn: what disturbs one at a time disturbs the others too.
+    """
     times = samples.end_to_end
     if not left_out and not samples.runner:
         return times
@@ -113,25 +117,27 @@ def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
 
 
 def calm_median(samples: Samples) -> float | None:
-    """Return the median of the iterations that nothing disturbed, None where they are too few; of
-    a run that nothing disturbed it is that of all, however few."""
+    """Return the median of the undisturbed iterations, None if they are too few.
+
+    If nothing disturbed the run it is the median of all, however few.
+    """
     disturbed = disturbed_in(samples)
     calm = in_turn(samples, disturbed)
     return None if disturbed and len(calm) < FEWEST_UNDISTURBED else median_of_known(calm)
 
 
 def median_of_known(values: Sequence[float | None]) -> float | None:
-    """Return the median of what is known, None without any."""
+    """Return the median of the known values, None without any."""
     known = sorted(value for value in values if value is not None)
     return percentile_of(known, 50) if known else None
 
 
 def iterations_per_second(result: RunResult) -> float | None:
-    """Return the iterations of all runners in a second, None if nothing took time, or if they slept
-    before each.
+    """Return the iterations of all runners in a second.
 
-    With several runners it is their number over the time that all took together, or, where that
-    is not known, the sum of what each reached. Of requests it is how many were served.
+    It is None if nothing took time, or if runners slept before each iteration. With several runners
+    it is their number over the time of all together or, if that is not known, the sum of their own
+    rates. With requests it is how many were served.
     """
     samples, runners, pacing = result.samples, result.spec.runners, result.spec.pacing
     if pacing.idle_seconds is not None:
@@ -144,8 +150,10 @@ def iterations_per_second(result: RunResult) -> float | None:
 
 
 def items_in_iteration(result: RunResult) -> int | None:
-    """Return how many items an iteration computes: those of the batch, or one of a data set; None
-    where the batch is not known, or may differ from testcase to testcase."""
+    """Return how many items an iteration computes: a batch, or one item of a data set.
+
+    It is None if the batch is not known, or may differ between testcases.
+    """
     if result.spec.items:
         return 1
     return None if result.spec.cases else batch_of(result.fed)

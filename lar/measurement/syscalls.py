@@ -1,11 +1,11 @@
 """The calls of the operating system during a run, as strace sees them.
 
-strace is another process, which stops each thread at each of its calls: a traced run is slower.
-What it writes for each thread, in a file of its own, a line for a call:
+strace is another process, which stops each thread at each of its calls: a traced run is slower. It
+writes a file for each thread, with a line for each call:
 
     1795188056.595103 read(3, ""..., 4096) = 512 <0.000012>
 
-the time of day, the call, its result and how long it took.
+The line has the time of day, the call, its result and how long it took.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CALL = re.compile(r"(\d+\.\d{6}) (\w+)\(.* = (.*) <(\d+\.\d{6})>")
 
 
 class Syscall(NamedTuple):
-    """One call of a thread, and when it began on the clock of the day."""
+    """One call of a thread, and the time of day when it began."""
 
     name: str
     unix_ns: int
@@ -51,7 +51,7 @@ class Syscall(NamedTuple):
 
 
 def require_strace() -> None:
-    """Check that strace is there, before anything is timed.
+    """Check that strace is installed, before anything is timed.
 
     Raises:
         UsageError: it is not installed.
@@ -71,8 +71,10 @@ def cannot_trace(said: str) -> UsageError:
 
 
 class TracedCalls(NamedTuple):
-    """The calls of each thread, by its number in the system, that have ended; in which thread the
-    tracing began, and what those that were alive at its end are called."""
+    """The calls that have ended, by the number of their thread in the system.
+
+    `main_thread` began the tracing; `names` are those of the threads that were alive at its end.
+    """
 
     calls: Mapping[int, Sequence[Syscall]]
     main_thread: int
@@ -80,10 +82,10 @@ class TracedCalls(NamedTuple):
 
 
 class SyscallTrace:
-    """Traces this process from now on, all its threads, until it is stopped.
+    """Traces this process, all its threads, until it is stopped.
 
     Raises:
-        UsageError: it cannot be.
+        UsageError: strace cannot trace it.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -91,14 +93,14 @@ class SyscallTrace:
         self._main_thread = get_native_id()
         command = ["strace", "-ff", "-T", "-ttt", "-qq", "-s", "0", "-o", str(self._file)]
         with self._said.open("wb") as messages:
-            # It begins when its standard input ends: by then it is allowed to trace its parent.
+            # strace starts when its standard input ends: by then it may trace its parent.
             self._process = subprocess.Popen(
                 ["sh", "-c", 'read -r _; exec "$@"', "sh", *command, "-p", str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=messages,
             )
-        # A kernel that does not ask for this knows no such call: no matter.
+        # A kernel that does not need this does not know the call, which does no harm.
         ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(self._process.pid), 0, 0, 0)
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -114,7 +116,7 @@ class SyscallTrace:
             time.sleep(0.005)
 
     def _end(self) -> None:
-        """Have strace leave this process alone, and wait until it has ended."""
+        """Make strace leave this process alone, and wait until it has ended."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             self._process.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -134,11 +136,13 @@ class SyscallTrace:
 
 
 def parse_calls(lines: Iterable[str]) -> Iterator[Syscall]:
-    """Yield the calls of a thread that have ended, without the shortest; signals, exits and what
-    never ended are left out."""
+    """Yield the calls of a thread that have ended, without the shortest.
+
+    Signals, exits and calls that never ended are left out.
+    """
     for found in filter(None, map(CALL.match, lines)):
         began, name, result, took = found.groups()
-        # Without the point they are microseconds.
+        # Without the point these are microseconds.
         unix_ns, duration_ns = (1000 * int(it.replace(".", "")) for it in (began, took))
         if duration_ns >= LEAST_NS:
             yield Syscall(name, unix_ns, duration_ns, result)
@@ -153,9 +157,9 @@ def spans_of_calls(
 ) -> tuple[list[Span], dict[int, str]]:
     """Return the calls as spans in the order of time, and the names of their threads.
 
-    A thread but the main one has a number in the profile after those taken: an engine's own threads
-    have other names there, and are not known to be the same. `unix_zero_ns` is the time of day at
-    the profile's zero. A call belongs to the iteration in which it began.
+    Threads other than the main one get numbers above those `taken`: it is not known which of the
+    engine's threads they are. `unix_zero_ns` is the time of day at the profile's zero. A call
+    belongs to the iteration in which it began.
     """
     from lar.records.profile import Span
 

@@ -12,23 +12,23 @@ from lar.measurement.statistics import disturbed_of, percentile_of
 from lar.records.bench import Turn
 from lar.records.run import Samples
 
-# The columns of samples that are kept of each turn. A slow core slows down neighbouring turns alike
-# and does not change their ratio, so that the probe is not needed.
+# The columns of samples that each turn keeps. The probe is not needed: a slow core slows down
+# neighbouring turns alike, and does not change their ratio.
 KEPT = ("end_to_end", "queue_delay", "cpu", "steal", "throttled")
 
 # A round with fewer ratios of undisturbed turns says nothing about them.
 FEWEST_CALM = 2
 
-# Of several threads the wait of the one that waited longest is known. Where they wait for each
-# other, and in turn for a CPU, more is lost: so many times as much is taken for it.
+# Of several threads, only the longest wait of one is known. If threads wait for each other, and in
+# turn for a CPU, more is lost: so many times as much is assumed.
 LOST_PER_WAIT = 2
 
 
 class Ratios(NamedTuple):
-    """The logarithms of a variant's times over the baseline's, of neighbouring turns of each round.
+    """The logarithms of a variant's times over the baseline's, for neighbouring turns by round.
 
-    `are_calm` says that they are of undisturbed iterations alone. `least` are the same nearer to 0,
-    without all that the slower one may have lost to other work.
+    `are_calm` says that only undisturbed iterations count. `least` has the same ratios nearer to 0,
+    without all that the slower side may have lost to other work.
     """
 
     rounds: list[list[float]]
@@ -37,8 +37,7 @@ class Ratios(NamedTuple):
 
 
 def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:
-    """Return the median of the iterations of a turn, or of the undisturbed ones; None if it has
-    none."""
+    """Return the median of a turn's iterations, or of the undisturbed ones; None without any."""
     values = turn.samples.end_to_end
     if is_calm:
         disturbed = set(disturbed_of(values, turn.samples.queue_delay))
@@ -47,10 +46,10 @@ def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:
 
 
 def log_ratios_of(baseline: Sequence[Turn], variant: Sequence[Turn]) -> Ratios:
-    """Return the ratios of the turns of one cycle, each by the median of its iterations.
+    """Return the ratios of the turns of one cycle, each of the medians of its iterations.
 
-    They are those of undisturbed iterations, without the turns and rounds that have none, unless
-    most rounds are such: then they are of all iterations.
+    Only undisturbed iterations count; turns and rounds without them are left out. If most rounds
+    have none, all iterations count.
     """
     calm, every = (pair_turns(baseline, variant, are_calm=it) for it in (True, False))
     calm = [pairs for pairs in calm if len(pairs) >= FEWEST_CALM]
@@ -66,8 +65,7 @@ def log_ratios_of(baseline: Sequence[Turn], variant: Sequence[Turn]) -> Ratios:
 def pair_turns(
     baseline: Sequence[Turn], variant: Sequence[Turn], *, are_calm: bool
 ) -> list[list[tuple[float, float]]]:
-    """Return the logarithms of the ratios of neighbouring turns, for each round, each with the
-    least that it may be."""
+    """Return the log ratios of neighbouring turns for each round, each with its least value."""
     theirs = {(turn.round, turn.cycle): turn for turn in baseline}
     rounds: dict[int, list[tuple[float, float]]] = {}
     for turn in variant:
@@ -100,7 +98,7 @@ def join_turns(turns: Iterable[Turn]) -> Samples:
 
 
 def kept_of(samples: Samples) -> Samples:
-    """Return samples with the columns alone that are kept of a turn, those that were measured."""
+    """Return samples with only the columns that a turn keeps, if they were measured."""
     columns = {name: getattr(samples, name) for name in KEPT}
     return Samples(
         **{name: each for name, each in columns.items() if any(it is not None for it in each)}

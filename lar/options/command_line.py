@@ -1,4 +1,4 @@
-"""The command line that option values stand for, and the values that one stands for."""
+"""The command line for option values, and the values in a command line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def format_command(model: str, options: Mapping[str, object]) -> str:
 
 
 def format_flags(options: Mapping[str, object]) -> str:
-    """Return the flags that these options stand for, quoted for a shell."""
+    """Return the flags for these options, quoted for a shell."""
     return shlex.join(words_of(options))
 
 
@@ -35,8 +35,7 @@ def words_of(options: Mapping[str, object]) -> Iterator[str]:
 
 
 def texts_of(option: Option[object], value: object) -> list[str]:
-    """Return what would be typed for each value of an option, of which a repeatable one may have
-    several."""
+    """Return what the user would type for each value of an option, as a list."""
     if option.repeatable and isinstance(value, str):
         return value.split(option.joined_by)
     if option.repeatable and isinstance(value, (list, tuple)):
@@ -45,7 +44,7 @@ def texts_of(option: Option[object], value: object) -> list[str]:
 
 
 def can_be(option: Option[object], value: object) -> bool:
-    """Return whether an option can have a value, which a file may say."""
+    """Return whether an option can have a value that a file gives."""
     if option.parse is None:
         return isinstance(value, bool)
     try:
@@ -59,7 +58,7 @@ def can_be(option: Option[object], value: object) -> bool:
 
 
 def words_of_value(option: Option[object], text: str) -> Iterator[str]:
-    """Yield the flag and a value; as one word where the parser would take two for two flags."""
+    """Yield the flag and a value, as one word if the parser would take the value for a flag."""
     if option is CUDA:
         yield f"{option.flag}:{text}"
     elif text.startswith("-"):
@@ -69,16 +68,18 @@ def words_of_value(option: Option[object], text: str) -> Iterator[str]:
 
 
 def text_of(value: object) -> str:
-    """Return what would be typed for a value; several have commas between them."""
+    """Return what the user would type for a value; several have commas between them."""
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def read_command(command: str) -> tuple[str, tuple[str, ...], dict[str, bool | int | float | str]]:
-    """Return what stands behind the name of `load_and_run` in a command line, many of whose flags
-    lar has: the model, its inputs, the settings."""
+    """Return the model, its inputs and the settings in a command line of `load_and_run`.
+
+    The text begins behind the program's name. lar has many of its flags too.
+    """
     try:
         words = shlex.split(command, comments=True)
-    except ValueError:  # a quotation mark without its twin
+    except ValueError:  # a quotation mark without its partner
         words = command.split()
     model, *rest = words or [""]
     inputs, settings = list[str](), dict[str, bool | int | float | str]()
@@ -99,7 +100,7 @@ def read_command(command: str) -> tuple[str, tuple[str, ...], dict[str, bool | i
 
 
 def value_in(text: str, option: Option[object] | None) -> bool | int | float | str:
-    """Return the value of an option as lar has it; as text if lar does not have it."""
+    """Return the value of an option as lar has it, as text if lar does not have the option."""
     if option is CUDA and not text:
         return 0  # the first device
     with contextlib.suppress(argparse.ArgumentTypeError):

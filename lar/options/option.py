@@ -39,9 +39,9 @@ Writes = Literal["", "file", "folder", "stdout", "stderr"]
 
 
 class Group(NamedTuple):
-    """A heading in the help: `lar run --help NAME` prints the options under it.
+    """A heading in the help: `lar run --help NAME` prints the options below it.
 
-    `purpose` is that of its options, where they do not say otherwise.
+    `purpose` is that of its options that have no purpose of their own.
     """
 
     name: str
@@ -50,13 +50,13 @@ class Group(NamedTuple):
 
 
 class Value(Generic[T]):
-    """What an option takes, or a switch, which takes no value.
+    """The value that an option takes; a switch takes none.
 
     Attributes:
-        parse: makes the value of a text; a switch has none.
+        parse: makes the value from a text; a switch has none.
         metavar: the value's name in the help.
         choices: the only values it takes.
-        writes: what is written there, or the stream on which it is printed in the end.
+        writes: what is written there, or the stream on which it is printed at the end.
         reads: the value names a file that is read.
     """
 
@@ -90,7 +90,7 @@ class Option(Generic[T]):
         parse, metavar, choices, writes, reads: those of the value, see `Value`.
         help: one line that can be read alone.
         group: the heading in the help; in the table of options, the one above it.
-        own_purpose: what the option is for, where that is not the purpose of its group.
+        own_purpose: what the option is for, if that differs from the purpose of its group.
         default: the value of an option that is not given.
         repeatable: it may be given several times; the value is a list.
         joined_by: what stands between the values of a repeatable option in the settings.
@@ -151,8 +151,11 @@ class Option(Generic[T]):
 
     @property
     def by_engine(self) -> bool:
-        """Whether an engine honours it, as a row in the engine's own table says, and refuses it
-        without one. Otherwise lar honours it, for every engine."""
+        """Whether an engine honours it.
+
+        Then it is a row in the engine's own table, and engines without such a row refuse it. lar
+        itself honours other options, for every engine.
+        """
         return self.purpose not in ("run", "input", "dataset", "report", "farm", "debug")
 
     @property
@@ -161,12 +164,12 @@ class Option(Generic[T]):
         return self.purpose in ("report", "farm", "debug")
 
     def of(self, values: Mapping[str, Any]) -> T | None:
-        """Return the option's value among others, None when it is not given."""
+        """Return the option's value among others, None if it is not given."""
         value: T | None = values.get(self.key, self.default)
         return value
 
     def is_given(self, values: Mapping[str, Any]) -> bool:
-        """Whether the user has given it: a switch that is off and a default are not given."""
+        """Whether the user has given it; a switch that is off and a default do not count."""
         value = values.get(self.key)
         return is_set(value) and value != self.default
 
@@ -190,5 +193,5 @@ def flag_of(key: str) -> str:
 
 
 def is_set(value: object) -> bool:
-    """Whether a value is one that was given: None is left out, and False a switch that is off."""
-    return value is not None and value is not False  # not by truth: the device 0 is a value
+    """Whether a value is given: None stands for a missing one, False for a switch that is off."""
+    return value is not None and value is not False  # not its truth: the device 0 is a value

@@ -1,8 +1,7 @@
-"""Which options need or exclude which others, and why: checked before anything is started.
+"""Which options need or exclude which others, and why; checked before anything is started.
 
-`RULES` hold for every engine, and stand in `rules.json`. Rules of the same kinds that hold for one
-engine stand beside its rows, in `lar/engines/*/rules.json`. To add one, write it into the table: it
-is declared once, and nothing else has to know of it.
+`RULES` hold for every engine, and are in `rules.json`. Rules of the same kinds for one engine are
+in `lar/engines/*/rules.json`. To add a rule, write it into the table: nothing else has to know it.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ T = TypeVar("T")
 
 
 class Asked(NamedTuple):
-    """What a run is asked to do, as far as rules look at it."""
+    """What a run is asked to do, as far as rules need it."""
 
     values: Mapping[str, Any]  # of options, by key
     warmup_iterations: int = 1
     iterations: int = 10
     has_dataset: bool = False
-    testcases: str = ""  # the model or folder that brings testcases, empty without
+    testcases: str = ""  # the model or folder with testcases, empty without
     input_is_testcase: bool = False  # `--input` names that folder
     environment: Mapping[str, str] = {}  # of the process that runs the engine
 
@@ -40,17 +39,17 @@ class Asked(NamedTuple):
 
 
 class Condition:
-    """A condition on what is asked for, and what a message calls it, as `--thread 4`."""
+    """A condition on a request, and its name in a message, as `--thread 4`."""
 
     def __init__(self, name: Callable[[Asked], str], holds: Callable[[Asked], bool]) -> None:
         self.name = name
         self.holds = holds
 
 
-Term = Condition | Option[Any]  # an option stands for the condition that it is given
+Term = Condition | Option[Any]  # an option alone means that it is given
 Terms = Term | tuple[Term, ...]
 
-# Is called with what is asked for, and raises a UsageError where that breaks the rule.
+# Called with the request; it raises a UsageError if the rule is broken.
 Rule = Callable[[Asked], None]
 
 
@@ -81,7 +80,7 @@ def valued(option: Option[str], *values: str) -> Condition:
 
 
 def fact(name: str, holds: Callable[[Asked], bool]) -> Condition:
-    """Something that follows from what is asked for, with a name of its own."""
+    """A condition that follows from the request, with a name of its own."""
     return Condition(lambda _: name, holds)
 
 
@@ -105,7 +104,7 @@ class Pairs:
         self.hint = hint
 
     def because(self, why: str, hint: str = "") -> Pairs:
-        """Return it with its reason, and with what to do where it is broken."""
+        """Return the rule with its reason, and with what to do if it is broken."""
         self.why = why
         self.hint = hint or self.hint
         return self
@@ -126,7 +125,7 @@ class Exclusion(Pairs):
 
 
 class Need(Pairs):
-    """Pairs of an option or condition, and the lack of all that it could go with."""
+    """Pairs: an option or condition, and the lack of everything that it needs."""
 
     says, flag = "{first} needs {second}: {why}", ""
 
@@ -155,15 +154,17 @@ def needs(first: Terms, *, any_of: Terms) -> Need:
 
 
 def bans(*terms: Term) -> Pairs:
-    """None of these can be asked for."""
+    """None of these may be asked for."""
     return Pairs(product(terms, (fact("", lambda _: True),)))
 
 
 def needs_file(
     option: Option[str], hint: str = "check the path", unless: tuple[Option[Any], ...] = ()
 ) -> Rule:
-    """The file that an option names to read must be there, `unless` an option makes it: what is
-    missing would be found only when the engine is loaded."""
+    """The file that an option names must exist, `unless` an option makes it.
+
+    Without this rule, only the engine would miss it, when it is loaded.
+    """
 
     def check(asked: Asked) -> None:
         path = option.of(asked.values)
@@ -182,8 +183,10 @@ def needs_file(
 
 
 def needs_cores(hint: str, threads: int | None = None) -> Rule:
-    """A list of cores names one for each thread of each copy of the model. Where no flag says how
-    many threads there are, there are `threads`, or one for each core."""
+    """A list of cores must name one for each thread of each copy of the model.
+
+    If no flag says how many threads there are, there are `threads`, or one for each core.
+    """
 
     def check(asked: Asked) -> None:
         cores = table.MULTI_THREAD_CORE_IDS.of(asked.values)
@@ -210,9 +213,9 @@ def read_rules(names: dict[str, Any]) -> tuple[Rule, ...]:
     """Return the rules in `rules.json` beside a module, which gives its `globals()`.
 
     A row has the terms of `excludes`, `needs` or `bans`, or of options that go `alone`, with the
-    `others` or `any_of`, the reason and what to do. A term is what has that name in the module,
-    here or in the table of options, or several terms; `NAME=VALUE,...` is an option with one of
-    these values. A row of a name alone is that rule.
+    `others` or `any_of`, the reason and what to do. A term is a name in the module, here or in the
+    table of options, or several of them; `NAME=VALUE,...` is an option with one of these values. A
+    row with only a name is that rule.
     """
     known = ChainMap(names, globals(), vars(table))
     rows = json.loads(Path(names["__file__"]).with_name("rules.json").read_text())
@@ -220,7 +223,7 @@ def read_rules(names: dict[str, Any]) -> tuple[Rule, ...]:
 
 
 def rule_of(row: Mapping[str, Any], known: Mapping[str, Any]) -> Rule:
-    """Return the rule of a row of a file, whose terms have names."""
+    """Return the rule for a row of a file, whose terms are names."""
 
     def terms(key: str) -> tuple[Term, ...]:
         return tuple(term for text in row[key] for term in terms_named(text, known))
@@ -243,7 +246,7 @@ def terms_named(text: str, known: Mapping[str, Any]) -> Iterator[Term]:
 
 
 def check_rules(rules: Iterable[Rule], asked: Asked) -> None:
-    """Refuse what breaks a rule; of several broken ones, the first in the table is reported.
+    """Refuse a request that breaks a rule, with the first broken one in the table.
 
     Raises:
         UsageError: naming the options, with the reason and what to do.
@@ -284,8 +287,7 @@ OPEN_END = (table.DURATION, table.TARGET_CI)
 
 
 def check_times(asked: Asked) -> None:
-    """Refuse a --max-time that comes before --min-time, and a --timeout that comes before the end
-    of measuring."""
+    """Refuse a --max-time before --min-time, and a --timeout before the end of measuring."""
     limit, least, most = (
         it.of(asked.values) for it in (table.TIMEOUT, table.MIN_TIME, table.MAX_TIME)
     )

@@ -1,4 +1,4 @@
-"""Suggestions for a mistyped flag: the flag of that meaning, else one that is spelt nearly so."""
+"""Suggestions for a mistyped flag: the flag with that meaning, or nearly that spelling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 @functools.cache
 def other_runners() -> Mapping[str, str]:
-    """Return what the flags of other runners mean, by their names: a flag of lar, or a sentence."""
+    """Return what other runners' flags mean, by their names: a flag of lar, or a sentence."""
     meanings = {}
     with open(os.path.join(os.path.dirname(__file__), "other_runners.txt")) as file:
         for line in file:
@@ -20,7 +20,7 @@ def other_runners() -> Mapping[str, str]:
 
 
 def suggest_flag(word: str, flags: Iterable[str]) -> str:
-    """Return a hint for an unknown flag, empty when no flag is near.
+    """Return a hint for an unknown flag, empty if no flag is near.
 
     `word` and `flags` begin with their hyphens, or are all keys as `lar.run` takes them.
     """
@@ -37,8 +37,10 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
 
 
 def nearest_spelling(word: str, known: Iterable[str]) -> str:
-    """Return the known word that a mistyped one is, as far as its letters say: the one that it
-    begins, or the nearest by one typing mistake, two in a long word. Empty when there is none."""
+    """Return the known word that a mistyped one was meant to be, empty if there is none.
+
+    It is the word that it begins, or the nearest by one typing mistake, two in a long word.
+    """
     words = list(known)
     letters = word.lstrip("-")
     begun = [each for each in words if each.startswith(word)]
@@ -50,8 +52,11 @@ def nearest_spelling(word: str, known: Iterable[str]) -> str:
 
 
 def typing_mistakes(word: str, other: str) -> int:
-    """Return how many letters were left out, added, replaced or swapped with the next between two
-    words: their distance of optimal string alignment."""
+    """Return how many typing mistakes make one word of another.
+
+    A letter is left out, added, replaced or swapped with the next: the distance of optimal string
+    alignment.
+    """
     before: list[int] = []
     row = list(range(len(other) + 1))
     for i, letter in enumerate(word, 1):

@@ -1,9 +1,8 @@
 """Every option of a run, declared once; search for its name to find all that it does.
 
-An option belongs to the group that stands above it: a heading of the help.
-
-`lar/options/rules.json` says which options need or exclude which others. How an engine honours an
-option is a row of that engine's own table (`lar/engines/*/options.py`).
+An option belongs to the group above it, which is a heading of the help. `lar/options/rules.json`
+says which options need or exclude which others. An engine honours an option by a row of its own
+table (`lar/engines/*/options.py`).
 """
 
 from __future__ import annotations
@@ -497,7 +496,7 @@ MAX_FILE_SIZE = Option(
 
 
 def in_groups(declared: Iterable[object]) -> Iterator[Option[Any]]:
-    """Yield the options among what is declared, each put into the group above it."""
+    """Yield the options among what is declared, each with the group above it."""
     group = Group("", "")
     for each in declared:
         if isinstance(each, Group):
@@ -533,14 +532,15 @@ DUMPS: tuple[Option[Any], ...] = (*OPERATOR_DUMPS, BIN_OUT_DUMP)
 PROFILES: tuple[Option[str], ...] = (PROFILE, PROFILE_HOST)  # in lar's format
 PROFILE_FILES: tuple[Option[str], ...] = (*PROFILES, PROFILE_RAW)
 SEARCHES: tuple[Option[Any], ...] = (FAST_RUN, FULL_RUN)
-# Given for one of several runs, they come after those of all, and the last of a name counts.
+# For one of several runs, their values come after those for all runs, and the last of a name
+# counts.
 ADDED: tuple[Option[Any], ...] = (ENGINE_ENV, ENGINE_OPTION)
-# Only the command line may set them: they name code that runs, or lift a guard.
+# Only the command line may set them: they name code to run, or remove a protection.
 TYPED_ONLY: tuple[Option[Any], ...] = (PYTHON, ENGINE_ENV, C_OPR_LIB, ALLOW_EXTERNAL_DATA)
 
 
 def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> None:
-    """Refuse what a file sets and the user alone may set, as `find_untyped` takes it.
+    """Refuse a value in a file that only the user may set, as `find_untyped` takes it.
 
     Raises:
         UsageError: naming the flag.
@@ -553,7 +553,7 @@ def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Colle
 
 
 def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> str:
-    """Return a flag with its value that a file sets and the user alone may set, empty without one.
+    """Return a flag and its value that a file sets but only the user may set, else empty.
 
     Args:
         options: what the file sets.
@@ -585,10 +585,10 @@ def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def option_of(key: str) -> Option[Any] | None:
-    """Return the option of a key or an alias, None if there is none."""
+    """Return the option with a key or an alias, None if there is none."""
     return BY_KEY.get(key) or BY_ALIAS.get(key)
 
 
 def one_of(options: tuple[Option[Any], ...], values: Mapping[str, Any]) -> Option[Any] | None:
-    """Return the first of some options that is given, None if none is."""
+    """Return the first of some options that is given, None if none are."""
     return next((option for option in options if option.is_given(values)), None)

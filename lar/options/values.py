@@ -10,7 +10,7 @@ import argparse
 import re
 from collections.abc import Iterable
 
-# More iterations than this cannot be held: 32 bytes are kept for each.
+# No more iterations can be held: each needs 32 bytes.
 MOST_ITERATIONS = 10_000_000
 MOST_THINGS = 999_999
 MOST_THREADS = 1024
@@ -18,15 +18,15 @@ SECONDS_IN = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 360
 
 
 def require(holds: object, problem: str) -> None:
-    """Refuse a text for this problem, unless what must hold does."""
+    """Refuse a text for this problem, unless the condition holds."""
     if not holds:
         raise argparse.ArgumentTypeError(problem)
 
 
 def read_number(text: str, problem: str) -> float:
-    """Return a number; without underscores and digits other than 0 to 9, which Python would read.
+    """Return a number from a text; unlike in Python, only the digits 0 to 9 and no underscores.
 
-    `problem` is said where the text is none.
+    `problem` is the message for any other text.
     """
     require("_" not in text and text.isascii(), problem)
     try:
@@ -41,7 +41,7 @@ def read_numbers(text: str, problem: str) -> list[float]:
 
 
 def is_natural(text: str, most_digits: int) -> bool:
-    """Return whether a text has digits alone, and not too many."""
+    """Return whether a text has only digits, and not too many."""
     return text.isascii() and text.isdigit() and len(text) <= most_digits
 
 
@@ -56,7 +56,7 @@ def parse_count(text: str) -> int:
 
 
 def parse_duration(text: str, unit: str = "s") -> float:
-    """Parse a time above 0, in a unit that may stand behind it: `90`, `90s`, `1.5m`, `200ms`."""
+    """Parse a time above 0, in a unit that may follow: `90`, `90s`, `1.5m`, `200ms`."""
     found = re.fullmatch(r"\s*(\S*?)\s*(us|ms|s|m|min|h)?\s*", text)
     number, given = (found[1], found[2] or unit) if found else (text, unit)
     value = read_number(number, f"{text!r} is not a time; give 20, 20{unit} or 1.5m")
@@ -65,14 +65,14 @@ def parse_duration(text: str, unit: str = "s") -> float:
 
 
 def parse_above_zero(text: str, kind: str, wanted: str) -> float:
-    """Parse a positive number; the texts say what it is and what to give, in errors."""
+    """Parse a positive number; errors say what it is (`kind`) and what to give (`wanted`)."""
     number = read_number(text, f"{text!r} is not {kind}")
     require(0 < number < float("inf"), f"{text} is not {wanted} above 0")
     return number
 
 
 def parse_milliseconds(text: str) -> float:
-    """Parse a time above 0 in milliseconds; a unit may stand behind it."""
+    """Parse a time above 0 in milliseconds; a unit may follow."""
     return parse_duration(text, "ms")
 
 
@@ -99,7 +99,7 @@ def parse_percentiles(text: str) -> tuple[float, ...]:
 
 
 def parse_tag(text: str) -> str:
-    """Parse the tag of a result: a short text in one line."""
+    """Parse the tag of a result: a short text on one line."""
     is_tag = text.strip() and text.isprintable() and len(text) <= 200
     require(is_tag, f"{text[:50]!r} is not a tag: give a short text")
     return text.strip()
@@ -129,7 +129,7 @@ def parse_device_id(text: str) -> int:
 
 
 def parse_positive(text: str, most: int = MOST_THINGS) -> int:
-    """Parse a number of things, at least one: a batch."""
+    """Parse a number of things, at least one, such as a batch."""
     digits = text.lstrip("0")
     require(digits and is_natural(text, len(text)), f"{text!r} is not a number from 1")
     is_few = len(digits) <= len(str(most)) and int(digits) <= most
@@ -143,17 +143,17 @@ def parse_threads(text: str) -> int:
 
 
 def parse_limit(text: str) -> float:
-    """Parse the largest absolute value that is allowed: a positive number."""
+    """Parse the largest allowed absolute value: a positive number."""
     return parse_above_zero(text, "a number", "a limit; give a number")
 
 
 def parse_error(text: str) -> float:
-    """Parse the largest error that is allowed: a number from 0."""
+    """Parse the largest allowed error: a number from 0."""
     return 0.0 if is_zero(text) else parse_limit(text)
 
 
 def require_form(text: str, form: str, problem: str) -> str:
-    """Return a text as it is, as settings are, if it has the form of a regular expression."""
+    """Return a text unchanged, as settings are, if it has the form of a regular expression."""
     require(re.fullmatch(form, text), problem)
     return text
 
@@ -180,7 +180,7 @@ def parse_pattern(text: str) -> str:
 
 
 def parse_range(text: str) -> str:
-    """Check what is to be named: REGEX=NAME; the last = parts them."""
+    """Check a range to name, REGEX=NAME; the last = separates them."""
     require_form(text, r"[^\n]+=[^=\n]+", f"{text!r} is not REGEX=NAME")
     parse_pattern(text.rpartition("=")[0])
     return text
@@ -211,8 +211,10 @@ def parse_axes(text: str) -> str:
 
 
 def sizes_of_axes(text: str) -> dict[str, int]:
-    """Return the sizes of axes by name. Braces may stand around them, as where several variants are
-    listed: `{batch=1,n=8},{batch=4,n=8}`."""
+    """Return the sizes of axes by name.
+
+    They may stand in braces, as in a list of variants: `{batch=1,n=8},{batch=4,n=8}`.
+    """
     sizes = {}
     for part in text.strip().removeprefix("{").removesuffix("}").split(","):
         name, _, size = (each.strip() for each in part.rpartition("="))
@@ -231,7 +233,7 @@ def parse_property(text: str) -> str:
 
 
 def pairs_in(texts: Iterable[str]) -> dict[str, str]:
-    """Return the values in texts such as KEY=VALUE, by key; the last of a key counts."""
+    """Return the values in texts such as KEY=VALUE, by key; the last one of a key counts."""
     pairs = (text.partition("=") for text in texts)
     return {key: value for key, _, value in pairs}
 

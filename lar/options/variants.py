@@ -9,8 +9,10 @@ from lar.options.table import IN_RUN, ITER, OPTIONS, VERBOSE
 
 
 def can_vary(option: Option[Any]) -> bool:
-    """Return whether a variant may have an option: it says how the model is run, and has nothing
-    written. The bench itself says how often and how long it is run."""
+    """Return whether a variant may have an option: one that says how to run the model.
+
+    Options that write something are excluded. The bench itself says how often and how long it runs.
+    """
     if option.writes or option in (ITER, VERBOSE):
         return False
     return option.group is IN_RUN or option.purpose in ("setting", "input", "cache")

@@ -1,6 +1,6 @@
-"""What ran in the timed iterations: what a device did, and one launch for each execution or kernel.
+"""What ran in the timed iterations: on a device, and one launch for each execution or kernel.
 
-Each is part of the execution of an operator, as far as that is known.
+Each is a part of an operator's execution, as far as that is known.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from lar.profiles.roofline import Piece, piece_of
 from lar.profiles.times import self_times_of
 from lar.records.profile import Execution, Profile, ProfiledOperator, Span, keep_with_profile
 
-# What stands for the operator of a kernel that belongs to none.
+# Stands for the operator of a kernel that belongs to no operator.
 NO_OPERATOR = ProfiledOperator(id="", type="", name="")
 
 
 class DeviceActivity(NamedTuple):
     """A kernel, copy or fill on a device.
 
-    `execution` is the place of its execution among the timed ones. `starts` is on which threads it
-    began when: first where it ran, then where it was dispatched, if that is known.
+    `execution` is the place of its execution among the timed ones. `starts` has threads and times:
+    first where it ran, then where it was dispatched, if that is known.
     """
 
     span: Span
@@ -34,12 +34,12 @@ class DeviceActivity(NamedTuple):
 
 
 class Launch(NamedTuple):
-    """One execution of an operator or, on a device that reports them, of a kernel.
+    """One execution of an operator or, on a device that reports kernels, of a kernel.
 
-    `place` counts in `Profile.operators`, which may bear one name several times; it is None for a
-    kernel of no operator. `kernel` is the algorithm, or the provider and the type, if no kernel is
-    known. `piece` lasts as long as it took itself, `total_ns` has what ran within it too. `span` is
-    that of the kernel, `ranges` are the user's that it belongs to.
+    `place` counts in `Profile.operators`, where several may have one name; it is None for a kernel
+    without an operator. `kernel` is the algorithm, or the provider and the type if no kernel is
+    known. `piece` lasts as long as the launch itself took; `total_ns` also has what ran within it.
+    `span` is the kernel's. `ranges` are the user's that the launch belongs to.
     """
 
     place: int | None
@@ -57,7 +57,7 @@ class Launch(NamedTuple):
 def device_activities_of(profile: Profile) -> Sequence[DeviceActivity]:
     """Return the timed kernels, copies and fills of a device; empty on a CPU.
 
-    Where the engine reports no kernels, the computation of an operator is one.
+    If the engine reports no kernels, the computation of each operator counts as one.
     """
     if not profile.on_device:
         return []
@@ -90,8 +90,10 @@ def kernel_of(profile: Profile, execution: Execution) -> Span:
 
 
 def launches_of(profile: Profile) -> list[Launch]:
-    """Return the kernels of the timed iterations and what the host executed beside them, or the
-    executions if no kernels are known."""
+    """Return the launches of the timed iterations: kernels, and what only the host executed.
+
+    If no kernels are known, the launches are the executions.
+    """
     kernels = profile.on_device and profile.spans_of("kernel")
     launches = [*launches_of_kernels(profile)] if kernels else []
     of_device = profile.spans_of("kernel", "memcpy", "memset") if kernels else ()
@@ -108,8 +110,10 @@ def launches_of(profile: Profile) -> list[Launch]:
 
 
 def launches_of_kernels(profile: Profile) -> Iterator[Launch]:
-    """Yield the launches of kernels; how much one computes is known only if it is its operator's
-    only kernel in an iteration."""
+    """Yield the launches of kernels.
+
+    The work of a kernel is known only if it is the only one of its operator in an iteration.
+    """
     kernels = [it for it in device_activities_of(profile) if it.span.category == "kernel"]
     counts = Counter((it.span.operator, it.span.step) for it in kernels)
     for span, execution, starts in kernels:
@@ -122,7 +126,7 @@ def launches_of_kernels(profile: Profile) -> Iterator[Launch]:
 
 
 def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
-    """Return launches with the names of the ranges that each belongs to, in one order for all."""
+    """Return launches with the names of their ranges, always in the same order."""
     members: dict[str, set[int]] = {}
     begun = ((launch.execution, launch.starts) for launch in launches)
     for span, places in members_of_ranges(profile, begun):
@@ -134,8 +138,10 @@ def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
 
 
 def device_times_of(profile: Profile) -> list[int]:
-    """Return the nanoseconds of each timed execution's kernels, copies and fills on a device: 0 on
-    a CPU."""
+    """Return the time of each timed execution on a device, in nanoseconds: 0 on a CPU.
+
+    It includes kernels, copies and fills.
+    """
     times = [0] * len(profile.timed_executions)
     for span, execution, _ in device_activities_of(profile):
         if execution is not None:
@@ -143,13 +149,16 @@ def device_times_of(profile: Profile) -> list[int]:
     return times
 
 
-# By operator and step: when each execution began, and where it is among those given.
+# By operator and step: the begin of each execution, and its place among the given ones.
 Places = dict[tuple[int, int], list[tuple[int, int]]]
 
 
 def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
-    """Return where the executions of each operator in each step are, in the order of time: of when
-    a device began them, else of when the host did, which may dispatch several before."""
+    """Return the places of the executions of each operator in each step, in the order of time.
+
+    The time is when a device began them, else when the host dispatched them: it may dispatch
+    several before the first one runs.
+    """
     places: Places = {}
     for index, each in enumerate(executions):
         dispatch = None if on_device else each.dispatch_start_ns
@@ -161,7 +170,10 @@ def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
 
 
 def execution_of(span: Span, places: Places) -> int | None:
-    """Return the execution that a record of an operator is part of: the last that had begun."""
+    """Return the execution that a span of an operator is part of: the last one that had begun.
+
+    It is None if the span has no operator or step, or if there is no such execution.
+    """
     if span.operator is None or span.step is None:
         return None
     if not (found := places.get((span.operator, span.step))):

@@ -5,15 +5,16 @@ Memcpy, Memset, Runtime, DataLoader, CPU Exec, Other. A CPU has no device to rep
 four are left out. A bucket is the union of its intervals within the step less all buckets before
 it, so that the buckets sum to the step exactly.
 
-Of what would be Other, most has a name: what profiling cost (`lar.profiles.costs`), the copies of
-inputs and outputs, and the engine's own time around its operators. Other lies between these: lar's
-own work between reading, feeding and running.
+Most of the plugin's Other has a name here: the cost of profiling (`lar.profiles.costs`), the copies
+of inputs and outputs, and the engine's own time around its operators. What is left is lar's own
+work between reading, feeding and running.
 
-Waiting for a CPU is not seen moment by moment. Known is how long a thread stood ready without a CPU
-in a step. So much of the step counts as waiting, but no more than what lies outside of operators
-took longer than in the steps that nothing disturbed, from which it is taken in proportion. Where
-hardly a step was undisturbed, a bucket usually takes the least that waiting cannot explain in any
-step. What an operator waited within itself counts there: its execution is marked as disturbed.
+No record says at which moments a thread waited for a CPU. It is only known how long a thread was
+ready without a CPU in a step. This time counts as waiting, but at most as much as the buckets
+outside of operators took longer than in undisturbed steps, and it is taken from them in proportion.
+If too few steps were undisturbed, the usual time of a bucket is the least that waiting cannot
+explain in any step. An operator's own waiting stays in the operator, and marks its execution as
+disturbed.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ DATA_LOADER, CPU_EXEC, OTHER = "DataLoader", "CPU Exec", "Other"
 PROFILING, INPUT_COPY, OUTPUT_COPY = "Profiling", "Input Copy", "Output Copy"
 OVERHEAD, WAITING = "Engine Overhead", "Waiting for a CPU"
 MOVES: Mapping[str, Category] = {MEMCPY: "memcpy", MEMSET: "memset"}
-# The phases that a bucket is the union of.
+# The phases whose union is the bucket.
 PHASES = {INPUT_COPY: ("input_copy",), OUTPUT_COPY: ("output_copy",), OVERHEAD: ("forward", "wait")}
-# What waits for a CPU beside operators: not a device.
+# The buckets that may wait for a CPU: neither operators nor a device.
 HOST_PARTS = frozenset({RUNTIME, DATA_LOADER, INPUT_COPY, OUTPUT_COPY, OVERHEAD, OTHER})
 
 
@@ -82,8 +83,10 @@ def breakdown_of(profile: Profile) -> list[StepBreakdown]:
 def take_out_waiting(
     profile: Profile, steps: Sequence[StepBreakdown], waits: Mapping[int, int]
 ) -> list[StepBreakdown]:
-    """Return the steps with a bucket for waiting, taken from those buckets of the host that took
-    longer than usual."""
+    """Return the steps with a bucket for waiting, taken from the host's buckets.
+
+    Only buckets that took longer than usual give time.
+    """
     disturbed = disturbed_steps(profile)
     calm = [step for step in steps if step.number in waits and step.number not in disturbed]
     usual = {}
@@ -118,15 +121,18 @@ def steps_of(profile: Profile) -> tuple[Step, ...]:
 
 
 def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
-    """Return the merged intervals of each bucket but waiting and the last, by their priority,
-    warm-up included; buckets beside the usual ones only where something of them was recorded."""
+    """Return the merged intervals of each bucket, by priority, warm-up included.
+
+    Waiting and Other are not among them. The buckets that the plugin does not have are there only
+    if something was recorded for them.
+    """
     found: dict[str, list[Interval]] = {}
-    # Beside operators that compute here, their dispatch is the engine's overhead.
+    # If operators compute on the host, their dispatch counts as the engine's overhead.
     host = [each.work for each in profile.executions]
     if profile.on_device:
         host = dispatch_intervals(profile)
         kernels = [span.interval for span in profile.spans if span.category == "kernel"]
-        # Where no kernels are known, the device computed while operators did.
+        # If no kernels are known, the device computed while operators did.
         found[KERNEL] = kernels or [each.computation for each in profile.executions]
         for bucket, category in MOVES.items():
             moves = profile.spans_of(category, timed=False)
@@ -144,13 +150,15 @@ def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
 
 
 def dispatch_intervals(profile: Profile) -> list[Interval]:
-    """Return when operators were dispatched, where that is recorded."""
+    """Return when operators were dispatched, if that is recorded."""
     return [times for each in profile.executions if (times := each.dispatch) is not None]
 
 
 def leaf_calls(profile: Profile) -> list[Span]:
-    """Return the calls within which no operator is dispatched: one that dispatches, as a whole
-    forward does, would hide all that happens in it."""
+    """Return the calls within which no operator is dispatched.
+
+    A call that dispatches, such as a whole forward, would hide all that happens in it.
+    """
     starts = sorted(start for start, _ in dispatch_intervals(profile))
     return [
         span
@@ -161,7 +169,7 @@ def leaf_calls(profile: Profile) -> list[Span]:
 
 
 def time_within(intervals: Sequence[Interval], step: Step) -> int:
-    """Return how much of sorted intervals lies within a step."""
+    """Return how many nanoseconds of sorted intervals lie within a step."""
     first = bisect_right(intervals, step.start_ns, key=lambda interval: interval[1])
     last = bisect_left(intervals, step.end_ns, key=lambda interval: interval[0])
     return total_of(

@@ -1,9 +1,9 @@
-"""What kept the host busy and what a device did, as calls with what each has within it.
+"""What kept the host busy and what a device did, as nested calls.
 
 A call is an execution of an operator, a call of the engine's API, a range of the user, what a
-device did, or what profiling cost an iteration. One is within the innermost around it on its
-thread. A call that only waits is no CPU work, but for what is computed within it on its thread.
-What profiling cost is no part of the engine's calls.
+device did, or the cost of profiling an iteration. A call is within the innermost call around it on
+its thread. A call that only waits has no CPU time of its own. The cost of profiling is taken out of
+the engine's calls.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Kind = Literal["range", "runtime", "operator", "kernel", "profiling"]
 
 
 class Memory(NamedTuple):
-    """Bytes taken less those given back."""
+    """Bytes taken minus bytes given back."""
 
     cpu_bytes: int = 0
     device_bytes: int = 0
@@ -40,11 +40,11 @@ class Memory(NamedTuple):
 
 @dataclass(slots=True)
 class Call:
-    """One call. What is not known is None; the times and the memory have those of calls within it,
-    but those of itself do not.
+    """One call. What is not known is None.
 
-    `operator` counts in `Profile.operators`; it is None for a call that no operator made.
-    `disturbed` says that something else on the machine made it longer.
+    The `self_` fields are the call's own; the others include the calls within it. `operator` counts
+    in `Profile.operators`; it is None for a call that no operator made. `disturbed` says that
+    something else on the machine made the call longer.
     """
 
     kind: Kind
@@ -63,13 +63,13 @@ class Call:
     disturbed: bool = False
 
     def add_work(self, within: Call) -> None:
-        """Count what a call within it does on a device, and its memory."""
+        """Add the device time and the memory of a call within this one."""
         self.device_ns += within.self_device_ns
         if within.self_memory is not None:
             self.memory = within.self_memory.plus(self.memory)
 
     def take_out(self, most_ns: int) -> int:
-        """Take up to so much out of its own time, and return how much that was."""
+        """Take at most `most_ns` out of its own time, and return how much was taken."""
         taken = min(most_ns, self.self_cpu_ns or 0)
         if self.cpu_ns is not None and self.self_cpu_ns is not None:
             self.cpu_ns, self.self_cpu_ns = self.cpu_ns - taken, self.self_cpu_ns - taken
@@ -77,8 +77,10 @@ class Call:
 
 
 class Piece(NamedTuple):
-    """A time in which a call is on a thread of the host; `main` where the device's work and the
-    memory are its."""
+    """A time in which a call is on a thread of the host.
+
+    `main` says that this piece has the device time and the memory of the call.
+    """
 
     thread: int
     start_ns: int
@@ -89,12 +91,15 @@ class Piece(NamedTuple):
 
 @keep_with_profile
 def calls_of(profile: Profile) -> Sequence[Call]:
-    """Return the calls of timed iterations: ranges, calls of the engine and operators, each in the
-    order of time, then ranges around iterations, what a device did, and what profiling cost."""
+    """Return the calls of the timed iterations.
+
+    First come ranges, calls of the engine and operators, each in the order of time; then ranges
+    around iterations, what a device did, and what profiling cost.
+    """
     streams, operators = streams_of(profile), operator_calls(profile)
     ranges, spans = range_calls(profile, operators), profile.spans_of("runtime")
     runtime = [call_of_span(it, "runtime", on_device=it.thread in streams) for it in spans]
-    # A range around iterations is on no thread of the engine.
+    # A range around iterations has no thread of the engine.
     within = [call for call in ranges if call.step is not None]
     pieces = [
         Piece(call.thread, call.start_ns, call.end_ns, call)
@@ -120,7 +125,7 @@ def operator_calls(profile: Profile) -> list[Call]:
     times = zip(profile.host_times_ns, device_times_of(profile), strict=True)
     for place, (each, ns) in enumerate(zip(profile.timed_executions, times, strict=True)):
         is_known = each.dispatch_ns is not None or not profile.on_device
-        # Of several executions in a step the first has all memory: only sums are shown.
+        # The first of several executions in a step gets all memory: only sums are shown.
         taken = memory.get(each.step)
         own = None if taken is None else taken.pop(each.operator, Memory())
         where = each.thread, each.step, *each.interval
@@ -134,8 +139,11 @@ def operator_calls(profile: Profile) -> list[Call]:
 
 
 def range_calls(profile: Profile, operators: Sequence[Call]) -> list[Call]:
-    """Return the user's ranges without those of the warm-up: on a stream they are the device's time
-    alone, any other has the device's work and the memory of what belongs to it."""
+    """Return the user's ranges without those of the warm-up.
+
+    A range on a stream has only its own time, as device time. Any other range has the device time
+    and the memory of all that belongs to it.
+    """
     streams, activities = streams_of(profile), device_activities_of(profile)
     records: list[Begun] = [(each.execution, each.starts) for each in activities]
     records += [(place, starts_of(it)) for place, it in enumerate(profile.timed_executions)]
@@ -160,8 +168,7 @@ def call_of_span(span: Span, kind: Kind, *, on_device: bool) -> Call:
 
 
 def pieces_of_operators(profile: Profile, calls: Sequence[Call]) -> Iterator[Piece]:
-    """Yield when operators keep the host busy: during their dispatch and, on a CPU, their
-    computation."""
+    """Yield when operators keep the host busy: in dispatch and, on a CPU, in computation."""
     on_device = profile.on_device
     for execution, call in zip(profile.timed_executions, calls, strict=True):
         if (dispatch := execution.dispatch) is not None:
@@ -171,8 +178,11 @@ def pieces_of_operators(profile: Profile, calls: Sequence[Call]) -> Iterator[Pie
 
 
 def nest(pieces: Sequence[Piece]) -> None:
-    """Take each piece out of the own time of the call around it, and add an operator's device time
-    and memory to all calls around it, but to ranges, of which these are known."""
+    """Make times and memory fit the nesting of the pieces.
+
+    Take each piece out of the own time of the call around it. Add an operator's device time and
+    memory to all calls around it, except to ranges, which have theirs already.
+    """
     parents = parents_of([piece[:3] for piece in pieces])
     for piece, parent in zip(pieces, parents, strict=True):
         around = pieces[parent].call if parent >= 0 else piece.call
@@ -189,8 +199,8 @@ def nest(pieces: Sequence[Piece]) -> None:
 def counts_for(piece: Piece, outer: Piece) -> bool:
     """Return whether the work of a piece counts for the call around it.
 
-    An operator that lasts no time is within no other that begins with it: where clocks are coarse,
-    it is rather before.
+    An operator of no length does not count for an operator that begins with it: with a coarse clock
+    it rather ran before.
     """
     if piece.call.kind != "operator" or outer.call.kind == "range":
         return False
@@ -201,8 +211,10 @@ def counts_for(piece: Piece, outer: Piece) -> bool:
 def clip_to_steps(
     profile: Profile, ranges: Sequence[Call], pieces: Sequence[Piece]
 ) -> Iterator[Call]:
-    """Yield ranges around iterations, as far as they have time in common with timed ones; there,
-    all others are within."""
+    """Yield the ranges around iterations, clipped to the timed iterations.
+
+    All other calls count as within them.
+    """
     if not ranges:
         return
     steps = merge_intervals(step.interval for step in profile.timed_steps())
@@ -215,7 +227,7 @@ def clip_to_steps(
 
 
 def device_calls(profile: Profile) -> Iterator[Call]:
-    """Yield what a device did; where memory is recorded, that took none."""
+    """Yield what a device did; if memory is recorded, these calls took none."""
     memory = Memory() if profile.on_device and memory_by_step(profile) else None
     for each in device_activities_of(profile):
         call = call_of_span(each.span, "kernel", on_device=True)
@@ -224,8 +236,10 @@ def device_calls(profile: Profile) -> Iterator[Call]:
 
 
 def take_out_profiling(profile: Profile, calls: Sequence[Call]) -> Iterator[Call]:
-    """Yield what profiling cost each iteration, and take it out of the engine's calls, first out of
-    those that took longest themselves."""
+    """Yield the cost of profiling in each iteration, and take it out of the engine's calls.
+
+    The calls with the longest own time give first.
+    """
     if profile.correction is None:
         return
     own = group_by(calls, lambda call: call.step)
@@ -240,14 +254,16 @@ def take_out_profiling(profile: Profile, calls: Sequence[Call]) -> Iterator[Call
 
 
 def memory_by_step(profile: Profile) -> dict[int, dict[int, Memory]]:
-    """Sum up what operators have taken and given back: by the timed steps that record it,
-    and by operator."""
+    """Return how much memory operators took and gave back, by step and by operator.
+
+    Only timed steps with a record of memory are there.
+    """
     steps = sorted(profile.steps, key=lambda step: step.start_ns)
     starts = [step.start_ns for step in steps]
     sums: dict[int, dict[int, Memory]] = {}
     for each in profile.allocations:
         size = each.size_bytes
-        # What is given back as one step ends and the next begins belongs to the one that ends.
+        # What is given back exactly when a step begins belongs to the step before.
         index = bisect_right(starts, each.at_ns - (size < 0)) - 1
         if each.operator is None or index < 0 or steps[index].warmup:
             continue

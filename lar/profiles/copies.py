@@ -1,4 +1,4 @@
-"""The copies of a model that ran at once: the part of a profile that is each one's own."""
+"""The copies of a model that ran at once: the part of a profile that belongs to each."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from lar.records.profile import THREADS_OF_A_COPY, Profile, Span
 
 
 def split_copies(profile: Profile) -> list[Profile]:
-    """Return the profile of each copy: its iterations, its executions and the spans on its threads;
-    all of an only copy.
+    """Return the profile of each copy: its iterations, its executions and the spans on its threads.
 
-    Counters and memory are the process's, and those of the first.
+    With only one copy it is the whole profile. Counters and memory are the process's: the first
+    copy has them.
     """
     copies = sorted({step.copy for step in profile.steps})
     if len(copies) < 2:

@@ -1,12 +1,12 @@
 """The cost of profiling, and operators' times on the scale of a plain iteration.
 
-A profiled run is preceded by a plain one. What a profiled iteration takes longer is the cost of
-profiling. It is one figure: nobody knows how much of it lies in which operator. First it is taken
-to lie outside of operators. Where the operators alone take longer than a plain iteration has room
-for, one factor scales them all, so that they fit.
+A plain run comes before a profiled run. The cost of profiling is how much longer a profiled
+iteration takes. It is a single figure: nobody knows its part in each operator. At first all of it
+counts as outside of operators. If the operators alone do not fit into a plain iteration, one factor
+scales them all so that they fit.
 
-Up to `LIMIT` of a plain iteration, and where other work disturbed the runs too much to know the
-cost, all times stay as recorded.
+All times stay as recorded if the cost is at most `LIMIT` of a plain iteration, or if other work
+disturbed the runs so much that the cost is not known.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", Execution, Span)
 
-# A higher cost, as a part of a plain iteration, is taken out of times.
+# A cost above this part of a plain iteration is taken out of times.
 LIMIT = 0.03
 
-# So many times as long is more than what two runs differ by of themselves.
+# Two runs do not differ by this factor without a reason.
 SURELY_SLOWER = 1.1
 
 
 def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
     """Return what profiling costs: the medians of the timed iterations with it and without.
 
-    Where too few were undisturbed, the fastest of these does, if it took surely longer than most
-    without: other work makes no iteration faster. Where none was, the cost is not known.
+    If too few iterations were undisturbed, the fastest of these counts if it is surely slower than
+    the median plain one: other work makes no iteration faster. Otherwise the cost is not known.
     """
-    # A report does not need them.
+    # Reports do not need these modules.
     from lar.measurement.statistics import disturbed_in
     from lar.measurement.summary import calm_median, in_turn
 
@@ -68,8 +68,7 @@ def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
 
 
 def plain_iterations_of(plain: Samples) -> tuple[tuple[float, bool], ...]:
-    """Return the iterations without the profiler: their seconds, and whether something disturbed
-    each."""
+    """Return the seconds of each iteration without the profiler, and whether it was disturbed."""
     from lar.measurement.statistics import disturbed_in
 
     disturbed = disturbed_in(plain)
@@ -77,7 +76,7 @@ def plain_iterations_of(plain: Samples) -> tuple[tuple[float, bool], ...]:
 
 
 def seconds_of(profile: Profile) -> tuple[float, float] | None:
-    """Return the median iteration with profiling and without, None where the cost is not known."""
+    """Return the median iteration in seconds, with profiling and without; None if unknown."""
     cost = profile.facts.cost
     if cost is None or cost.disturbed or not cost.calm[1]:
         return None
@@ -91,12 +90,12 @@ def extra_share(profile: Profile) -> float | None:
 
 
 def fit_to_plain(profile: Profile) -> Profile:
-    """Return the profile with its operators on the scale of a plain iteration; the same profile
-    where the cost of profiling is low or unknown, or was taken out before.
+    """Return the profile with its operators on the scale of a plain iteration.
 
-    The operators of an iteration move together towards its begin, with what stands for them, so
-    that what lies within another still does. Steps, calls and phases stay as recorded, with the
-    cost in them: `Correction.cost_ns` of each iteration.
+    The profile stays the same if the cost of profiling is low or unknown, or was taken out before.
+    The operators of an iteration move together towards its begin, with their spans, so that they
+    nest as before. Steps, calls and phases stay as recorded and include the cost:
+    `Correction.cost_ns` of each iteration.
     """
     seconds, share = seconds_of(profile), extra_share(profile)
     if seconds is None or share is None or share <= LIMIT or profile.correction is not None:
@@ -110,7 +109,7 @@ def fit_to_plain(profile: Profile) -> Profile:
     begins |= {step: begin for step, (begin, _) in iterations_of(profile).items()}
 
     def moved(record: R) -> R:
-        """Return a record on the other scale, if it stands for operators."""
+        """Return a record on the new scale if it belongs to operators, else as it is."""
         if isinstance(record, Span) and record.operator is None and record.style != OPERATOR_RANGE:
             return record
         times = times_in(record)
@@ -130,9 +129,9 @@ def fit_to_plain(profile: Profile) -> Profile:
 
 
 def scale_of(profile: Profile, plain_ns: float) -> float:
-    """Return by how much operators are shortened to fit into a plain iteration with the copies of
-    its inputs and outputs: 1 where they do as recorded. Undisturbed iterations say how long.
+    """Return the factor by which operators fit into a plain iteration, at most 1.
 
+    The copies of inputs and outputs must fit in too. Undisturbed iterations count if there are any.
     Operators of several copies of a model each have an iteration of their own.
     """
     busy = group_by(profile.timed_executions, lambda each: each.step)
@@ -153,8 +152,11 @@ def scale_of(profile: Profile, plain_ns: float) -> float:
 
 
 def describe_cost(profile: Profile) -> str:
-    """Return what profiling cost, and what that means for the times of operators; empty where there
-    was no plain run. `profile` is as it is shown: as `fit_to_plain` returns it, or as recorded."""
+    """Return what profiling cost, and what that means for the times of operators.
+
+    It is empty if there was no plain run. `profile` is as shown: from `fit_to_plain`, or as
+    recorded.
+    """
     cost, seconds, share = profile.facts.cost, seconds_of(profile), extra_share(profile)
     if cost is None or not cost.unprofiled_seconds:
         return ""

@@ -1,7 +1,7 @@
-"""Devices by their names, what ran on one, and what computes: kernels.
+"""Devices by their names, what ran on a device, and its kernels.
 
-A CPU is the host, and no device. Where an engine reports no kernels, operators stand for them, by
-their algorithms.
+A CPU is the host and not a device. If an engine reports no kernels, operators stand for them, by
+the names of their algorithms.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def device_number(device: str) -> int:
 
 
 def is_of_device(profile: Profile, span: Span) -> bool:
-    """Return whether a device did it: its kernels, and copies that are said to be of a device."""
+    """Return whether a span is of a device: a kernel, or a copy that a device made."""
     if not profile.on_device:
         return False
     if span.device is None:
@@ -38,7 +38,7 @@ def is_of_device(profile: Profile, span: Span) -> bool:
 
 
 def streams_of(profile: Profile) -> frozenset[int]:
-    """Return the threads that stand for streams of a device: none dispatches there."""
+    """Return the threads that stand for streams of a device: nothing is dispatched from these."""
     if not profile.on_device:
         return frozenset()
     hosts = {execution.dispatch_thread for execution in profile.executions}

@@ -1,7 +1,6 @@
-"""Two commands side by side, by pairs of their profiles: what an iteration takes of each, and what
-their operators take of it.
+"""Compares two commands by pairs of their profiles: the iteration, and what operators take of it.
 
-Each profile is one process. Three pairs or more show what differs (`lar.measurement.differences`),
+Each profile is one process. Three pairs or more show what differs (`lar.measurement.differences`);
 one pair shows times.
 """
 
@@ -44,10 +43,10 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class ComparedTimes:
-    """What the same work takes in each process of A and of B, in nanoseconds.
+    """The time of the same work in each process of A and of B, in nanoseconds.
 
-    A side that does no such work has no times. `calls` are those of an iteration. `difference` is
-    what the pairs of processes show, None for work of one side alone.
+    A side without such work has no times. `calls` are those of an iteration. `difference` is what
+    the pairs of processes show, None if only one side does the work.
     """
 
     name: str
@@ -82,7 +81,8 @@ class ComparedTimes:
 class ComparedProfiles:
     """The iteration, the operators in the order of A's, and their sum.
 
-    The iteration is the plain one or, where a profile has none, the profiled one of all.
+    The iteration is the plain one. If a profile has no plain one, it is the profiled one
+    everywhere.
     """
 
     iteration: ComparedTimes
@@ -91,7 +91,7 @@ class ComparedProfiles:
 
     @property
     def is_judged(self) -> bool:
-        """Whether there are pairs enough."""
+        """Whether there are enough pairs for a verdict."""
         rows = (self.iteration, *self.operators)
         return any(it.difference and it.difference.verdict != "not judged" for it in rows)
 
@@ -102,7 +102,7 @@ def compare_profiles(
     group_by: str = "name",
     pattern: str = "",
 ) -> ComparedProfiles:
-    """Compare the iterations of two commands, and their operators or the types or modules of these.
+    """Compare the iterations of two commands, and their operators, types or modules.
 
     `pairs` are profiles of A and B, made by turns. Operators are those with a name or type that
     matches `pattern`; `kinds` are those of the engines of A and B.
@@ -143,11 +143,10 @@ def compare_profiles(
 
 
 def check_comparable(first: Profile, other: Profile) -> None:
-    """Check that a profile has iterations, and that it is of the same command as the first of its
-    side.
+    """Check that a profile has iterations, and is of the same command as the first of its side.
 
     Raises:
-        UsageError: it is not.
+        UsageError: it has no iterations, or is of another command.
     """
     about = f"a profile of {other.facts.model.path}"
     if not other.timed_steps():
@@ -163,15 +162,19 @@ def check_comparable(first: Profile, other: Profile) -> None:
 
 
 def plain_ns(profile: Profile) -> float:
-    """Return the median iteration without profiling, of the undisturbed where there are enough; 0
-    where it was not measured."""
+    """Return the median iteration without profiling in nanoseconds, 0 if it was not measured.
+
+    It is that of undisturbed iterations if there are enough.
+    """
     cost = profile.facts.cost
     return max(0.0, 1e9 * cost.calm[1]) if cost else 0.0
 
 
 def uses_like(first: Profile, profile: Profile, kinds: OperatorKinds) -> Mapping[int, Use]:
-    """Return what operators take in an iteration, by the places of those of the first profile of
-    this command that do the same work."""
+    """Return what operators take in an iteration, by their places in the first profile.
+
+    `first` is of the same command: operators that do the same work have the same place.
+    """
     uses = uses_of(profile)
     if profile is first:
         return uses
@@ -184,7 +187,7 @@ def uses_like(first: Profile, profile: Profile, kinds: OperatorKinds) -> Mapping
 
 
 def uses_of(profile: Profile) -> Mapping[int, Use]:
-    """Return what each operator takes of an iteration, without those within it."""
+    """Return what each operator takes in an iteration, without the operators within it."""
     steps = len(profile.timed_steps())
     return {
         place: Use(row.times.calls / steps, row.iteration_ns)
@@ -218,7 +221,7 @@ def operators_at(profile: Profile, places: Iterable[int]) -> list[ProfiledOperat
 
 
 def name_of(operators: Sequence[ProfiledOperator]) -> str:
-    """Return the names of operators, of many the first."""
+    """Return the names of operators, but only the first ones of many."""
     names = [*dict.fromkeys(each.name for each in operators)]
     if len(names) > MOST_NAMES:
         names[MOST_NAMES - 1 :] = [f"{len(names) - MOST_NAMES + 1} more"]
@@ -238,7 +241,7 @@ def merged(pairs: Sequence[OperatorPair]) -> OperatorPair:
 def add_up(
     name: str, type: str, pair: OperatorPair, uses: Sequence[Sequence[Mapping[int, Use]]]
 ) -> ComparedTimes:
-    """Return what operators take together in each process; `uses` are those of A and of B."""
+    """Return what operators take together in each process; `uses` has theirs for A and for B."""
     times, calls = [], []
     for places, own in zip(pair, uses, strict=True):
         used = [[each[place] for place in places if place in each] for each in own]
@@ -251,10 +254,10 @@ def add_up(
 def judged(
     times: ComparedTimes, usual: Spread | None = None, comparisons: int = 1, step_ns: float = 0.0
 ) -> ComparedTimes:
-    """Return times with what the pairs show; `usual` is how much such times differ as a rule, and
-    counts where these times differ no more.
+    """Return times with what the pairs show.
 
-    A difference must be longer than a step of the clock for each call: times that are recorded in
+    `usual` is how much such times usually differ; it counts unless these times differ more. A
+    difference must be longer than a step of the clock for each call: times that are recorded in
     whole steps may agree in all processes by chance.
     """
 
@@ -275,8 +278,10 @@ def judged(
 
 
 def log_ratios(times: ComparedTimes, step: float = 0.0) -> list[float]:
-    """Return the logarithm of B's time over A's of each pair, B's moved towards A's by a step; none
-    where a time is 0."""
+    """Return the logarithm of B's time over A's for each pair; empty if any time is 0.
+
+    B's time is moved towards A's by `step` nanoseconds first.
+    """
     pairs = [*zip(*times.times_ns, strict=False)]
     if not all(a > 0 and b > 0 for a, b in pairs):
         return []

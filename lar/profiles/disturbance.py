@@ -1,8 +1,8 @@
-"""What else on the machine did to the iterations of a profile, and which executions show it.
+"""What else on the machine disturbed the iterations of a profile, and which executions show it.
 
-The parent of a run decides which iterations were disturbed, once for the run's own lines and for
-the profile (`lar.measurement.statistics.causes_of`). An execution is disturbed where its iteration
-was, and it took longer than the operator takes in the others.
+The parent of a run decides once which iterations were disturbed, for the run's own lines and for
+the profile (`lar.measurement.statistics.causes_of`). An execution is disturbed if its iteration
+was, and if it took longer than the operator does in the others.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from lar.records.profile import Profile, StepNoise, keep_with_profile
 if TYPE_CHECKING:
     from lar.records.run import Samples
 
-# A lost CPU is lost for a part of a millisecond at the least; a slow one slows down all alike.
+# Losing a CPU costs at least a part of a millisecond; a slow CPU slows down all operators alike.
 LEAST_LOST_NS = round(DISTURBED_SECONDS * 1e9)
 LEAST_SLOWED_NS = 10_000
 SLOWING = frozenset({"frequency", "slow core"})
 
-# So many undisturbed executions of an operator say how long it takes.
+# At least so many undisturbed executions tell how long an operator takes.
 FEWEST_CALM = 3
 
-# What the iterations with a cause did, in the words of the run's own lines.
+# What a cause did to iterations, in the words of the run's own lines.
 CAUSES: Mapping[str, str] = {
     "queue delay": "waited for a CPU that other work held",
     "steal": "lost time to other guests of the host",
@@ -60,9 +60,11 @@ def noise_of(samples: Samples, copies: int = 1) -> tuple[StepNoise, ...]:
 
 
 def waiting_by_step(profile: Profile) -> dict[int, int]:
-    """Return how many nanoseconds of each timed step a thread stood ready without a CPU: the one
-    that did so longest, which may be one that the step did not need. Steps of which it is not known
-    are left out."""
+    """Return how long a thread waited for a CPU in each timed step, in nanoseconds.
+
+    It is the thread that waited longest, which the step may not have needed. Steps without a record
+    are left out.
+    """
     known = {each.step: each.waiting_ns for each in profile.facts.noise}
     return {
         step.number: min(waiting, step.duration_ns)
@@ -72,21 +74,23 @@ def waiting_by_step(profile: Profile) -> dict[int, int]:
 
 
 def disturbed_steps(profile: Profile) -> dict[int, tuple[str, ...]]:
-    """Return the causes of each step that was disturbed."""
+    """Return the causes for each step that was disturbed."""
     return {each.step: each.causes for each in profile.facts.noise if each.causes}
 
 
 @keep_with_profile
 def disturbed_executions(profile: Profile) -> frozenset[int]:
-    """Return the places, among the timed executions, of those that something made longer: than
-    their operator usually computes, the median in the steps that nothing disturbed."""
+    """Return the places, among the timed executions, of those that something made longer.
+
+    They are compared with the operator's median in the undisturbed steps.
+    """
     steps, executions = disturbed_steps(profile), profile.timed_executions
     found: set[int] = set()
     if not steps:
         return frozenset()
     for own in group_by(enumerate(executions), lambda it: it[1].operator).values():
         calm = [each.compute_ns for _, each in own if each.step not in steps]
-        # Others disturb some of an operator's executions, even where they disturb each iteration.
+        # Even if every step is disturbed, only some of an operator's executions are.
         compared = calm if len(calm) >= FEWEST_CALM else [each.compute_ns for _, each in own]
         usual = percentile_of(sorted(compared), 50)
         for place, each in own:
@@ -98,8 +102,10 @@ def disturbed_executions(profile: Profile) -> frozenset[int]:
 
 
 def describe_disturbance(profile: Profile) -> str:
-    """Return how many of the timed iterations were disturbed and by what, in a sentence without its
-    full stop; empty if none was, or if that was not recorded."""
+    """Return how many timed iterations were disturbed and by what, without a full stop.
+
+    It is empty if no iteration was disturbed, or if that was not recorded.
+    """
     steps = disturbed_steps(profile)
     if not steps:
         return ""

@@ -1,14 +1,14 @@
 """A profile as a trace for other programs: Chrome's viewer, Perfetto, and TensorBoard's plugin.
 
-All read the same format, so that there is one trace, with the categories and facts by which the
-plugin of the PyTorch profiler knows operators (cpu_op), layers (python_function), iterations
-(ProfilerStep#N), kernels, copies and allocations. It draws other categories and counts them for
-nothing. For the viewers operators have their names; for the plugin, which sums up by name, that of
-their type, and the warm-up is left out.
+All read the same format, so one trace has what the plugin of the PyTorch profiler knows: operators
+(cpu_op), layers (python_function), iterations (ProfilerStep#N), kernels, copies and allocations.
+The plugin draws other categories, but does not count them. Viewers show the names of operators; for
+the plugin, which sums up by name, these are their types, and the warm-up is left out.
 
-What a thread did stands on one or more tracks. On a track slices nest and no two begin or end at
-once: viewers and the plugin drop what overlaps, and the plugin gives an allocation to the innermost
-operator at its time. So times move by a few nanoseconds, and what lasted no time lasts one.
+What a thread did stands on one or more tracks. On a track, slices nest and no two begin or end at
+the same time: viewers and the plugin drop what overlaps, and the plugin gives an allocation to the
+innermost operator at its time. So times move by a few nanoseconds, and what has no length gets one
+nanosecond.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from lar.records.profile import (
     Span,
 )
 
-# The process of the host; a device's is its number.
+# The number of the host's process; the process of a device has the device's number.
 HOST = 1000
-# What a category is called in the trace, where it is not as in the profile.
+# The names of categories in the trace, if they differ from the profile's.
 ON_HOST = {"memcpy": "host_copy", "memset": "host_fill", "runtime": "engine_api"}
 ON_DEVICE = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
 # The plugin takes operators of this name for the loading of data.
@@ -67,8 +67,11 @@ class Line(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """A time on a line. `execution` is the one that it is on the host; an `arrow` leads to the
-    slice from the one that began it, which has the same number."""
+    """A time on a line.
+
+    `execution` is the execution that the slice shows on the host. An `arrow` leads from the slice
+    that began another to that one; both have its number.
+    """
 
     line: Line
     name: str
@@ -80,7 +83,7 @@ class Slice(NamedTuple):
 
 
 class Work(NamedTuple):
-    """When the host was busy with an execution, and the number of that."""
+    """A time in which the host was busy with an execution, and the execution's number."""
 
     number: int
     execution: Execution
@@ -88,7 +91,7 @@ class Work(NamedTuple):
     interval: Interval
 
 
-# A slice as it is drawn: begin, end and track.
+# Where a slice is drawn: begin, end and track.
 Placed = tuple[int, int, int]
 
 
@@ -112,8 +115,10 @@ def export_tensorboard(profile: Profile) -> Iterator[bytes]:
 
 
 def timed_part(profile: Profile) -> Profile:
-    """Return a profile without its warm-up, and without what lies around the iterations except for
-    ranges that overlap with them."""
+    """Return a profile without its warm-up and without what lies outside of the iterations.
+
+    Ranges that overlap with the iterations stay.
+    """
     steps = profile.timed_steps()
     begin, end = (steps[0].start_ns, steps[-1].end_ns) if steps else (0, 0)
 
@@ -133,8 +138,11 @@ def timed_part(profile: Profile) -> Profile:
 
 
 def pieces_of_export(profile: Profile, *, for_plugin: bool = False) -> Iterator[bytes]:
-    """Return an iterator over the trace's JSON. Times are microseconds from the profile's zero or,
-    where something begins before that, from the earliest begin."""
+    """Return an iterator over the trace's JSON.
+
+    Times are microseconds from the profile's zero, or from the earliest begin if something begins
+    before that.
+    """
     facts = profile.facts
     head = {
         "schemaVersion": 1,
@@ -152,8 +160,11 @@ def pieces_of_export(profile: Profile, *, for_plugin: bool = False) -> Iterator[
 
 
 class Trace:
-    """The events of a trace. The slices are made again for each pass over them: all of them at once
-    take much more memory than the profile."""
+    """The events of a trace.
+
+    The slices are made again for each pass over them: together they take much more memory than the
+    profile.
+    """
 
     def __init__(self, profile: Profile, for_plugin: bool) -> None:
         self.profile, self.for_plugin = profile, for_plugin
@@ -162,7 +173,7 @@ class Trace:
         self.has_kernels = any(span.category == "kernel" for span in profile.spans)
         self.facts = [facts_of_operator(operator) for operator in profile.operators]
         self.paths = [re.findall(r"[^./]+", operator.module) for operator in profile.operators]
-        # Of layers: numbers for each time, and one for each path.
+        # Layers have a number for each time they run, and one for each path.
         self.numbers, self.modules = count(1), dict[tuple[int | str, ...], int]()
 
     def events(self) -> Iterator[Event]:
@@ -186,8 +197,11 @@ class Trace:
         yield from self._memory_events(begun)
 
     def _events_of(self, part: Slice, placed: Placed) -> Iterator[Event]:
-        """Yield the event of a slice and the end of an arrow; after what the host dispatched to a
-        device, a call of the runtime, by which alone the plugin ties kernels to operators."""
+        """Yield the event of a slice and the end of an arrow.
+
+        After what the host dispatched to a device comes a call of the runtime: the plugin ties
+        kernels to operators by it alone.
+        """
         start, end, track = placed
         process = part.line.process
         yield complete(part.name, part.category, process, track, (start, end), part.args)
@@ -199,13 +213,13 @@ class Trace:
             yield complete("launch", "runtime", process, track, (end - 1, end - 1), ids)
 
     def slices(self) -> Iterator[Slice]:
-        """Yield the slices; of those that last equally long, the outer one first."""
+        """Yield the slices; if two are equally long, the outer one comes first."""
         return chain(
             self._steps(), self._layers(), self._operators(), self._handing_over(), self._spans()
         )
 
     def _work(self) -> Iterator[Work]:
-        """Yield what kept the host busy: of what a device executes, the dispatch."""
+        """Yield when the host was busy with executions; on a device, with their dispatch."""
         for number, each in enumerate(self.profile.executions, 1):
             if not self.profile.on_device:
                 yield Work(number, each, Line(HOST, each.thread), each.work)
@@ -213,8 +227,10 @@ class Trace:
                 yield Work(number, each, Line(HOST, each.host_thread), dispatch)
 
     def _steps(self) -> Iterator[Slice]:
-        """Yield the iterations, on the busiest thread of each copy of the model: the plugin's diff
-        compares what lies in them."""
+        """Yield the iterations, on the busiest thread of each copy of the model.
+
+        The plugin's diff compares what lies in them.
+        """
         busy: Counter[int] = Counter()
         for _, _, line, (start, end) in self._work():
             busy[line.thread] += end - start
@@ -227,8 +243,11 @@ class Trace:
             yield Slice(line, step.trace_name, "user_annotation", step.interval, args)
 
     def _layers(self) -> Iterator[Slice]:
-        """Yield the layers, each from the first to the last of its operators that follow one
-        another in an iteration. One that runs within another operator is part of that."""
+        """Yield the layers: each goes from the first to the last of its successive operators.
+
+        A layer lies in one iteration. An operator within another one counts for the layer of that
+        one.
+        """
         lines: dict[Line, list[Work]] = {}
         for each in self._work():
             own = lines.setdefault(each.line, [])
@@ -240,8 +259,7 @@ class Trace:
     def _layers_in(
         self, work: Iterable[Work], depth: int, around: int | None = None
     ) -> Iterator[Slice]:
-        """Yield the layers at a depth, and those in them; `around` is the number of the layer that
-        the operators are of."""
+        """Yield the layers at a depth, and those inside; `around` numbers the layer around."""
 
         def path_of(each: Work) -> tuple[int | str, ...]:
             return each.execution.step, *self.paths[each.execution.operator][:depth]
@@ -265,7 +283,7 @@ class Trace:
             yield Slice(line, self.names[each.operator], "cpu_op", interval, args, each, arrow)
 
     def _handing_over(self) -> Iterator[Slice]:
-        """Yield the other ends of arrows: dispatches to another thread, executions on a device."""
+        """Yield the other ends of arrows: dispatches by another thread, executions on a device."""
         for number, each in enumerate(self.profile.executions, 1):
             ids: dict[str, Any] = {"External id": number, "step": each.step}
             if self.profile.on_device:
@@ -283,8 +301,11 @@ class Trace:
                 yield Slice(line, name, "dispatch", each.dispatch, ids, arrow=("s", number))
 
     def _spans(self) -> Iterator[Slice]:
-        """Yield phases, ranges and calls, and what a device did. Those calls of the runtime that
-        the plugin's overview counts have the category runtime, on a device."""
+        """Yield phases, ranges and calls, and what a device did.
+
+        With a device, the calls of the runtime that the plugin's overview counts have the category
+        runtime.
+        """
         profile = self.profile
         runtime = {id(span) for span in leaf_calls(profile)} if profile.on_device else set()
         places = places_of(profile.executions, on_device=True) if profile.on_device else {}
@@ -316,8 +337,10 @@ class Trace:
     def _memory_events(
         self, begun: Mapping[int, Sequence[tuple[Execution, Placed]]]
     ) -> Iterator[Event]:
-        """Yield what was allocated and released, each within an execution of its operator, and how
-        much was in use then."""
+        """Yield what was allocated and released, and how much was in use then.
+
+        Each event lies within an execution of its operator.
+        """
         allocated: Counter[str] = Counter()
         for number, each in enumerate(self.profile.allocations):
             allocated[each.device] += each.size_bytes
@@ -326,7 +349,7 @@ class Trace:
             own = None if each.operator is None else begun.get(each.operator)
             if own:
                 last = bisect_right(own, at_ns, key=lambda it: it[0].start_ns) - 1
-                # What is released when one ends and the next one begins is that one's.
+                # What is released exactly between two executions belongs to the first one.
                 last -= each.size_bytes < 0 and last > 0 and own[last - 1][0].end_ns == at_ns
                 start, end, track = own[max(last, 0)][1]
                 at_ns = min(max(at_ns, start), end - 1)
@@ -334,8 +357,11 @@ class Trace:
             yield point("i", "[memory]", HOST, track, at_ns, args, s="t")
 
     def _facts_of_allocation(self, number: int, each: Allocation, total: int) -> dict[str, Any]:
-        """Return the facts of an allocation. The plugin's curve leaves out what has no address and
-        what says nothing of the memory that is reserved, which is no less than is allocated."""
+        """Return the facts of an allocation.
+
+        The plugin's curve needs an address and the reserved memory, which is at least what is
+        allocated.
+        """
         on_host = device_title(each.device) == "CPU"
         reserved = self.profile.memory_plan.static_bytes
         return {
@@ -344,7 +370,7 @@ class Trace:
             "Bytes": each.size_bytes,
             "Total Allocated": total,
             "Total Reserved": total if reserved is None else reserved,
-            # Where it is not known, one that no other has: no release is paired by it.
+            # An unknown address gets a unique value, so that no release is paired with it.
             "Addr": -1 - number if each.address is None else each.address,
         }
 
@@ -367,10 +393,10 @@ def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
 
 
 class Lines:
-    """Where slices are drawn: each line on as many tracks as its slices need to nest."""
+    """The tracks of the slices: each line has as many as its slices need to nest."""
 
     def __init__(self) -> None:
-        self.groups: dict[Line, array[int]] = {}  # the numbers of the slices of each
+        self.groups: dict[Line, array[int]] = {}  # for each line, the numbers of its slices
         self.starts, self.ends, self.tracks = array("q"), array("q"), array("q")
 
     def add(self, line: Line, interval: Interval) -> None:
@@ -384,8 +410,11 @@ class Lines:
         return zip(self.starts, self.ends, self.tracks, strict=True)
 
     def place(self, threads: Mapping[int, str]) -> Iterator[Event]:
-        """Place the slices, and yield the names of the tracks. The first track of a thread has its
-        number, the others have numbers above all threads."""
+        """Place the slices, and yield the names of the tracks.
+
+        The first track of a thread has the thread's number; other tracks have numbers above all
+        threads.
+        """
         self.tracks = array("q", bytes(8 * len(self.starts)))
         free = max([*threads, *(line.thread for line in self.groups)], default=0) + 1
         taken: set[tuple[int, int]] = set()
@@ -405,10 +434,13 @@ class Lines:
                 self.tracks[number] = numbers[self.tracks[number]]
 
     def _nest(self, group: Sequence[int]) -> int:
-        """Place the slices of a line, and return the number of tracks. On a track no two times are
-        the same."""
+        """Place the slices of a line, and return how many tracks it has.
+
+        No two times on a track are the same.
+        """
         starts, ends = self.starts, self.ends
-        # Of each track: the ends and numbers of the slices that go on, and the latest time.
+        # For each track: the ends and numbers of the slices that are still open, and the latest
+        # time.
         going: list[list[tuple[int, int]]] = []
         latest: list[int] = []
 
@@ -422,7 +454,7 @@ class Lines:
                     end_ns, number = own.pop()
                     ends[number] = moment(track, end_ns)
 
-        # What lasts no time comes before what begins then.
+        # A slice of no length comes before the others that begin then.
         for at in sorted(group, key=lambda at: (starts[at], starts[at] < ends[at], -ends[at])):
             close(starts[at])
             fits = (track for track, own in enumerate(going) if not own or ends[at] <= own[-1][0])

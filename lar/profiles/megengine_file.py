@@ -31,7 +31,8 @@ class RawTimes(msgspec.Struct, frozen=True, gc=False):
 class RawFootprint(msgspec.Struct, frozen=True):
     """The work of an operator: what it reads, writes and computes; a multiply-add counts as two.
 
-    What only the host reads has no layout. The parameters of what picks elements are a list.
+    What only the host reads has no layout. The parameters of operators that pick elements are a
+    list.
     """
 
     memory: Count | None = None
@@ -56,7 +57,7 @@ class RawMemoryPlan(msgspec.Struct, frozen=True):
 
 
 class RawVariable(msgspec.Struct, frozen=True):
-    """`mem_plan` is None for what only the host reads."""
+    """`mem_plan` is None for a variable that only the host reads."""
 
     name: str = ""
     mem_plan: RawMemoryPlan | None = None
@@ -78,7 +79,7 @@ class RawChunk(msgspec.Struct, frozen=True):
 
 
 class RawTimeline(msgspec.Struct, frozen=True):
-    """Times by operator and, of each, by device or thread."""
+    """Times by operator, and for each operator by device or thread."""
 
     device: dict[str, dict[str, RawTimes]]
     host: dict[str, dict[str, RawTimes]]
@@ -106,7 +107,7 @@ def is_raw_profile(data: bytes) -> bool:
 
 
 def decode_raw(data: bytes) -> RawProfile:
-    """Return what is in a file.
+    """Return what a file contains.
 
     Raises:
         msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.

@@ -1,4 +1,4 @@
-"""Filters of operators: by a regular expression, or those that only move values."""
+"""Filters of operators: by a regular expression, or operators that only move values."""
 
 from __future__ import annotations
 

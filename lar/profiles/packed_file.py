@@ -1,7 +1,7 @@
-"""Writing the bytes of a profile's file: JSON, or JSON in gzip where that is large.
+"""Writes the bytes of a profile's file: JSON, or JSON in gzip if that is large.
 
-Trace viewers detect both by the first bytes, whatever the file is called. There is one member in a
-gzip file: some viewers read no other.
+Trace viewers detect both by the first bytes, whatever the name of the file. A gzip file has only
+one member: some viewers cannot read more.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import IO
 
 from lar.files.unpacking import MAGIC
 
-# Most profiles are smaller, and JSON that any program reads.
+# Most profiles are smaller, and stay JSON that any program reads.
 LARGEST_PLAIN_BYTES = 8_000_000
-# The higher levels take longer, and make little of it.
+# Higher levels take longer, and save little more.
 LEVEL = 4
 
 
@@ -37,8 +37,9 @@ def is_packed(path: str | os.PathLike[str]) -> bool:
 
 
 def write_pieces(file: IO[bytes], pieces: Iterable[bytes], *, packed: bool | None = None) -> None:
-    """Write JSON into an empty file, in gzip or not; if that is not said, where the JSON is larger
-    than `LARGEST_PLAIN_BYTES`.
+    """Write JSON into an empty file, in gzip or not.
+
+    Without `packed`, JSON that is larger than `LARGEST_PLAIN_BYTES` goes into gzip.
 
     Raises:
         OSError: it cannot be written.

@@ -1,10 +1,10 @@
 """Ranges that the user names: `with lar.range("head"): ...`, and operators by their names.
 
-To a range of `--range-by` belong the executions that it was made of, by their operators' names:
-where a clock ticks in microseconds, what lasts less touches a range's ends without being of it. To
-any other range belongs what began in its time.
+A range of `--range-by` consists of the executions that it was made of, by their operators' names:
+times cannot tell, since a clock that ticks in microseconds lets short executions touch the ends of
+other ranges. Any other range consists of all that began in its time.
 
-The worker's clock is this process's: both read the monotonic clock of the system.
+The worker and this process have the same clock: both read the monotonic clock of the system.
 """
 
 from __future__ import annotations
@@ -26,30 +26,32 @@ if TYPE_CHECKING:
 
 Color: TypeAlias = "str | int | None"
 
-# Spans of this process's ranges; the worker numbers its threads from 1.
+# The thread of this process's ranges; the worker numbers its threads from 1.
 PYTHON_THREAD = 0
 
-# The style of ranges that operators make, in a profile.
+# The style of ranges that are made from operators.
 OPERATOR_RANGE = "operators"
 
-# Each thread and the time when a record began there, first the thread where it ran.
+# The threads of a record, and when it began on each; the thread where it ran comes first.
 Starts = tuple[tuple[int, int], ...]
-# The position of a record's execution among the timed ones, if it has one, and its begins.
+# The position of a record's execution among the timed ones, None without one, and its begins.
 Begun = tuple["int | None", Starts]
 
-# Of a program that names ranges for ever, only the last ones are kept.
+# A program may name ranges for ever: only the last ones are kept.
 MOST_ENDED = 10_000
 
 
 @dataclass(eq=False)
 class NamedRange:
-    """A range of this process, and the profiles that were written while it was open: where, and
-    the zero of their clocks, by which they are known."""
+    """A range of this process, and the profiles that were written while it was open.
+
+    A profile is known by its path and by the zero of its clock.
+    """
 
     name: str
     color: str | None
     start_ns: int
-    end_ns: int = 0  # while it is open
+    end_ns: int = 0  # 0 while the range is open
     profiles: list[tuple[str, int]] = field(default_factory=list)
 
 
@@ -62,8 +64,8 @@ def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[N
     """Name the work inside, in the profiles of runs that take place at the same time.
 
     `color` is its name, or 0xRRGGBB or 0xAARRGGBB. A profile that is written inside gets the range
-    when it ends. Where the package `nvtx` is installed, the range is one of NVTX too, here and in
-    the processes of the runs, where nsys and ncu see the kernels.
+    when it ends. If the package `nvtx` is installed, the range is also one of NVTX, here and in the
+    processes of the runs, where nsys and ncu see the kernels.
 
     Raises:
         UsageError: the name or the color is something else.
@@ -96,7 +98,7 @@ def text_of(color: Color) -> str | None:
 
 @contextlib.contextmanager
 def open_range(name: str, color: Color, stored_color: str | None) -> Iterator[None]:
-    """Name the work inside, with the color as NVTX takes it and as profiles hold it."""
+    """Name the work inside, with the color in the form for NVTX and in that for profiles."""
     named = NamedRange(name, stored_color, time.perf_counter_ns())
     OPEN.append(named)
     try:
@@ -135,14 +137,16 @@ def ranges_during(start_ns: int) -> list[NamedRange]:
 
 
 def watch_open_ranges(path: str, t0_ns: int) -> None:
-    """Have the ranges that are still open added to a profile when they end; its clock begins at
-    `t0_ns`."""
+    """Have the ranges that are still open added to a profile when they end.
+
+    The profile's clock begins at `t0_ns`.
+    """
     for each in [*OPEN]:
         each.profiles.append((path, t0_ns))
 
 
 def add_range(path: str, t0_ns: int, named: NamedRange) -> None:
-    """Add a range to the profile in a file, if that is still there.
+    """Add a range to the profile in a file, if that profile is still there.
 
     Raises:
         UsageError: it cannot be written.
@@ -187,8 +191,7 @@ def spans_of_ranges(ranges: Iterable[NamedRange], t0_ns: int) -> list[Span]:
 
 
 def patterns_of(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the regular expressions of `--range-by` in a run's settings, and the names that they
-    give."""
+    """Return the regular expressions of `--range-by` in a run's settings, each with its name."""
     texts = filter(None, str(settings.get("range_by", "")).split("\n"))
     return [(pattern, name) for pattern, _, name in (text.rpartition("=") for text in texts)]
 
@@ -196,8 +199,7 @@ def patterns_of(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 def unmatched(
     operators: Sequence[ProfiledOperator], patterns: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """Warn of regular expressions that match no operator's name, and name an operator of the
-    model."""
+    """Return a warning for each expression that matches no operator, with an operator's name."""
     if not operators:
         return []
     longest = max((operator.name for operator in operators), key=len)
@@ -209,7 +211,7 @@ def unmatched(
 
 
 def spans_of_patterns(profile: Profile, patterns: Sequence[tuple[str, str]]) -> list[Span]:
-    """Return the ranges of operators whose names match: (regular expression, name)."""
+    """Return the ranges for patterns, each a regular expression and the name of its ranges."""
     return [
         span_of_run(name, [profile.executions[place] for place in run])
         for pattern, name in patterns
@@ -220,12 +222,14 @@ def spans_of_patterns(profile: Profile, patterns: Sequence[tuple[str, str]]) -> 
 def runs_of_pattern(
     pattern: str, operators: Sequence[ProfiledOperator], executions: Sequence[Execution]
 ) -> list[list[int]]:
-    """Return what becomes a range each: the positions of executions that follow each other on
-    their thread, in one iteration, and all match."""
+    """Return the runs of executions that each become a range, as positions.
+
+    The executions of a run follow each other on one thread, in one iteration, and all match.
+    """
     search = re.compile(pattern).search
     matching = [search(operator.name) is not None for operator in operators]
     runs: list[list[int]] = []
-    going: dict[int, list[int]] = {}  # by thread: the run that goes on
+    going: dict[int, list[int]] = {}  # by thread: the run that is not ended yet
     for place, execution in enumerate(executions):
         run = going.get(execution.thread)
         if not matching[execution.operator]:
@@ -239,7 +243,7 @@ def runs_of_pattern(
 
 
 def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
-    """Return the range that executions make which follow each other."""
+    """Return the range of executions that follow each other."""
     from lar.records.profile import Span
 
     first = executions[0]
@@ -256,16 +260,15 @@ def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
 
 
 def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[Span, list[int]]]:
-    """Return the user's ranges with the positions of the records that belong to each, without those
-    of the warm-up.
+    """Return the user's ranges, each with the positions of its records, without the warm-up's.
 
-    By time, what began within a range on its thread belongs to it, whether it ran there or was
-    dispatched from there. To a range on a thread where nothing did belongs all that began to run
-    meanwhile.
+    By time, a record belongs to a range if it began within it on its thread, where it ran or where
+    it was dispatched. If nothing ran on the range's thread, all that began to run in its time
+    belongs to it.
     """
     spans = [it for it in profile.spans if it.category == "user_annotation" and not it.warmup]
     if not spans:
-        return []  # what follows takes much memory for each record
+        return []  # the rest takes much memory for each record
     begun = [*records]
     made_of, starts = executions_by_range(profile), starts_by_thread(begun)
     parts: dict[int | None, list[int]] = {}
@@ -274,7 +277,7 @@ def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[
     found = []
     for span in spans:
         if same := made_of.get(span):
-            # Ranges of one name that last no time may look the same.
+            # Ranges of one name and no length may look the same.
             places = [place for execution in same.pop() for place in parts.get(execution, ())]
         else:
             known = starts.get(span.thread, starts[None])
@@ -286,7 +289,7 @@ def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[
 
 
 def executions_by_range(profile: Profile) -> dict[Span, list[list[int]]]:
-    """Return the positions of the timed executions that ranges of `--range-by` were made of."""
+    """Return the positions of the timed executions that each range of `--range-by` is made of."""
     executions = profile.timed_executions
     found: dict[Span, list[list[int]]] = {}
     for pattern, name in patterns_of(profile.facts.options):
@@ -298,7 +301,7 @@ def executions_by_range(profile: Profile) -> dict[Span, list[list[int]]]:
 
 
 def starts_of(execution: Execution) -> Starts:
-    """Return on which thread an execution ran and on which it was dispatched, with the times."""
+    """Return the threads on which an execution ran and was dispatched, with the times."""
     starts = [(execution.thread, execution.start_ns)]
     if execution.dispatch_start_ns is not None and execution.dispatch_thread is not None:
         starts.append((execution.dispatch_thread, execution.dispatch_start_ns))
@@ -306,8 +309,10 @@ def starts_of(execution: Execution) -> Starts:
 
 
 def starts_by_thread(begun: Sequence[Begun]) -> dict[int | None, list[tuple[int, int]]]:
-    """Return the sorted begins by thread, of the records that ran there, else of those dispatched
-    there; under None, of all that ran."""
+    """Return the sorted begins of records by thread; under None, those of all records.
+
+    If no record ran on a thread, it has the begins of the records dispatched there.
+    """
     ran: dict[int | None, list[tuple[int, int]]] = {None: []}
     dispatched: dict[int | None, list[tuple[int, int]]] = {}
     for place, (_, ((thread, start_ns), *earlier)) in enumerate(begun):

@@ -1,18 +1,18 @@
 """The roofline of Williams, Waterman and Patterson (2009): how near to the peak work comes.
 
-Work of so many operations on so many bytes can go no faster than the lesser of the peak of
-operations and what the peak of bytes feeds: min(peak flop/s, peak byte/s x flop/byte). The two
-meet at the ridge: below its intensity memory binds, above it computation.
+Work cannot go faster than the lesser of two roofs: the peak of operations, and what the peak of
+bytes feeds: min(peak flop/s, peak byte/s x flop/byte). The two meet at the ridge. Memory is the
+limit below the ridge's intensity, computation above.
 
-Three things keep it honest:
+Three rules keep it honest:
 
-- The peak of operations is one of float32. Work in another type has a roof that is not known, and
-  is compared with none.
-- What moves nothing, as a view, a constant or a pointer that is handed on, has no bandwidth.
-- Work is bound by a roof only near it. Far from both, the kernel is a poor one for its shapes or
-  its layout, or it waits: for threads, for instructions, for the call itself.
+- The peak of operations is that of float32. The roof of other types is not known, so work in them
+  is not compared with any.
+- Work that moves nothing, such as a view, a constant or a passed pointer, has no bandwidth.
+- A roof limits work only near it. Far from both roofs, the kernel does not fit its shapes or its
+  layout, or it waits: for threads, for instructions, for the call itself.
 
-What lies in the caches may be read faster than the main memory, whose peak it is compared with.
+Data in caches may be read faster than main memory, but is compared with main memory's peak.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact, kee
 
 Bound = Literal["compute", "memory", "cache", "far"]
 
-# The part of a roof from which on it is what binds: where Nsight Compute begins to speak of
-# latency is below the same figure.
+# From this part of a roof on, the roof is the limit. Nsight Compute speaks of latency below the
+# same figure.
 NEAR_PERCENT = 60.0
 
-# Engines record whole microseconds: of a shorter call the rate may be anything.
+# Engines record whole microseconds: the rate of a shorter call may be anything.
 SHORTEST_NS = 2000
 
-# More of a peak than an algorithm with fewer operations, or the fastest cache, can explain: what is
-# above it has a time that is too short.
+# Neither an algorithm with fewer operations nor the fastest cache explains more of a peak than
+# this: a higher figure comes from a time that is too short.
 MOST_COMPUTE_PERCENT, MOST_MEMORY_PERCENT = 500.0, 1000.0
 
-# Types of values that say where and how much, beside those that are computed with.
+# Types that are used for indices and sizes beside the values of a computation.
 INDEX_TYPES = frozenset({"bool", "int32", "int64"})
 
 
 class Piece(NamedTuple):
     """A part of some work; unknown figures are None.
 
-    `operator` counts in `Profile.operators`. Without `is_float32` its operations are of another
+    `operator` counts in `Profile.operators`. Without `is_float32`, the operations are of another
     type.
     """
 
@@ -58,12 +58,12 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Work:
-    """Operations, bytes and the time that both took, summed over `calls` of one operator or, as
-    `parts` have them, of several.
+    """Operations, bytes and their time, summed over the `calls` of one or more operators.
 
-    `flops` and `size_bytes` are of what is known alone, None where nothing is; the shares say of
-    how much of the time that is. Below 1 each figure made of them is a lower bound. `time_ns` is
-    without disturbances, the median of each operator times its calls.
+    `parts` has the work of each operator if there are several. `flops` and `size_bytes` only count
+    what is known, None if nothing is. The shares say for how much of the time they are known; below
+    1, each figure made of them is a lower bound. `time_ns` is without disturbances: the median of
+    each operator times its calls.
     """
 
     calls: int
@@ -81,39 +81,42 @@ class Work:
 
     @property
     def bytes_per_second(self) -> float | None:
-        """The bandwidth; None also for what moves nothing."""
+        """The bandwidth, None if it is unknown or if nothing is moved."""
         return quotient(self.size_bytes * 1e9, self.time_ns) if self.size_bytes else None
 
     @property
     def intensity(self) -> float | None:
-        """The operations for each byte, a lower bound if the operations of some parts are not
-        known; None if some bytes are not known, since it might then be less or more."""
+        """The operations for each byte, None if the bytes are not all known.
+
+        It is a lower bound if some operations are not known.
+        """
         if self.flops is None or self.size_bytes is None or self.bytes_share < 1:
             return None
         return quotient(self.flops, self.size_bytes)
 
     def compute_percent(self, peak: Peak | None) -> float | None:
-        """Return the rate of operations in percent of the peak, which is one of float32: None for
-        operations of another type."""
+        """Return the rate of operations in percent of the float32 peak, None for other types."""
         if peak is None or not self.is_float32:
             return None
         return self.percent(self.flops_per_second, peak.flops_per_second, MOST_COMPUTE_PERCENT)
 
     def memory_percent(self, peak: Peak | None) -> float | None:
-        """Return the bandwidth in percent of the peak of the main memory."""
+        """Return the bandwidth in percent of main memory's peak, None if it is unknown."""
         if peak is None:
             return None
         return self.percent(self.bytes_per_second, peak.bytes_per_second, MOST_MEMORY_PERCENT)
 
     def percent(self, rate: float | None, roof: float, most: float) -> float | None:
-        """Return a rate in percent of a peak, None where it is above it because the time of the
-        calls cannot be right, or they are too short for the engine's clock."""
+        """Return a rate in percent of a peak, None if it is too high to be true.
+
+        Then the time of the calls is wrong, or they are too short for the engine's clock.
+        """
         limit = 100 if self.time_ns < SHORTEST_NS * self.calls else most
         percent = None if rate is None else 100 * rate / roof
         return None if percent is None or percent > limit else percent
 
     def bounds(self, peak: Peak | None) -> dict[Bound | None, float]:
-        """Return which part of the time of this work is limited by what, the largest first."""
+        """Return the part of the time that each bound limits, the largest first."""
         times: dict[Bound | None, float] = {}
         for part in self.parts or (self,):
             bound = part.bound(peak)
@@ -122,9 +125,12 @@ class Work:
         return {it: times[it] / self.time_ns if self.time_ns else 0.0 for it in order}
 
     def bound(self, peak: Peak | None) -> Bound | None:
-        """Return what limits the work of one operator: computing or memory, if it is near that
-        roof, `cache` if it moves more than the main memory can, `far` if it is far from both. None
-        if a roof, or some of the work, is not known, or if the time cannot be right."""
+        """Return what limits the work of one operator.
+
+        `compute` and `memory` are near that roof, `cache` moves more than main memory can, and
+        `far` is far from both. It is None if a roof or some of the work is not known, or if the
+        time cannot be right.
+        """
         computing, moving = self.compute_percent(peak), self.memory_percent(peak)
         is_wrong = (self.is_float32 and self.flops and computing is None) or (
             self.size_bytes and moving is None
@@ -139,9 +145,11 @@ class Work:
         return "far" if is_known and (self.flops or self.size_bytes) else None
 
     def saving_ns(self, peak: Peak | None) -> float | None:
-        """Return the time that work would save at its roof: time x (1 - achieved / roof), where the
-        roof is that of its intensity. Of work that is known in part it is a lower bound; None if of
-        none."""
+        """Return the time that work would save at its roof, in nanoseconds.
+
+        That is time x (1 - achieved / roof), with the roof of its intensity. It is a lower bound if
+        some of the work is not known, None if no part is known.
+        """
         if self.parts:
             known = [ns for it in self.parts if (ns := it.saving_ns(peak)) is not None]
             return sum(known) if known else None
@@ -176,7 +184,7 @@ def work_of(pieces: Iterable[Piece]) -> Work:
 
 
 def part_of(piece: Piece, durations_ns: Sequence[int]) -> Work:
-    """Return the work of calls of one operator that took so long; each is as much as `piece`."""
+    """Return the work of an operator's calls with these durations, each as much as `piece`."""
     calls = len(durations_ns)
     return Work(
         calls=calls,
@@ -190,40 +198,41 @@ def part_of(piece: Piece, durations_ns: Sequence[int]) -> Work:
 
 
 def sum_of_known(amounts: Sequence[int | None]) -> int | None:
-    """Return the sum without those that are not known, None if none is."""
+    """Return the sum of the known amounts, None if no amount is known."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if known else None
 
 
 def share_of_known(amounts: Sequence[tuple[int | None, float]]) -> float:
-    """Return the part of the time that goes to what has a known amount: 1 if all have, whatever
-    they took."""
+    """Return the part of the time whose amounts are known; exactly 1 only if all are."""
     known = [ns for amount, ns in amounts if amount is not None]
     if len(known) == len(amounts):
         return 1.0 if amounts else 0.0
-    # Those not known may have taken no time at all, and are not known all the same.
+    # Parts with unknown amounts may have taken no time, and must still show.
     whole_ns = sum(ns for _, ns in amounts)
     return min(sum(known) / whole_ns if whole_ns else 0.0, 0.9999)
 
 
 def piece_of(profile: Profile, place: int, duration_ns: int) -> Piece:
-    """Return the work of one execution, which computes so long, of the operator at `place` in a
-    profile."""
+    """Return the work of one execution that takes `duration_ns`, of the operator at `place`."""
     return Piece(duration_ns, *amounts_of(profile)[place], place)
 
 
 @keep_with_profile
 def amounts_of(profile: Profile) -> Sequence[tuple[int | None, int | None, bool]]:
-    """Return of each operator how many operations it computes and bytes it moves, as far as that is
-    known, and whether the peak of float32 operations is one for it."""
+    """Return for each operator its operations, its bytes, and whether it computes in float32.
+
+    What is not known is None.
+    """
     return [(it.flops, it.size_bytes, computes_in_float32(it)) for it in profile.operators]
 
 
 def computes_in_float32(operator: ProfiledOperator) -> bool:
-    """Return whether the peak of float32 operations is one for this operator.
+    """Return whether the float32 peak is the roof for this operator.
 
-    Its inputs count, but for single values, as the scale and zero point of quantised tensors, and
-    indices beside others; an operator without inputs has the type of what it gives.
+    The types of its inputs decide; without inputs, those of its outputs. Single values, such as the
+    scale and zero point of quantised tensors, do not count, and neither do indices beside other
+    types.
     """
     facts = operator.inputs or operator.outputs
     every = {fact.dtype for fact in facts}
@@ -238,7 +247,7 @@ def is_single(fact: TensorFact) -> bool:
 
 
 def host_peak_of(profile: Profile) -> Peak | None:
-    """Return the peak of where operators ran: that of a device has not been measured."""
+    """Return the peak of the processor that ran the operators, None for a device (not measured)."""
     peak = profile.facts.peak
     if profile.on_device or peak is None:
         return None
@@ -246,13 +255,15 @@ def host_peak_of(profile: Profile) -> Peak | None:
 
 
 def ridge_of(peak: Peak) -> float:
-    """Return the intensity in flop/byte from which on computation binds."""
+    """Return the intensity in flop/byte from which on computation is the limit."""
     return peak.flops_per_second / peak.bytes_per_second
 
 
 def describe_measurement(peak: Peak) -> str:
-    """Return how a peak was measured, as far as that is known: `best of 9 rounds, their median
-    3.1% lower, last on 2026-11-22`."""
+    """Return how a peak was measured, as far as known.
+
+    An example is `best of 9 rounds, their median 3.1% lower, last on 2026-11-22`.
+    """
     parts = (
         f"best of {count_of(peak.rounds, 'round')}" if peak.rounds is not None else "",
         f"their median {100 * peak.spread:.1f}% lower" if peak.spread is not None else "",

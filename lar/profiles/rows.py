@@ -1,8 +1,8 @@
-"""What ran in the timed iterations, added up by what it has in common: an operator, a type, ...
+"""What ran in the timed iterations, added up by a common key: operator, type, module, ...
 
-This is the one aggregation that reports are made of. What runs within an operator, as the body of a
-loop, counts for itself: times are each one's own, and add up to what all operators took. Beside
-them stands the time with what runs within.
+All reports are made of this one aggregation. What runs within an operator, such as the body of a
+loop, counts for itself: each row has its own time, and these add up to the time of all operators.
+Beside it stands the time that includes what runs within.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ Key = Literal["operator", "type", "module", "shape", "kernel", "range"]
 class Row:
     """All that ran of one operator, type, module, shape or kernel.
 
-    `operators` count in `Profile.operators`. `times` are of what each execution took itself, in
-    nanoseconds, and `total_ns` is all executions' sum with what ran within them. `iteration_ns` is
-    what an iteration spends here: the median of each operator times its executions, so that a
-    disturbed one counts little. `share` is the part of all rows' `iteration_ns`, from 0 to 1.
-    `bounds` has the part of the time that each bound limits, the largest first; None stands for
-    what is not known. `saving_ns` is how much of an iteration it would save at the machine's roofs,
-    None if unknown.
+    `operators` count in `Profile.operators`. `times` have each execution's own time in nanoseconds;
+    `total_ns` is the sum of all executions, with what ran within them. `iteration_ns` is what an
+    iteration spends here: the median of each operator times its executions, so that a disturbed one
+    counts little. `share` is the part of all rows' `iteration_ns`, from 0 to 1. `bounds` has the
+    part of the time that each bound limits, the largest first; None stands for what is not known.
+    `saving_ns` is what an iteration would save here at the machine's roofs, None if unknown.
     """
 
     name: str
@@ -48,12 +47,11 @@ class Row:
 
     @property
     def bound(self) -> Bound | None:
-        """What limits most of its time, None if that is not known."""
+        """What limits most of its time, None if unknown."""
         return next(iter(self.bounds), None)
 
     def describe_bounds(self) -> str:
-        """Return what limits it; of several operators, how much of their time is limited by what.
-        Empty if that is not known."""
+        """Return what limits it, empty if unknown; of several operators, with each part."""
         if len(self.operators) < 2 or max(self.bounds.values()) > 0.995:
             return self.bound or ""
         shares = self.bounds.items()
@@ -63,8 +61,7 @@ class Row:
 def rows_of(
     profile: Profile, by: Key = "operator", launches: Sequence[Launch] | None = None
 ) -> list[Row]:
-    """Return the rows of a profile, or of some of its `launches`; those that take most of an
-    iteration come first."""
+    """Return the rows of a profile or of some `launches`, the longest per iteration first."""
     launches = launches_of(profile) if launches is None else launches
     groups = group_by(launches, KEYS[by])
     disturbed, peak = disturbed_executions(profile), host_peak_of(profile)
@@ -103,20 +100,22 @@ def rows_of(
 
 @keep_with_profile
 def known_operators(profile: Profile) -> list[Row]:
-    """Return the rows of operators alone, without kernels that belong to none."""
+    """Return the rows of operators, without kernels that belong to no operator."""
     return [row for row in rows_of(profile) if row.operators]
 
 
 @keep_with_profile
 def savings_of(profile: Profile) -> Mapping[int, float]:
-    """Return how many nanoseconds of an iteration each operator would save at its roof, by its
-    place in `Profile.operators`; without those of which that is not known."""
+    """Return how many nanoseconds of an iteration each operator would save at its roof, by place.
+
+    The places count in `Profile.operators`; operators without a known figure are left out.
+    """
     rows = known_operators(profile)
     return {row.operators[0]: row.saving_ns for row in rows if row.saving_ns is not None}
 
 
 def shape_of(launch: Launch) -> str:
-    """Return the type and the shapes of the inputs."""
+    """Return the type of an operator and the shapes of its inputs."""
     facts = launch.operator.inputs
     shapes = " ".join(f"{{{','.join(map(str, fact.shape))}}}" for fact in facts)
     return f"{launch.operator.type} {shapes}".rstrip()

@@ -1,4 +1,4 @@
-"""What two runs were made with that differs: model, options, versions, machine."""
+"""The differences in how two runs were made: model, options, versions, machine."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from lar.options.option import flag_of, is_set
 from lar.options.table import BY_KEY, DRIVER, ENGINE, ITER, STALL_TIMEOUT, TIMEOUT, WARMUP_ITER
 from lar.records.profile import Profile
 
-# What changes between runs of one command on one machine.
+# Facts that change between runs of one command on one machine.
 CHANGING = frozenset({"load"})
-# What may differ between runs of one command: how much of it there is.
+# Amounts that may differ between runs of one command.
 AMOUNTS = frozenset({"iterations", "warm-up iterations", "lar"})
 NOTHING = "-"
 MOST_WORDS = 12
 
-# These are known of each run, or change nothing of it.
+# Options that other facts show for each run, or that change nothing in it.
 LEFT_OUT = frozenset(
     each.key for each in (ITER, WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT)
 )
 
 
 class Contrast(NamedTuple):
-    """A fact of which two runs have different values, as texts."""
+    """A fact with different values in two runs, as texts."""
 
     what: str
     a: str
@@ -32,8 +32,11 @@ class Contrast(NamedTuple):
 
 
 def contrasts_of(a: Profile, b: Profile) -> list[Contrast]:
-    """Return what differs, in the order: model, engine, options, amounts, machine. What one of them
-    did not record, as an earlier lar some facts of the machine, is no difference."""
+    """Return what differs, in the order: model, engine, options, amounts, machine.
+
+    A fact that one run did not record is no difference: an earlier lar recorded less of the
+    machine.
+    """
     recorded = a.facts.machine.keys() & b.facts.machine.keys()
     first, second = (facts_of(profile, recorded - CHANGING) for profile in (a, b))
     return [
@@ -44,7 +47,7 @@ def contrasts_of(a: Profile, b: Profile) -> list[Contrast]:
 
 
 def without_common_words(one: str, other: str) -> tuple[str, str]:
-    """Return two texts; of long lists of words, as instruction sets, those of one alone."""
+    """Return two texts; long lists of words, as instruction sets, without their common words."""
     words = one.split(), other.split()
     if min(map(len, words)) <= MOST_WORDS:
         return one, other
@@ -54,13 +57,15 @@ def without_common_words(one: str, other: str) -> tuple[str, str]:
 
 
 def are_of_one_command(a: Profile, b: Profile) -> bool:
-    """Return whether two runs were made alike, but for how many iterations they have."""
+    """Return whether two runs were made alike, apart from their amounts of iterations."""
     return all(each.what in AMOUNTS for each in contrasts_of(a, b))
 
 
 def facts_of(profile: Profile, recorded: Collection[str]) -> dict[str, str]:
-    """Return the known facts of a run that another run may not share; of the machine those that
-    both have `recorded`."""
+    """Return the known facts of a run that may differ in another run.
+
+    Facts of the machine are among them if both runs have `recorded` them.
+    """
     facts = profile.facts
     options = {
         flag_of(key): "given" if value is True else value
@@ -89,7 +94,7 @@ def facts_of(profile: Profile, recorded: Collection[str]) -> dict[str, str]:
 
 
 def is_about_computing(key: str) -> bool:
-    """Return whether an option may change what is computed, and not only what is written of it."""
+    """Return whether an option may change what is computed, not only what is reported."""
     option = BY_KEY.get(key)
     if option is None:
         return True

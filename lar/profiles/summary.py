@@ -15,20 +15,22 @@ from lar.profiles.times import iteration_times_of
 from lar.profiles.totals import use_of
 from lar.records.profile import Profile
 
-# What a part of the time is bound by, in words that follow "71% of its time is".
+# The limit of a part of the time, in words that follow "71% of its time is".
 BOUNDS: Mapping[Bound, str] = {
     "compute": "bound by computing",
     "memory": "bound by memory",
     "cache": "served by the caches",
     "far": "far from both roofs",
 }
-# A part of the time below that is not worth a word.
+# Smaller parts of the time are not mentioned.
 LEAST_SHARE = 0.10
 
 
 def summary_lines(profile: Profile, advice: str = "") -> list[str]:
-    """Return the lines about a profile, each after a word for what it is about; none if nothing was
-    timed. `advice` says what to try (`lar.reports.advice_text`)."""
+    """Return the lines about a profile, each after a word for its subject.
+
+    There are none if nothing was timed. `advice` says what to try (`lar.reports.advice_text`).
+    """
     rows = rows_of(profile)
     if not rows and not profile.timed_steps():
         return []
@@ -45,16 +47,16 @@ def summary_lines(profile: Profile, advice: str = "") -> list[str]:
 
 
 def profiled_seconds_of(profile: Profile) -> float | None:
-    """Return the median iteration as it was profiled, None where nothing was timed."""
+    """Return the median iteration with profiling in seconds, None if nothing was timed."""
     times = iteration_times_of(profile) or [step.duration_ns for step in steps_of(profile)]
     return median(times) / 1e9 if times else None
 
 
 def describe_iteration(profile: Profile) -> str:
-    """Return how long an iteration takes, without the profiler where that is known."""
+    """Return how long an iteration takes, without the profiler if that is known."""
     cost, count = profile.facts.cost, len(profile.timed_steps())
     if cost is None or not cost.unprofiled_seconds:
-        # No run without the profiler says what it cost.
+        # Without a plain run, the cost of the profiler is not known.
         profiled = format_time(profiled_seconds_of(profile) or 0)
         return f"{profiled} an iteration with the profiler (median of {count})"
     plain = format_time(cost.unprofiled_seconds if cost.disturbed else cost.calm[1])
@@ -76,7 +78,7 @@ def describe_slowest(profile: Profile, rows: Sequence[Row]) -> str:
 
 
 def describe_bounds(kind: Row) -> str:
-    """Return what the time of operators is bound by, part by part; empty if none is known."""
+    """Return what limits the time of operators, part by part; empty if nothing is known."""
     named = [
         f"{share:.0%} is {BOUNDS[bound]}"
         for bound, share in kind.bounds.items()
@@ -86,8 +88,10 @@ def describe_bounds(kind: Row) -> str:
 
 
 def describe_balance(profile: Profile) -> str:
-    """Return how long operators waited for threads in one sentence, empty if it is little or not
-    reported."""
+    """Return a sentence on how long operators waited for threads.
+
+    It is empty if that is little or not reported.
+    """
     use = use_of(profile.operators)
     share = None if use is None else use.waiting_share
     if share is None or share < LEAST_SHARE:
@@ -96,8 +100,7 @@ def describe_balance(profile: Profile) -> str:
 
 
 def describe_dispatches(profile: Profile) -> str:
-    """Return that operators have the times of the host, which had a device do them; empty for what
-    was recorded where it was done."""
+    """Return that operators have the host's times, although a device ran them; else empty."""
     if not profile.facts.dispatch_only:
         return ""
     return (
@@ -107,15 +110,17 @@ def describe_dispatches(profile: Profile) -> str:
 
 
 def describe_means(profile: Profile) -> str:
-    """Return that operators have the means of all iterations; empty where each has its own time."""
+    """Return that operators have mean times of all iterations; empty if each has its own time."""
     if profile.facts.times == "each":
         return ""
     return f"Operators have mean times of all iterations: {profile.facts.engine} has no others."
 
 
 def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:
-    """Return what operators of a type, far from both roofs, have in common that may be the cause: a
-    layout that others of their type do not have, else the kernel; empty if none is far."""
+    """Return a likely cause if operators of a type are far from both roofs; else empty.
+
+    It is a layout that others of their type do not have, else the kernel.
+    """
     if kind.bounds.get("far", 0.0) < LEAST_SHARE:
         return ""
     first = next(row for row in rows if row.bound == "far")
@@ -129,6 +134,6 @@ def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:
 
 
 def layout_of(profile: Profile, row: Row) -> str:
-    """Return the layout that an operator reads, empty where the engine does not report it."""
+    """Return the layout that an operator reads, empty if the engine does not report it."""
     inputs = profile.operators[row.operators[0]].inputs if row.operators else ()
     return next((fact.layout for fact in inputs if fact.layout), "")

@@ -1,8 +1,8 @@
-"""The calls of the operating system by the part of a run that they belong to.
+"""The calls of the operating system, by the part of a run that they belong to.
 
-Between iterations, and where neither the engine loads nor prepares, the thread that runs the model
-does what lar does: it keeps what the profiler has recorded, reads the noise, writes files. Those
-calls are the profiler's; what the engine's own threads do then is not.
+Between iterations, and when the engine neither loads nor prepares, the thread that runs the model
+works for lar: it keeps the profiler's records, reads the noise, writes files. Those calls count as
+the profiler's; the calls of the engine's own threads at that time do not.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ Part = Literal["iterations", "rest", "warm-up", "profiler"]
 
 
 def calls_by_part(profile: Profile) -> dict[Part, list[Span]]:
-    """Return the calls of each part that has any: the timed iterations, those of the warm-up, the
-    profiler and lar itself, and the rest, as the loading of the model."""
+    """Return the calls of each part of a run that has any.
+
+    The parts are the timed iterations, the warm-up, the profiler and lar itself, and the rest, such
+    as the loading of the model.
+    """
     phases = [
         span
         for span in profile.spans

@@ -1,14 +1,14 @@
-"""The times that reports speak of: what an operator takes, and what a step consists of.
+"""The times in reports: what an operator takes, and what a step consists of.
 
-An operator has three times. While it waits, it works for nobody: only `wall` has that. Where the
-thread that computes is the one that dispatches, it waits for nothing.
+An operator has three times. While it waits, nobody works for it: only `wall` includes the wait. If
+one thread both dispatches and computes, there is no wait.
 
     dispatch   wait      compute
     |--------|........|-----------|
              [------ wall --------]
 
-A step is an iteration with what stands before it: the loading of its item and the copy of its
-input, where each iteration has its own, as with a data set. The iteration is what a run prints.
+A step is an iteration with what comes before it, if each iteration has its own: the loading of its
+item and the copy of its input, as with a data set. The iteration is what a run prints.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Sequence
 
 from lar.records.profile import Interval, Profile, keep_with_profile
 
-# Engines record whole microseconds.
+# Engines record times in whole microseconds.
 CLOCK_STEP_NS = 1_000
 
 
 def iterations_of(profile: Profile) -> dict[int, Interval]:
     """Return the begin and the end of each timed iteration by its number, in their order.
 
-    It begins where the engine is started; a step of which that is not recorded is all iteration.
+    It begins when the engine is started. If that is not recorded, the whole step is the iteration.
     """
     phases = profile.spans_of("phase")
     begins = {span.step: span.start_ns for span in phases if span.name == "forward"}
@@ -35,13 +35,12 @@ def iterations_of(profile: Profile) -> dict[int, Interval]:
 
 
 def iteration_times_of(profile: Profile) -> list[int]:
-    """Return how long each timed iteration took, in nanoseconds: the figures of the run."""
+    """Return how long each timed iteration took, in nanoseconds, as the run prints it."""
     return [end - begin for begin, end in iterations_of(profile).values()]
 
 
 def waiting_calls(profile: Profile) -> frozenset[int]:
-    """Return the calls of the engine's API that only wait, by the identity of their spans: those
-    that are the wait of an iteration and nothing else."""
+    """Return the engine's calls that only wait for an iteration, by `id()` of their spans."""
     waits = {
         (span.thread, span.step, *span.interval)
         for span in profile.spans
@@ -55,8 +54,10 @@ def waiting_calls(profile: Profile) -> frozenset[int]:
 
 
 def parents_of(timed: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return the position of the innermost around each on its thread, -1 where there is none; given
-    are the thread, the begin and the end of each. The first of equals is around the others."""
+    """Return for each call the position of the innermost one around it on its thread, else -1.
+
+    `timed` has thread, begin and end of each. If two are equal, the first is around the other.
+    """
     parents = [-1] * len(timed)
     around: list[int] = []
     for place in sorted(range(len(timed)), key=lambda at: (*timed[at][:2], -timed[at][2])):
@@ -70,8 +71,10 @@ def parents_of(timed: Sequence[tuple[int, int, int]]) -> list[int]:
 
 
 def own_times(timed: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return how long each took without those within it on its thread, in nanoseconds, so that the
-    sum is that of the outermost; given are the thread, the begin and the end of each."""
+    """Return how long each call took without those within it on its thread, in nanoseconds.
+
+    The sum is that of the outermost ones. `timed` has thread, begin and end of each.
+    """
     own = [end - start for _, start, end in timed]
     for (_, start, end), parent in zip(timed, parents_of(timed), strict=True):
         if parent >= 0:
@@ -81,8 +84,10 @@ def own_times(timed: Sequence[tuple[int, int, int]]) -> list[int]:
 
 @keep_with_profile
 def self_times_of(profile: Profile) -> Sequence[int]:
-    """Return how long each of the timed executions computed itself, in nanoseconds: without the
-    operators within it, as the body of a loop, and without what it waited."""
+    """Return how long each timed execution computed itself, in nanoseconds.
+
+    This leaves out its waiting and the operators within it, such as the body of a loop.
+    """
     executions = profile.timed_executions
     own = own_times([(each.thread, *each.interval) for each in executions])
     return [max(0, ns - (each.wait_ns or 0)) for ns, each in zip(own, executions, strict=True)]
@@ -90,8 +95,10 @@ def self_times_of(profile: Profile) -> Sequence[int]:
 
 @keep_with_profile
 def self_host_times_of(profile: Profile) -> Sequence[int]:
-    """Return how long each of the timed executions kept the host busy itself, in nanoseconds: its
-    dispatch and, on a CPU, what it computed without the operators within it."""
+    """Return how long each timed execution kept the host busy itself, in nanoseconds.
+
+    This is its dispatch and, on a CPU, its computation without the operators within it.
+    """
     if profile.on_device:
         return profile.host_times_ns
     timed = zip(

@@ -13,17 +13,17 @@ from lar.records.profile import ProfiledOperator, ThreadUse, Times
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-# The nanoseconds in each, the smallest first.
+# The nanoseconds in each unit, the smallest first.
 UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
 class Totals(NamedTuple):
-    """Calls and their durations; of no calls the figures are None.
+    """Calls and their durations; without calls the figures are None.
 
-    `p90_ns` is None where too few calls support it; for means there is no spread at all.
-    `disturbed` counts the calls that something else on the machine made longer. `ranking_ns` is
-    what rows are ranked by: the median of each operator times its calls, summed over the operators
-    of a row, so that some disturbed calls do not put an operator before others.
+    `p90_ns` is None if too few calls support it; means have no spread at all. `disturbed` counts
+    the calls that something else on the machine made longer. Rows are ranked by `ranking_ns`: the
+    median of each operator times its calls, summed over the operators of a row, so that some
+    disturbed calls do not put an operator before others.
     """
 
     calls: int
@@ -40,7 +40,7 @@ class Totals(NamedTuple):
         return self.total_ns / self.calls if self.calls else None
 
 
-# The figures of a row beside its calls and their median.
+# The figures of a row besides its calls and their median.
 FIGURES: Mapping[str, Callable[[Totals], float | None]] = {
     "p90": lambda it: it.p90_ns,
     "mean": lambda it: it.average_ns,
@@ -56,8 +56,10 @@ def totals_of(
     disturbed: int = 0,
     times: Times = "each",
 ) -> Totals:
-    """Sum up durations; `owners` has the operator of each where they are of several. Where they are
-    means, they say nothing of single calls."""
+    """Sum up durations; `owners` has the operator of each if they are of several.
+
+    If `times` says that durations are means, they say nothing of single calls.
+    """
     values = list(durations_ns)
     if not values:
         return Totals(0, 0, None, None)
@@ -74,7 +76,7 @@ def totals_of(
 
 
 def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
-    """Put together what has a key in common, in the order of the first of each."""
+    """Group values by a key, in the order of the first value of each key."""
     groups: dict[K, list[V]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -82,6 +84,6 @@ def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
 
 
 def use_of(operators: Iterable[ProfiledOperator]) -> ThreadUse | None:
-    """Return how operators used the engine's threads together, None where it does not report it."""
+    """Return how operators used the engine's threads together, None if it does not report it."""
     uses = [each.threads for each in operators if each.threads is not None]
     return reduce(ThreadUse.with_that_of, uses) if uses else None

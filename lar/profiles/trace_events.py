@@ -14,12 +14,12 @@ Event = dict[str, Any]
 
 EVENTS_AT_ONCE = 250
 LATEST_NS = 1 << 62  # nearly 150 years
-# Where the events begin in the file, as they come last.
+# The events begin here in the file: they come last.
 EVENTS_BEGIN = b'"traceEvents":['
 
 
 def pieces_of_trace(head: bytes, events: Iterable[Event]) -> Iterator[bytes]:
-    """Yield the JSON of a trace, some events at a time: all of them at once take much memory.
+    """Yield the JSON of a trace, some events at a time: together they take much memory.
 
     `head` is the JSON of what stands before the events, without the brace that ends it.
     """
@@ -31,13 +31,13 @@ def pieces_of_trace(head: bytes, events: Iterable[Event]) -> Iterator[bytes]:
     yield b"]}"
 
 
-# Every event names its process and its thread: Chrome's viewer opens no file without.
+# Every event names its process and its thread: Chrome's viewer opens no file without them.
 
 
 def complete(
     name: str, category: str, process: int, thread: int, times_ns: Interval, args: Any
 ) -> Event:
-    """Return something that lasts; `args` may be any record that becomes JSON."""
+    """Return an event that has a duration; `args` may be any record that becomes JSON."""
     start_ns, end_ns = times_ns
     return {
         **{"ph": "X", "name": name, "cat": category},
@@ -49,7 +49,7 @@ def complete(
 def point(
     kind: str, name: str, process: int, thread: int, at_ns: int, args: Any, **more: str
 ) -> Event:
-    """Return what happens at a time: `kind` is C for a counter, i for an instant."""
+    """Return an event at one time: `kind` is C for a counter, i for an instant."""
     begin: Event = {"ph": kind, "name": name, **more, "pid": process, "tid": thread}
     return begin | {"ts": at_ns / 1000, "args": args}
 

@@ -3,13 +3,13 @@
     {"schema": "lar.profile/1", "otherData": facts, "deviceProperties": [], "ops": [...],
      "memPlan": {...}, "displayTimeUnit": "ms", "zeroNs": 0, "traceEvents": [...]}
 
-An engine's own profile, which is an object, has its keys beside these: the engine's own tools read
-the file. The events come last, so that they are read some at a time: those of thousands of
-iterations take much memory at once. A large file is in gzip (`lar.profiles.packed_file`).
+The keys of an engine's own profile, which is an object, stand beside these: the engine's own tools
+read the file. The events come last, to be read some at a time: those of thousands of iterations
+take much memory together. A large file is in gzip (`lar.profiles.packed_file`).
 
-Times of events are microseconds with three decimals, that is nanoseconds, after the zero of the
-clock in the facts. That lies at `zeroNs` of the profile's own clock: where something begins before
-the profile's zero, the file's is when the first of all begins (`lar.measurement.time_origin`).
+Times of events are microseconds with three decimals, that is nanoseconds, after the file's zero.
+This lies at `zeroNs` of the profile's own clock: it is the profile's zero, or the earliest begin if
+something begins before that (`lar.measurement.time_origin`).
 An operator's execution is an event of category `cpu_op` and, where its dispatch is recorded, one of
 `op_inner` whose `parent` it is. History of the schema:
 
@@ -73,8 +73,8 @@ R = TypeVar("R")
 
 PROFILE_SCHEMA = "lar.profile/1"
 CATEGORIES = frozenset(get_args(Category))
-# Where one event ends and the next begins. A quotation mark within a text has a backslash before
-# it, so that neither this nor where the events begin is part of one.
+# Here one event ends and the next begins. Texts cannot contain this, nor the begin of the events: a
+# quotation mark inside a text has a backslash before it.
 BETWEEN_EVENTS = b'},{"ph":'
 BYTES_AT_ONCE = 1 << 20
 FILE_BEGINS = b'{"schema":"lar.profile/'
@@ -120,7 +120,7 @@ class TraceArgs(
 
 LATEST_US = LATEST_NS / 1000
 
-# What a record and its event have alike, by the names of both.
+# The fields that a record and its event share, under the same names.
 FACTS: Mapping[type, Sequence[str]] = {
     kind: [it for it in kind.__struct_fields__ if it in {*TraceArgs.__struct_fields__} - {"name"}]
     for kind in (Span, Execution, CounterSample, Allocation)
@@ -178,7 +178,7 @@ def events_of(profile: Profile) -> Iterator[Event]:
 
 
 class TraceHead(msgspec.Struct, kw_only=True, rename={"facts": "otherData"}):
-    """What stands before the events, named as in the file but for the facts."""
+    """What stands before the events; all fields but `facts` are named as in the file."""
 
     schema: str
     facts: ProfileFacts
@@ -202,8 +202,9 @@ UNREADABLE = (
 
 
 def write_profile(profile: Profile, path: str | Path, *, packed: bool | None = None) -> None:
-    """Write a profile, in gzip or not; if that is not said, a large one is, and one whose name ends
-    in `.gz`.
+    """Write a profile, in gzip or not.
+
+    Without `packed`, a large profile goes into gzip, and so does a file whose name ends in `.gz`.
 
     Raises:
         OSError: the file cannot be written.
@@ -227,8 +228,10 @@ def pieces_of(profile: Profile) -> Iterator[bytes]:
 
 
 def head_of_profile(profile: Profile, zero_ns: int) -> bytes:
-    """Return the JSON of what stands before the events of a profile, whose zero is at `zero_ns` of
-    its own clock; without the brace that ends it."""
+    """Return the JSON of what stands before a profile's events, without the brace that ends it.
+
+    The profile's zero is at `zero_ns` of its own clock.
+    """
     head = TraceHead(
         schema=PROFILE_SCHEMA,
         facts=profile.facts,
@@ -249,7 +252,7 @@ def decode_profile(data: bytes, name: str) -> Profile:
     """
     if (found := decode_stream(io.BytesIO(data), name)) is not None:
         return found
-    # As another program has written it, or damaged.
+    # another program wrote it, or it is damaged
     keys = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     if (schema := bytes(keys.get("schema", b"")).strip(b'"').decode()) != PROFILE_SCHEMA:
         problem, hint = "is JSON, but not a profile that lar knows", FOREIGN_HINT
@@ -263,24 +266,26 @@ def decode_profile(data: bytes, name: str) -> Profile:
 
 
 def is_written_by_lar(data: bytes) -> bool:
-    """Return whether a file has lar's schema; one that was written anew may have it anywhere."""
+    """Return whether a file has lar's schema; if a program wrote it anew, that may be anywhere."""
     return b'"lar.profile/' in data
 
 
 def read_as_written(path: str | os.PathLike[str]) -> Profile | None:
-    """Return the profile in a file that is written as lar writes it, of which some is in memory at
-    a time; None if it is not, or is damaged.
+    """Return the profile in a file as lar writes it, None for any other or damaged file.
+
+    Only a part of the file is in memory at a time.
 
     Raises:
-        UsageError: there is no such file, it is not one that can be opened, or unpacks to too much.
+        UsageError: there is no such file, it cannot be opened, or it unpacks to too much.
     """
     with open_input(path) as file:
         return decode_stream(file, os.fspath(path))
 
 
 def decode_stream(packed: IO[bytes], name: str) -> Profile | None:
-    """Return the profile in content that is written as lar writes it, in gzip or not, whose events
-    are decoded some at a time; None if it is not, or is damaged. `name` is for messages.
+    """Return the profile in content as lar writes it, None for any other or damaged content.
+
+    It may be in gzip. Events are decoded some at a time. `name` is for messages.
 
     Raises:
         UsageError: it unpacks to too much.
@@ -299,8 +304,9 @@ def decode_stream(packed: IO[bytes], name: str) -> Profile | None:
 
 
 def read_head(content: IO[bytes]) -> tuple[TraceHead, bytes, bytes] | None:
-    """Read what stands before the events, and return that, the engine's own profile and some of the
-    events; None if they do not come last.
+    """Read the head before the events, the engine's own profile and some of the events.
+
+    Return None if the events do not come last.
 
     Raises:
         ValueError: it is of another schema.
@@ -314,7 +320,7 @@ def read_head(content: IO[bytes]) -> tuple[TraceHead, bytes, bytes] | None:
         while at >= 0:
             end = at + len(EVENTS_BEGIN)
             head = begin[:end] + b"]}"
-            # There may be others in an engine's own profile.
+            # An engine's own profile may have events too.
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 file = msgspec.json.decode(head, type=TraceHead)
                 if file.schema != PROFILE_SCHEMA:
@@ -335,10 +341,10 @@ def own_keys_in(data: bytes) -> bytes:
 
 
 def split_events(held: bytes, content: IO[bytes]) -> Iterator[bytes]:
-    """Yield JSON lists of some events each: of those in what was read, and of the rest.
+    """Yield JSON lists of some events each, from what is held already and from the rest.
 
     Raises:
-        ValueError: the content does not end with them.
+        ValueError: something stands after the events.
     """
     while piece := content.read(BYTES_AT_ONCE):
         held += piece
@@ -355,11 +361,11 @@ class EventRecords:
     """The records that events stand for."""
 
     def __init__(self) -> None:
-        # By the names that they have in a profile.
+        # By the names of the profile's fields.
         self.found: dict[str, list[Any]] = {name: [] for name in KINDS}
         self.threads: dict[int, str] = {}
         self._names: dict[str, str] = {}
-        self._places: dict[int, int] = {}  # of executions whose dispatch has not come yet
+        self._places: dict[int, int] = {}  # by id: executions whose dispatch has not come yet
 
     def add(self, events: Iterable[TraceEvent]) -> None:
         """Add the records of events.
@@ -402,20 +408,20 @@ class EventRecords:
                 self.threads[thread] = args.name or ""
 
     def _one_of(self, name: str) -> str:
-        """Return one text for all that are equal."""
+        """Return one object for all equal texts."""
         return self._names.setdefault(name, name)
 
     def profile_of(self, file: TraceHead, engine_raw: bytes) -> Profile:
         """Return the profile that a file with these events holds.
 
         Raises:
-            ValueError: an event names an operator that is not there, two are iterations of one
-                number, or they are counted as an earlier lar did.
+            ValueError: an event names an unknown operator, two iterations have one number, or an
+                earlier lar counted them.
         """
         found, steps, spans = self.found, self.found["steps"], self.found["spans"]
         if any(step.warmup and step.number >= 0 for step in steps):
             raise ValueError("an earlier lar has made it, which counted the warm-up's iterations")
-        # What was added to the file later stands at the end.
+        # Spans that were added to the file later stand at its end.
         spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
         known = range(len(file.ops))
         used = {each.operator for each in chain(found["executions"], spans, found["allocations"])}
@@ -437,7 +443,7 @@ class EventRecords:
 
 
 def times_of(event: TraceEvent) -> tuple[int, int]:
-    """Return begin and end."""
+    """Return the begin and the end in nanoseconds."""
     start = round(event.ts * 1000)
     return start, start + round((event.dur or 0.0) * 1000)
 
@@ -457,11 +463,9 @@ def check_execution(event: TraceEvent, args: TraceArgs, duration_ns: int) -> Non
 def change_profile(path: str | Path, change: Callable[[Profile], Profile]) -> None:
     """Change the file of a profile; the old file stays until all is written.
 
-    Decoding and encoding all events again would take longer than many a run. That is done only if
-    ranges are added; else they are copied, a piece at a time.
-
-    `change` takes the profile without its events, and gives it with other facts or operators, and
-    with spans and threads that are added.
+    `change` takes the profile without its events. It returns it with other facts or operators, and
+    with spans and threads to add. If there are any, all events are decoded and encoded again, which
+    takes longer than many a run. Otherwise events are copied, a piece at a time.
 
     Raises:
         OSError: it cannot be read or written.
@@ -497,7 +501,7 @@ def add_tried(path: str, tried: tuple[TriedSetting, ...]) -> None:
 
 
 def write_over(path: str | Path, pieces: Iterable[bytes]) -> None:
-    """Write a file in the place of one that may still be read.
+    """Write a file in the place of one that may still be open for reading.
 
     Raises:
         OSError: it cannot be written.
@@ -508,5 +512,5 @@ def write_over(path: str | Path, pieces: Iterable[bytes]) -> None:
         with temporary.open("wb") as file:
             write_pieces(file, pieces, packed=is_packed_name(path) or None)
         take_place(temporary, place)
-    finally:  # an interrupt may come when it has its place already
+    finally:  # an interrupt may come after it has taken its place
         temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The report of settings that were tried beside a run, and the command of the fastest."""
+"""The report of settings that were tried beside a run, with the command of the fastest."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ def build_report(
     suggestions: Sequence[Suggestion],
     options: Mapping[str, Any],
 ) -> Report:
-    """Return the report of a race; `options` are those of the run as it is, `suggestions` what was
-    tried."""
+    """Return the report of a race.
+
+    `options` are those of the plain run, `suggestions` are what was tried.
+    """
     whys = {each.flags: each.why for each in suggestions}
-    # On a narrow screen it goes first.
+    # It is the first to go on a narrow screen.
     why = Column[VariantResult]("why", lambda it: whys.get(it.name), rank=9)
     table = Table(
         name="tried",

@@ -1,4 +1,4 @@
-"""What a profile speaks for, and what became of it where it was tried, in words."""
+"""The advice of a profile, and how it did when it was tried, in words."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from lar.engines.advice import given_in, suggestions_of
 from lar.options.command_line import format_flags
 from lar.records.profile import Profile, TriedSetting
 
-# What seems faster by less is not named as likely.
+# A smaller gain is not named as likely.
 LEAST_LIKELY = 0.01
 
 
 def describe_advice(profile: Profile) -> str:
-    """Return what a profile speaks for, and what became of that where it was tried, in one
-    sentence without its full stop."""
+    """Return the advice of a profile and how it did if tried, in a sentence without full stop."""
     facts = profile.facts
     if facts.tried:
         return f"{describe_tried(facts.tried)} (tried)"
@@ -27,7 +26,7 @@ def describe_advice(profile: Profile) -> str:
 
 
 def describe_tried(tried: Sequence[TriedSetting]) -> str:
-    """Return which setting of a race is the fastest whose outputs are right, in one sentence."""
+    """Return the fastest setting of a race whose outputs are right, in one sentence."""
     best = best_of(tried)
     if best is None or not best.ratio or best.difference is None:
         names = ", ".join(each.flags for each in tried)
@@ -40,8 +39,10 @@ def describe_tried(tried: Sequence[TriedSetting]) -> str:
 
 
 def best_of(tried: Sequence[TriedSetting]) -> TriedSetting | None:
-    """Return the setting that is proven to be the fastest, or else the likely winner; None where
-    none with right outputs seems faster."""
+    """Return the proven fastest setting, else the likely winner.
+
+    It is None if no setting with right outputs seems faster.
+    """
     likely = [each for each in tried if each.ratio and each.ratio < 1 - LEAST_LIKELY]
     proven = [each for each in likely if each.is_proven]
     return min(proven or likely, key=lambda each: each.ratio or 1.0, default=None)

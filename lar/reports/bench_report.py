@@ -46,7 +46,7 @@ def report_bench(bench: BenchResult) -> Report:
 
 
 def plots_of(bench: BenchResult) -> Iterator[Plot]:
-    """Yield the plot of the iterations of the variants that were measured."""
+    """Yield the plot of the iterations of the measured variants."""
     measured = {it.name: it.turns for it in bench.variants if it.latency}
     began: dict[int, list[float]] = {}
     for turn in (turn for turns in measured.values() for turn in turns):
@@ -57,7 +57,7 @@ def plots_of(bench: BenchResult) -> Iterator[Plot]:
 
 
 def head_of(bench: BenchResult) -> Iterator[str]:
-    """Yield what was measured, as far as it is the same in all variants."""
+    """Yield what was measured, as far as all variants have it in common."""
     models = {variant.spec.model for variant in bench.variants if variant.spec}
     engines = engines_of(bench)
     what = models.pop() if len(models) == 1 else f"{len(models)} models"
@@ -67,7 +67,7 @@ def head_of(bench: BenchResult) -> Iterator[str]:
 
 
 def engine_of(variant: VariantResult) -> str:
-    """Return the engine that ran a variant with its version, empty where it was not started."""
+    """Return the engine that ran a variant, with its version; empty if it was not started."""
     it = variant.engine
     return f"{it.name} {it.version} {it.driver}" if it else ""
 
@@ -77,12 +77,12 @@ def engines_of(bench: BenchResult) -> set[str]:
 
 
 def color_of(measured: VariantResult) -> str:
-    """Return the color of what was measured: that of its failure, or of its difference."""
+    """Return the color for a failure or a difference."""
     return "red" if measured.status != "ok" else color_of_verdict(measured.difference)
 
 
 def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
-    """Yield the columns that say something."""
+    """Yield the columns in which a row has something to say."""
     variants = bench.variants
     keys = list(dict.fromkeys(key for variant in variants for key in variant.values))
     shapes = {variant.shape for variant in variants if variant.shape}
@@ -126,8 +126,7 @@ def interval_of(variant: VariantResult) -> str | None:
 
 
 def format_verdict(variant: VariantResult, bench: BenchResult) -> str:
-    """Return what was found of a variant: its verdict, or that others are compared with it, or
-    how it ended."""
+    """Return a variant's verdict, that it is the baseline, or how it ended."""
     if variant.status != "ok" and variant.failure:
         return describe_failure(variant)
     if variant.baseline:
@@ -137,14 +136,14 @@ def format_verdict(variant: VariantResult, bench: BenchResult) -> str:
 
 
 def describe_failure(variant: VariantResult) -> str:
-    """Return how a variant ended, empty where it ended well."""
+    """Return how a variant ended, empty if it ended well."""
     if variant.failure is None:
         return "" if variant.status == "ok" else variant.status
     return one_line(f"{variant.status}: {variant.failure.message}")
 
 
 def describe_outputs(outputs: OutputDifference | None) -> str:
-    """Return how outputs compare, in a few words; none where they were not compared."""
+    """Return how outputs compare, in a few words; empty if they were not compared."""
     if outputs is None:
         return ""
     if outputs.agreement == "equal":

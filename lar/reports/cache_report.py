@@ -1,4 +1,4 @@
-"""What `lar cache` says of caches: what they hold, how two differ, what was merged and picked."""
+"""The reports of `lar cache`: what caches hold, how two differ, what was merged and picked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lar.reports.text import format_bytes
 Row = tuple[Operator, Algorithm]
 Text = Callable[[Operator, Algorithm], str]
 
-# What JSON has of an algorithm.
+# The fields of an algorithm in JSON.
 IN_JSON = ("name", "seconds", "times", "chosen_by", "workspace_bytes", "attributes", "winograd")
 
 
@@ -31,8 +31,10 @@ def format_time(_: Operator, algorithm: Algorithm) -> str:
 
 
 def format_range(_: Operator, algorithm: Algorithm) -> str:
-    """Format the shortest and the longest time in milliseconds: 0.011..0.014; one time alone has
-    no range."""
+    """Format the shortest and the longest time in milliseconds, as 0.011..0.014.
+
+    A single time has no range.
+    """
     times = algorithm.times
     return f"{min(times) * 1e3:.3f}..{max(times) * 1e3:.3f}" if len(times) > 1 else ""
 
@@ -46,7 +48,7 @@ def format_slower(operator: Operator, algorithm: Algorithm) -> str:
 
 
 def format_others(operator: Operator, chosen: Algorithm) -> str:
-    """Format the choices of the searches that have chosen otherwise: 2 DIRECT, 1 NAIVE."""
+    """Format how often other algorithms were chosen: 2 DIRECT, 1 NAIVE."""
     names = Counter[str]()
     for each in sorted(operator.algorithms, key=lambda each: each.chosen_by):
         if each.chosen_by and each is not chosen:
@@ -56,11 +58,11 @@ def format_others(operator: Operator, chosen: Algorithm) -> str:
 
 
 def of_next_best(text: Text) -> Text:
-    """Return the text of the next best algorithm; it is empty if an operator has only one."""
+    """Return the text for the next best algorithm, empty if an operator has only one."""
     return lambda operator, _: text(operator, it) if (it := operator.next_best) else ""
 
 
-# The columns of operators and of the algorithms of one; some are for one file, or for several.
+# The columns of operators and of an operator's algorithms; some are for one file or for several.
 ONE, SEVERAL = "one", "several"
 Columns = tuple[tuple[str, Text, str], ...]
 OPERATORS: Columns = (
@@ -99,7 +101,7 @@ CHOICE = (*OPERATORS[1:3], OPERATORS[5], OPERATORS[7])
 def table_of(
     columns: Columns, rows: Iterable[Row], files: str = ONE, layout: Layout = INDENTED
 ) -> AnyTable:
-    """Return a table with those of the columns that are for so many files."""
+    """Return a table with the columns for so many files."""
     shown = [it for it in columns if it[2] in ("", files)]
     cells = [[text(*row) for _, text, _ in shown] for row in rows]
     table = table_of_values("", "", [title for title, _, _ in shown], cells)
@@ -122,7 +124,7 @@ def report_model(found: caches.Contents) -> Report:
 
 
 def compare_models(keys: Sequence[caches.Key], names: tuple[str, str]) -> tuple[Report, bool]:
-    """Describe how the keys of two files of models differ; return whether they do, too."""
+    """Describe how the keys of two files of models differ, and return whether they do."""
     differs = caches.differing(*keys)
     facts = [(name.replace("_", " "), *(key.get(name, "") for key in keys)) for name in differs]
     tables = [table_of_values("", "", ("differs in", *names), facts)] if facts else []
@@ -133,8 +135,10 @@ def compare_models(keys: Sequence[caches.Key], names: tuple[str, str]) -> tuple[
 def report_operators(
     found: Searched, paths: Sequence[str], text: str = "", *, every_algorithm: bool = False
 ) -> Report:
-    """Describe what files hold, or those of their operators that match a number or a text, and how
-    far several files agree."""
+    """Describe what files hold, or their operators that match a number or a text.
+
+    It also tells how far several files agree.
+    """
     files = SEVERAL if len(paths) > 1 else ONE
     operators = find_operators(found.operators, text, ", ".join(paths))
     among = f", of {len(paths)} files" if files == SEVERAL else ""
@@ -156,8 +160,10 @@ def report_operators(
 def compare_operators(
     first: Searched, second: Searched, both: Searched, names: tuple[str, str]
 ) -> tuple[Report, bool]:
-    """Describe how two files of algorithms differ, of which `both` has what they say of the same
-    operators; return whether they do, too."""
+    """Describe how two files of algorithms differ, and return whether they do.
+
+    `both` has what they say of the same operators.
+    """
     body: list[Part] = []
     found = caches.compare_choices(first.operators, second.operators)
     for name, only in zip(names, (found.only_first, found.only_second), strict=True):
@@ -176,7 +182,7 @@ def compare_operators(
 
 
 def cells_of(joined: Operator, *sides: Algorithm) -> list[str]:
-    """Return the cells of an operator that two files have other choices for."""
+    """Return the cells of an operator for which two files have different choices."""
     cells = [joined.name, joined.shapes]
     known = {each.blob: each for each in joined.algorithms}
     for side in sides:
@@ -185,7 +191,7 @@ def cells_of(joined: Operator, *sides: Algorithm) -> list[str]:
 
 
 def describe_merge(merged: caches.Merged, count: int, output: str) -> Report:
-    """Describe a file after others, so many, were added to it."""
+    """Describe a file after `count` other files were added to it."""
     had = f", and {merged.kept} that it had" if merged.kept else ""
     said = f"{output}: operators: {merged.total}, from {count_of(count, 'file')}{had}"
     if all(each.agree for each in merged.operators):
@@ -194,7 +200,7 @@ def describe_merge(merged: caches.Merged, count: int, output: str) -> Report:
 
 
 def describe_pick(changed: Iterable[caches.Pair]) -> Report:
-    """Describe operators for which another algorithm was chosen by hand."""
+    """Describe operators whose algorithm was chosen by hand."""
     lines = []
     for before, now in changed:
         lines.append(f"{now.number}: {now}")
@@ -206,10 +212,10 @@ def describe_pick(changed: Iterable[caches.Pair]) -> Report:
 
 
 def find_operators(operators: Sequence[Operator], text: str, where: str) -> list[Operator]:
-    """Return the operators that a number, or a piece of the name or shapes, means.
+    """Return the operators that a number, or a part of their name or shapes, names.
 
     Raises:
-        UsageError: it means none; `where` names the files.
+        UsageError: there is no such operator; `where` names the files.
     """
     found = caches.matching(operators, text)
     if text and not found:
@@ -220,8 +226,10 @@ def find_operators(operators: Sequence[Operator], text: str, where: str) -> list
 
 
 def describe_disagreements(operators: Sequence[Operator]) -> str:
-    """Return how many operators several searches have chosen differently for, in a line: 20 of 34
-    operators disagree, 14 of them within the spread."""
+    """Return how many operators have different choices in several searches.
+
+    An example: 20 of 34 operators disagree, 14 of them within the spread.
+    """
     several = [each for each in operators if each.searches > 1]
     apart = [each for each in several if not each.agree]
     verb = "disagrees" if 1 in (len(apart), len(several)) else "disagree"

@@ -1,4 +1,4 @@
-"""The tensors of a comparison as rows of a table, in all its forms."""
+"""The tensors of a comparison as the rows of a table, in all forms of a report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from lar.reports.model import ANY_DIGITS, Cell, Column, Table, no_value, number,
 
 T = TypeVar("T")
 
-# MegEngine's quantised types, as it stores their integers.
+# MegEngine's quantised types, by the integers that they store.
 STORED = re.compile(r"Quantized(S?)(\d+)(?:Asymm)?")
 
 
@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 def rows_of_culprit(culprit: Culprit) -> list[Row]:
-    """Return what goes into a culprit and what comes out."""
+    """Return the rows of what goes into a culprit and what comes out."""
     return [
         *(Row(tensor, "input") for tensor in culprit.inputs),
         *(Row(tensor, "parameter") for tensor in culprit.parameters),
@@ -43,15 +43,16 @@ def rows_of_culprit(culprit: Culprit) -> list[Row]:
 
 
 def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
-    """Return how far a tensor is from its twin; one that cannot be compared is the worst, and one
-    that differs is worse than any that does not."""
+    """Return whether a tensor differs, and how far it is from its twin: infinite if unknown."""
     error = error_of(tensor.figures, tensor.over_items)
     return (not tensor.passed, math.inf if error is None else error)
 
 
 def error_of(figures: Figures | None, items: ErrorsOverItems | None = None) -> float | None:
-    """Return the length of a difference over that of the expected tensor, None where that is no
-    number; of a data set that of all items together."""
+    """Return the length of a difference over that of the expected tensor, None without a number.
+
+    With `items` it is that of all items together.
+    """
     if figures is None or figures.nonfinite_mismatches:
         return None
     if items is not None:
@@ -80,8 +81,10 @@ def table_of(
 def tensor_table(
     rows: Iterable[Row], shown: Sequence[Column[Row]], title: str, more: Sequence[Column[Row]] = ()
 ) -> Table[Row]:
-    """Return a table of pairs with all columns in which one has a value, and `more` before them;
-    its text has those that are shown. For a culprit both have the roles of the pairs."""
+    """Return a table of pairs with `more` columns first, then all columns that have a value.
+
+    Its text has the `shown` columns. For a culprit both have the roles of the pairs.
+    """
     rows = tuple(rows)
     roles = [ROLE] if any(row.role for row in rows) else []
     known = (it for it in (*more, *COLUMNS) if any(it.value(row) is not None for row in rows))
@@ -92,11 +95,11 @@ def tensor_table(
 def columns_for(comparison: Comparison) -> tuple[Column[Row], ...]:
     """Return the columns of the text in which a tensor has a value.
 
-    Data types are shown where the sides have different ones, and the error that a tolerance is
-    given for.
+    Data types are shown if the sides have different ones, the `error` if a tolerance was given for
+    it.
     """
     rows = [*map(Row, comparison.tensors)]
-    # Of candidates for culprits alone it stands in their proofs.
+    # If only candidates for culprits ran alone, their proofs have this figure.
     run_alone = [it for it in comparison.tensors if it.single is not None or it.single_problem]
     is_shown = {
         "data type": any(format_data_type(it) != it.tensor.expected.dtype for it in rows),
@@ -114,7 +117,7 @@ def columns_for(comparison: Comparison) -> tuple[Column[Row], ...]:
 
 
 def format_pair(row: Row) -> str:
-    """Return the name of a tensor, both where the sides call it otherwise."""
+    """Return the name of a tensor, or both names if the sides' names differ."""
     names = dict.fromkeys(filter(None, (row.tensor.actual.name, row.tensor.expected.name)))
     return " = ".join(shorten(name) for name in names)
 
@@ -136,14 +139,13 @@ def type_of(kind: str, name: str) -> str:
 
 
 def format_data_type(row: Row) -> str:
-    """Return the data type of a pair, both where they differ."""
+    """Return the data type of a pair, or both types if they differ."""
     types = map(describe_type, (row.tensor.actual, row.tensor.expected))
     return " = ".join(dict.fromkeys(filter(None, types)))
 
 
 def describe_type(tensor: TensorFacts) -> str:
-    """Return a tensor's type with its scale, as `int8 x 0.0231`, and the zero point that is not
-    0."""
+    """Return a tensor's type with its scale, as `int8 x 0.0231`, and a zero point if not 0."""
     quantization = tensor.quantization
     if quantization is None:
         return tensor.dtype
@@ -161,7 +163,7 @@ def format_range(numbers: Sequence[float]) -> str:
 
 
 def format_error(figures: Figures, items: ErrorsOverItems | None = None) -> str:
-    """Return an error; where it has no number, what it is instead."""
+    """Return an error, or what prevents a number."""
     if figures.nonfinite_mismatches:
         return f"{figures.nonfinite_mismatches} NaN or inf"
     error = error_of(figures, items)
@@ -186,8 +188,10 @@ def error_column(
     items: str = "",
     unknown: Callable[[TensorComparison], str] = lambda tensor: "",
 ) -> Column[Row]:
-    """Return the column of an error, made of figures and of errors over items at the ends of paths;
-    `unknown` is its text without them."""
+    """Return the column of an error, from the figures and the errors over items at these paths.
+
+    `unknown` is its text without them.
+    """
     of = value_at(f"tensor.{figures}")
     over: Callable[[Row], Any] = value_at(f"tensor.{items}") if items else no_value
 
@@ -206,7 +210,7 @@ def rounded_column(title: str, path: str, digits: int, key: str, rank: int) -> C
 
 
 def figure_column(title: str, name: str, *, in_text: bool = False) -> Column[Row]:
-    """Return a column of a figure with as many digits as it needs, three in text."""
+    """Return a column of a figure with as many digits as it needs, in text with three."""
     value = value_at(f"tensor.figures.{name}")
     return Column(
         title,
@@ -228,7 +232,7 @@ def field_column(path: str) -> Column[Row]:
     return Column(path.replace(".", "_"), value)
 
 
-# The columns of the page; the text has some of those that are for it.
+# The columns of the page; the text has those of them that are for it.
 ROLE = Column[Row]("", lambda row: row.role or None, key="role", rank=0)
 ALONE = "alone"
 COLUMNS: tuple[Column[Row], ...] = (
@@ -255,7 +259,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     figure_column("past tolerance", "mismatches"),
     Column("worst element", worst_of, key="worst_element", in_text=False),
 )
-# What CSV has first, of each pair and of each side.
+# The first columns of CSV, about each pair and each side.
 FIELDS = (
     *("passed", "depth", "constant", "is_output", "actual.name", "actual.dtype", "actual.shape"),
     *("expected.name", "expected.dtype", "expected.shape", "expected.operator_type"),

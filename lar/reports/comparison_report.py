@@ -1,4 +1,4 @@
-"""The report of a comparison: the culprits, the worst tensors, what decides."""
+"""The report of a comparison: the culprits, the worst tensors, the verdict."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from lar.reports.report import Part, Report
 
 Item = TypeVar("Item")
 
-# What is printed without --all: so many of the worst tensors, fewer where the sides are the same,
-# and so many notes on sides that are the same.
+# Limits of what is printed without --all: the worst tensors, fewer if the sides are the same, and
+# the notes if the sides are the same.
 MOST_ROWS = 20
 MOST_ROWS_OF_SAME = 5
 MOST_NOTES_OF_SAME = 4
 
-# The longest line, as of an operator with long parameters.
+# Longer lines are cut, for example for an operator with long parameters.
 LONGEST_LINE = 2000
 
 LETTERS = {"actual": "A", "expected": "B"}
@@ -60,7 +60,7 @@ DEPTH = (
 
 
 def report_comparison(comparison: Comparison, *, everything: bool = False) -> Report:
-    """Return the report of a comparison: the worst tensors, or with `everything` each."""
+    """Return the report of a comparison: the worst tensors, with `everything` all of them."""
     columns = columns_for(comparison)
     body: list[Part] = [*describe_head(comparison)]
     body += format_culprits(comparison, columns)
@@ -89,13 +89,15 @@ def report_of(
 
 
 def heading_of(line: str) -> str:
-    """Return the title of a table that stands below such a line."""
+    """Return the title of a table that stands below a line."""
     return line[:1].upper() + line[1:].removesuffix(":")
 
 
 def points_of(comparison: Comparison) -> Iterator[tuple[Cell, ...]]:
-    """Yield `[depth, error, name, mark]` of each computed tensor, an error that is not a number as
-    None; outputs of culprits and tensors that differ are marked."""
+    """Yield `[depth, error, name, mark]` of each computed tensor.
+
+    An error that is not a number is None. Outputs of culprits and tensors that differ are marked.
+    """
     outputs = {(it.output.actual.key, it.output.expected.key) for it in comparison.culprits}
     for tensor in sorted(comparison.tensors, key=lambda it: it.depth):
         if not tensor.constant:
@@ -117,7 +119,7 @@ def describe_head(comparison: Comparison) -> Iterator[str]:
 
 
 def describe_gaps(letter: str, side: SideFacts, left_out: Iterable[LeftOut]) -> Iterator[str]:
-    """Yield why a side recorded less than it ran; the verdict names outputs that are left out."""
+    """Yield why a side recorded less than it ran; outputs left out are in the verdict instead."""
     if not side.complete:
         yield f"{letter} is incomplete: its run did not end well, and tensors may be missing"
     found = ((it.name, it.reason) for it in left_out if not it.is_output)
@@ -126,7 +128,7 @@ def describe_gaps(letter: str, side: SideFacts, left_out: Iterable[LeftOut]) -> 
 
 
 def by_reason(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the names that have a reason in common, as one text, and the reason."""
+    """Yield the names with the same reason, as one text, and the reason."""
     reasons: dict[str, list[str]] = {}
     for name, reason in found:
         reasons.setdefault(reason, []).append(shorten(name))
@@ -134,8 +136,7 @@ def by_reason(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def describe_sides(sides: Mapping[str, SideFacts]) -> Iterator[str]:
-    """Yield the lines about the sides by letter: where each comes from, and the machines that ran
-    them where they differ."""
+    """Yield the lines about the sides by letter: the origin, and the machines if they differ."""
     yield from (f"{letter}: {describe_side(side)}" for letter, side in sides.items())
     machines = {letter: describe_machine(side) for letter, side in sides.items()}
     if len(set(machines.values())) > 1:
@@ -165,7 +166,7 @@ def describe_side(side: SideFacts) -> str:
 def format_culprits(
     comparison: Comparison, columns: Sequence[Column[Row]]
 ) -> Iterator[str | AnyTable]:
-    """Yield the culprits, then the suspects: what each is, its proof, and what stands below it."""
+    """Yield the culprits, then the suspects: what each is, its proof, and its table."""
     for word, culprits in by_word(comparison.culprits).items():
         for number, culprit in enumerate(culprits, 1):
             of = f" {number} of {len(culprits)}" if len(culprits) > 1 else ""
@@ -178,7 +179,7 @@ def format_culprits(
 
 
 def by_word(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
-    """Return culprits and suspects by what they are called; of those that read alike the first."""
+    """Return culprits and suspects by these words; if several read alike, only the first."""
     found: dict[str, dict[str, Culprit]] = {}
     for culprit in sorted(culprits, key=is_suspect):
         word = "suspect" if is_suspect(culprit) else "culprit"
@@ -187,7 +188,7 @@ def by_word(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
 
 
 def is_suspect(culprit: Culprit) -> bool:
-    """Whether nothing proves a culprit; a scale that is too coarse shows in the values alone."""
+    """Whether nothing proves a culprit; the values alone prove a scale that is too coarse."""
     return not (culprit.proven or culprit.is_coarse)
 
 
@@ -205,14 +206,15 @@ def describe_culprit(culprit: Culprit, letters: Sequence[str] = "AB") -> str:
 
 
 def describe_operators(operators: Sequence[OperatorFacts]) -> str:
-    """Return the first operators of a side as the model has them, and how the engine runs those
-    that it changed; below a culprit all of them stand."""
+    """Return the first operators of a side by their names in the model.
+
+    If the engine changed them, the text says how it runs them. The lines below a culprit have all.
+    """
     return join_first([describe_operator(it) for it in operators], " + ")
 
 
 def describe_operator(operator: OperatorFacts) -> str:
-    """Return the type of an operator, the model's name for it or for what it gives, and the
-    engine's form of it."""
+    """Return an operator's type, its name in the model or its output's, and the engine's form."""
     kind, node = type_of(operator.type, operator.name), node_of(operator)
     if operator.origin:
         name = join_first(operator.origin, " + ")
@@ -226,14 +228,16 @@ def describe_operator(operator: OperatorFacts) -> str:
 
 
 def node_of(operator: OperatorFacts) -> str:
-    """Return the name of an operator without its number; empty for one that MegEngine made of the
-    names of its inputs."""
+    """Return the name of an operator without its number.
+
+    It is empty if MegEngine made the name from the names of the inputs.
+    """
     name = re.sub(r"\[\d+\]$", "", operator.name)
     return name.partition("(")[0] if operator.origin else "" if "(" in name else name
 
 
 def describe_proof(culprit: Culprit) -> Iterator[str]:
-    """Yield what proves a culprit, or why nothing does, and what is wrong with its output."""
+    """Yield the proof of a culprit, or why there is none, and what is wrong with its output."""
     alone, start = culprit.alone, "  alone, on the same inputs,"
     figures = alone if culprit.proven else culprit.output.figures
     worst = f"; worst element {describe_element(it)}" if (it := figures and figures.worst) else ""
@@ -248,7 +252,7 @@ def describe_proof(culprit: Culprit) -> Iterator[str]:
 
 
 def describe_sides_of(culprit: Culprit) -> Iterator[str]:
-    """Yield the operators of a culprit with their facts, those that both sides have alike once."""
+    """Yield the operators of a culprit with their facts, only once if both sides are alike."""
     actual = [describe_facts(it, culprit.expected) for it in culprit.actual]
     expected = [describe_facts(it, culprit.actual) for it in culprit.expected]
     sides = {"A and B": actual} if actual == expected else {"A": actual, "B": expected}
@@ -256,8 +260,7 @@ def describe_sides_of(culprit: Culprit) -> Iterator[str]:
 
 
 def describe_facts(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> str:
-    """Return the facts of an operator; of its parameters, only those that the other side lacks or
-    has otherwise."""
+    """Return the facts of an operator, with those parameters that the other side does not share."""
     twin = {key: value for it in others for key, value in it.parameters.items()}
     parameters = operator.parameters.items()
     differing = {key: value for key, value in parameters if key not in twin or twin[key] != value}
@@ -269,7 +272,8 @@ def describe_facts(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> 
 def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[TensorComparison]]:
     """Return the tensors of the table in the order of execution, and the line above it.
 
-    Those that differ are shown; if none does, those of which more was asked than that.
+    These are the tensors that differ. If there are none, they are those that were also run alone,
+    or compared with the truth or over items.
     """
     if everything:
         return "tensors:", list(comparison.tensors)
@@ -278,7 +282,7 @@ def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[Te
         title = "tensors:"
         found = [it for it in comparison.tensors if it.single or it.truth or it.over_items]
     most = MOST_ROWS_OF_SAME if comparison.same else MOST_ROWS
-    # What an engine makes of one operator may be several: the worst stands for those of one name.
+    # An engine may make several tensors of one operator: the worst of one name stands for all.
     worst = {format_pair(Row(it)): id(it) for it in sorted(found, key=badness_of)}
     kept = {*worst.values()}
     return worst_of(title, [it for it in found if id(it) in kept], badness_of, most)
@@ -287,7 +291,7 @@ def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[Te
 def worst_of(
     title: str, found: Sequence[Item], badness: Callable[[Item], Any], most: int = MOST_ROWS
 ) -> tuple[str, list[Item]]:
-    """Return the worst of some rows in their order, and a title that says how many there are."""
+    """Return the worst of some rows in their order, and the title with their number."""
     worst = sorted(found, key=badness, reverse=True)[:most]
     if len(worst) < len(found):
         title += f" the {most} worst of {len(found)}; --all prints every tensor"
@@ -332,7 +336,7 @@ def format_summary(comparison: Comparison, *, everything: bool = True) -> Iterat
 
 
 def describe_result(comparison: Comparison) -> str:
-    """Return the verdict in a sentence, and what it rests on."""
+    """Return the verdict in a sentence, and what it is based on."""
     if comparison.finding == "nothing":
         lacking = describe_left_out(comparison)
         return f"nothing compared: {lacking or 'the sides share no output and no computed tensor'}"
@@ -348,7 +352,7 @@ def describe_result(comparison: Comparison) -> str:
 
 
 def describe_basis(comparison: Comparison) -> str:
-    """Return how many outputs and computed tensors a verdict rests on."""
+    """Return how many outputs and computed tensors a verdict is based on."""
     outputs = count_of(comparison.output_count, "output")
     computed = count_of(comparison.computed_count, "computed tensor")
     return f"{outputs}, {computed}" if comparison.output_count else computed
@@ -362,7 +366,7 @@ def describe_left_out(comparison: Comparison) -> str:
 
 
 def describe_agreement(comparison: Comparison) -> str:
-    """Return within what two sides are the same."""
+    """Return how closely two sides are the same."""
     if not comparison.precision:
         return "the same within the tolerance"
     if comparison.precision.startswith("int"):
@@ -373,7 +377,7 @@ def describe_agreement(comparison: Comparison) -> str:
 
 
 def describe_difference(comparison: Comparison) -> str:
-    """Return what makes two sides different, as far as it is known."""
+    """Return what makes two sides different, as far as known."""
     if comparison.culprits:
         return describe_culprits(comparison.culprits)
     if comparison.finding == "rounding":
@@ -407,7 +411,10 @@ def describe_truth(truth: Truth) -> str:
 
 
 def describe_against(against: AgainstTruth) -> str:
-    """Return what one side is beside the truth; operators are those of the truth, if it has any."""
+    """Return how one side compares with the truth.
+
+    Operators are those of the truth, if it has any.
+    """
     names = [describe_operators(it.expected or it.actual) for it in against.culprits]
     off = f"is off in {join_first(names)}" if names else "is off"
     return AGAINST_TRUTH.get(against.finding, off)

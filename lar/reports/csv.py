@@ -13,13 +13,15 @@ if TYPE_CHECKING:  # the text renderer would be imported with it
     from lar.reports.report import Report
 
 
-# What a formula begins with, or what spreadsheets leave out before one.
+# Formulas begin with these, or spreadsheets skip them before a formula.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def format_csv(report: Report) -> str:
-    """Return the tables of a report; of several, each has a line with its title before it and an
-    empty line between it and the next."""
+    """Return the tables of a report.
+
+    If there are several, each has its title in a line before it, and an empty line behind it.
+    """
     if len(report.tables) == 1:
         return format_table(report.tables[0])
     return "\n".join(format_table(table, f"# {table.title}") for table in report.tables)

@@ -26,8 +26,10 @@ def cut_end(text: str, width: int) -> str:
 def shorten_all(
     texts: Iterable[str], width: int, cut: Callable[[str, int], str] = shorten
 ) -> list[str]:
-    """Return texts that are longer than `width` cut; of those that would read alike then, the
-    letters that they differ by stay, as far as there is room for some."""
+    """Return texts, cut if they are longer than `width`.
+
+    Of texts that would read alike, the letters that differ stay, if there is room for some.
+    """
     whole = [*texts]
     short = {text: cut(text, width) for text in whole if len(text) > width}
     if not short:
@@ -51,14 +53,14 @@ def shorten_all(
 
 
 def common_length(texts: Sequence[str]) -> int:
-    """Return how many letters all texts begin with."""
+    """Return how many letters the beginnings of all texts share."""
     first, last = min(texts), max(texts)
     pairs = enumerate(zip(first, last, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(last)))
 
 
 def cut_around(text: str, at: int, width: int) -> str:
-    """Return a text cut to its beginning, what stands from `at`, and its end."""
+    """Return a text cut to its beginning, the part from `at`, and its end."""
     room = width - 2 * len(CUT)
     if len(text) <= width or room < 4:
         return shorten(text, width)

@@ -1,4 +1,4 @@
-"""Stored results as reports: a list, how times went over the runs, and what a check found."""
+"""Stored results as reports: a list, how times changed over the runs, and what a check found."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SMALLEST = "difference.smallest_detectable"
 
 
 def report_history(entries: Sequence[Entry], notes: Iterable[str] = ()) -> Report:
-    """Return the list of results, with the columns in which they are not all alike."""
+    """Return the list of results, with the columns that differ between them."""
     notes = tuple(notes)
     columns = tuple(columns_of(entries))
     table = Table(
@@ -61,14 +61,14 @@ def columns_of(entries: Sequence[Entry]) -> Iterator[Column[Entry]]:
 
 
 class Series(NamedTuple):
-    """The runs of one kind, oldest first, and what distinguishes it from the others."""
+    """The runs of one kind, oldest first, and what distinguishes this kind from others."""
 
     name: str
     entries: tuple[Entry, ...]
 
     @property
     def medians(self) -> list[float]:
-        """The figure to trust of each run, or its median where there is none."""
+        """The figure to trust of each run, or its median if it has none."""
         return [entry.trusted_seconds or entry.median_seconds or 0.0 for entry in self.entries]
 
 
@@ -85,7 +85,7 @@ def series_of(entries: Sequence[Entry]) -> list[Series]:
 
 
 def distinguish_kinds(kinds: Mapping[Kind, str]) -> dict[Kind, str]:
-    """Return the names of kinds with as much of the rest as tells them apart."""
+    """Return the names of kinds, each with the facts that tell it from the others."""
     names = dict(kinds)
     for field in ("engine", "driver", "device", "machine", "inputs", "model"):
         for name in {name for name in names.values() if [*names.values()].count(name) > 1}:
@@ -98,7 +98,7 @@ def distinguish_kinds(kinds: Mapping[Kind, str]) -> dict[Kind, str]:
 
 
 def report_course(entries: Sequence[Entry]) -> Report:
-    """Return how the medians of each kind of run went; the page has a curve each."""
+    """Return how the medians of each kind of run changed; the page has a curve for each."""
     series = series_of(entries)
     columns: tuple[Column[Series], ...] = (
         Column("runs of", lambda it: it.name, rank=0),
@@ -119,7 +119,7 @@ def report_course(entries: Sequence[Entry]) -> Report:
 
 
 def curve_of(series: Series) -> Plot:
-    """Return the curve of the runs of a kind; a point says which run it is."""
+    """Return the curve of the runs of a kind; each point names its run."""
     points = [
         (run, 1e3 * median, f"{entry.id} {entry.tag}".strip())
         for run, (entry, median) in enumerate(
@@ -131,7 +131,7 @@ def curve_of(series: Series) -> Plot:
 
 
 def report_check(checks: Sequence[Check], baseline: str, notes: Sequence[str]) -> Report:
-    """Return what checks for regressions have found."""
+    """Return the report of checks for regressions."""
     interval = value_at("difference.interval")
     columns: tuple[Column[Check], ...] = (
         Column("runs of", lambda it: it.name, rank=0),

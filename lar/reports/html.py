@@ -16,15 +16,15 @@ from lar.reports.model import ANY_DIGITS, AnyTable, Cell, Column, Plot
 from lar.reports.report import Part, Report
 
 SCRIPTS = ("page.js", "names.js", "tables.js", "plots.js", "report.js")
-LONGEST_NAME = 24  # of a fact: what stands before a colon behind more letters is a sentence
-RANK_BESIDE_TEXT = 9  # on a page, of columns that the text does not have
+LONGEST_NAME = 24  # a longer text before a colon is not the name of a fact, but a sentence
+RANK_BESIDE_TEXT = 9  # on a page: the rank of columns that the text does not have
 
 
 def format_html(report: Report) -> str:
     """Return the page of a report.
 
-    A plot is a section, and so are lines and tables between two empty lines. Lines alone are those
-    of the first section, whatever comes between them.
+    Each plot is a section, and so are lines and tables between two empty lines. Lines without a
+    table all go to the first section.
     """
     parts = report.body if report.page_of_text else tuple(parts_of_style(report))
     words: list[str] = []
@@ -58,7 +58,7 @@ def format_html(report: Report) -> str:
 
 
 def read_page_file(name: str) -> str:
-    """Return the text of a file that all pages hold."""
+    """Return the text of a file that is part of all pages."""
     return resources.files("lar.reports.pages").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -67,20 +67,19 @@ def link_to(name: str, title: str) -> str:
 
 
 def format_section(name: str, title: str, words: str) -> str:
-    """Return a part of a page, below whose words a script draws the rest."""
+    """Return a part of a page; below its words a script draws the rest."""
     heading = f"<h2>{escape(title)}</h2>"
     return f'<section id="{name}">{heading}{words}<div class=body></div></section>'
 
 
 def format_figures(figures: Mapping[str, Any]) -> str:
-    """Return figures as JSON that may stand in a page: whatever a name holds, it ends no script and
-    begins no comment."""
+    """Return figures as JSON for a page: no name in them can end the script or begin a comment."""
     text = msgspec.json.encode(figures).decode()
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def shown(value: Any) -> Any:
-    """Return figures with their texts printable."""
+    """Return figures whose texts are printable."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):
@@ -89,13 +88,12 @@ def shown(value: Any) -> Any:
 
 
 def escape(text: str) -> str:
-    """Return a text for a page: neither markup nor what a reader does not see."""
+    """Escape a text for a page, so that it has no markup and no invisible characters."""
     return escape_html(printable(text))
 
 
 def parts_of_style(report: Report) -> Iterator[Part]:
-    """Yield the parts of the page of a profile: the lines above its first table, all of the tables,
-    and the plots."""
+    """Yield the parts of a profile's page: lines above the first table, all tables, the plots."""
     yield from takewhile(lambda part: isinstance(part, str), report.body)
     yield report.footer
     for table in report.tables:
@@ -111,7 +109,7 @@ def groups_of(parts: Iterable[Part]) -> Iterator[list[Part]]:
 
 
 def format_lines(lines: Iterable[str]) -> str:
-    """Return lines as paragraphs; those that give facts, as `name: text`, are rows of a table."""
+    """Return lines as paragraphs; lines with facts, as `name: text`, become rows of a table."""
 
     def is_fact(line: str) -> bool:
         return 0 < line.find(": ") <= LONGEST_NAME
@@ -133,15 +131,17 @@ def fact_row(line: str) -> str:
 
 
 def figures_of(part: AnyTable | Plot) -> dict[str, Any]:
-    """Return what the page's script draws."""
+    """Return the data that the page's script draws."""
     if isinstance(part, Plot):
         return {"plot": part.kind, "figures": shown(part.figures)}
     return {"table": figures_of_table(part), "notes": [*map(printable_lines, part.notes)]}
 
 
 def figures_of_table(table: AnyTable) -> dict[str, Any]:
-    """Return a table as the page's script reads it: the columns of its records that have a value.
-    Columns that the text does not have are the first to go."""
+    """Return a table for the page's script: the columns of its records that have a value.
+
+    On a narrow page, columns that the text does not have go first.
+    """
     columns = [(column, *cells_of(column, table.rows)) for column in table.record_columns]
     missing = [it.heading for it, cells, _ in columns if cells.count(None) == len(cells) > 0]
     known = [it for it in columns if it[0].heading not in missing]
@@ -161,8 +161,10 @@ def figures_of_table(table: AnyTable) -> dict[str, Any]:
 
 
 def cells_of(column: Column[Any], rows: Sequence[Any]) -> tuple[list[Cell], int | None]:
-    """Return the values of a column, numbers in the unit of the text, and how many digits they
-    have behind the point: None for a column with a text in a row."""
+    """Return the values of a column, and their digits behind the point.
+
+    Numbers are in the unit of the text. The digits are None for a column with texts.
+    """
     cells: list[Cell] = [column.value(row) for row in rows]
     if any(isinstance(cell, str) for cell in cells):
         return shown(cells), None

@@ -9,7 +9,8 @@ from lar.reports.model import table_of_values
 from lar.reports.report import Report
 from lar.reports.text import format_bytes, format_count
 
-# Of a model's own remarks: one of a text reader holds its alphabet, thousands of characters.
+# The remarks of a model may be long: a model that reads text has its alphabet, thousands of
+# characters.
 MOST_CHARACTERS = 200
 
 

@@ -1,4 +1,4 @@
-"""The plot of iterations: how their times are distributed, and each of them when it was made."""
+"""The plot of iterations: the distribution of their times, and each one when it was made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lar.measurement.statistics import disturbed_of
 from lar.records.run import Samples
 from lar.reports.model import Plot
 
-# So many iterations of a lane are drawn, evenly chosen.
+# At most so many iterations of a lane are drawn, evenly chosen.
 MOST_POINTS = 3000
 ABOUT = (
     "All timed iterations: above, how many took how long, with a line at the median; below, each "
@@ -17,7 +17,7 @@ ABOUT = (
 )
 
 
-# The second, the milliseconds, and 1 where it was disturbed.
+# The second, the milliseconds, and 1 if the iteration was disturbed.
 Point = tuple[float, float, int]
 
 
@@ -25,8 +25,10 @@ def plot_iterations(
     lanes: Mapping[str, Iterable[tuple[float, Samples]]],
     rounds: Sequence[tuple[float, float]] = (),
 ) -> Plot:
-    """Return the plot of the samples of each lane, with the seconds when each of them began;
-    `rounds` are when each round of processes began and when its last one did."""
+    """Return the plot of the samples of each lane, with the seconds at which they began.
+
+    `rounds` are when each round of processes began and when its last one did.
+    """
     drawn = {
         name: [point for began, samples in parts for point in points_of(began, samples)]
         for name, parts in lanes.items()

@@ -12,11 +12,10 @@ from lar.reports.report import Report
 
 
 def format_json(report: Report) -> str:
-    """Return the record, in one line, or the style's own document, or the tables: name, title,
-    columns, rows, notes.
+    """Return the record in one line, or the style's own document, or the tables as JSON.
 
-    Where times of operators were corrected, lar's own documents say so. Those of another program
-    have no place for that.
+    A table has name, title, columns, rows and notes. lar's own documents say if times of operators
+    were corrected; documents in another program's form cannot.
     """
     document: Any = report.document
     if document is None:
@@ -26,7 +25,7 @@ def format_json(report: Report) -> str:
     is_record = not isinstance(document, (dict, list, tuple))
     try:
         encoded = msgspec.json.encode(document)
-    except UnicodeEncodeError:  # the name of a file that is not UTF-8
+    except UnicodeEncodeError:  # the name of a file may not be UTF-8
         return json.dumps(msgspec.to_builtins(document), indent=1) + "\n"
     return (encoded if is_record else msgspec.json.format(encoded, indent=1)).decode() + "\n"
 

@@ -1,4 +1,4 @@
-"""Reports as Markdown: tables as GitHub draws them, and what stands beside them as lists."""
+"""Reports as Markdown: GitHub's tables, with lists around them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lar.reports.model import MARKDOWN, Plot
 from lar.reports.report import Report
 from lar.reports.text import escape, format_table
 
-# What Markdown would take for a sign of its own within a paragraph.
+# Markdown would take these for its own signs within a paragraph.
 SIGNS = "\\`*_<>#|"
 
 
@@ -18,7 +18,7 @@ def format_markdown(report: Report) -> str:
     lines: list[str] = []
     for part in report.body:
         if isinstance(part, str):
-            # A line behind a table would be a row of it.
+            # A line right behind a table would be a row of it.
             lines += [""] * bool(part and lines and lines[-1].startswith("|"))
             lines.append(f"- {escape(printable(part.strip()), SIGNS)}" if part else "")
         elif not isinstance(part, Plot):

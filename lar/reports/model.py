@@ -1,8 +1,8 @@
 """The model of every table that lar prints or writes: columns, rows, and a layout for the text.
 
-A column is declared once: its heading, the value that CSV, JSON and HTML have, the text that a
-person reads. A layout says how text is drawn: rules, gaps, frames. The renderers are
-`lar.reports.text`, `csv`, `json` and `html`.
+A column is declared once: its heading, the value for CSV, JSON and HTML, and the text for a person.
+A layout says how text is drawn: rules, gaps, frames. The renderers are `lar.reports.text`, `csv`,
+`json` and `html`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ Cell = str | int | float | None
 Row = TypeVar("Row")
 AnyRow = TypeVar("AnyRow", contravariant=True)
 
-ANY_DIGITS = -1  # as many as a number needs
-# `centre` and `middle` differ in where the odd space goes: as `str.center` and as `format` have it.
+ANY_DIGITS = -1  # as many digits as a number needs
+# `centre` and `middle` differ in the side of an odd space: as `str.center` and as `format` do it.
 # `point` aligns numbers at their decimal points, and anything else to the left.
 Align = Literal["left", "right", "centre", "middle", "point"]
 
 
 def no_value(row: object) -> Cell:
-    """Return nothing, as the plain value of a column that has none."""
+    """Return None, the value of a column without plain values."""
     return None
 
 
@@ -32,10 +32,10 @@ def no_value(row: object) -> Cell:
 class Column(Generic[AnyRow]):
     """One column: `title` is its heading in text, `value` its plain value of a row.
 
-    In CSV, JSON and pages the heading is `key`, or the title and `unit`. In text a cell is `text`
-    of the row, or the plain value. A column with `parts` is one cell of several values: a line each
-    in text, and a column each in records. On a narrow terminal cells whose plain value is a text
-    may lose their middle.
+    In CSV, JSON and pages the heading is `key`, or the title and `unit`. A cell in text is `text`
+    of the row, or the plain value. A column with `parts` puts several values into one cell, a line
+    each in text; in records they are columns. On a narrow terminal, cells whose plain value is a
+    text may lose their middle.
     """
 
     title: str
@@ -45,7 +45,7 @@ class Column(Generic[AnyRow]):
     key: str = ""
     align: Align = "left"
     width: int = 0  # at least
-    is_fixed: bool = False  # that wide, even where a cell is longer
+    is_fixed: bool = False  # exactly that wide, even if a cell is longer
     group: str = ""  # a heading above this column and its neighbours of the same group
     parts: tuple[Column[AnyRow], ...] = ()
     in_text: bool = True
@@ -73,11 +73,11 @@ class Column(Generic[AnyRow]):
         return "" if value is None else str(value)
 
     def is_name(self, row: AnyRow) -> bool:
-        """Return whether a row has a text here."""
+        """Return whether the row's value here is a text."""
         return any(isinstance(part.value(row), str) for part in self.parts or (self,))
 
     def is_empty(self, row: AnyRow) -> bool:
-        """Return whether a row has nothing here, or zero."""
+        """Return whether the row has nothing here, or zero."""
         if self.parts:
             return all(part.is_empty(row) for part in self.parts if part.in_text)
         value = self.value(row)
@@ -90,7 +90,7 @@ NOTHING = frozenset({"", "-", "--", "N/A", "n/a", "NaN"})
 
 
 def is_nothing(text: str) -> bool:
-    """Return whether a cell of text says nothing, or zero; of several lines the first counts."""
+    """Return whether a text says nothing, or zero; only its first line counts."""
     first = text.partition("\n")[0].strip()
     return first in NOTHING or re.fullmatch(r"-?0(\.0*)?%?", first) is not None
 
@@ -98,8 +98,8 @@ def is_nothing(text: str) -> bool:
 class Rule(NamedTuple):
     """A line across a table: `fill` as long as each column, and what stands between.
 
-    `added` is how much longer than the column each piece is, `longest` its limit, `fixed` its
-    length whatever the column's.
+    `added` is how much longer a piece is than its column, `longest` is its limit. `fixed` is its
+    length for every column, if it is not 0.
     """
 
     fill: str = "-"
@@ -124,15 +124,15 @@ class Layout:
     total: Rule | None = None  # before the last row
     closing: Rule | None = None  # after the last row
     has_header: bool = True
-    header_align: Align | None = None  # as the column, if None
-    header_room: int = 0  # a column is that much wider than its header, at least
+    header_align: Align | None = None  # None: as the column
+    header_room: int = 0  # how much wider than its header a column is, at least
     is_stripped: bool = False  # no spaces at the ends of lines
     is_padded: bool = True
     has_lines: bool = False  # cells may have several lines
-    is_wrapped: bool = False  # on a narrow terminal cells are wrapped instead of cut
-    escaped: str = ""  # a backslash stands before these characters in cells
-    fill: str = ""  # the title stands above the table amid these
-    note: str = ""  # stands before the notes, which a line of `fill` ends
+    is_wrapped: bool = False  # on a narrow terminal, cells are wrapped and not cut
+    escaped: str = ""  # these characters get a backslash in cells
+    fill: str = ""  # the title stands above the table, between these
+    note: str = ""  # begins the notes; a line of `fill` ends them
     note_lines: int = 0  # empty lines after the notes
     empty_lines: int = 0  # after the table
 
@@ -152,11 +152,12 @@ MARKDOWN = Layout(
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Generic[Row]):
-    """Rows, and the columns made of them.
+    """The rows of a table, and the columns made of them.
 
-    `shown` are the columns of the text where they are in another order or fewer. `above` stands
-    between the title and the header. `breaks` are lines before the row of that number: a text is
-    a title across the table, a tuple another header. `color` names that of a row's line, if any.
+    `shown` are the columns of the text if they differ in order or number. `above` stands between
+    the title and the header. `breaks` are lines before the row of that number: a text is a title
+    across the table, a tuple another header. `color` gives the color of a row's line, or an empty
+    text.
     """
 
     name: str
@@ -200,9 +201,9 @@ AnyTable = Table[Any]
 
 @dataclass(frozen=True)
 class Plot:
-    """What pages draw, and all other forms of a report leave out: a picture, or a file to save.
+    """A part that only pages have: a picture to draw, or a file to save.
 
-    `kind` names the function that draws it, in `pages/report.js`; `figures` are what that reads.
+    `kind` names the function in `pages/report.js` that draws it; `figures` are its data.
     """
 
     kind: Literal["iterations", "depth", "curve", "download"]
@@ -212,8 +213,10 @@ class Plot:
 
 
 def value_at(path: str) -> Callable[[Any], Any]:
-    """Return what takes the value at the end of a path of names, as `difference.ratio`; None where
-    a record on the path is None."""
+    """Return a function that takes the value at a path of names, as `difference.ratio`.
+
+    It returns None if a record on the path is None.
+    """
     names = path.split(".")
 
     def take(row: Any) -> Any:
@@ -235,8 +238,10 @@ def number(
     rank: int = 5,
     in_text: bool = True,
 ) -> Column[AnyRow]:
-    """Return a column of numbers with so many digits; `value` may be a path of names, and `unknown`
-    is the text of None."""
+    """Return a column of numbers with so many digits.
+
+    `value` may be a path of names. `unknown` is the text for None.
+    """
     take = value_at(value) if isinstance(value, str) else value
 
     def text(row: AnyRow) -> str:
@@ -266,7 +271,7 @@ def milliseconds(
     *,
     in_text: bool = True,
 ) -> Column[AnyRow]:
-    """Return a column of times, which records have in seconds under a key."""
+    """Return a column of times in milliseconds; records have seconds under `key`."""
     return number(title, value, 3, key=key, scale=1e3, rank=rank, in_text=in_text)
 
 
@@ -277,7 +282,7 @@ def table_of_values(
     rows: Iterable[Sequence[Cell]],
     notes: Iterable[str] = (),
 ) -> Table[Sequence[Cell]]:
-    """Return a table of rows that are values already."""
+    """Return a table whose rows are tuples of values."""
     columns = (Column[Sequence[Cell]](it, itemgetter(at)) for at, it in enumerate(headings))
     return Table(
         name=name, title=title, columns=tuple(columns), rows=tuple(rows), notes=tuple(notes)

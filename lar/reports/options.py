@@ -1,6 +1,6 @@
 """The options of `lar report` that choose what a report shows.
 
-The row of a style (`lar.reports.styles`) names those that it honours.
+Each style names the options that it honours (`lar.reports.styles`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from lar.options.option import flag_of
 from lar.options.values import parse_duration, read_number, require
 from lar.reports.styles import STYLES, Style
 
-# The keys of all that a style honours.
+# The keys of the options that every style honours.
 KEYS = frozenset().union(*(style.options for style in STYLES.values()))
 
 
 def parse_time(text: str) -> float:
-    """Parse a time in seconds, which may have a unit, or be 0, negative or infinite, as a bound."""
+    """Parse a time in seconds as a bound: it may have a unit, or be 0, negative or infinite."""
     with contextlib.suppress(argparse.ArgumentTypeError):
         return parse_duration(text)
     problem = f"{text!r} is not a number of seconds"
@@ -40,7 +40,7 @@ def parse_rows(text: str) -> int:
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Parse names between commas."""
+    """Parse names with commas between them."""
     return tuple(name.strip() for name in text.split(","))
 
 
@@ -63,7 +63,7 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
     """Return the options that are set.
 
     Raises:
-        UsageError: the style does not honour one, or has no such sort key, group, view or column.
+        UsageError: the style does not honour an option, or does not know its value.
     """
     given = {key: it for key, it in values.items() if key in KEYS and it is not None}
     for key in given:
@@ -90,12 +90,12 @@ def check_choice(key: str, value: str | None, known: tuple[str, ...], name: str)
     """Refuse a value that a style does not know; a sort key may begin with + or -.
 
     Raises:
-        UsageError: with the nearest that it knows, and all of them.
+        UsageError: with the nearest known value, and all of them.
     """
     plain = re.sub(r"^[+-]", "", value or "")
     if value is None or not known or plain in known:
         return
-    from lar.options.suggestions import nearest_spelling  # a mistake alone needs it
+    from lar.options.suggestions import nearest_spelling  # needed only for a mistake
 
     near = nearest_spelling(plain, known)
     raise UsageError(

@@ -1,4 +1,4 @@
-"""What the page of a profile draws beside its table: iterations, memory, and a trace to save."""
+"""The plots on the page of a profile: iterations, memory, and a trace to save."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from lar.reports.iterations_plot import Point, plot_points
 from lar.reports.model import Plot
 
 MIB = 2**20
-# More points of a curve cannot be distinguished on a screen.
+# A screen cannot show more points of a curve.
 MOST_POINTS = 1000
-# The trace has as many iterations as a page has room for.
+# The trace has as many iterations as fit into a page.
 MOST_TRACE_BYTES = 80_000
 
 
 def plots_of(profile: Profile) -> tuple[Plot, ...]:
-    """Return the plots of a profile: those for which it has recorded something."""
+    """Return the plots for which a profile has records."""
     return (*plot_times(profile), *plot_memory(profile), *plot_trace(profile))
 
 
@@ -47,7 +47,7 @@ def plot_times(profile: Profile) -> Iterator[Plot]:
 
 
 def plot_memory(profile: Profile) -> Iterator[Plot]:
-    """Yield the curves of memory over time: what tensors take, and all of the process."""
+    """Yield the curves of memory over time: that of tensors, and that of the process."""
     events = sorted(profile.allocations, key=lambda each: each.at_ns)
     sums = accumulate(each.size_bytes for each in events)
     tensors = [(each.at_ns, total) for each, total in zip(events, sums, strict=True)]
@@ -73,14 +73,14 @@ def plot_memory(profile: Profile) -> Iterator[Plot]:
 
 
 def thin_out(samples: Sequence[tuple[int, float]]) -> Iterator[tuple[int, float]]:
-    """Yield samples, of too many the greatest of those that follow each other."""
+    """Yield samples; if they are too many, the greatest of each group of neighbours."""
     length = -(-len(samples) // MOST_POINTS)
     for start in range(0, len(samples), length):
         yield max(samples[start : start + length], key=lambda sample: sample[1])
 
 
 def plot_trace(profile: Profile) -> Iterator[Plot]:
-    """Yield what saves a trace of some iterations: the median one, and others at even distances."""
+    """Yield a plot that saves a trace of the median iteration, and of others at even distances."""
     ordered = sorted(profile.timed_steps(), key=lambda step: step.duration_ns)
     if not ordered:
         return

@@ -1,4 +1,4 @@
-"""What a command or a style has to say: lines, tables and plots in order."""
+"""The report of a command or a style: lines, tables and plots in order."""
 
 from __future__ import annotations
 
@@ -16,14 +16,12 @@ Part = str | AnyTable | Plot
 class Report:
     """The report that a command or a style makes of a record.
 
-    `body` is the text, in lines and tables; `tables` become CSV, JSON and HTML. `document`, where
-    it is not None, is what JSON is made of instead. With `page_of_text` the page has the parts of
-    the text, and the plots among them; without it the page has the lines, the tables and then
-    `plots`. `title` is the page's, where it is not that of a profile's report. On a terminal lines
-    are wrapped, but those for another program are not.
-    `footer` is the line below the text, but not of a text for programs. `corrected` says by how
-    much the times of operators were scaled, empty where they are as recorded; it stands in JSON, as
-    other documents have no room.
+    `body` is the text, as lines and tables; `tables` become CSV, JSON and HTML. JSON is made of
+    `document` instead, if it is not None. With `page_of_text` the page has the parts of the text,
+    with the plots among them; otherwise it has the lines, the tables and then `plots`. `title` is
+    the page's, if it is not a profile's. On a terminal, lines are wrapped, except those for another
+    program. `footer` is the line below the text, which texts for programs do not have. `corrected`
+    says by how much operators' times were scaled, empty if they are as recorded; only JSON has it.
     """
 
     style: str
@@ -42,7 +40,7 @@ class Report:
         return self.text_for(PAPER)
 
     def text_for(self, screen: Screen) -> str:
-        """Return the text as wide as a terminal, or of any width for paper."""
+        """Return the text for a terminal of some width, or for paper."""
         return "".join(f"{line}\n" for line in self.lines_for(screen))
 
     def lines_for(self, screen: Screen = PAPER) -> list[str]:

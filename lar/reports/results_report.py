@@ -1,4 +1,4 @@
-"""Results side by side as a report: the facts that vary, times, ratios, and what they show."""
+"""The report of results side by side: the facts that vary, times, ratios, and the verdicts."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def describe_common(side_by_side: SideBySide) -> tuple[str, ...]:
     """Return what all rows have in common, in lines."""
     common = side_by_side.common
     lines = {name: value for name, value in common.items() if not is_option(name)}
-    if "engine" in lines:  # its version and what else is common stand in its line
+    if "engine" in lines:  # the line has its version and other common facts too
         lines["engine"] = " ".join(lines.pop(name) for name in OF_ENGINE if lines.get(name))
     lines["options"] = describe_options(common)
     return tuple(f"{name}: {value}" for name, value in lines.items() if value)
 
 
 def warnings_of(side_by_side: SideBySide) -> list[str]:
-    """Return what the figures do not show, and why; columns show the rest."""
+    """Return what the figures do not show, and why; columns have the rest."""
     rows = side_by_side.rows
     warnings = []
     compared = [row for row in rows if row.ratio and row.baseline != row.name]
@@ -77,7 +77,7 @@ def describe_failure(row: Row) -> str:
 
 
 def columns_of(side_by_side: SideBySide) -> Iterator[Column[Row]]:
-    """Yield the columns: those of the facts that vary, and of the figures that are there."""
+    """Yield the columns of the facts that vary, and of the figures that are known."""
     rows, figure = side_by_side.rows, side_by_side.figure
     if side_by_side.has_names:
         yield Column("result", lambda row: row.name, rank=0)
@@ -132,7 +132,7 @@ def fact_named(name: str) -> Callable[[Row], str]:
 
 
 def stands_in_names(fact: str, rows: Sequence[Row]) -> bool:
-    """Return whether the name of each row says a fact: that of a store's runs has their options."""
+    """Return whether each row's name has a fact in it, as names of a store's runs have options."""
     if is_option(fact):
         return all(describe_kind_of_options(row.facts) in row.name for row in rows)
     return all(row.facts[fact] and row.facts[fact] in row.name for row in rows)
@@ -152,7 +152,7 @@ def cpu_median_of(row: Row) -> float | None:
 
 
 def verdict_of(row: Row) -> str | None:
-    """Return what a ratio shows, None where there is no ratio."""
+    """Return the verdict on a ratio, None without a ratio."""
     if row.ratio is None:
         return None
     if row.baseline == row.name:
@@ -161,7 +161,7 @@ def verdict_of(row: Row) -> str | None:
 
 
 def describe_verdict(row: Row) -> str:
-    """Return what a ratio shows, with its interval or the change that could have been seen."""
+    """Return the verdict on a ratio, with its interval or the smallest detectable change."""
     if row.baseline == row.name or row.ratio is None:
         return verdict_of(row) or "N/A"
     text = describe_difference(row.difference, DISTURBED)

@@ -1,6 +1,6 @@
-"""The report of a run: its page, and a row an iteration as CSV.
+"""The report of a run: its page, and as CSV a row for each iteration.
 
-What is printed of a run is printed while it goes on (`run_text`).
+The lines of a run are printed while it goes on (`run_text`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lar.reports.report import Part, Report
 from lar.reports.run_text import format_accuracy, format_summary
 from lar.results.facts import facts_of, fed_shapes
 
-# The columns of a sample, each with that of `Samples` which it holds.
+# The columns of a sample, each with the field of `Samples` that it shows.
 SAMPLE_COLUMNS = {
     "frequency_hz" if name == "frequency" else f"{name}_seconds": name for name in MEASURED
 }
@@ -53,8 +53,10 @@ def report_run(result: RunResult) -> Report:
 
 
 def table_of_iterations(result: RunResult) -> Table[Iteration]:
-    """Return the iterations, the warm-up's first, with the facts of the run in each row; a run
-    without iterations has one row of facts. Times are seconds and sizes bytes."""
+    """Return the iterations, the warm-up's first, with the facts of the run in each row.
+
+    A run without iterations has one row of facts. Times are seconds and sizes bytes.
+    """
     rows = (*rows_of("warmup", result.warmup), *rows_of("iterations", result.samples))
     return Table(
         name="iterations",
@@ -72,7 +74,7 @@ def table_of_iterations(result: RunResult) -> Table[Iteration]:
 
 
 def rows_of(phase: str, samples: Samples) -> Iterator[Iteration]:
-    """Yield the iterations of each runner; those of each testcase or item count from 0."""
+    """Yield the iterations of each runner; each testcase or item counts its own from 0."""
     for runner in sorted({*samples.runner}) or [0]:
         own = samples.of_runner(runner)
         counts: dict[int, int] = {}
@@ -95,7 +97,7 @@ def fact_column(title: str, fact: Cell) -> Column[Iteration]:
 
 
 def described(result: RunResult) -> Mapping[str, Cell]:
-    """Return the facts of a run, each in one cell."""
+    """Return the facts of a run, one for each cell."""
     spec, engine, model, machine = result.spec, result.engine, result.model, result.machine
     return {
         "model": spec.model,

@@ -1,8 +1,8 @@
-"""The printed lines of a run: load_and_run's own, then lar's summary; those of testcases, of a data
-set's classes and of winograd algorithms.
+"""The printed lines of a run: load_and_run's own, then lar's summary.
 
-The first are a contract: scripts parse them. Milliseconds with three decimals; what is not
-known is `N/A`, never nan.
+Testcases, classes of a data set and winograd algorithms have lines too. load_and_run's lines are a
+contract: scripts parse them. Times are milliseconds with three decimals; unknown ones are `N/A`,
+never nan.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from lar.records.stopping import QueueSummary
 from lar.records.summary import Cause, Interval, Summary
 from lar.records.testcase import Verdict, error_of
 
-Times = tuple[float, float, float]  # of an iteration: end to end, host, device
+Times = tuple[float, float, float]  # the times of an iteration: end to end, host, device
 
-# What load_and_run says, on its standard error, of options that change what is computed.
+# load_and_run's words, on standard error, on options that change what is computed.
 CHANGES = {
     **{
         layout.key: f"enable {layout.key.removeprefix('enable_')} optimization"
@@ -65,7 +65,7 @@ def in_ms(seconds: float | None) -> str:
 
 
 def format_event(event: Event, spec: RunSpec) -> str:
-    """Return the line that an event makes, empty for none."""
+    """Return the line for an event, empty for none."""
     match event:
         case EngineStarted(engine):
             title = engine_named(engine.name).title
@@ -89,7 +89,7 @@ def format_event(event: Event, spec: RunSpec) -> str:
 
 
 def format_end(spec: RunSpec) -> str:
-    """Return until when the input is run."""
+    """Return how long the input is run."""
     stopping = spec.stopping
     if stopping.duration_seconds is not None:
         return f"for {stopping.duration_seconds:g} s"
@@ -102,7 +102,7 @@ def format_end(spec: RunSpec) -> str:
 
 
 def format_note(event: Event, spec: RunSpec) -> list[str]:
-    """Return what the user should know about an event, besides the lines of the contract."""
+    """Return notes on an event, besides the lines of the contract."""
     if isinstance(event, EngineStarted):
         began = time.strftime("[%d %H:%M:%S lar][warn]")
         return [f"{began} {CHANGES[key]}" for key in spec.settings if key in CHANGES]
@@ -125,8 +125,10 @@ def format_row(
     runner: int = 0,
     warmups: int | None = None,
 ) -> str:
-    """Return the line of one iteration; the first rows are the warm-up's, as many as the spec says
-    unless `warmups` is given."""
+    """Return the line of one iteration.
+
+    The first rows are the warm-up's: `warmups` of them, or as many as the spec says.
+    """
     warmups = spec.warmup_iterations if warmups is None else warmups
     end_to_end, host, device = times
     whose = format_runner(runner, spec)
@@ -145,7 +147,7 @@ def format_row(
 
 
 def feeds_in(spec: RunSpec) -> int:
-    """Return how many feeds the iterations are counted over: the items of a data set."""
+    """Return over how many feeds the iterations are counted: the items of a data set."""
     return max(1, len(spec.item_names))
 
 
@@ -157,8 +159,8 @@ def format_runner(runner: int, spec: RunSpec) -> str:
 def format_finish(result: RunResult) -> list[str]:
     """Return the line that ends a test, one for each runner; empty if nothing was timed.
 
-    Scripts take the line for a test that ended, so a run that the engine broke has none; one
-    that the user ended prints what was measured.
+    Scripts take the line as a sign that the test ended. A run that the engine broke has no such
+    line; one that the user ended prints what was measured.
     """
     if result.status not in ("ok", "interrupted"):
         return []
@@ -207,7 +209,7 @@ def format_summary(result: RunResult) -> list[str]:
 
 
 def format_profile(result: RunResult) -> list[str]:
-    """Return where the profile is and what profiling cost; empty for a run without a profile."""
+    """Return where the profile is and what profiling cost; empty without a profile."""
     settings = result.spec.settings
     place = PROFILE.of(settings) or PROFILE_HOST.of(settings)
     if not place or result.status != "ok":
@@ -226,7 +228,7 @@ def format_profile(result: RunResult) -> list[str]:
 
 
 def format_stopped(result: RunResult) -> list[str]:
-    """Return what ended measuring, if it was not the number of iterations and was reached."""
+    """Return why measuring ended, if not by the number of iterations."""
     stopped = result.stopped
     if stopped is None or stopped.ending not in ("duration", "target"):
         return []
@@ -238,7 +240,7 @@ def format_stopped(result: RunResult) -> list[str]:
 
 
 def format_queue(result: RunResult) -> list[str]:
-    """Return what requests met that arrived at a rate; empty for other runs."""
+    """Return the figures of requests that arrived at a rate; empty for other runs."""
     queue = summarize_queue(result)
     if queue is None:
         return []
@@ -273,8 +275,10 @@ def format_throughput(result: RunResult) -> str:
 
 
 def format_trust(summary: Summary) -> list[str]:
-    """Return the figure that decides and why, if it is not the latency itself: what is read first
-    must be what can be trusted."""
+    """Return the figure to trust and why, if that is not the latency itself.
+
+    It stands first, since what is read first must be right.
+    """
     verb = "was" if summary.disturbed_count == 1 else "were"
     count = f"{summary.disturbed_count} of {count_of(summary.count, 'iteration')} {verb} disturbed"
     cpu = format_median(summary.cpu_median)
@@ -298,7 +302,7 @@ def format_median(median: float | None, interval: Interval | None = None) -> str
 
 
 def format_distribution(statistics: Summary, spec: RunSpec) -> str:
-    """Return the percentiles that the number of samples supports, and what the others need."""
+    """Return the percentiles that the samples support, and how many samples the others need."""
     title = "latency" if spec.pacing.rate is None else "service time"
     median = format_median(statistics.median, statistics.interval)
     figures = [f"min={format_ms(statistics.minimum)}ms", median]
@@ -326,7 +330,7 @@ def format_disturbance(summary: Summary) -> list[str]:
 
 
 def format_missing(result: RunResult) -> list[str]:
-    """Return what may have disturbed iterations and is not seen on this machine."""
+    """Return which disturbances this machine cannot show."""
     sources = vars(result.noise_sources) if result.noise_sources else {}
     missing = [key.replace("_", " ") for key, it in sources.items() if not it and key != "probe"]
     return [f"note: not seen on this machine: {', '.join(missing)}"] if missing else []
@@ -342,7 +346,7 @@ def format_last_words(result: RunResult) -> list[str]:
 
 
 class CaseLines:
-    """Makes the lines of the iterations as they are judged."""
+    """Makes the lines of iterations when they are judged."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
@@ -354,12 +358,12 @@ class CaseLines:
         self.waiting += [(index, rows.row(index)) for index in range(first, last)]
 
     def take(self, judged: Judged) -> list[str]:
-        """Return the lines of the iteration that was judged; the last of a test ends it."""
+        """Return the lines of the judged iteration; the last one of a test ends the test."""
         lines = [format_verdict(verdict) for verdict in judged.verdicts if verdict.shown]
         return lines + (self.take_row() if self.waiting else [])
 
     def take_row(self) -> list[str]:
-        """Return the line of the first row that waits, and what ends its test."""
+        """Return the line of the first waiting row, and the line that ends its test."""
         index, row = self.waiting.pop(0)
         lines = [format_row(index, row, self.spec)]
         iteration = index - self.spec.warmup_iterations
@@ -371,12 +375,12 @@ class CaseLines:
         return lines
 
     def end_test(self, number: int) -> list[str]:
-        """Return the line that ends a test; an empty one follows it."""
+        """Return the line that ends a test, and an empty one."""
         statistics = statistics_of(self.times[number])
         return [format_finished(number, statistics), ""] if statistics else []
 
     def finish(self, result: RunResult) -> list[str]:
-        """Return the rest when the run has ended: rows that nobody judged, and the sums."""
+        """Return the rest when the run has ended: rows without a judgement, and the sums."""
         lines = []
         while self.waiting:
             lines += self.take_row()
@@ -420,7 +424,7 @@ def format_classes(item: ItemClasses, spec: RunSpec) -> str:
 def format_accuracy(result: RunResult) -> list[str]:
     """Return how many items have their class first, and among the first five.
 
-    Without any labelled item, say that the labels were read as names of classes.
+    If no item has a label, say that the labels were read as names of classes.
     """
     accuracy = accuracy_of(result.items)
     if accuracy is None:
@@ -436,11 +440,11 @@ def format_accuracy(result: RunResult) -> list[str]:
 
 
 def format_algorithms(result: RunResult) -> list[str]:
-    """Return the lines about winograd; empty for a run that preferred no algorithm."""
+    """Return the lines about winograd; empty if the run did not ask for it."""
     if not result.algorithms:
         return []
     chosen = [choice for choice in result.algorithms if choice.winograd]
-    # The engine reports each kind once, however many operators of the model are of it.
+    # The engine reports each kind once, even if several operators are of it.
     counts = f"winograd: {len(chosen)} of {count_of(len(result.algorithms), 'kind')} of convolution"
     return [
         counts,
@@ -458,7 +462,7 @@ def format_numeric_error(error: NumericError) -> str:
 
 
 def format_choice(choice: AlgorithmChoice) -> str:
-    """Return the line of a convolution: times as the search measured them."""
+    """Return the line of a convolution, with times as the search measured them."""
     text = f"  {choice.winograd} {in_ms(choice.seconds)}"
     if choice.other_algorithm:
         text += f", {choice.other_algorithm} {in_ms(choice.other_seconds)}"

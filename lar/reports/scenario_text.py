@@ -1,4 +1,4 @@
-"""What MLPerf's load generator found, as lines."""
+"""The findings of MLPerf's load generator, as lines."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def format_scenario(result: RunResult) -> list[str]:
 
 
 def describe_scenario(scenario: Scenario) -> str:
-    """Return what was asked for, in a few words."""
+    """Return the requested scenario in a few words."""
     parts = [
         scenario.name,
         f"at least {scenario.min_seconds:g} s and {scenario.min_queries} queries",
@@ -62,7 +62,7 @@ def describe_scenario(scenario: Scenario) -> str:
 
 
 def format_figures(scenario: Scenario, found: ScenarioResult) -> Iterator[str]:
-    """Yield the figure that counts, and the latencies beside it."""
+    """Yield the figure that MLPerf compares, and the latencies."""
     metric = METRICS[scenario.name]
     value = found.figures.get(metric.key)
     if value is None:
@@ -72,7 +72,7 @@ def format_figures(scenario: Scenario, found: ScenarioResult) -> Iterator[str]:
     else:
         yield f"{metric.title}: {value:.3f} samples/s"
     if scenario.name == "offline":
-        return  # all samples are one query, whose latency is the whole run's
+        return  # all samples are one query, with the latency of the whole run
     count = found.figures.get(QUERY_COUNT, 0.0)
     infix = "_per_query" if scenario.name == "multi-stream" else ""
     figures = (

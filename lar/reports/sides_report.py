@@ -25,8 +25,10 @@ from lar.reports.report import Part, Report
 
 
 def report_sides(found: ComparisonOfSides, *, everything: bool = False) -> Report:
-    """Return the report of a comparison of several sides: where they come from, the worst tensors
-    or all, and the odd one out."""
+    """Return the report of a comparison of several sides.
+
+    It has the origin of each, the worst tensors or all, and the odd one out.
+    """
     columns, is_alike = columns_of(found), attrgetter("same")
     body: list[Part] = [*describe_head(found)]
     title, shown = "tensors:", list(found.tensors)
@@ -77,8 +79,10 @@ def format_type(row: TensorOfSides) -> str:
 
 
 def describe_odd(row: TensorOfSides) -> str:
-    """Return the letters of the sides that differ from most; where no side is odd, which of them
-    agree with each other."""
+    """Return the letters of the sides that differ from most.
+
+    If no side is odd, they are the sides that agree with each other.
+    """
     if row.odd:
         return " ".join(LETTERS[side] for side in row.odd)
     groups = (" ".join(LETTERS[side] for side in group) for group in row.groups)
@@ -96,7 +100,7 @@ def describe_head(found: ComparisonOfSides) -> Iterator[str]:
 
 
 def badness_of(row: TensorOfSides) -> float:
-    """Return the largest error of a tensor, infinite where two cannot be compared."""
+    """Return the largest error of a tensor, infinite if two sides cannot be compared."""
     errors = map(error_of, row.figures[1:])
     known = zip(errors, row.tensors[1:], strict=True)
     return max((math.inf if error is None else error for error, it in known if it), default=0.0)
@@ -128,9 +132,8 @@ def describe_result(found: ComparisonOfSides) -> str:
 
 
 def describe_blame(found: ComparisonOfSides, side: int) -> str:
-    """Return the culprits of a side that is the odd one out, as the comparison with another side
-    names them."""
-    # Where the first side is the odd one, any other that differs from it will do.
+    """Return the culprits of the odd side, from the comparison with another side."""
+    # If the first side is the odd one, any side that differs from it will do.
     differing = [number for number, each in enumerate(found.comparisons, 1) if not each.same]
     against = side or next(iter(differing), 1)
     letters = LETTERS[against], LETTERS[0]

@@ -11,8 +11,11 @@ Row = TypeVar("Row")
 def sort_rows(
     rows: Iterable[Row], sort: str, value_of: Callable[[Row], Any], *, smallest_first: bool = False
 ) -> list[Row]:
-    """Sort rows: `+KEY` asks for the smallest first, `-KEY` for the largest, KEY for the largest
-    unless `smallest_first`. Those whose value is None come last, equals stay in their order."""
+    """Sort rows: `+KEY` puts the smallest first, `-KEY` the largest.
+
+    KEY alone puts the largest first, unless `smallest_first`. Rows with None come last; equal rows
+    keep their order.
+    """
     rows = [*rows]
     ascending = sort.startswith("+") or (smallest_first and not sort.startswith("-"))
     known = (row for row in rows if value_of(row) is not None)

@@ -51,6 +51,6 @@ def describe_space(space: ModelSpace, not_tried: Sequence[NotTried]) -> Iterator
 
 
 def describe_choice(choice: Choice) -> str:
-    """Return the flags of a choice; a search fills its cache once."""
+    """Return the flags of a choice; for a search, that it fills the cache once."""
     flags = format_flags({**choice.options, **choice.search})
     return f"{flags}, kept in {flag_of(choice.cache)}" if choice.cache else flags

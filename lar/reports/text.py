@@ -13,16 +13,16 @@ from lar.errors import printable, printable_lines
 from lar.reports.cut_names import shorten, shorten_all
 from lar.reports.model import PLAIN, AnyTable, Column, Layout, Rule, table_of_values
 
-Cells = tuple[Sequence[str], str]  # of a column, and their alignment
+Cells = tuple[Sequence[str], str]  # the cells of a column, and their alignment
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|-?inf|nan", re.IGNORECASE)
 INTEGER = re.compile(r"[-+]?\d+")
 BOLD, DIM, RED, GREEN, NORMAL = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[m"
 COLORS = {"red": RED, "green": GREEN}
-SHORTEST = 16  # a name is cut to that, as long as there are columns to leave out
+SHORTEST = 16  # a name is cut to this width while there are columns to leave out
 
 
 class Screen(NamedTuple):
-    """The screen that text is printed on: the width of a line, None for any; whether in colour."""
+    """The screen for text: the width of a line, None for any; whether it shows colours."""
 
     width: int | None = None
     has_color: bool = False
@@ -31,11 +31,13 @@ class Screen(NamedTuple):
         return f"{code}{line}{NORMAL}" if self.has_color and line and code else line
 
     def wrap(self, line: str, indent: str = "") -> list[str]:
-        """Return a line as those that fit, each as far from the left as the first and those after
-        it by `indent` more; words stay whole."""
+        """Return a line in parts that fit, each as far from the left as the first.
+
+        Those after the first have `indent` spaces more. Words stay whole.
+        """
         if self.width is None or len(line) <= self.width:
             return [line]
-        import textwrap  # narrow terminals alone need it
+        import textwrap  # needed only on narrow terminals
 
         indent = line[: len(line) - len(line.lstrip())] + indent
         return textwrap.wrap(
@@ -85,7 +87,7 @@ def format_rows(
 class Drawing:
     """The texts of a table in the widths of its columns.
 
-    `given` are all its columns, and `shown` the places of those that there is room for.
+    `given` are all columns, `shown` the places of those for which there is room.
     """
 
     def __init__(self, table: AnyTable, screen: Screen) -> None:
@@ -129,7 +131,7 @@ class Drawing:
         self.rows = [[*itertools.islice(lines, height)] for height in heights]
 
     def arrange(self, rows: Sequence[Sequence[str]]) -> tuple[list[Cells], list[int]]:
-        """Return the cells of each column with their alignment, and how many lines each row has."""
+        """Return the cells of each column with their alignment, and each row's number of lines."""
         layout = self.layout
         blocks = [
             split_lines(row) if layout.has_lines or layout.is_wrapped else [row] for row in rows
@@ -148,7 +150,7 @@ class Drawing:
 
     @property
     def length(self) -> int:
-        """The length of a line, without what stands at its ends."""
+        """The length of a line, without its ends."""
         return line_length(self.widths, self.layout)
 
     def pad(self, text: str, width: int, align: str) -> str:
@@ -165,7 +167,7 @@ class Drawing:
         return self.finished(f"{layout.start}{layout.gap.join(cells)}{layout.end}", color)
 
     def finished(self, line: str, color: str) -> str:
-        """Return a line in its colour; spaces at the end of one would begin another on a screen."""
+        """Return a line in its colour; spaces at its end would begin another line on a screen."""
         is_stripped = self.layout.is_stripped or self.screen.width is not None
         return self.screen.paint(line.rstrip() if is_stripped else line, color)
 
@@ -202,7 +204,7 @@ class Drawing:
     def body(
         self, breaks: Mapping[int, str | tuple[str, ...]], colors: Sequence[str]
     ) -> Iterator[str]:
-        """Yield the rows, what stands between them, and the rule after them."""
+        """Yield the rows, the lines between them, and the rule after them."""
         for place in range(len(self.rows) + 1):
             if (line := breaks.get(place)) is not None:
                 yield from self.break_line(line)
@@ -245,7 +247,7 @@ def rule_piece(rule: Rule, width: int) -> str:
 
 
 def uncut_cell(column: Column[Any], row: Any) -> str:
-    """Return a cell as a narrow screen cuts it: a name that its style has cut is whole."""
+    """Return a cell in full for a narrow screen to cut, even if its style has cut the name."""
     text, value = column.cell(row), column.value(row)
     stem = re.split(r"\.\.\.|…", text.strip())[0]
     if not isinstance(value, str) or not value.startswith(stem):
@@ -262,10 +264,10 @@ def fit_columns(
 ) -> tuple[list[int], list[int]]:
     """Return the places of the columns for which there is room, and the widths of all.
 
-    Columns that have nothing or zero in every row go first. Then the room around cells goes, then
-    names lose their middle, from the widest down, as long as no two read alike; where that is not
-    enough, the columns of the highest rank are left out, from the right. Those of rank 0 stay, and
-    so does the first.
+    Columns with nothing or zero in every row go first. Then the room around cells goes. Then names
+    lose their middle, the widest first, as long as no two read alike. If that is not enough, the
+    columns of the highest rank are left out, from the right. Those of rank 0 stay, and so does the
+    first.
     """
     columns, layout = table.text_columns, table.layout
     shown = [*range(len(columns))]
@@ -306,8 +308,10 @@ def least_width(texts: Collection[str], longest: int) -> int:
 def narrow_widths(
     widths: list[int], least: Sequence[int], shown: Iterable[int], excess: int
 ) -> int:
-    """Take `excess` from the widths, from the widest down, but none below its least; return what
-    is left of the excess."""
+    """Take `excess` from the widths, the widest first, and return what is left of it.
+
+    No width gets below its least.
+    """
     able = [place for place in shown if widths[place] > least[place]]
     while excess > 0 and able:
         widest = max(able, key=lambda place: widths[place])
@@ -325,7 +329,7 @@ def escape(text: str, letters: str) -> str:
 
 
 def centre_title(title: str, length: int, fill: str = "-") -> str:
-    """Return a title amid dashes; an odd dash stands on the right side."""
+    """Return a title between dashes; an odd dash stands on the right side."""
     left = max(length - len(title), 0) // 2
     return fill * left + title + fill * max(length - len(title) - left, 0)
 
@@ -338,7 +342,7 @@ def split_lines(row: Sequence[str]) -> list[list[str]]:
 
 def wrap_cells(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     """Return the cells of a row in lines that fit their widths."""
-    import textwrap  # narrow terminals alone need it
+    import textwrap  # needed only on narrow terminals
 
     return [
         "\n".join(textwrap.wrap(printable(cell), max(width, 1), break_on_hyphens=False))

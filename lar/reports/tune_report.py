@@ -22,7 +22,8 @@ ENDS: Mapping[str, str] = {
 
 
 FAST = "{times} times as fast as {plain}"
-# What is made small, its figure in the table, what the best of it is called, how it compares.
+# For each objective: what to minimise, its figure in the table, what to call the best, how it
+# compares.
 GOALS: Mapping[Objective, tuple[str, str, str, str]] = {
     "latency": ("smallest median latency", "median ms", "fastest", FAST),
     "throughput": ("highest throughput", "ms/iteration", "highest throughput", FAST),
@@ -37,7 +38,7 @@ def report_tuning(result: TuneResult, *, caches: Mapping[str, str] | None = None
 
     Args:
         result: of the search.
-        caches: the files of the best candidate's caches that stay, by the key of their option.
+        caches: the cache files of the best candidate that are kept, by the key of their option.
     """
     table = Table(
         name="ranking",
@@ -78,7 +79,7 @@ def head_of(result: TuneResult) -> Iterator[str]:
 
 
 def columns_of(objective: Objective) -> Iterator[Column[Row]]:
-    """Yield the columns of the candidates: the figure that is made small, and what it rests on."""
+    """Yield the columns of the candidates: the figure to minimise, and what it is based on."""
     in_ms = objective != "memory"
 
     def field(key: str, *, in_text: bool = False) -> Column[Row]:
@@ -149,7 +150,7 @@ def notes_of(result: TuneResult) -> Iterator[str]:
 
 
 def command_of(result: TuneResult, caches: Mapping[str, str]) -> Iterator[str]:
-    """Yield the best settings as they would be typed."""
+    """Yield the command of the best settings."""
     best, space = result.best, space_of(result)
     if best is None or space is None:
         return
@@ -158,7 +159,7 @@ def command_of(result: TuneResult, caches: Mapping[str, str]) -> Iterator[str]:
 
 
 def caches_of(best: Row, space: ModelSpace, caches: Mapping[str, str]) -> dict[str, OptionValue]:
-    """Return the files of caches, or the searches that fill them where those do not stay."""
+    """Return the files of caches, or the searches that fill them if the files are not kept."""
     found: dict[str, OptionValue] = {}
     for choice in (choices_by_name(space)[name] for name in best.choices):
         stays = choice.cache in caches

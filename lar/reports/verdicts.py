@@ -1,10 +1,10 @@
-"""A verdict on times in words, and the cells that tables have of it."""
+"""A verdict on times in words, and its cells in tables."""
 
 from __future__ import annotations
 
 from lar.records.summary import Difference, Interval
 
-# From here on a change is a number of times: 12 times says more than 1100.0%.
+# From here on a change is a factor: 12 times says more than 1100.0%.
 LARGEST_SHARE = 2.0
 
 
@@ -19,7 +19,7 @@ def describe_difference(difference: Difference | None, reason: str = "") -> str:
 
 
 def describe_smallest(difference: Difference | None) -> str:
-    """Return the smallest change that would have been shown, empty where it is not known."""
+    """Return the smallest change that would have been shown, empty if it is not known."""
     smallest = difference.smallest_detectable if difference else None
     if smallest is None:
         return ""
@@ -27,12 +27,12 @@ def describe_smallest(difference: Difference | None) -> str:
 
 
 def format_interval(interval: Interval | None, scale: float = 1.0) -> str:
-    """Return an interval, empty for one that has no end."""
+    """Return an interval, empty if it has no end."""
     if interval is None:
         return ""
     return f"{scale * interval.low:.3f} to {scale * interval.high:.3f}"
 
 
 def color_of_verdict(difference: Difference | None) -> str:
-    """Return the color of a row with this difference, empty for none."""
+    """Return the color of a row with this difference, empty for no color."""
     return {"faster": "green", "slower": "red"}.get(difference.verdict if difference else "", "")

@@ -1,4 +1,4 @@
-"""What ratios of a table are against: the baseline of each row."""
+"""The baseline of each row of a table, to which its ratio is."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from lar.results.rows import Row
 
 
 def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> list[Row | None]:
-    """Return the baseline of each row, None for a row that has none.
+    """Return the baseline of each row, None for a row without one.
 
-    Without one asked for, it is the first row of the same model: other engines read it in another
-    format.
+    By default it is the first row of the same model: other engines read it in another format.
 
     Raises:
-        UsageError: no row is it, or it is not clear which.
+        UsageError: no row fits, or several do.
     """
     if not asked:
         firsts: dict[str, Row] = {}
@@ -33,7 +32,7 @@ def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> l
 
 
 def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield what the words may mean: a value of one of the facts that vary, or no options."""
+    """Yield what the words may mean: a value of a fact that varies, or no options."""
     for fact in varying:
         yield {fact: value_asked(asked, fact)}
     if asked == "none":
@@ -41,7 +40,7 @@ def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
 
 
 def value_asked(asked: str, fact: str) -> str:
-    """Return the value of a fact that `machine=...`, `--fast-run` or the value alone asks for."""
+    """Return the asked value of a fact: by `machine=...`, `--fast-run` or the value alone."""
     name, equals, value = asked.partition("=")
     if equals and name in (fact, fact.lstrip("-")):
         return value
@@ -52,10 +51,10 @@ def value_asked(asked: str, fact: str) -> str:
 def match(
     rows: Sequence[Row], varying: Sequence[str], asked: str, wanted: Mapping[str, str]
 ) -> list[Row | None]:
-    """Return for each row the one that has the wanted facts and agrees with it in all others.
+    """Return for each row the row that has the wanted facts and agrees with it in all others.
 
     Raises:
-        UsageError: several do.
+        UsageError: several rows do.
     """
     keys = [tuple(row.facts[name] for name in varying if name not in wanted) for row in rows]
     found: dict[tuple[str, ...], list[Row]] = {}
@@ -79,7 +78,7 @@ def has(row: Row, wanted: Mapping[str, str]) -> bool:
 
 
 def no_row(asked: str, rows: Sequence[Row], varying: Sequence[str]) -> UsageError:
-    """Return the error for a baseline that no row is, with those that there are."""
+    """Return the error for a baseline that fits no row, with the rows that there are."""
     names = [row.name for row in rows]
     near = nearest(asked, names)
     values = dict.fromkeys(row.facts[fact] for row in rows for fact in varying if row.facts[fact])

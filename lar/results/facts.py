@@ -1,4 +1,4 @@
-"""The facts about a result by which it is found, grouped and distinguished from others."""
+"""The facts about a result: they find it, group it and distinguish it from others."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from lar.options import table
 from lar.options.option import flag_of
 
-if TYPE_CHECKING:  # slow to import, and the help of a command needs the names of facts alone
+if TYPE_CHECKING:  # slow to import, and the help of a command needs only the names of facts
     from lar.records.run import RunResult, RunSpec
 
-# What `--by` may name, in the order of the columns; `option` stands for every option.
+# The facts that `--by` may name, in the order of the columns; `option` stands for all options.
 NAMES = ("model", "machine", "engine", "version", "driver", "device", "option", "input")
 
-# The flags of files in which engines keep what they have found.
+# The flags of files in which engines keep what they found.
 CACHES = frozenset(option.flag for option in table.OPTIONS if option.purpose == "cache")
 
 
 class NamedResult(NamedTuple):
-    """A result, the name that tables give it, its file, and the name that the user gave the file.
+    """A result, its name in tables, its file, and the user's name for the file.
 
-    That name is the machine's too where the result does not say what it is."""
+    If a result does not name its machine, the machine has the user's name for the file.
+    """
 
     name: str
     result: RunResult
@@ -31,9 +32,9 @@ class NamedResult(NamedTuple):
 
 
 def facts_of(result: RunResult, machine: str = "") -> dict[str, str]:
-    """Return what a result is a result of, by name; each option has a name of its own, its flag.
+    """Return the facts of a result by name; an option's name is its flag.
 
-    A fact that is not known is an empty text; `machine` is the name of one that is not known.
+    An unknown fact is an empty text; `machine` is the name of an unknown one.
     """
     spec, engine = result.spec, result.engine
     return {
@@ -51,7 +52,7 @@ def facts_of(result: RunResult, machine: str = "") -> dict[str, str]:
 def options_of(spec: RunSpec) -> dict[str, str]:
     """Return the options that decide how fast a run is, by flag: `yes` for a switch.
 
-    Files that are only written have no value: where they are does not matter.
+    Files that are only written have no value: their place does not matter.
     """
     pacing = spec.pacing
     pairs = (f"{key}={value}" for key, value in sorted(spec.environment.items()))
@@ -74,7 +75,7 @@ def options_of(spec: RunSpec) -> dict[str, str]:
 
 
 def fed_shapes(result: RunResult) -> str:
-    """Return the shapes that the inputs of a run were fed with, empty where they are not known."""
+    """Return the shapes of a run's inputs, empty if they are not known."""
     return ", ".join(
         f"{fed.name} {fed.dtype} {'x'.join(map(str, fed.shape))}" for fed in result.fed
     )
@@ -82,7 +83,7 @@ def fed_shapes(result: RunResult) -> str:
 
 def text_of(key: str, value: object) -> str:
     option = table.BY_KEY.get(key)
-    text = str(value).replace("\n", " ")  # of an option that is given again
+    text = str(value).replace("\n", " ")  # of an option that is given several times
     return "yes" if value is True or (option and option.writes) else text
 
 
@@ -92,7 +93,7 @@ def is_option(name: str) -> bool:
 
 
 def describe_options(facts: Mapping[str, str]) -> str:
-    """Return the options among facts as they would be typed; empty without any."""
+    """Return the options among facts as the user would type them; empty without any."""
     return " ".join(
         name if value == "yes" else f"{name} {value}"
         for name, value in facts.items()
@@ -101,8 +102,7 @@ def describe_options(facts: Mapping[str, str]) -> str:
 
 
 def describe_kind_of_options(facts: Mapping[str, str]) -> str:
-    """Return the options among facts by which runs are of one kind: where a cache's file is does
-    not matter."""
+    """Return the options among facts that make runs one kind: a cache's place does not matter."""
     return describe_options(
         {name: "yes" if name in CACHES and value else value for name, value in facts.items()}
     )

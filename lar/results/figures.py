@@ -1,9 +1,10 @@
-"""The figure of a table: which times stand for each run, chosen for all of them together.
+"""The figure of a table: the times that stand for each run, chosen for all runs together.
 
 A ratio of one run's latency to another's CPU time says nothing. So all runs of a table have the
-same figure: the latency if each run has one to trust, else the CPU time if that is each run's
-latency on a quiet machine, else the latency, and those without one to trust are not judged. Median,
-minimum and items in a second are of the same iterations: of those that nothing disturbed.
+same figure: the latency if each run's can be trusted, else the CPU time if that is each run's
+latency on a quiet machine. Otherwise it is the latency, and runs whose latency cannot be trusted
+are not judged. Median, minimum and items in a second are of the same iterations: the undisturbed
+ones.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from lar.records.summary import Summary, Trust
 
 Figure = Literal["latency", "CPU time"]
 
-CALM_SHARE = 0.1  # of disturbed iterations, at most
+CALM_SHARE = 0.1  # the part of disturbed iterations, at most
 
 
 @dataclass(frozen=True)
 class Run:
     """One run, and its times of the table's figure.
 
-    With the trust "nothing" the times are of all iterations, and decide nothing.
+    With the trust "nothing" these are the times of all iterations, and decide nothing.
     """
 
     result: RunResult
@@ -45,7 +46,7 @@ class Run:
 
     @cached_property
     def median(self) -> float | None:
-        """The median of its times; None without any, or if they took no time."""
+        """The median of its times, None without any or if they took no time."""
         return (percentile_of(sorted(self.times), 50) or None) if self.times else None
 
     @property
@@ -74,7 +75,7 @@ class Run:
 
     @property
     def items_per_second(self) -> float | None:
-        """Its items in a second, None where the batch is not known."""
+        """Its items in a second, None if the batch is not known."""
         rate, items = self.iterations_per_second, items_in_iteration(self.result)
         return rate * items if rate and items else None
 
@@ -98,7 +99,7 @@ def has_trusted_cpu_time(result: RunResult, summary: Summary) -> bool:
 
 
 def run_of(result: RunResult, summary: Summary | None, figure: Figure) -> Run:
-    """Return a run with its times of a figure."""
+    """Return a run with its times of the figure."""
     samples = result.samples
     if summary is None:
         return Run(result, (), "nothing", 0)
@@ -112,5 +113,5 @@ def run_of(result: RunResult, summary: Summary | None, figure: Figure) -> Run:
 
 
 def is_calm(runs: Iterable[Run]) -> bool:
-    """Return whether hardly an iteration was disturbed, as far as that is known."""
+    """Return whether hardly any iteration was disturbed, as far as known."""
     return all(run.disturbed_count <= CALM_SHARE * run.sample_count for run in runs)

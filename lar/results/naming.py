@@ -1,4 +1,4 @@
-"""Names of results in tables: of their files, as short as distinguishes them, or given by hand."""
+"""Names of results in tables: the user's, or the files' in a form just long enough to differ."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lar.results.reading import read_parts
 
 
 def read_named(words: Sequence[str]) -> list[NamedResult]:
-    """Return the results in files, each with a name of its own.
+    """Return the results in files, each with its own name.
 
     Raises:
         UsageError: a file is no result.
     """
     names, paths = [split_name(word)[0] for word in words], paths_of(words)
-    shorts = shorten(paths) if len(paths) > 1 else [""]  # runs of the only file have own names
+    shorts = shorten(paths) if len(paths) > 1 else [""]  # runs in one file have names
     parts = [
         (f"{name or short} {part.name}".strip() or os.path.basename(path), name, path, part)
         for name, short, path in zip(names, shorts, paths, strict=True)
@@ -34,7 +34,7 @@ def read_named(words: Sequence[str]) -> list[NamedResult]:
 
 
 def paths_of(words: Sequence[str]) -> list[str]:
-    """Return the paths in words that may name their files, `NAME=FILE`.
+    """Return the paths in words, each of which may name its file, as `NAME=FILE`.
 
     Raises:
         UsageError: standard input is among them twice.
@@ -46,13 +46,13 @@ def paths_of(words: Sequence[str]) -> list[str]:
 
 
 def split_name(word: str) -> tuple[str, str]:
-    """Return the name and the path in `NAME=FILE`; what exists is a path."""
+    """Return the name and the path in `NAME=FILE`; a word that exists as a file is a path."""
     name, equals, path = word.partition("=")
     return ("", word) if not equals or not name or os.path.lexists(word) else (name, path)
 
 
 def shorten(paths: Sequence[str]) -> list[str]:
-    """Return each path as short as distinguishes it from the others."""
+    """Return each path in the shortest form that distinguishes it from the others."""
     normal = [os.path.normpath(path) for path in paths]
     counts = Counter(chain.from_iterable(map(endings_of, set(normal))))
     return [
@@ -62,13 +62,13 @@ def shorten(paths: Sequence[str]) -> list[str]:
 
 
 def endings_of(path: str) -> list[str]:
-    """Return its last part, its last two, and so on."""
+    """Return the last part of a path, its last two parts, and so on."""
     parts = path.split(os.sep)
     return [os.sep.join(parts[-count:]) for count in range(1, len(parts) + 1)]
 
 
 def distinguish(names: Sequence[str]) -> list[str]:
-    """Return names without two alike: the second `a` is `a (2)`."""
+    """Return names of which no two are equal: the second `a` is `a (2)`."""
     numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(2))
     labels: dict[str, None] = {}
     for name in names:
@@ -80,7 +80,7 @@ def distinguish(names: Sequence[str]) -> list[str]:
 
 
 def name_of_baseline(asked: str, named: Sequence[NamedResult]) -> str:
-    """Return the name of the row that a baseline's path stands for; anything else as it is."""
+    """Return the name of the row for a baseline's path; any other text as it is."""
     if any(each.name == asked for each in named):
         return asked
     return next((each.name for each in named if each.path == asked), asked)

@@ -1,5 +1,4 @@
-"""Result files of all kinds: what `--json` wrote of a run or of a bench, and what an engine's own
-program printed."""
+"""Reads result files: those that `--json` wrote, and the output of an engine's own program."""
 
 from __future__ import annotations
 
@@ -26,24 +25,23 @@ WHAT = "result file"
 HINT = "give what `lar run MODEL --json FILE` wrote, or what load_and_run printed"
 MOST_BYTES = 1 << 32
 
-# What a variant of a bench says of its processes as a result does of its own.
+# The facts that a variant of a bench has for its processes, as a result has its own.
 OF_VARIANT = ("engine", "model", "fed", "outputs", "load_seconds", "peak_memory_bytes", "failure")
 
-# How files begin that lar writes; those of some formats are refused: why, and what to do.
+# How lar's own files begin; some formats are refused, with why and what to do.
 BEGINNING = re.compile(rb'\{\s*"(?:format|schema)":\s*"lar\.(\w+)/|lar \S+: using ')
 NO_RESULTS = json.loads(Path(__file__).with_name("no_results.json").read_text())
 
 
 class Part(NamedTuple):
-    """Runs of one kind in a file, with the name that they have there, empty for those of a file
-    that has one part."""
+    """Runs of one kind in a file, with their name there; empty if the file has one part."""
 
     name: str
     results: tuple[RunResult, ...]
 
 
 def read_results(path: str) -> tuple[RunResult, ...]:
-    """Return the results in a file, in their order; `-` is standard input.
+    """Return the results in a file, in order; `-` is standard input.
 
     Raises:
         UsageError: the file is missing, empty, cut short, damaged or of another kind.
@@ -52,7 +50,7 @@ def read_results(path: str) -> tuple[RunResult, ...]:
 
 
 def read_parts(path: str) -> tuple[Part, ...]:
-    """Return the results in a file, those together that are repeated runs of one variant.
+    """Return the results in a file, with repeated runs of one variant together.
 
     Raises:
         UsageError: as `read_results`.
@@ -65,10 +63,10 @@ def read_parts(path: str) -> tuple[Part, ...]:
 
 
 def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
-    """Return the parts of the content of a file, which may be in gzip.
+    """Return the parts in a file's content, which may be in gzip.
 
     Raises:
-        UsageError: it holds none, or is damaged.
+        UsageError: there are none, or it is damaged.
     """
     data = unpack(data, name, HINT)
     text = data.removeprefix(b"\xef\xbb\xbf").strip()
@@ -89,18 +87,18 @@ def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
 
 
 def parts_of_log(results: Sequence[RunResult]) -> tuple[Part, ...]:
-    """Return the results that an engine's program printed, with their numbers if there are some."""
+    """Return the results that an engine's program printed, numbered if there are several."""
     names = (f"#{number}" if len(results) > 1 else "" for number in range(1, 1 + len(results)))
     return tuple(Part(name, (result,)) for name, result in zip(names, results, strict=True))
 
 
 def printer_of(data: bytes) -> Engine | None:
-    """Return the engine whose program prints such lines."""
+    """Return the engine whose program prints such lines, None for other content."""
     return next((engine for engine in each_engine() if engine.prints_log(data)), None)
 
 
 def problem_of(text: bytes, error: Exception) -> str:
-    """Return why a text holds no result."""
+    """Return why a text contains no result."""
     said = str(error)
     if not text.startswith(b"{"):
         return "is not a result that lar reads"
@@ -114,7 +112,7 @@ def problem_of(text: bytes, error: Exception) -> str:
 
 
 def read_json(text: bytes) -> tuple[Part, ...]:
-    """Return the parts of the JSON of a run, or of a bench, each of whose processes is a run.
+    """Return the parts of the JSON of a run or a bench; each process of a bench is a run.
 
     Raises:
         ValueError: it is neither, or damaged.
@@ -129,11 +127,10 @@ def read_json(text: bytes) -> tuple[Part, ...]:
 
 
 def parts_of_store(path: str) -> tuple[Part, ...]:
-    """Return the results in a store, those of one kind together; each part is called by its
-    options.
+    """Return the results in a store by kind; each part is named by its options.
 
     Raises:
-        UsageError: the file is another database, or holds no result.
+        UsageError: the file is another database, or contains no result.
     """
     from lar.results.store import open_store  # few files are stores
 

@@ -1,11 +1,11 @@
-"""Whether stored runs are slower than others of the same model, options and machine.
+"""Decides whether stored runs are slower than others of the same model, options and machine.
 
 Runs that are made one after another share the state of the machine: its other guests, its clock
-rate, its heat. Another hour has another state, which moves all of them together, often by more
-than they differ among each other. So what is compared are sittings: runs that were made within
-minutes are one value. Where each side has one sitting and nothing says how much sittings differ,
-single runs are compared if they took turns, so that both sides met the same states, or if the
-machine was calm. How much sittings of one kind differ is known of stored tags.
+rate, its heat. An hour later the state is another one, which moves all of them together, often by
+more than they differ from each other. So sittings are compared: runs within minutes count as one
+value. If each side has one sitting and nothing says how much sittings differ, single runs are
+compared if they took turns, so that both sides met the same states, or if the machine was calm.
+Stored tags show how much sittings of one kind differ.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from lar.results.figures import Figure, Run, figure_of, is_calm
 Unit = Literal["sittings", "runs"]
 Sitting = Sequence[Run]
 
-GAP_SECONDS = 600.0  # between two runs, for another sitting
-FEWEST_TAGS = 3  # whose sittings show how much sittings differ
+GAP_SECONDS = 600.0  # between two runs of different sittings
+FEWEST_TAGS = 3  # so many tags show how much sittings differ
 
 NOT_IN_TURNS = "one side was run after the other, on a machine that did something else too"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """What new runs of one kind show against those of the baseline.
+    """The verdict on new runs of one kind against the baseline's.
 
-    `new` and `baseline` are the runs whose times can be trusted, `left_out` counts the others.
-    `unit` is what counts as one value, `figure` what is compared.
+    `new` and `baseline` are the runs with times to trust; `left_out` counts the others. `unit` is
+    what counts as one value, `figure` is what is compared.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Check:
 
     @property
     def reason(self) -> str:
-        """Why there is no difference."""
+        """Why there is no difference to show."""
         which = "baseline's" if self.new else "new" if self.baseline else self.left_out
         return f"all {which} runs were disturbed"
 
@@ -68,7 +68,7 @@ def check_kind(
 ) -> Check:
     """Compare new runs of one kind with the baseline's.
 
-    `others` are more stored runs of that kind, by tag: they show by how much its sittings differ.
+    `others` are more stored runs of that kind, by tag: they show how much its sittings differ.
     """
     sides = [new, baseline, *others.values()]
     figure, runs = figure_of([result for side in sides for result in side])
@@ -98,8 +98,8 @@ def compare_sides(
 ) -> tuple[Difference | None, Unit]:
     """Return what trusted runs show against others, and what counts as one value.
 
-    `tags` are more runs of that kind, of which each tag is of one program. No state of a machine
-    explains a difference where both sides met the same ones, or are not of `one_machine`.
+    Each of the `tags` has more runs of that kind, of one program. The state of a machine explains
+    no difference if both sides met the same states, or are not of `one_machine`.
     """
     if not base or not new:
         return None, "sittings"
@@ -118,15 +118,17 @@ def compare_sides(
 
 
 def are_in_turns(one: Sequence[Run], other: Sequence[Run]) -> bool:
-    """Return whether neither side was run before the other was begun, as far as that is known."""
+    """Return whether neither side ended before the other began, False if that is unknown."""
     first, second = ([run.result.started_at for run in side] for side in (one, other))
     are_known = all((*first, *second))
     return are_known and min(first) <= max(second) and min(second) <= max(first)
 
 
 def usual_between_sittings(tags: Sequence[Sequence[Sitting]]) -> Spread | None:
-    """Return how much sittings differ: those of one tag, or else those of several tags, between
-    which something may have changed, so that it is rather too much."""
+    """Return how much sittings of one tag differ, else sittings of several tags.
+
+    Something may have changed between tags, so their spread is rather too large.
+    """
     times = [[math.log(time_of(sitting)) for sitting in tag] for tag in tags if tag]
     within = usual_spread(times)
     if within is not None or len(times) < FEWEST_TAGS:
@@ -135,7 +137,7 @@ def usual_between_sittings(tags: Sequence[Sequence[Sitting]]) -> Spread | None:
 
 
 def sittings_of(runs: Sequence[Run]) -> list[list[Run]]:
-    """Return runs that were made soon after one another together, oldest first."""
+    """Return runs in groups that were made soon after one another, oldest first."""
     sittings: list[list[Run]] = []
     last = None
     for run in sorted(runs, key=lambda run: run.result.started_at):
@@ -148,7 +150,7 @@ def sittings_of(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def moment_of(started_at: str) -> float | None:
-    """Return when a run was started, in seconds; None if that is not known, as of a log."""
+    """Return when a run was started, in seconds; None if unknown, as for a log."""
     try:
         return datetime.fromisoformat(started_at).timestamp()
     except (ValueError, OverflowError):
@@ -156,7 +158,7 @@ def moment_of(started_at: str) -> float | None:
 
 
 def time_of(sitting: Sitting) -> float:
-    """Return the median of the medians of its runs."""
+    """Return the median of the medians of a sitting's runs."""
     return percentile_of(sorted(run.median or 0.0 for run in sitting), 50)
 
 

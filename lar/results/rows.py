@@ -20,7 +20,7 @@ from lar.results.figures import Run
 class Row:
     """The runs of a row of the table, and the facts about them.
 
-    `difference` is from the `baseline`, another row; None where one of the two has no trusted run.
+    `difference` is from the `baseline`, another row; None if one of the two has no trusted run.
     """
 
     name: str
@@ -36,8 +36,10 @@ class Row:
 
     @cached_property
     def timed(self) -> tuple[Run, ...]:
-        """The runs that its figures are of: those that can show a difference; where none can, all
-        that have samples of more than no time."""
+        """The runs that its figures are made of: those that can show a difference.
+
+        If there are none, they are all runs whose samples took time.
+        """
         timed = [run for run in self.runs if run.median]
         return tuple([run for run in timed if run.is_trusted] or timed)
 
@@ -66,10 +68,10 @@ class Row:
 
     @cached_property
     def interval(self) -> Interval | None:
-        """That of the median: over the runs if there are several, else over the samples of one."""
+        """The interval of the median: over several runs, or over the samples of one."""
         if len(self.timed) == 1:
             return median_interval(self.timed[0].times)
-        # That of their ratio to a second: each run is one value.
+        # The interval of their ratio to a second: each run is one value.
         found = compare_pairs([[math.log(median)] for median in self.medians], once=True)
         return found.interval if found else None
 
@@ -78,12 +80,12 @@ class Row:
         return min((min(run.times) for run in self.timed), default=None)
 
     def percentile(self, rank: int) -> float | None:
-        """Return a percentile of the samples of a single run, None where they are too few."""
+        """Return a percentile of the samples of a single run, None if they are too few."""
         if len(self.timed) != 1:
             return None
         statistics = statistics_of(self.timed[0].times)
         return statistics.percentiles.get(rank) if statistics else None
 
     def middle(self, figure: Callable[[Run], float | None]) -> float | None:
-        """Return the median of another figure of those runs, or of all runs if none has times."""
+        """Return the median of another figure of the timed runs, or of all if none has times."""
         return median_of_known([figure(run) for run in self.timed or self.runs])

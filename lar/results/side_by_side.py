@@ -1,4 +1,4 @@
-"""Results side by side: rows of runs, the facts in which they differ, ratios and what they show."""
+"""Results side by side: rows of runs, the facts in which they differ, ratios and verdicts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lar.results.figures import Figure, Run, figure_of
 from lar.results.regressions import are_in_turns, compare_sides
 from lar.results.rows import Row
 
-SEVERAL = "several"  # the fact of a row whose runs differ in it
+SEVERAL = "several"  # the fact of a row whose runs have several values of it
 
 DISTURBED = "too few iterations were undisturbed"
 
@@ -22,8 +22,8 @@ DISTURBED = "too few iterations were undisturbed"
 class SideBySide:
     """A table of results.
 
-    `figure` is that of all rows, `varying` are the names of the facts in which rows differ,
-    `common` is what all rows have in common. Rows that pool results have no names of their own.
+    `figure` is that of all rows. `varying` are the names of the facts that differ between rows,
+    `common` has the other facts. Rows that pool results have no names of their own.
     """
 
     figure: Figure
@@ -36,7 +36,7 @@ class SideBySide:
 def compare_results(
     named: Sequence[NamedResult], by: Sequence[str] = (), baseline: str = ""
 ) -> SideBySide:
-    """Return results side by side: a row for each, or with `by` for those that agree in it.
+    """Return results side by side: a row for each, or a row for all that agree in `by`.
 
     Raises:
         UsageError: `by` names no fact, or `baseline` no row.
@@ -62,9 +62,9 @@ def order_of(name: str) -> tuple[int, str]:
 
 
 def facts_of_all(named: Sequence[NamedResult]) -> list[dict[str, str]]:
-    """Return the facts of results, all by the same names in the order of the columns.
+    """Return the facts of results, with the same names for all, in the order of the columns.
 
-    Two models of one name are told apart by the beginning of their hashes.
+    Two models of one name are distinguished by the beginning of their hashes.
     """
     facts = [facts_of(each.result, each.given_name) for each in named]
     names = sorted({name for its in facts for name in its}, key=order_of)
@@ -81,7 +81,7 @@ def names_by(by: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the names of the facts that `by` asks for.
 
     Raises:
-        UsageError: it names none.
+        UsageError: `by` names no fact.
     """
     chosen: list[str] = []
     for word in by:
@@ -107,8 +107,10 @@ def rows_of(
     facts: Sequence[dict[str, str]],
     by: Sequence[str],
 ) -> list[Row]:
-    """Return a row for the results that agree in the facts `by`, or for those of each name, in the
-    order of the first of each."""
+    """Return a row for the results that agree in the facts `by`, or for those of each name.
+
+    Rows come in the order of their first results.
+    """
     groups: dict[tuple[str, ...], list[int]] = {}
     for place, (each, its) in enumerate(zip(named, facts, strict=True)):
         key = tuple(its[name] for name in by) if by else (each.name,)
@@ -122,7 +124,7 @@ def rows_of(
 
 
 def shared_facts(facts: Sequence[Mapping[str, str]], places: Sequence[int]) -> dict[str, str]:
-    """Return the facts of several results, `several` for those in which they differ."""
+    """Return the facts of several results, `several` for those that differ."""
     return {
         name: value if all(facts[at][name] == value for at in places) else SEVERAL
         for name, value in facts[places[0]].items()
@@ -130,14 +132,14 @@ def shared_facts(facts: Sequence[Mapping[str, str]], places: Sequence[int]) -> d
 
 
 def name_of_row(facts: Mapping[str, str], by: Sequence[str]) -> str:
-    """Return the name of a row of several results: what distinguishes it."""
+    """Return the name of a row of several results: the facts that distinguish it."""
     words = [facts[name] for name in by if not is_option(name) and facts[name]]
     options = describe_options({name: facts[name] for name in by})
     return ", ".join([*words, *([options] if options else [])]) or "no options"
 
 
 def compare_rows(rows: Sequence[Row], baselines: Sequence[Row | None]) -> list[Row]:
-    """Return rows with the ratio of each to its baseline, and what that shows."""
+    """Return rows with the ratio of each to its baseline, and the verdict on it."""
     pairs = list(zip(rows, baselines, strict=True))
     comparisons = sum(base is not None and base is not row for row, base in pairs)
     compared = []

@@ -1,11 +1,12 @@
 """The store of results: one SQLite file that many processes may write at once.
 
-Each result is kept whole, as compressed JSON, beside the columns by which it is found. The columns
-are for queries by hand too:
+Each result is kept as a whole, as compressed JSON, beside the columns by which it is found. The
+columns are for queries by hand too:
 
     sqlite3 history.sqlite "select id, tag, model, options, median_seconds from results"
 
-`lar.files.database` says what a kill, a power cut or a full disk leaves of it: all that was stored.
+`lar.files.database` says what is left after a kill, a power cut or a full disk: all that was
+stored.
 """
 
 from __future__ import annotations
@@ -34,25 +35,27 @@ from lar.results.facts import describe_kind_of_options, facts_of, fed_shapes
 from lar.results.figures import figure_of
 
 SCHEMA = 3
-LEVEL = 3  # of compression: those above take thrice as long and save a tenth
+LEVEL = 3  # of compression: higher levels take thrice as long and save a tenth
 SHA256_LETTERS = 64
 FILE_NAME = "history.sqlite"
 
 DAMAGED = "damaged"
-OF_SAVING = ("tag", "saved_at")  # columns that are not made of the result
+OF_SAVING = ("tag", "saved_at")  # columns that are not made from the result
 SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class ColumnType(NamedTuple):
-    """A column: its type in SQL, its value where none is known, and whether a value fits: other
-    programs, and damage, leave any."""
+    """A column: its type in SQL, its value if unknown, and a test whether a value fits.
+
+    Other programs, and damage, may leave any value.
+    """
 
     sql: str
     empty: Any
     fits: Callable[[Any], bool]
 
 
-# By the type of its field in `Entry`.
+# By the type of the field in `Entry`.
 TYPES = {
     "int": ColumnType("integer not null default 0", 0, lambda it: type(it) is int and it >= 0),
     "str": ColumnType(
@@ -65,10 +68,9 @@ TYPES = {
 
 
 class Kind(NamedTuple):
-    """What runs have in common that can be compared.
+    """The facts that runs must share to be compared.
 
-    The model is its SHA-256, or its name where a log is all that is known; a machine that is not
-    known is empty.
+    The model is its SHA-256, or its name if only a log is known; an unknown machine is empty.
     """
 
     model: str
@@ -81,7 +83,7 @@ class Kind(NamedTuple):
 
     @property
     def unknown(self) -> str:
-        """What is not known, without which nothing can be compared; empty if all is."""
+        """The unknown facts, without which nothing can be compared; empty if all are known."""
         if len(self.model) != SHA256_LETTERS:
             return "model"
         return "" if self.machine else "machine"
@@ -89,9 +91,9 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """What the columns of the store say of a result, besides the result itself.
+    """The store's columns on a result, without the result itself.
 
-    `id` is 0 for one that is in no store. Where a column holds what it cannot, the status is
+    `id` is 0 for a result that is in no store. If a column has an impossible value, the status is
     `damaged`, and that column is empty.
     """
 
@@ -120,7 +122,7 @@ class Entry:
 
     @property
     def kind(self) -> Kind:
-        """What runs have in common that can be compared: all but when, and by which version."""
+        """The facts that runs must share: all but the time and the version."""
         rest = (getattr(self, name) for name in Kind._fields[1:])
         return Kind(self.model_sha256 or self.model, *rest)
 
@@ -129,7 +131,7 @@ COLUMNS = {each.name: TYPES[str(each.type)] for each in fields(Entry) if each.na
 
 
 def entry_of(number: int, *values: Any) -> Entry:
-    """Return what the columns of a row hold."""
+    """Return the content of the columns of a row."""
     found: dict[str, Any] = {
         name: value if kind.fits(value) else kind.empty
         for (name, kind), value in zip(COLUMNS.items(), values, strict=True)
@@ -139,7 +141,7 @@ def entry_of(number: int, *values: Any) -> Entry:
 
 
 class Added(NamedTuple):
-    """The number of a result in the store, and whether it was not there before."""
+    """The number of a result in the store, and whether it is new there."""
 
     id: int
     is_new: bool
@@ -147,10 +149,10 @@ class Added(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """Which results are asked for: those that fit in all that is given.
+    """A selection of results: those that fit in all that is given.
 
-    `model` is a file's name or the beginning of its SHA-256, `machine` and `options` pieces of
-    what the columns hold; `since` and `before` are times of storing, as ISO 8601 in UTC.
+    `model` is a file's name or the beginning of its SHA-256. `machine` and `options` are parts of
+    these columns. `since` and `before` are times of storing, as ISO 8601 in UTC.
     """
 
     ids: tuple[int, ...] = ()
@@ -164,7 +166,7 @@ class Selection:
 
     @property
     def values(self) -> dict[str, object]:
-        """The values that `SELECT` asks for."""
+        """The values for a `SELECT`."""
         own = {"ids": f",{','.join(map(str, self.ids))},", "name": os.path.basename(self.model)}
         return {**vars(self), **own}
 
@@ -182,7 +184,7 @@ SELECT = f"""
 
 
 def default_path() -> str:
-    """Return where the store is if nothing else is said: in the folder of the user's data."""
+    """Return the place of the user's own store, in the folder of the user's data."""
     return os.path.join(data_folder(), FILE_NAME)
 
 
@@ -192,7 +194,7 @@ def save(result: RunResult, *, tag: str = "", store: str | None = None) -> int:
 
     Args:
         result: what `lar.run` or `lar.read_result` returned.
-        tag: a name by which `lar history` finds it, with others of the same tag.
+        tag: a name by which `lar history` finds all results with this tag.
         store: the store's file, made if it is missing; None for the user's own.
 
     Raises:
@@ -206,7 +208,7 @@ def save(result: RunResult, *, tag: str = "", store: str | None = None) -> int:
 
 @contextlib.contextmanager
 def open_store(path: str | None = None, *, create: bool = False) -> Iterator[Store]:
-    """Open a store, and bring an older one to the schema of today.
+    """Open a store, and bring an older one to the present schema.
 
     Args:
         path: its file; None for the user's own.
@@ -214,7 +216,7 @@ def open_store(path: str | None = None, *, create: bool = False) -> Iterator[Sto
 
     Raises:
         UsageError: there is none, the file is something else, or it cannot be read or written.
-        LarError: the disk is full, or another program has the store for too long.
+        LarError: the disk is full, or another program keeps the store locked for too long.
     """
     place = default_path() if path is None else path
     if create and path is None:
@@ -230,7 +232,7 @@ def open_store(path: str | None = None, *, create: bool = False) -> Iterator[Sto
 
 
 def make_folder(folder: str) -> None:
-    """Make the folder of the user's own store; another place's has to be there.
+    """Make the folder of the user's own store; the folder of any other must exist.
 
     Raises:
         UsageError: it cannot be made.
@@ -246,9 +248,9 @@ class Store(Database):
     """An open store."""
 
     def add(self, results: Iterable[RunResult], tag: str = "") -> tuple[Added, ...]:
-        """Store results, all or none.
+        """Store results, all of them or none.
 
-        One that is there already with this tag is not stored again.
+        A result that is there already with this tag is not stored again.
 
         Raises:
             LarError: the disk is full.
@@ -256,8 +258,10 @@ class Store(Database):
         return self.add_rows([row_of(result, tag) for result in results])
 
     def add_rows(self, rows: Iterable[dict[str, object]]) -> tuple[Added, ...]:
-        """Store the rows of another store, as `add` does; they are taken one at a time, and an
-        error in one leaves none."""
+        """Store the rows of another store, as `add` does; they are taken one at a time.
+
+        If one row has an error, no row is stored.
+        """
         with self._explained(), self._transaction():
             return tuple(map(self._insert, rows))
 
@@ -265,7 +269,7 @@ class Store(Database):
         """Yield the whole rows of entries, for another store.
 
         Raises:
-            UsageError: one is damaged.
+            UsageError: a row is damaged.
         """
         self.refuse_damaged(entries)
         names = (*COLUMNS, "result")
@@ -286,14 +290,14 @@ class Store(Database):
         return Added(int(cursor.lastrowid or 0), True)
 
     def entries(self, selection: Selection | None = None) -> list[Entry]:
-        """Return what the columns say of the results selected, oldest first."""
+        """Return the columns of the selected results, oldest first."""
         values = (selection or Selection()).values
         with self._explained():
             rows = self._connection.execute(SELECT, values).fetchall()
         return [entry_of(*row) for row in rows]
 
     def refuse_damaged(self, entries: Iterable[Entry]) -> None:
-        """Refuse results of which a column holds what it cannot.
+        """Refuse results with an impossible value in a column.
 
         Raises:
             UsageError: naming the first one.
@@ -302,7 +306,7 @@ class Store(Database):
             raise self.damaged(number)
 
     def damaged(self, number: int, why: str = "") -> UsageError:
-        """Return the error for a result that is damaged."""
+        """Return the error for a damaged result."""
         hint = f"`lar history prune {number} --yes --store {shlex.quote(self.path)}` removes it"
         return UsageError(f"result {number} is damaged{why}", hint, subject=self.path)
 
@@ -310,7 +314,7 @@ class Store(Database):
         """Return a result.
 
         Raises:
-            UsageError: there is none of that number, or it is damaged.
+            UsageError: there is no result with that number, or it is damaged.
         """
         with self._explained():
             row = self._connection.execute(
@@ -325,7 +329,7 @@ class Store(Database):
             raise self.damaged(number, f", or of a newer lar: {error}") from None
 
     def remove(self, numbers: Sequence[int]) -> None:
-        """Remove results for good, and give their room back.
+        """Remove results for good, and free their room.
 
         Raises:
             LarError: the store cannot be written.
@@ -334,12 +338,12 @@ class Store(Database):
             with self._transaction():
                 rows = [(number,) for number in numbers]
                 self._connection.executemany("delete from results where id = ?", rows)
-            with contextlib.suppress(sqlite3.OperationalError):  # needs room, and nobody else
+            with contextlib.suppress(sqlite3.OperationalError):  # needs room, and no other user
                 self._connection.execute("vacuum")
 
 
 def row_of(result: RunResult, tag: str) -> dict[str, object]:
-    """Return the row of a result that is to be stored."""
+    """Return the row for a result to store."""
     content = record_to_json(result)
     now = datetime.now(timezone.utc).isoformat(timespec="seconds")
     return {**columns_of(result, content, tag, now), "result": zlib.compress(content, LEVEL)}
@@ -353,7 +357,7 @@ def kind_of(result: RunResult) -> Kind:
 def columns_of(
     result: RunResult, content: bytes = b"", tag: str = "", saved_at: str = ""
 ) -> dict[str, Any]:
-    """Return what the columns of the store say of a result; `content` is its JSON."""
+    """Return the store's columns for a result; `content` is its JSON."""
     facts = facts_of(result)
     summary = result.summary or summarize(result)
     _, (run,) = figure_of([result])
@@ -379,7 +383,7 @@ def columns_of(
 
 
 def make_table(connection: sqlite3.Connection) -> None:
-    """Make the table; bring one of an older schema to this, with columns made of its results.
+    """Make the table, or bring an older one to this schema, with columns made from its results.
 
     `sqlar_uncompress(result, result_bytes)` of the `sqlite3` program gives the JSON of a result.
     """
@@ -400,7 +404,7 @@ def make_table(connection: sqlite3.Connection) -> None:
 
 
 def make_columns(connection: sqlite3.Connection, number: int) -> None:
-    """Make the columns of a stored result anew; those of a damaged one stay as they are."""
+    """Make the columns of a stored result anew; those of a damaged result stay as they are."""
     (packed,) = connection.execute("select result from results where id = ?", (number,)).fetchone()
     with contextlib.suppress(UsageError, ValueError):
         content = unpack_zlib(packed, "")

@@ -1,1 +1,1 @@
-"""Testcases: inputs that stand with a model, and the outputs that should come of them."""
+"""Testcases: inputs that come with a model, and the outputs that should result."""

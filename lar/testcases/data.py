@@ -41,8 +41,7 @@ RANDOM_FORM = "write it as #rand(0,255), or with a shape as #rand(0,255,1,3,224,
 def feed_datum(
     spec: RunSpec, packing: Packing, text: str, number: int, infos: Sequence[TensorInfo]
 ) -> Feed:
-    """Return what a datum, the text of one `-d`, feeds: files transformed and repeated as the
-    packing says.
+    """Return the feed for a datum, the text of one `-d`: files transformed and repeated.
 
     Raises:
         UsageError: the text or a file is wrong, or does not fit the model.
@@ -82,7 +81,7 @@ def is_random(part: str) -> bool:
 
 
 def change(packing: Packing, array: Array, info: TensorInfo) -> Array:
-    """Return what was read of files, repeated and transformed.
+    """Return data from files, repeated and transformed.
 
     Raises:
         UsageError: the model does not take it.
@@ -97,10 +96,10 @@ def change(packing: Packing, array: Array, info: TensorInfo) -> Array:
 
 
 def draw(text: str, info: TensorInfo, sizes: AxisSizes, seed: int, number: int) -> Array:
-    """Return random numbers for an input, the same for the same seed and number of the testcase.
+    """Return random numbers for an input: the same for each seed and number of the testcase.
 
     Raises:
-        UsageError: the text is no such value, or does not fit the input.
+        UsageError: the text is not a random value, or does not fit the input.
     """
     match = RANDOM.fullmatch(text)
     if not match:
@@ -127,7 +126,7 @@ def draw(text: str, info: TensorInfo, sizes: AxisSizes, seed: int, number: int) 
 
 
 def transform(expression: str, data: Array, info: TensorInfo) -> Array:
-    """Return what a Python expression on `data` and `np` gives, in the model's dtype.
+    """Return the value of a Python expression on `data` and `np`, in the model's dtype.
 
     It is the user's own program, and may do what any program may.
 
@@ -153,12 +152,12 @@ def transform(expression: str, data: Array, info: TensorInfo) -> Array:
 def image_settings(
     given: ImageSettings, packing: Packing, texts: Sequence[str], infos: Sequence[TensorInfo]
 ) -> ImageSettings:
-    """Return the settings for an image: what is left open is what the model takes.
+    """Return the settings for an image; what is left open is as the model takes it.
 
     Channels are blue, green, red, as OpenCV reads them and MegEngine's models take them.
 
     Raises:
-        UsageError: what is to be resized is no image, or the model's input has no size.
+        UsageError: a file to resize is no image, or the model's input has no size.
     """
     pictures = [text for text in texts if text.lower().endswith(IMAGES)]
     if packing.resize and not pictures:

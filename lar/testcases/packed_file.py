@@ -62,7 +62,7 @@ def broken(path: str, problem: str) -> UsageError:
 
 
 def end_of_graph(file: BinaryIO, begin: int) -> int | None:
-    """Return where the graph that begins at a byte should end, None where none begins."""
+    """Return where the graph that begins at a byte should end, None if no graph begins there."""
     file.seek(begin)
     head = file.read(OLD_HEAD.size)
     identifier = NEW_IDENTIFIER
@@ -73,7 +73,7 @@ def end_of_graph(file: BinaryIO, begin: int) -> int | None:
         identifier = OLD_IDENTIFIER
         try:
             file.seek(begin)
-        except (OverflowError, OSError, ValueError):  # beyond what any file can be
+        except (OverflowError, OSError, ValueError):  # larger than any file
             return begin
         head = file.read(GRAPH_HEAD.size)
     if len(head) < GRAPH_HEAD.size:

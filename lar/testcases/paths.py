@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 
 class Source(NamedTuple):
-    """A model file, and the testcases with it: folders, or numbers of those inside the file.
+    """A model file, and its testcases: folders, or numbers of those inside the file.
 
-    `is_input` is true where `--input` names the folder.
+    `is_input` is true if `--input` names the folder.
     """
 
     model: str
@@ -44,7 +44,7 @@ def source_of(path: str) -> Source:
     """Find the testcases that a path stands for; a path that cannot be read has none.
 
     Raises:
-        UsageError: the file or folder is not whole.
+        UsageError: the file or folder is incomplete.
     """
     try:
         if os.path.isdir(path):
@@ -56,10 +56,10 @@ def source_of(path: str) -> Source:
 
 
 def source_in_folder(folder: str) -> Source:
-    """Find model and testcases in a folder; one without testcases stands for itself.
+    """Find model and testcases in a folder; a folder without testcases stands for itself.
 
     Raises:
-        UsageError: it holds testcases and no model, or several.
+        UsageError: it has testcases and no model, or several models.
         OSError: it cannot be read.
     """
     sets = numbered(folder, r"test_data_set_(\d{1,9})")
@@ -90,7 +90,7 @@ def add_test_set(source: Source, texts: Sequence[str]) -> Source:
 
 
 def cases_of(source: Source) -> Iterator[Case]:
-    """Yield the testcases; those of a packed file are named only."""
+    """Yield the testcases; those of a packed file are only named."""
     from lar.records.testcase import Case, Expected  # records are slow to import
 
     for number in range(source.packed):

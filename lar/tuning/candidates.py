@@ -1,4 +1,4 @@
-"""The candidates of a model: single choices, combinations, neighbours, and what a cache is for."""
+"""The candidates of a model: single choices, combinations and neighbours, and their caches."""
 
 from __future__ import annotations
 
@@ -31,13 +31,12 @@ class Combinations:
         return Candidate(model=self.model, choices=tuple(ordered))
 
     def singles(self) -> Iterator[Candidate]:
-        """Yield the candidates with one choice: the first of each dimension, the second ones, and
-        so on."""
+        """Yield the candidates with one choice: first that of each dimension, then the second."""
         for row in zip_longest(*(each.choices for each in self.space.dimensions)):
             yield from (self.make([choice.name]) for choice in row if choice)
 
     def combine(self, names: Sequence[str]) -> Iterator[Candidate]:
-        """Yield the candidates with two or more of some choices, those with few first."""
+        """Yield the candidates with two or more of these choices, those with few first."""
         for count in range(2, len(names) + 1):
             for chosen in itertools.combinations(names, count):
                 if len({self.dimension_of[name] for name in chosen}) == count:
@@ -54,14 +53,13 @@ class Combinations:
                     yield self.make([*others, choice.name])
 
     def add(self, candidate: Candidate, choice: str) -> Candidate:
-        """Return a candidate with one more choice, in the place of another of its dimension."""
+        """Return a candidate with one more choice; it replaces a choice of the same dimension."""
         own = self.dimension_of[choice]
         others = (it for it in candidate.choices if self.dimension_of[it] != own)
         return self.make([*others, choice])
 
     def cache_of(self, candidate: Candidate) -> str:
-        """Return the name of the cache that a candidate fills or reads, empty without. It can be
-        that of a file.
+        """Return the name of a candidate's cache, fit for a file, empty without a cache.
 
         Candidates that agree in all that decides what the cache holds share it.
         """

@@ -1,12 +1,12 @@
-"""What a search for the fastest settings does next, as a pure function of what was measured.
+"""Decides what a search for the fastest settings does next, as a pure function of what it measured.
 
 1. The plain run of each model: engines are rivals from the start.
 2. A look at the first choice of each dimension, those of the engine that leads first.
-3. Rounds: the best so far, what may still beat it, and new ones in turns: a combination of choices
-   that have helped, another single choice, and what differs from the best in one choice, for some
-   choices help only beside others. Where its time fits into the rest of the budget, the engine
-   itself searches for algorithms.
-4. At the end the best beside the plain run, until it is proven or the time is spent.
+3. Rounds: the best so far, candidates that may still beat it, and new ones in turns: a combination
+   of choices that helped, another single choice, a candidate that differs from the best in one
+   choice, since some choices help only beside others. If there is time, the engine itself searches
+   for algorithms.
+4. At the end, the best beside the plain run, until it is proven or the time is spent.
 """
 
 from __future__ import annotations
@@ -23,62 +23,66 @@ from lar.records.tuning import BASELINE, Candidate, Ending, TuneRequest
 from lar.tuning.candidates import Combinations
 from lar.tuning.evidence import Evidence, RoundKind, Trial, best_first
 
-# What follows was measured on two cores of an AMD EPYC beside other work, with mobilenet_v2 of both
-# formats, ResNet50 .mge and digits_cnn .mge; times are seconds.
+# These values were measured on two cores of an AMD EPYC beside other work, with mobilenet_v2 of
+# both formats, ResNet50 .mge and digits_cnn .mge; times are seconds.
 
-# Beside the plain run: a round of eight mobilenet_v2 took 15 s where one of two took 4 to 9, and
-# more are not started at once.
+# Candidates of a round beside the plain run: a round of eight mobilenet_v2 took 15 s, one of two 4
+# to 9 s, and more processes are not started at once.
 MOST_BESIDE = 7
-# Of those, the rivals of the best that are measured again where new candidates wait: first looks at
-# one candidate differed by up to a factor of 5, and most of that was gone in the second. With two,
-# searches of 60 s for ResNet50 ended before all that helps it had been tried.
+# How many of these are rivals of the best, measured again: while new candidates wait, and when none
+# wait. First looks at one candidate differed by up to a factor of 5, second ones much less. With
+# two, searches of 60 s for ResNet50 ended before they had tried all that helps it.
 ROOM_FOR_RIVALS = 1
 MOST_RACERS = 4
-# How long a round measures, for each process: a dozen turns of 10 ms, which is a tenth of the time
+# How long a round measures, for each process: a dozen turns of 10 ms. This is a tenth of the time
 # that a process of mobilenet_v2 takes to start.
 LOOK_SECONDS = 0.12
 # A proof measures as long as its two processes take to start on a quiet machine.
 PROOF_SECONDS = 1.0
-# The fewest pairs of processes that a verdict rests on: time for them is kept, but at most this
-# part of the budget, as in 30 s a pair took up to 9 s.
+# The fewest pairs of processes for a verdict. Time for them is kept, but at most this part of the
+# budget: in searches of 30 s a pair took up to 9 s.
 PROOF_PAIRS = 3
 PART_FOR_PROOF = 0.3
-# Two that are as good are raced no longer: where processes differ by 1 %, eight pairs show 1 %.
+# After so many pairs, two equally good candidates are raced no longer: if processes differ by 1 %,
+# eight pairs show a difference of 1 %.
 MOST_LOOKS = 8
 # The choices of an engine that is three times as slow come last: the largest gain of one choice was
-# 3.2, of nchw88 for ResNet50.
+# a factor of 3.2, by nchw88 for ResNet50.
 FAR = math.log(3)
-# nchw88 with one more choice took 0.91 to 0.94 of the product of what each does alone; what is
-# expected to come as near to the best as this is tried.
+# nchw88 with one more choice took 0.91 to 0.94 of the product of what each does alone. A
+# combination is tried if it is expected to come this near to the best.
 COMBINED_SPREAD = math.log(1.25)
-# One choice more changed nchw88 by 10 % at most.
+# One more choice changed the time of nchw88 by 10 % at most.
 NEAR = math.log(1.1)
-# So many choices that helped most are combined: 57 candidates at most. One that helped less than
-# looks at the same candidate differ, 1 to 6 % for ResNet50, is not among them.
+# So many of the choices that helped most are combined: 57 candidates at most. A choice must help
+# more than looks at one candidate differ, which was 1 to 6 % for ResNet50.
 MOST_HELPING = 6
 LEAST_HELP = math.log(1.03)
-# Single choices are looked at until this part of the budget is spent: what they are good for
-# together is to be found, and proven, in the rest.
+# Single choices are looked at until this part of the budget is spent: the rest is for finding and
+# proving what they gain together.
 PART_FOR_SINGLES = 0.5
-# fast-run took 340 iterations of the plain run of mobilenet_v2 and 150 of ResNet50, whose time it
-# divided by 2.5.
+# fast-run took as long as 340 iterations of the plain run of mobilenet_v2 and 150 of ResNet50, and
+# made iterations 2.5 times as fast.
 SEARCH_ITERATIONS = 400
 SEARCH_GAIN = math.log(2.5)
 LEAST_SEARCH_SECONDS = 2.0
 # A search may take half of what is left: what it finds has to be measured and proven.
 PART_FOR_SEARCH = 0.5
-# A load with layout-transform measures each operator in each layout, as often as so many iterations
-# of a small model do; `quick` gives a load 3 % of the budget.
+# With layout-transform, a load measures each operator in each layout, and takes as long as so many
+# iterations of a small model. `quick` gives a load 3 % of the budget.
 LOAD_ITERATIONS = 5000
 PART_FOR_LOAD = 0.03
-# Until something was measured: a process of a small model and its turns.
+# Used until something is measured: the time of a process of a small model and its turns.
 START_SECONDS = 2.0
 
 IsValid = Callable[[Candidate], bool]
 
 
 class Step(NamedTuple):
-    """What to measure next, all together for about so long; for a search it is the time limit."""
+    """What to measure next, all candidates together.
+
+    `seconds` is about how long it takes; for a search it is the time limit.
+    """
 
     kind: RoundKind
     candidates: tuple[Candidate, ...]
@@ -86,7 +90,7 @@ class Step(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """That the search has ended, and why."""
+    """The search has ended, and why."""
 
     ending: Ending
 
@@ -122,7 +126,7 @@ def next_step(
 
 @dataclass
 class Survey:
-    """What the evidence leaves to be done."""
+    """What the evidence leaves to do."""
 
     request: TuneRequest
     evidence: Evidence
@@ -137,8 +141,10 @@ class Survey:
 
     @cached_property
     def ordered(self) -> list[Candidate]:
-        """The candidates that may win, the best first: those that seem better than the plain run by
-        the margin."""
+        """The candidates that may win, the best first.
+
+        They seem better than the plain run by the margin, or are the baseline.
+        """
         able = best_first(self.evidence, self.evidence.able)
         limit = -math.log1p(self.request.margin)
         return [it for it in able if it == BASELINE or self.evidence.levels[it] <= limit]
@@ -150,15 +156,17 @@ class Survey:
     # What is next
 
     def plain_runs(self) -> Step | None:
-        """Return the first step: the plain run of each model, as none was measured."""
+        """Return the first step, the plain run of each model, None if it was measured."""
         if BASELINE in self.evidence.scores:
             return None
         plains = tuple(it.plain for it in self.combinations if self.fate(it.plain) == "ok")
         return Step("round", plains, LOOK_SECONDS * len(plains))
 
     def find_step(self, left: float, *, may_look: bool) -> Step | None:
-        """Return what is best done next in the time that is left, with looks at single choices if
-        there is time for that; None if nothing can pay."""
+        """Return the step that is best next in the time that is left, None if nothing can pay.
+
+        With `may_look` it may be a look at single choices.
+        """
         if may_look and (firsts := self.pick(self.singles("first"))):
             return self.round_of(firsts, 0)  # rivals wait
         if searched := self.pick(self.searched_ones()):
@@ -177,8 +185,10 @@ class Survey:
         return self.round_of([], MOST_RACERS) if self.rivals() else None
 
     def prove(self, left: float) -> Step | None:
-        """Return a round of the best, and of those that seem as good, beside the plain run; None
-        where nothing is left to be proven, or no time for it."""
+        """Return a round of the best, and of those that seem as good, beside the plain run.
+
+        It is None if there is nothing left to prove, or no time for it.
+        """
         levels = self.evidence.levels
         limit = levels[self.best] + math.log1p(self.request.margin)
         as_good = (it for it in self.rivals() if levels[it] < limit)
@@ -189,7 +199,7 @@ class Survey:
         return self.shorten(Step("proof", members, PROOF_SECONDS), left)
 
     def rivals(self) -> list[Candidate]:
-        """Return those that may still beat the best by the margin, the likeliest first."""
+        """Return the candidates that may still beat the best by the margin, the likeliest first."""
         best = self.best
         return [
             it
@@ -200,8 +210,10 @@ class Survey:
         ]
 
     def is_settled(self, candidate: Candidate) -> bool:
-        """Return whether more processes would not show that a candidate beats the best by the
-        margin."""
+        """Return whether more processes are useless: they would not show that a candidate wins.
+
+        To win is to beat the best by the margin.
+        """
         found = self.evidence.compare(self.best, candidate)
         if found is None:
             return False
@@ -210,8 +222,7 @@ class Survey:
         return is_fine or found.processes >= MOST_LOOKS
 
     def round_of(self, picked: Sequence[Candidate], most_rivals: int) -> Step:
-        """Return a round of new candidates beside the plain run, with the best so far and some of
-        its rivals."""
+        """Return a round of the plain run, the best so far, new candidates and rivals."""
         best = [self.best] if self.best != BASELINE else []
         rivals = self.rivals()[:most_rivals] if most_rivals else []
         room = MOST_BESIDE - len(best) - len(rivals)
@@ -221,13 +232,16 @@ class Survey:
     # What may be tried
 
     def pick(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Return the first of some candidates that are new and allowed."""
+        """Return those of some candidates that are new and allowed, as many as a round may have."""
         new = (it for it in candidates if self.is_new(it) and self.is_valid(it))
         return [*islice(dict.fromkeys(new), MOST_BESIDE)]
 
     def is_new(self, candidate: Candidate) -> bool:
-        """Return whether a candidate was not tried, is not built upon what failed, and can be run:
-        its cache is filled, and its load fits into the budget."""
+        """Return whether a candidate was not tried, and can be run.
+
+        It must not contain a choice that failed, its cache must be filled, and its load must fit
+        into the budget.
+        """
         space = self.combinations[candidate.model]
         return (
             candidate not in self.evidence.fates
@@ -250,7 +264,7 @@ class Survey:
         return found is not None and found.status in ("ok", "timed_out")
 
     def can_load(self, candidate: Candidate) -> bool:
-        """Return whether a candidate with which the engine measures at each load loads in time."""
+        """Return whether a candidate loads in time, if its engine measures at each load."""
         space = self.combinations[candidate.model]
         if not any(space.choices[name].measures_at_load for name in candidate.choices):
             return True
@@ -259,9 +273,12 @@ class Survey:
         return seconds <= part * self.request.budget_seconds
 
     def singles(self, which: Literal["first", "other", "far"]) -> Iterator[Candidate]:
-        """Yield single choices of the models whose plain run is near the leader's, the first of
-        each dimension or the others, or all of the models that are far from it; those of the
-        leader first. What the user has to allow mends a defect, and comes before the rest."""
+        """Yield single choices of each model, the leader's first.
+
+        `first` and `other` are for models whose plain run is near the leader's: the first choice of
+        each dimension, or the other choices. `far` is all choices of the other models. Choices that
+        the user has to allow repair a defect, and come first.
+        """
         levels = self.evidence.levels
         plains = [each for each in self.combinations if each.plain in levels]
         plains.sort(key=lambda each: levels[each.plain])
@@ -274,27 +291,31 @@ class Survey:
                 yield from (it for it in found if is_far or it.choices[0] in wanted)
 
     def combined(self) -> Iterator[Candidate]:
-        """Yield the combinations of the choices that helped alone, the most promising first, as far
-        as they may beat the best."""
+        """Yield combinations of choices that helped alone and that may beat the best.
+
+        The most promising come first.
+        """
         found = chain.from_iterable(each.combine(self.helping(each)) for each in self.combinations)
         return self.promising(found, COMBINED_SPREAD)
 
     def beside_best(self) -> Iterator[Candidate]:
-        """Yield what differs from the best in one choice, the most promising first."""
+        """Yield the candidates that differ from the best in one choice, most promising first."""
         best = self.best
         return self.promising(self.combinations[best.model].neighbours(best), NEAR)
 
     def promising(self, candidates: Iterable[Candidate], spread: float) -> Iterator[Candidate]:
-        """Yield candidates, the most promising first, that are expected to come so near to the
-        best."""
+        """Yield the candidates expected within `spread` of the best, the most promising first."""
         expected = {each: self.expect(each) for each in candidates}
         limit = self.evidence.levels[self.best] + spread
         ordered = sorted(expected, key=lambda it: (expected[it] + LEAST_HELP * len(it.choices), it))
         return (each for each in ordered if expected[each] <= limit)
 
     def helping(self, space: Combinations) -> list[str]:
-        """Return the choice of each dimension that was best alone, if it was better than the plain
-        run; those most that did most. A search that has filled a cache is one."""
+        """Return the best choice of each dimension, if it was better alone than the plain run.
+
+        The choices with the largest effects come first. A search that has filled a cache is a
+        choice too.
+        """
         effects = self.effects[space.model]
         helping = [name for name, effect in effects.items() if effect < -LEAST_HELP]
         helping.sort(key=effects.__getitem__, reverse=True)  # the best of a dimension is the last
@@ -303,7 +324,7 @@ class Survey:
 
     @cached_property
     def effects(self) -> list[dict[str, float]]:
-        """The logarithm of what each choice alone does to the plain run, for each model."""
+        """The logarithm of what each choice alone multiplies a plain run by, for each model."""
         levels = self.evidence.levels
         return [
             {
@@ -315,8 +336,11 @@ class Survey:
         ]
 
     def expect(self, candidate: Candidate) -> float:
-        """Return what a candidate is expected to take: what its nearest part was measured to take,
-        and what each further choice does alone."""
+        """Return what is expected of a candidate, as a logarithm like `Evidence.levels`.
+
+        It is the figure of the largest part that was measured, with the effect of each further
+        choice.
+        """
         levels, effects = self.evidence.levels, self.effects[candidate.model]
         choices = set(candidate.choices)
         parts = [
@@ -340,8 +364,10 @@ class Survey:
         return (each for each in self.evidence.searches if self.has_cache(each))
 
     def search(self, left: float) -> Step | None:
-        """Return a search of an engine for the best of its candidates, where what it may gain beats
-        the best of all, and its time fits into what is left."""
+        """Return a search of an engine for its best candidate, None if none pays.
+
+        What it may gain must beat the best, and its time must fit into what is left.
+        """
         for candidate in self.worth_searching():
             seconds = self.search_seconds(candidate)
             if seconds <= PART_FOR_SEARCH * left and self.is_valid(candidate):
@@ -349,7 +375,7 @@ class Survey:
         return None
 
     def worth_searching(self) -> Iterator[Candidate]:
-        """Yield the best candidate of each model with a search, which was not made."""
+        """Yield the best candidate of each model with each search that was not yet made."""
         levels = self.evidence.levels
         for space in self.combinations:
             own = (it for it in self.ordered if it.model == space.model)
@@ -363,7 +389,7 @@ class Survey:
                     yield found
 
     def search_seconds(self, candidate: Candidate) -> float:
-        """Return how long a search seems to take: as long as the last one of its model."""
+        """Return how long a search is expected to take: as long as the last one of its model."""
         known = [
             result.wall_seconds
             for other, result in self.evidence.searches.items()
@@ -375,19 +401,22 @@ class Survey:
     # Time
 
     def plain_seconds(self, model: int) -> float:
-        """Return how long an iteration of a model's plain run takes, at least."""
+        """Return the shortest iteration of a model's plain run, in seconds."""
         return self.evidence.fastest(Candidate(model=model))
 
     @cached_property
     def start_seconds(self) -> float:
-        """How long the last round took for each of its processes."""
+        """How long the last round took for each of its processes, in seconds."""
         measured = [it for it in self.evidence.trials if it.kind != "search"]
         last = [it.result.wall_seconds for it in measured if it.number == measured[-1].number]
         return max(last) / len(last) if last else START_SECONDS
 
     def shorten(self, step: Step, left: float) -> Step | None:
-        """Return a step with as many candidates as there is time for; None if there is no room
-        for one beside the plain run. A search ends in time."""
+        """Return a step with as many candidates as there is time for.
+
+        It is None without room for one candidate beside the plain run. A search keeps its own
+        limit.
+        """
         if step.kind == "search":
             return step
         room = int(left / self.start_seconds)
@@ -397,8 +426,10 @@ class Survey:
 
     @property
     def seconds_to_prove(self) -> float:
-        """What is kept of the budget for the proof of the best, beside the round to come, which
-        measures it too."""
+        """The seconds of the budget that are kept for the proof of the best.
+
+        The next round measures the best too, and is not counted.
+        """
         if self.best == BASELINE or self.evidence.is_proven(self.best):
             return 0.0
         missing = PROOF_PAIRS - 1 - len(self.evidence.scores[self.best])

@@ -1,4 +1,4 @@
-"""A model with the settings that a search has found in one file (`--packed-model-dump`)."""
+"""Writes a model with the settings that a search found into one file (`--packed-model-dump`)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lar.running.tasks import require_ok
 
 
 def check_deployment(space: ModelSpace) -> None:
-    """Refuse a packed model of an engine that has none, before anything is measured.
+    """Refuse an engine that has no packed models, before anything is measured.
 
     Raises:
         UsageError: naming the engine.
@@ -61,10 +61,10 @@ def write_packed(space: ModelSpace, spec: RunSpec, place: str) -> list[str]:
 
 
 def make_file(space: ModelSpace, model: str, options: Mapping[str, Any]) -> None:
-    """Run what writes a file.
+    """Make a run that writes a file.
 
     Raises:
-        LarError: it did not end well.
+        LarError: the run failed.
     """
     fed = {key: value for key, value in space.options.items() if key == INPUT.key}
     values = {"engine": space.engine, "iter": 0, "warmup_iter": 0, **fed, **options}
@@ -73,12 +73,12 @@ def make_file(space: ModelSpace, model: str, options: Mapping[str, Any]) -> None
 
 
 def describe(found: Deployment, spec: RunSpec, place: str) -> Iterator[str]:
-    """Yield what a file holds, and what whoever runs it has to give besides."""
+    """Yield lines on what a file holds, and what else a run of it has to be given."""
 
     def flags(keys: Iterable[str]) -> str:
         return format_flags({key: spec.settings[key] for key in keys})
 
-    # Where a cache stood while it was packed matters to nobody.
+    # Nobody needs to know where a cache was when it was packed.
     caches = [key for key in found.held if BY_KEY[key].purpose == "cache"]
     held = [flags(key for key in found.held if key not in caches)]
     held += [f"the cache of {BY_KEY[key].flag}" for key in caches]
@@ -90,7 +90,7 @@ def describe(found: Deployment, spec: RunSpec, place: str) -> Iterator[str]:
         yield f"not in it: the environment variables {variables}"
     try:
         engine_for(Path(place), None)
-    except UsageError as error:  # the winner may be the twin of another format
+    except UsageError as error:  # the winner may be a model of another format
         yield f"note: {error.message}; {error.hint}"
     if found.note:
         yield f"note: {found.note}"

@@ -1,8 +1,8 @@
-"""What the processes that were measured say of the candidates.
+"""What the measured processes say of the candidates.
 
-Each process is the result of a run (`RunResult`). Those of one round took turns on one machine, the
-plain run of the first model among them, so that the state of the machine has no say in the ratio of
-two of them. Whether one is faster is the verdict of `lar.measurement.differences`, as everywhere.
+Each process is the result of a run (`RunResult`). The processes of one round took turns on one
+machine, among them the plain run of the first model. So the state of the machine hardly affects the
+ratio of two of them. The verdict on which is faster comes from `lar.measurement.differences`.
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ from lar.records.tuning import BASELINE, Candidate
 from lar.tuning.scores import score_of
 
 RoundKind = Literal["round", "proof", "search"]
-"""What a process was started for: to look for the best, to prove that it is, to fill a cache."""
+"""Why a process was started: to look for the best, to prove it, or to fill a cache."""
 
 Fate = Status | Literal["wrong"]
 
-# How much the logarithms of a candidate's ratios differ from one round to the next, until enough
-# were measured to say it: 0.01 to 0.06 for ResNet50 beside other work; 0.2 to 0.9 for two engines,
-# whose threads others keep from their CPUs in other ways.
+# How much the logarithms of a candidate's ratios differ between rounds, used until enough were
+# measured: 0.01 to 0.06 for ResNet50 beside other work; 0.2 to 0.9 for two engines, since other
+# work disturbs their threads in different ways.
 USUAL = Spread(0.12, 4)
-# Other work makes iterations longer and never shorter, so one that is so many times as short shows
-# what its candidate can do. On two cores that 20 threads wanted, the medians of one candidate
-# differed 20 times between its processes, the shortest iterations of six of one engine 1.2 times.
+# Other work makes iterations longer and never shorter, so an iteration that is shorter by this
+# factor shows what its candidate can do. On two cores that 20 threads wanted, the medians of one
+# candidate's processes differed by a factor of 20, the shortest iterations of six processes of one
+# engine by 1.2.
 FAR_SHORTER = 2.0
-# With more processes than so many, a candidate was chosen to be proven.
+# A candidate with more processes than this was chosen to be proven.
 FEWEST_LOOKS = 2
 
 
 class Trial(NamedTuple):
-    """A process of a candidate, in a round of that number."""
+    """A process of a candidate, in the round with this number."""
 
     kind: RoundKind
     number: int
@@ -78,13 +79,13 @@ class Evidence:
         return [it for it in self.trials if it.candidate == candidate and it.kind != "search"]
 
     def fastest(self, candidate: Candidate) -> float:
-        """Return the shortest iteration of a candidate, 0 where none was measured."""
+        """Return the shortest iteration of a candidate in seconds, 0 if none was measured."""
         times = (min(it.result.samples.end_to_end, default=0.0) for it in self.trials_of(candidate))
         return min(filter(None, times), default=0.0)
 
     @cached_property
     def searches(self) -> dict[Candidate, RunResult]:
-        """The last search that filled the cache of each candidate, or did not."""
+        """The last search of each candidate, whether it filled its cache or not."""
         return {it.candidate: it.result for it in self.trials if it.kind == "search"}
 
     @property
@@ -93,8 +94,7 @@ class Evidence:
         return [each for each in self.scores if self.fates[each] == "ok" and each in self.levels]
 
     def log_ratios(self, first: Candidate, second: Candidate) -> list[float]:
-        """Return the logarithms of the second's objective over the first's, for each round that had
-        both."""
+        """Return the logarithms of second's objective over first's, for each round with both."""
         ours, theirs = self.scores.get(second, {}), self.scores.get(first, {})
         return [math.log(ours[at] / theirs[at]) for at in ours if at in theirs]
 
@@ -106,8 +106,10 @@ class Evidence:
 
     @cached_property
     def usual(self) -> dict[int, Spread | None]:
-        """How much the ratios of one candidate of each model differ, by all of that model: other
-        work disturbs another engine in another way."""
+        """How much the ratios of a candidate differ between rounds, by model.
+
+        All candidates of a model count together: other work disturbs each engine in its own way.
+        """
         found: dict[int, Spread | None] = {}
         for model in {each.model for each in self.scores}:
             own = (it for it in self.scores if it.model == model and it != BASELINE)
@@ -119,8 +121,10 @@ class Evidence:
     def judge(
         self, ratios: Sequence[float], candidate: Candidate, looks: int, *, once: bool = False
     ) -> Difference | None:
-        """Return what pairs of processes show by a candidate's ratios, None without any; with
-        enough of them, how much those of others differ has no say."""
+        """Return what pairs of processes show by a candidate's ratios, None without any.
+
+        If there are few, it also counts how much the ratios of the model's other candidates differ.
+        """
         usual = self.usual.get(candidate.model) if len(ratios) <= FIRST_LOOK else None
         pairs = [[ratio] for ratio in ratios]
         return compare_pairs(pairs, usual=usual, comparisons=max(1, looks), once=once)
@@ -128,13 +132,19 @@ class Evidence:
     def compare(
         self, first: Candidate, second: Candidate, *, comparisons: int = 1
     ) -> Difference | None:
-        """Return how the second differs from the first, None where no round had both."""
-        noisier = max(first, second, key=lambda each: each.model)  # the baseline is of the first
+        """Return how the second differs from the first, None if no round had both.
+
+        The baseline is a candidate of the first model.
+        """
+        noisier = max(first, second, key=lambda each: each.model)
         return self.judge(self.log_ratios(first, second), noisier, comparisons)
 
     def proof_of(self, candidate: Candidate) -> tuple[list[float], int]:
-        """Return the logarithms of the ratios that may prove a candidate, and how many candidates
-        pay for it: of one that its first process chose, all others, and all that were chosen."""
+        """Return the logarithms of ratios that may prove a candidate, and how many share the risk.
+
+        Its first process chose the candidate and does not count; all that were chosen share the
+        risk. A plain run was not chosen: all its ratios count.
+        """
         ratios = self.log_ratios(BASELINE, candidate)
         if not candidate.choices:
             return ratios, 1
@@ -142,8 +152,10 @@ class Evidence:
         return ratios[1:], max(1, proven)
 
     def proofs_of(self, candidate: Candidate) -> list[Difference]:
-        """Return how a candidate differs from the baseline at each look, the last one last; looks
-        before the first of the verdict pay for each other."""
+        """Return how a candidate differs from the baseline at each look, the last look last.
+
+        Looks before the verdict's first look share its risk.
+        """
         ratios, proven = self.proof_of(candidate)
         found = (
             self.judge(ratios[:count], candidate, proven * max(1, FIRST_LOOK - count))
@@ -157,15 +169,19 @@ class Evidence:
         return any(each.verdict == "faster" for each in self.proofs_of(candidate))
 
     def likely(self, candidate: Candidate) -> Difference | None:
-        """Return how a candidate differs from the baseline by its proof, had it been looked at
-        once; None where that does not show that it is better."""
+        """Return how a candidate differs from the baseline, by one look at its proof.
+
+        It is None if that does not show that the candidate is better.
+        """
         ratios, proven = self.proof_of(candidate)
         found = self.judge(ratios, candidate, proven, once=True)
         return found if found and found.verdict == "faster" else None
 
     def is_far_shorter(self, candidate: Candidate) -> bool:
-        """Return whether the shortest iteration of a candidate makes it likely that it is faster
-        than the baseline, however much other work disturbed both."""
+        """Return whether the shortest iterations suggest that a candidate beats the baseline.
+
+        This holds however much other work disturbed both.
+        """
         shortest = self.fastest(candidate)
         return self.objective == "latency" and 0 < shortest * FAR_SHORTER < self.fastest(BASELINE)
 
@@ -176,7 +192,7 @@ class Evidence:
         return found is None or found.verdict != "slower"
 
     def is_excluded(self, candidate: Candidate) -> bool:
-        """Return whether it is one that failed, or is built upon a choice that did alone."""
+        """Return whether a candidate failed, or contains a choice that failed alone."""
         failed = (each for each, fate in self.fates.items() if fate != "ok")
         choices = set(candidate.choices)
         return any(
@@ -187,11 +203,10 @@ class Evidence:
 
 
 def fate_of(result: RunResult) -> Fate:
-    """Return what became of a process: one that ended well and is kept as failed gave wrong
-    numbers."""
+    """Return how a process ended; "wrong" if it ended well, but with wrong numbers."""
     return "wrong" if result.status == "failed" and result.phase == "done" else result.status
 
 
 def best_first(evidence: Evidence, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return candidates in the order of their figures, of two that are equal the simpler first."""
+    """Return candidates in the order of their figures; of equal ones the simpler comes first."""
     return sorted(candidates, key=lambda it: (evidence.levels[it], len(it.choices), it))

@@ -1,4 +1,4 @@
-"""What a search leaves behind: the ranking, the best settings, their file with its cache."""
+"""The result of a search: the ranking, the best settings, and the file with its cache."""
 
 from __future__ import annotations
 
@@ -42,17 +42,18 @@ FLAG = "--output"
 
 
 class Tuning(TuneResult):
-    """What a search found, with the files of the caches of the best settings.
+    """What a search found, with the cache files of the best settings.
 
-    They stand beside the session; without one they last as long as this does. `runs` has each
-    process of the plain run and of the best.
+    The cache files stand beside the session; without a session they last as long as this object.
+    `runs` has each process of the plain run and of the best.
     """
 
     runs: ClassVar[tuple[RunResult, ...]] = ()
 
     def write_settings(self, path: str | os.PathLike[str]) -> TunedSettings:
-        """Write the best settings for `--settings FILE` and `lar.run(model, settings=FILE)`, with
-        their caches beside them.
+        """Write the best settings for `--settings FILE`, with their caches beside them.
+
+        `lar.run(model, settings=FILE)` reads them too.
 
         Raises:
             LarError: nothing was measured, or a file cannot be written.
@@ -65,8 +66,12 @@ class Tuning(TuneResult):
 
 
 def find_best(survey: Survey) -> Candidate:
-    """Return the candidate that won: the first that is shown to be better than the plain run, else
-    the first that is likely to be, beside very much other work by its shortest iteration."""
+    """Return the candidate that won.
+
+    It is the first that is shown to be better than the plain run, else the first that is likely to
+    be better. If other work disturbed the search very much, it is the one with the shortest
+    iteration.
+    """
     others = [it for it in survey.ordered if it != BASELINE]
     proven = (it for it in others if survey.evidence.is_proven(it))
     likely = (it for it in others if survey.evidence.likely(it))
@@ -76,7 +81,7 @@ def find_best(survey: Survey) -> Candidate:
 
 
 def rank(survey: Survey) -> Iterator[RankedCandidate]:
-    """Yield the candidates in the order of their figures, then those that failed."""
+    """Yield the rows of the candidates in the order of their figures, then those that failed."""
     evidence = survey.evidence
     ordered = best_first(evidence, evidence.able)
     others = sorted(each for each in evidence.fates if each not in ordered)
@@ -95,7 +100,7 @@ def plain_value(evidence: Evidence) -> float | None:
 def describe(
     candidate: Candidate, survey: Survey, best: Candidate, plain: float | None
 ) -> RankedCandidate:
-    """Return the row of a candidate."""
+    """Return a candidate's row of the ranking."""
     evidence, spaces = survey.evidence, survey.request.spaces
     space, results = spaces[candidate.model], [it.result for it in evidence.trials_of(candidate)]
     failure = next((it.failure for it in results if it.failure), None)
@@ -132,11 +137,13 @@ def describe(
 def shown_difference(
     evidence: Evidence, candidate: Candidate, *, is_best: bool
 ) -> Difference | None:
-    """Return how a candidate differs from the plain run: the best as its proof shows, if that is
-    what has shown it or makes it likely."""
+    """Return how a candidate differs from the plain run, None for the plain run.
+
+    For the best it may be the difference that its proof shows or makes likely.
+    """
     if candidate == BASELINE:
         return None
-    # At the price of all comparisons that were made.
+    # The more comparisons were made, the more each has to show.
     found = evidence.compare(BASELINE, candidate, comparisons=len(evidence.scores) - 1)
     if not is_best or (found and found.is_shown):
         return found
@@ -145,7 +152,7 @@ def shown_difference(
 
 
 def agreement_of(results: list[RunResult], evidence: Evidence) -> tuple[str, float | None]:
-    """Return how outputs agree with the plain run's in the worst of some processes."""
+    """Return how the outputs of some processes agree with the plain run's, in the worst case."""
     errors = [error.relative for it in results for error in it.numeric_errors]
     if any(it.status == "failed" and it.phase == "done" for it in results):
         return "different", max((it for it in errors if it is not None), default=None)
@@ -156,7 +163,7 @@ def agreement_of(results: list[RunResult], evidence: Evidence) -> tuple[str, flo
 
 
 def verdict_of(candidate: Candidate, evidence: Evidence, best: Candidate) -> str:
-    """Return what is shown of a candidate in a few words."""
+    """Return the verdict on a candidate in a few words."""
     fate = evidence.fates[candidate]
     if fate != "ok":
         return "wrong numbers" if fate == "wrong" else fate.replace("_", " ")
@@ -211,7 +218,7 @@ def settings_of(
 
 
 def settings_in(options: Mapping[str, OptionValue], space: ModelSpace) -> dict[str, OptionValue]:
-    """Return the options that settings hold: not those that the command line alone may set."""
+    """Return the options that settings hold: without those that only the command line may set."""
     own = engine_named(space.engine).own_variables
     known = {key: value for key, value in options.items() if key in BY_KEY}
     return {
@@ -222,8 +229,7 @@ def settings_in(options: Mapping[str, OptionValue], space: ModelSpace) -> dict[s
 
 
 def with_place(key: str, value: OptionValue) -> OptionValue:
-    """Return the value of an option; a file has its whole path, since settings are read
-    elsewhere too."""
+    """Return the value of an option; a file gets its whole path, as settings are read anywhere."""
     return os.path.abspath(str(value)) if BY_KEY[key].reads else value
 
 
@@ -259,7 +265,7 @@ def write_settings(output: OutputFile, result: TuneResult) -> TunedSettings:
 
 
 def caches_in(settings: TunedSettings, folder: str = "") -> dict[str, str]:
-    """Return the files of the caches that settings name from a folder, by key."""
+    """Return the cache files that settings name, relative to a folder, by key."""
     files = {
         key: os.path.join(folder, str(value))
         for key, value in settings.options.items()
@@ -269,7 +275,7 @@ def caches_in(settings: TunedSettings, folder: str = "") -> dict[str, str]:
 
 
 def copy_cache(space: ModelSpace, source: str, place: str) -> None:
-    """Copy a cache of a space's engine.
+    """Copy a cache of the engine of a space.
 
     Raises:
         LarError: it cannot be read or written.
@@ -289,7 +295,7 @@ def place_of_cache(output: OutputFile) -> Place:
 
 
 def check_settings_place(output: OutputFile) -> None:
-    """Refuse standard output for settings: a cache stands beside them.
+    """Refuse standard output for settings, since a cache stands beside them.
 
     Raises:
         UsageError: naming the flag.

@@ -1,7 +1,7 @@
 """Plays the rounds of a search: fresh processes of a few candidates that compute in turns.
 
-A round is ordered as plain data, so that another machine can play it. What became of each process
-is the result of a run; outputs that are not the plain run's make it a failed one.
+A round is plain data, so that another machine can play it. The result of each process is the result
+of a run. It is a failure if the outputs differ from the plain run's.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from lar.running.rounds import FIRST_CYCLE, Member, Rounds, compare_members, pla
 from lar.running.steps import make_run
 from lar.tuning.scores import kept_for
 
-# A candidate whose first iterations take so many times as long as the baseline's makes no others:
-# it is far behind, and its turns would take the time of all others.
+# A candidate whose first iterations take so many times as long as the baseline's gets no more
+# turns: it is far behind, and would take the time of all others.
 SLOWEST = 5.0
-# A round goes on for so many times as long as it should where others disturb it.
+# If other work disturbs a round, it goes on for so many times as long as planned.
 MOST_STRETCH = 1.5
 HINT = "--tolerance E takes outputs for right whose error is at most E"
 OTHER_DATA = "it is not fed with the plain run's data; give both the same `--input`"
 
 Show = Callable[[str], None]
-"""Shows what is being done."""
+"""Shows what the search does."""
 
 Keep = Callable[[int, RunResult], None]
-"""Keeps the result of a process that has ended, by the place of its candidate in the round."""
+"""Keeps the result of a process that has ended, by its candidate's place in the round."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entrant:
-    """A candidate of a round: the run that it stands for, and how long an iteration took before, 0
-    where that is not known.
+    """A candidate of a round, as a run.
 
-    `like_baseline` are items of `--input` with the baseline's data, where it is fed otherwise.
+    `seconds` is how long an iteration took before, 0 if that is unknown. `like_baseline` are items
+    of `--input` with the baseline's data, for a model whose own inputs differ.
     """
 
     spec: RunSpec
@@ -60,8 +60,10 @@ class Entrant:
 
 @dataclass(frozen=True, kw_only=True)
 class RoundOrder:
-    """A round that is to be played: the baseline first. `seconds` is how long to measure; what is
-    not ready in `left_seconds` is left out."""
+    """A round to play: the baseline comes first.
+
+    `seconds` is how long to measure. A process that is not ready in `left_seconds` is left out.
+    """
 
     number: int
     seconds: float
@@ -72,7 +74,7 @@ class RoundOrder:
 
 
 class Player(Protocol):
-    """Whoever plays rounds: this machine, or others."""
+    """A player of rounds: this machine, or others."""
 
     def play(self, order: RoundOrder, show: Show, keep: Keep) -> None:
         """Play a round, and keep the result of each process as soon as it has ended."""
@@ -82,7 +84,7 @@ class Player(Protocol):
 
 
 class LocalPlayer:
-    """Plays rounds on this machine; the files that it needs are in a folder."""
+    """Plays rounds on this machine, with a folder for the files that it needs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -130,7 +132,7 @@ class LocalPlayer:
     def member_of(
         self, numbered: tuple[int, Entrant], order: RoundOrder, stack: contextlib.ExitStack
     ) -> Member:
-        """Return what is measured of a candidate."""
+        """Return a candidate as the member of a round."""
         number, entrant = numbered
         member = Member(number=number, spec=entrant.spec, seconds=entrant.seconds)
         member.prepare(order.names, self.models, stack)
@@ -145,7 +147,7 @@ class LocalPlayer:
 def result_of(
     member: Member, baseline: Member, entrant: Entrant, machine: MachineFacts
 ) -> RunResult:
-    """Return the result of the process of a candidate, with the samples of its turns."""
+    """Return the result of a candidate's process, with the samples of its turns."""
     assert member.result is not None
     made = replace(
         member.result,
@@ -162,8 +164,10 @@ def result_of(
 
 
 def samples_of(turns: list[Turn]) -> Samples:
-    """Return the samples of the turns of a process, without the look at its speed where it had
-    others; those of each copy of the model together."""
+    """Return the samples of the turns of a process, grouped by copy of the model.
+
+    The first look at its speed is left out if there are other turns.
+    """
     turns = [turn for turn in turns if turn.cycle != FIRST_CYCLE] or turns
     if not turns:
         return Samples()
@@ -176,8 +180,10 @@ def samples_of(turns: list[Turn]) -> Samples:
 
 
 def judge_numbers(result: RunResult, found: OutputDifference | None) -> RunResult:
-    """Return the result of a process with how far its outputs are from the plain run's; one with
-    other outputs has failed, and so has one that cannot be compared."""
+    """Return the result of a process, with the error of its outputs against the plain run's.
+
+    It is a failure if the outputs differ or cannot be compared.
+    """
     if found is None:
         if not result.outputs:
             return result

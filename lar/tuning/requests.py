@@ -1,4 +1,4 @@
-"""From what was typed to the searches that are asked for: one for each model with its twins."""
+"""Makes the requests of searches from what was typed: one for each model with its twins."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from lar.tuning.space import survey_space
 
 
 def group_models(given: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return the models that are tuned together: those whose files have one name but for the
-    suffix are one model in several formats. A folder stands for the models in it.
+    """Return the models in groups that are tuned together.
+
+    Files whose names differ only in the suffix are one model in several formats. A folder stands
+    for the models in it.
 
     Raises:
         UsageError: a folder has no model, a file is missing, or one is given twice.
@@ -43,10 +45,10 @@ def group_models(given: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def models_of_folder(folder: str) -> list[str]:
-    """Return the model files in a folder, without those in folders inside it.
+    """Return the model files in a folder, without its subfolders.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the folder has no model.
     """
     formats = (each for engine in all_engines() for each in engine.formats)
     names = sorted(models_in(Path(folder), formats))
@@ -61,11 +63,10 @@ def make_request(
     asked: TuneRequest,
     engines: Collection[str] = (),
 ) -> TuneRequest:
-    """Return the request of a search for one model with its twins: what is asked for, with their
-    spaces.
+    """Return the request of a search for one model with its twins, with their spaces.
 
     Raises:
-        UsageError: a model cannot be read, or none is for the engines asked for.
+        UsageError: a model cannot be read, or no asked engine reads it.
     """
     able = [(model, name) for model in models for name in find_engines(model, options, engines)]
     if not able:
@@ -87,8 +88,10 @@ def make_request(
 def find_engines(
     model: str, options: Mapping[str, OptionValue], asked: Collection[str]
 ) -> list[str]:
-    """Return the engines that run a model in a search: those asked for that read its format (`all`
-    that are installed, but for one that is exact and slow), or the one that a run takes.
+    """Return the engines that run a model in a search.
+
+    They are the asked ones that read its format, or the one that a run takes. `all` stands for all
+    installed engines except an exact one, which is slow.
 
     Raises:
         UsageError: there is no such engine, or none reads the model.
@@ -103,7 +106,7 @@ def find_engines(
 
 
 def engine_asked(name: str) -> Engine:
-    """Return an engine of --engines.
+    """Return an engine that `--engines` names.
 
     Raises:
         UsageError: there is no such engine.

@@ -1,4 +1,4 @@
-"""What is made small, as a number of each process: latency, throughput, memory, p99."""
+"""The objective of a search as a number of each process: latency, throughput, memory, p99."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from lar.measurement.turns import kept_of
 from lar.records.choices import Objective
 from lar.records.run import RunResult, Samples
 
-# With fewer undisturbed iterations all of them count.
+# With fewer undisturbed iterations than this, all iterations count.
 FEWEST_CALM = 4
 
 
 def kept_for(samples: Samples) -> Samples:
-    """Return samples with the columns alone that are kept of a process."""
+    """Return samples with only the columns that are kept of a process."""
     return replace(kept_of(samples), runner=samples.runner)
 
 
 def score_of(objective: Objective, result: RunResult) -> float | None:
-    """Return the objective of a process, in seconds or bytes; None if it was not measured.
+    """Return the objective of a process, in seconds or bytes, None if it was not measured.
 
-    For latency it is the median of the iterations that nothing disturbed; for throughput the time
-    of the copy that computed longest, divided by the iterations of all.
+    Latency is the median of the undisturbed iterations. For throughput it is the time of the copy
+    that computed longest, divided by the number of all iterations.
     """
     if objective == "memory":
         return float(result.peak_memory_bytes) if result.peak_memory_bytes else None
@@ -38,12 +38,12 @@ def score_of(objective: Objective, result: RunResult) -> float | None:
 
 
 def undisturbed(samples: Samples) -> list[float]:
-    """Return the times of the iterations that nothing disturbed, of all where those are few."""
+    """Return the times of the undisturbed iterations, or of all if those are few."""
     disturbed = {*disturbed_of(samples.end_to_end, samples.queue_delay)}
     calm = [each for index, each in enumerate(samples.end_to_end) if index not in disturbed]
     return calm if len(calm) >= min(FEWEST_CALM, len(samples.end_to_end)) else [*samples.end_to_end]
 
 
 def time_of_slowest_copy(samples: Samples) -> float:
-    """Return the time that the copy of the model computed which computed longest."""
+    """Return how long the slowest copy of the model computed, in seconds."""
     return max(math.fsum(samples.of_runner(it).end_to_end) for it in {*samples.runner} or {0})

@@ -1,4 +1,4 @@
-"""The loop of a search: ask what to measure next, have it measured, keep it."""
+"""The loop of a search: decide what to measure next, have it measured, keep the result."""
 
 from __future__ import annotations
 
@@ -46,17 +46,18 @@ from lar.tuning.space import plan_candidate
 
 # A process that neither computes nor answers for so long hangs.
 STALL_SECONDS = 5.0
-# The plain run may take so long until it is ready, and others so many times as long as it did.
+# The plain run may take so long until it is ready. Other runs may take so many times as long as it
+# took.
 START_SECONDS = 60.0
 LEAST_START_SECONDS = 10.0
 START_FACTOR = 8.0
-# float16 and bfloat16, where the user allows them: the tolerance that `lar compare` has for them.
+# The tolerance for float16 and bfloat16, if the user allows them: that of `lar compare`.
 REDUCED = Tolerance(rtol=1e-2)
 
 
 @dataclass(frozen=True)
 class TuneProgress:
-    """How far a search has come; the ranking is that of all that was measured."""
+    """How far a search has come; the ranking has all candidates measured so far."""
 
     doing: str
     rounds: int
@@ -91,10 +92,10 @@ def tune(
             session together.
         space: `quick`, `full`, or a file that says what to try.
         engines: the names of those to try; those that run the models by default if empty.
-        objective: what is to be small.
+        objective: what to minimise.
         allow: what is tried beyond the engines' own options.
         tolerance: how far outputs may be from the plain run's, as |a - e| / max(|a|, |e|, 1).
-        margin: end where nothing that is left can win by as much.
+        margin: end when nothing left can win by this part of the time, such as 0.01.
         options: the flags of `lar run` by key, for all candidates.
 
     Returns:
@@ -138,7 +139,7 @@ def seconds_in(budget: float | str) -> float:
     """Return the seconds of a budget.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a duration.
     """
     try:
         return parse_duration(str(budget))
@@ -159,22 +160,19 @@ def search_with(
     """Search with the session in a file, and return what was found.
 
     Args:
-        request: what is asked for.
-        place: the session, which is begun where there is none.
+        request: what was asked for.
+        place: the file of the session; a new session begins if there is no such file.
         folder: for files that the search needs.
         player: plays the rounds, with these `facts` of its machine; None for this machine.
-        given: inputs that the user knows by other names than their files'.
-        report: is told how far it has come.
-
-    Raises:
-        LarError: the session cannot be used, or a model cannot be read.
+        given: inputs whose names for the user are not their files'.
+        report: is told how far the search has come.
     """
     is_new = not os.path.exists(place)
     with open_session(place, request, facts or read_facts(request)) as session:
         player = player or LocalPlayer(folder)
         found = Search(request, session, player, folder, given, report).run()
     if is_new and found.ending == "failed" and found.failure and found.failure.exit_code == 2:
-        os.unlink(place)  # as of any other file that is no model, nothing is kept
+        os.unlink(place)  # as for other files that are no model, nothing is kept
     return found
 
 
@@ -196,12 +194,14 @@ class Search:
     def __post_init__(self) -> None:
         self.combinations = [*starmap(Combinations, enumerate(self.request.spaces))]
         self.session.load(self.spec_of)
-        # Of all sittings: the budget is theirs together.
+        # All sittings share the budget.
         self.began = time.monotonic() - self.session.spent_seconds
 
     def run(self) -> Tuning:
-        """Search until the end, and return what was found; an interrupt ends it too, and an error:
-        the search can go on later."""
+        """Search until the end, and return what was found.
+
+        An interrupt or an error ends it too; the search can go on later.
+        """
         ending: Ending
         try:
             ending = self.search()
@@ -246,17 +246,17 @@ class Search:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the plain run cannot be measured."""
+        """Why the plain run cannot be measured, None if it can."""
         own = [it.result for it in self.session.trials if it.candidate == BASELINE]
         return next((it.failure for it in own if it.status != "ok"), None)
 
     def survey(self) -> Survey:
-        """Return what is known, and what it leaves to be done."""
+        """Return what is known, and what is left to do."""
         evidence = Evidence(self.request.objective, self.session.trials)
         return Survey(self.request, evidence, self.is_valid)
 
     def search(self) -> Ending:
-        """Measure what is to be measured next; return why it ended."""
+        """Measure step after step, and return why the search ended."""
         while True:
             trials = self.session.trials
             step = next_step(self.request, trials, self.is_valid, self.left_seconds)
@@ -266,7 +266,7 @@ class Search:
             (self.fill_cache if step.kind == "search" else self.play)(step)
 
     def show(self, doing: str, *, ranked: bool = False) -> None:
-        """Report how far it has come, with the ranking where that has changed."""
+        """Report how far the search has come, with a new ranking if `ranked`."""
         numbers = {trial.number for trial in self.session.trials}
         if ranked:
             self.ranking = tuple(rank(self.survey()))
@@ -274,7 +274,7 @@ class Search:
         self.report(TuneProgress(doing, len(numbers), left, self.ranking))
 
     def play(self, step: Step) -> None:
-        """Have a round played, and keep each process as soon as it has ended."""
+        """Have a round played, and keep the result of each process as soon as it has ended."""
         number, evidence = self.session.next_number, self.survey().evidence
         order = RoundOrder(
             number=number,
@@ -296,7 +296,7 @@ class Search:
         self.session.add(trial._replace(result=replace(trial.result, spec=spec)))
 
     def fill_cache(self, step: Step) -> None:
-        """Have an engine search; what it has found until it ends is in the cache."""
+        """Have an engine search; if its time is up, the cache has what it found until then."""
         (candidate,) = step.candidates
         spec = self.plan(candidate, "search").spec
         assert spec is not None
@@ -318,23 +318,24 @@ class Search:
     # Candidates as runs
 
     def is_valid(self, candidate: Candidate) -> bool:
-        """Return whether the options of a candidate go together, whether or not its cache is there
-        already."""
+        """Return whether the options of a candidate go together, with or without its cache."""
         if candidate not in self.valid:
             self.valid[candidate] = not plan_candidate(candidate, self.request.spaces).failure
         return self.valid[candidate]
 
     def spec_of(self, candidate: Candidate, kind: RoundKind) -> RunSpec | None:
-        """Return the run that results of a candidate are of, None if rules refuse it, or its cache
-        is not there any more."""
+        """Return the spec of the run that gives a candidate's results.
+
+        It is None if rules refuse the run, or if its cache is gone.
+        """
         spec = self.plan(candidate, kind).spec
         if spec is not None and kind == "search":
             spec = replace(spec, warmup_iterations=1, iterations=0)
-        # Inputs are named as they were given.
+        # The spec names inputs as the user gave them.
         return with_names(spec, self.given.names) if spec and self.given else spec
 
     def plan(self, candidate: Candidate, kind: RoundKind) -> Variant:
-        """Return the run of a candidate, which fills its cache in a search."""
+        """Return the run of a candidate; in a search it fills the candidate's cache."""
         files = self.caches_of(candidate)
         return plan_candidate(candidate, self.request.spaces, files, searching=kind == "search")
 
@@ -346,9 +347,9 @@ class Search:
         return {key: self.session.cache_place(name) for key in keys}
 
     def entrant_of(self, candidate: Candidate, seconds: float) -> Entrant:
-        """Return a candidate as a round needs it, whose iterations took so long before."""
+        """Return a candidate as the entrant of a round; its iterations took `seconds` before."""
         variant = self.plan(candidate, "round")
-        if variant.spec is None:  # its cache has gone
+        if variant.spec is None:  # its cache is gone
             raise variant.failure.to_error() if variant.failure else LarError("cannot be run")
         stall = variant.spec.stall_seconds
         spec = replace(
@@ -372,7 +373,7 @@ class Search:
         return Tolerance(max_error=self.request.tolerance)
 
     def start_limit(self, candidate: Candidate) -> float:
-        """Return how long a process may compute until it is ready, or in its turns."""
+        """Return how many seconds a process may compute until it is ready, or in its turns."""
         own = [it.result for it in self.session.trials if it.candidate == BASELINE]
         known = [it.wall_seconds for it in own if it.status == "ok"]
         if candidate == BASELINE or not known:

@@ -1,7 +1,7 @@
-"""The session of a search: a store of results, as that of `lar history`, with caches beside it.
+"""The session of a search: a store of results, like that of `lar history`, with caches beside it.
 
-The tag of a result says what it was measured for: `round 3: nchw44 + 2 threads`. What
-was measured of another model, on another machine or engine, or with other options has no say.
+The tag of a result says what it was measured for: `round 3: nchw44 + 2 threads`. Results of another
+model, machine, engine or options are not used.
 """
 
 from __future__ import annotations
@@ -35,16 +35,20 @@ SpecOf = Callable[[Candidate, RoundKind], RunSpec | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What results are valid for: the machine, and the models and engines of the spaces. A version
-    that is not known is empty."""
+    """The facts that make results valid: the machine, and the models and engines of the spaces.
+
+    A version that is not known is empty.
+    """
 
     machine: MachineFacts
     models: tuple[ModelFile, ...]
     versions: tuple[str, ...]
 
     def fit(self, result: RunResult, model: int) -> bool:
-        """Return whether a result was measured on such a machine, of the same model and version;
-        what is not known of one that failed is taken for the same."""
+        """Return whether a result is of such a machine, and of the same model and engine version.
+
+        A failed result may lack facts, which then count as the same.
+        """
         engine, version = result.engine, self.versions[model]
         return (
             (engine is None or not version or engine.version == version)
@@ -54,12 +58,12 @@ class Facts:
 
 
 def identity_of(machine: MachineFacts) -> tuple[object, ...]:
-    """Return what machines have in common on which the same settings are the fastest."""
+    """Return what machines share if the same settings are the fastest on them."""
     return machine.system, machine.processor, machine.usable_cores, machine.cpu_limit
 
 
 def contents_of(model: ModelFile) -> tuple[object, ...]:
-    """Return what tells a model from others of its name."""
+    """Return what tells a model from others of the same name."""
     return model.sha256, sorted(model.weights.values())
 
 
@@ -77,7 +81,7 @@ def read_facts(
     def version_of(space: ModelSpace) -> str:
         if versions is not None:
             return versions.get(space.engine, "")
-        # With `--python` it is that of another Python's package.
+        # With `--python` it is the version of another Python's package.
         own = not space.options.get(PYTHON.key)
         return engine_named(space.engine).version if own else ""
 
@@ -91,12 +95,12 @@ def read_facts(
 
 
 class Session:
-    """What was measured in a search, in all of its sittings.
+    """All that a search has measured, in all of its sittings.
 
     Attributes:
         trials: those that are valid here.
-        unused: how many results of searches are not.
-        next_number: that of the next round.
+        unused: how many results of searches are not valid here.
+        next_number: the number of the next round.
     """
 
     def __init__(self, store: Store, spaces: Sequence[ModelSpace], facts: Facts) -> None:
@@ -108,7 +112,7 @@ class Session:
         self.next_number = 0
 
     def load(self, spec_of: SpecOf) -> None:
-        """Take what is in the store of the candidates that `spec_of` knows."""
+        """Load the results of candidates that `spec_of` knows from the store."""
         for entry in self.store.entries():
             found = TAG.fullmatch(entry.tag)
             if found is None:
@@ -125,7 +129,7 @@ class Session:
                 self.unused += 1
 
     def candidate_of(self, choices: str, result: RunResult) -> Candidate | None:
-        """Return the candidate of a result, None if it is not valid here or of no space."""
+        """Return the candidate of a result, None if the result is not valid here."""
         for number, space in enumerate(self.spaces):
             same = (space.engine, space.model) == (result.spec.engine, result.spec.model)
             if same and self.facts.fit(result, number):
@@ -135,7 +139,7 @@ class Session:
         return None
 
     def add(self, trial: Trial) -> None:
-        """Keep a process that has ended: it is on the disk when this returns.
+        """Keep a process that has ended; it is on the disk when this returns.
 
         Raises:
             LarError: the disk is full.
@@ -149,7 +153,7 @@ class Session:
 
     @property
     def warnings(self) -> list[str]:
-        """What is to be said of results that have no say."""
+        """Lines about results that are not used."""
         if not self.unused:
             return []
         count = f"{self.unused} result{'s are' if self.unused > 1 else ' is'}"
@@ -157,7 +161,7 @@ class Session:
 
     @property
     def spent_seconds(self) -> float:
-        """How long all rounds and searches took, as far as they are known to have ended."""
+        """How long all rounds and searches took, as far as their ends are known."""
         rounds: dict[int, float] = {}
         for trial in self.trials:
             seconds = trial.result.wall_seconds
@@ -165,7 +169,7 @@ class Session:
         return sum(rounds.values())
 
     def cache_place(self, name: str) -> str:
-        """Return the file of the cache of that name, in a folder beside the session."""
+        """Return the file of the cache with this name, in a folder beside the session."""
         folder = f"{self.store.path}.caches"
         os.makedirs(folder, exist_ok=True)
         return os.path.join(folder, name)
@@ -173,7 +177,7 @@ class Session:
 
 @contextlib.contextmanager
 def open_session(place: str, request: TuneRequest, facts: Facts) -> Iterator[Session]:
-    """Open a session to search with it, or begin one.
+    """Open a session for a search, or begin a new one.
 
     Raises:
         UsageError: the file is something else, or another process searches with it.
@@ -185,7 +189,7 @@ def open_session(place: str, request: TuneRequest, facts: Facts) -> Iterator[Ses
 
 
 def plain_spec(spec: RunSpec) -> RunSpec:
-    """Return a spec without limits and names of caches: the run that it asks for."""
+    """Return a spec without limits and names of caches, to compare runs."""
     settings = {
         key: "" if key in BY_KEY and BY_KEY[key].purpose == "cache" else value
         for key, value in spec.settings.items()

@@ -1,7 +1,7 @@
-"""What a search for the fastest settings may try: the spaces of models, and runs of candidates.
+"""The choices of a search for the fastest settings: spaces of models, and runs of candidates.
 
-An engine declares what can matter at a site (`Engine.dimensions`). Of it a space keeps what the
-user asks for and allows, what the objective depends on, and what goes with the user's options.
+An engine declares what can matter at a site (`Engine.dimensions`). A space keeps the part that the
+user asks for and allows, that the objective depends on, and that goes with the user's options.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from lar.records.tuning import (
 from lar.running.variants import Variant, plan_variant
 from lar.tuning.space_file import PERMITS, choose_listed, read_space_file
 
-# The name of a cache's file where there is none yet: the rules look at the option alone.
+# The name of a cache file that does not exist yet: the rules only look at the option.
 NO_FILE = "not searched yet"
 
 
 class SurveyedSpace(NamedTuple):
-    """The space of a model, and what of the engine's choices is left out."""
+    """The space of a model, and the choices of the engine that are left out."""
 
     space: ModelSpace
     left_out: tuple[NotTried, ...] = ()
@@ -50,8 +50,8 @@ def survey_space(
 ) -> SurveyedSpace:
     """Return what can be tried with a model on this machine, and what is left out and why.
 
-    `options` are the user's, which hold for all candidates; what they set is not tried. Of `asked`
-    the spaces are not looked at.
+    `options` are the user's, which hold for all candidates; what they set is not tried. The spaces
+    of `asked` are ignored.
 
     Raises:
         UsageError: the plain run of the model is refused, or the file of the space is wrong.
@@ -87,10 +87,10 @@ def survey_space(
 
 
 def dimensions_of_others(chosen: Engine, site: Site, model: Path) -> list[Dimension]:
-    """Return what the other engines have here, for a twin of the model."""
+    """Return the dimensions of the other engines here, for a twin of the model."""
     found: list[Dimension] = []
     for engine in all_engines():
-        # One may look into the model, which is not of its format.
+        # An engine may look into the model, which is not of its format.
         with contextlib.suppress(UsageError):
             found += engine.dimensions(site, model) if engine is not chosen else ()
     return found
@@ -112,8 +112,11 @@ def normalise_options(options: Mapping[str, Any]) -> dict[str, OptionValue]:
 def take_given_caches(
     dimensions: Sequence[Dimension], shared: dict[str, OptionValue]
 ) -> Iterator[Dimension]:
-    """Yield the dimensions with a choice for each cache that the user gives: it is tried beside
-    what a search finds, so that it holds no longer for all candidates."""
+    """Yield the dimensions with one more choice for each cache that the user gives.
+
+    The cache is tried beside what a search finds. It is taken out of `shared`, so that it no longer
+    holds for all candidates.
+    """
     for dimension in dimensions:
         keys = {choice.cache for choice in dimension.choices} & shared.keys()
         given = [Choice(name="given cache", options={key: shared.pop(key)}) for key in keys]
@@ -121,7 +124,7 @@ def take_given_caches(
 
 
 def find_site(options: Mapping[str, Any]) -> Site:
-    """Return where runs with these options take place."""
+    """Return the site of runs with these options."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     cores = sorted(usable or range(os.cpu_count() or 1))
     limit = read_cpu_limit()
@@ -136,7 +139,10 @@ def find_site(options: Mapping[str, Any]) -> Site:
 def find_reason(
     choice: Choice, plain: ModelSpace, asked: TuneRequest, missing: Collection[Allowed]
 ) -> NotTried | None:
-    """Return why a choice is not tried, None if it is; `missing` is what the user has to allow."""
+    """Return why a choice is not tried, None if it is.
+
+    `missing` is what the user has to allow for it.
+    """
     given = [key for key in (*choice.options, *choice.search) if key in plain.options]
     given = [key for key in given if not BY_KEY[key].repeatable]
     if given:
@@ -156,8 +162,10 @@ def find_reason(
 
 
 def find_permits(choice: Choice, known: Iterable[Dimension]) -> set[Allowed]:
-    """Return all that the user has to allow for a choice: flags of a file may hold several of the
-    engine's choices, each with a need of its own; of a choice that is within another, that counts.
+    """Return all that the user has to allow for a choice.
+
+    Flags in a file may contain several of the engine's choices, each with its own need. If one
+    contains another, only the larger one counts.
     """
     parts = [each for dimension in known for each in dimension.choices if each.options]
     held = [each for each in parts if each.options.items() <= choice.options.items()]
@@ -180,9 +188,9 @@ def plan_candidate(
 ) -> Variant:
     """Return the run of a candidate: a variant with its spec, or with why rules refuse it.
 
-    `caches` are files by the key of the option that names them. With `searching` the run fills its
-    cache. Where a candidate's cache has no file, the rules are asked, and the variant has neither
-    spec nor failure if they allow it.
+    `caches` are files by the key of the option that names them. With `searching`, the run fills its
+    cache. If a candidate's cache has no file, only the rules are asked: the variant then has a
+    failure, or neither spec nor failure.
     """
     space = spaces[candidate.model]
     options: dict[str, Any] = dict(options_of(candidate, space))
@@ -199,7 +207,7 @@ def plan_candidate(
         options[choice.cache] = NO_FILE if file is None else file
         if searching or file is None:
             options.update(choice.search)
-    # Its engine is there where the space was made, which may be another machine.
+    # Its engine is installed where the space was made, maybe on another machine.
     variant = plan_variant(
         Variant(name, space.model, options),
         elsewhere=True,
@@ -209,8 +217,10 @@ def plan_candidate(
 
 
 def find_set_twice(choices: Iterable[Choice]) -> UsageError | None:
-    """Return the error of choices that set one option, or one property of the engine, to two
-    values; None if they do not."""
+    """Return the error of choices that set an option, or a property of the engine, to two values.
+
+    It is None if they do not.
+    """
     setting: dict[str, Choice] = {}
     properties: dict[str, tuple[Choice, str]] = {}
     for choice in choices:

@@ -1,4 +1,4 @@
-"""The file of `--space FILE`: what is tried, by dimensions.
+"""The file of `--space FILE`: what to try, by dimensions.
 
     {"layout": ["nchw44", "--enable-nchw88 --engine-fix x2apic"],
      "threads": "full",
@@ -34,14 +34,14 @@ FORMAT = '{"layout": ["nchw44"], "threads": ["--multithread 2"], "algorithms": "
 PERMITS: Mapping[str, Allowed] = {ENGINE_FIX.key: "engine-fixes", ENGINE_ENV.key: "engine-env"}
 
 Listed = Mapping[str, str | Sequence[str]]
-"""What a file says of each dimension: an extent, or choices as texts."""
+"""For each dimension of a file: `quick`, `full`, or a list of choices."""
 
 
 def read_space_file(path: str) -> Listed:
-    """Read what a file says, without looking at the choices.
+    """Read a file, without a look at the choices.
 
     Raises:
-        UsageError: it cannot be read, or is no such file.
+        UsageError: it cannot be read, or is not such a file.
     """
     if not os.path.exists(path):
         raise UsageError("no such file", "give quick, full or a file", flag=FLAG, subject=path)
@@ -67,12 +67,12 @@ def wrong(path: str, problem: str, hint: str = "") -> UsageError:
 def choose_listed(
     path: str, listed: Listed, declared: Sequence[Dimension], others: Sequence[Dimension]
 ) -> tuple[Dimension, ...]:
-    """Return the dimensions that a file lists, of the choices that an engine declares and of flags.
+    """Return the dimensions that a file lists: an engine's choices, and flags.
 
-    `others` are what other engines declare here; of those the engine takes nothing.
+    `others` are the dimensions that other engines declare here; choices of these are ignored.
 
     Raises:
-        UsageError: a choice is neither, or two are the same.
+        UsageError: a text is neither a choice nor flags, or two are the same.
     """
     found = []
     for name, given in listed.items():
@@ -109,10 +109,10 @@ def find_choice(
     declared: Sequence[Dimension],
     others: Sequence[Dimension],
 ) -> Choice | None:
-    """Return the choice that a text stands for, None for another engine's.
+    """Return the choice that a text stands for, None for a choice of another engine.
 
     Raises:
-        UsageError: it is neither the name of one nor flags that can be tried.
+        UsageError: it is neither a choice's name nor flags that can be tried.
     """
     own = {choice.name: choice for each in declared for choice in each.choices}
     if not text.startswith("-"):
@@ -140,7 +140,7 @@ def find_choice(
 
 
 def name_of(text: str) -> str:
-    """Return the name of a choice that is given by flags."""
+    """Return the name of a choice that is given as flags."""
     return " ".join(word.removeprefix("--") for word in text.split())
 
 
@@ -148,7 +148,7 @@ def options_in(text: str) -> dict[str, OptionValue]:
     """Return the options that flags set.
 
     Raises:
-        UsageError: they do not say how an engine runs a model.
+        UsageError: an option does not say how an engine runs a model.
     """
     try:
         words = shlex.split(text)
@@ -181,8 +181,11 @@ def options_in(text: str) -> dict[str, OptionValue]:
 def connect_caches(
     found: Sequence[Dimension], declared: Sequence[Dimension]
 ) -> Iterator[Dimension]:
-    """Yield dimensions whose caches depend on all but those known not to matter: a dimension of the
-    file may have another name than the engine's, or hold choices of several."""
+    """Yield dimensions whose caches depend on all others, except on those known not to matter.
+
+    The names are no help: a dimension of the file may have another name than the engine's, or hold
+    choices of several dimensions.
+    """
     homes = {choice.name: each.name for each in declared for choice in each.choices}
     for dimension in found:
         choices = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from figures import TABLE, Figures, Outcome, Settings, limit_of

@@ -13,15 +13,14 @@ if TYPE_CHECKING:
 
 
 class Style(NamedTuple):
-    """A style: `build` takes a profile and the options set, and of two profiles then the other:
-    the baseline that the profile is compared with.
+    """A style: `build` takes a profile, the options that are set and, for a diff, the baseline.
 
-    `options` are the keys of the options of `lar report` that it honours; any other
-    is refused. `sorts` and `groups` are what --sort and --group-by may say, `views` its parts for
-    --view, the first of each being the default, but for views, which are all shown. `columns` are
-    those that text has only where --columns asks for them, `former_views` names that a view had
-    before, and what has it now. `profiles` says how many it may take, with `takes_pairs` more pairs
-    of them too. With `as_recorded` what profiling cost is left in the times.
+    `options` are the keys of the options of `lar report` that it honours; it refuses others.
+    `sorts` and `groups` are the values of --sort and --group-by, the first is the default. `views`
+    are those of --view; by default all are shown. Text has `columns` only if --columns names them.
+    `former_views` maps names that views once had to what replaces them. `profiles` are the numbers
+    of profiles that it takes; with `takes_pairs` it takes more pairs too. With `as_recorded` the
+    cost of profiling stays in the times.
     """
 
     build: Callable[..., Report]
@@ -104,7 +103,7 @@ def export_tensorboard(profile: Profile) -> Iterator[bytes]:
 
 COMMON = frozenset({"top", "sort", "filter", "view", "time_unit"})
 
-# What has gone, and what is there instead.
+# What was removed, and what replaces it.
 GONE_STYLES = {"html": "--html FILE writes the page of any style"}
 
 STYLES: Mapping[str, Style] = {
@@ -148,7 +147,7 @@ STYLES: Mapping[str, Style] = {
         groups=("type", "name", "thread"),
         views=(
             *("device", "overview", "model", "operator", "kernel", "memory", "userdefined"),
-            *("perf", "log"),  # the last only where it is asked for
+            *("perf", "log"),  # the last view is shown only if it is asked for
         ),
         columns=("saving", "median", "p90", "disturbed"),
     ),
@@ -223,7 +222,7 @@ STYLES: Mapping[str, Style] = {
     ),
 }
 
-# The exports of a profile for other programs: what makes the file's content, and a description.
+# Exports of a profile for other programs: the function that makes the content, and a description.
 EXPORTS: Mapping[str, tuple[Callable[[Profile], Iterator[bytes]], str]] = {
     "chrome": (export_chrome, "for chrome://tracing"),
     "perfetto": (export_chrome, "the same, for ui.perfetto.dev"),

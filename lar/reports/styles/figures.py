@@ -1,4 +1,4 @@
-"""The figures of calls that a table of another tool lacks: text has those that --columns names."""
+"""The figures of calls that another tool's table lacks: text has those that --columns names."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from lar.reports.model import Column
 
 
 class Counted(Protocol):
-    """A row: the times of its calls, None where they are not known, and how much of an iteration it
-    would save at the machine's roofs."""
+    """A row: the times of its calls, and how much of an iteration it would save at the roofs.
+
+    Both are None if unknown.
+    """
 
     @property
     def times(self) -> Totals | None: ...
@@ -29,7 +31,7 @@ class Figure(NamedTuple):
 
 
 def of_times(value: Callable[[Totals], float | None]) -> Callable[[Counted], float | None]:
-    """Return the figure of a row's times, None where these are not known."""
+    """Return the figure of a row's times, None if these are not known."""
     return lambda row: None if row.times is None else value(row.times)
 
 
@@ -52,5 +54,5 @@ def asked_for(options: Mapping[str, Any]) -> frozenset[str]:
 def figure_columns(
     names: Iterable[str], make: Callable[[str, Figure], Column[Row]]
 ) -> tuple[Column[Row], ...]:
-    """Return the columns of some figures, made in the way of a style of their names."""
+    """Return the columns of some figures, made by the style's own `make`."""
     return tuple(make(name, FIGURES[name]) for name in names)

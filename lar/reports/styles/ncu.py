@@ -1,9 +1,8 @@
 """The style `ncu`: the part of the machine's peak that operators, kernels and ranges reached.
 
-Nsight Compute reads hardware counters. Here the throughput is the work of the operators, as their
-shapes have it, in the time that they took, and its percentage is that of the measured peak of this
-machine: metrics made so have names of their own. Nsight Compute's counters are known by their
-names, and have no value.
+Nsight Compute reads hardware counters. Here the throughput is the operators' work, computed from
+their shapes, over the time that they took, in percent of this machine's measured peak. Such metrics
+have names of their own. The names of Nsight Compute's counters are known, but have no value.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from lar.reports.model import Align, AnyTable, Cell, Column, Layout, Rule, Table
 from lar.reports.report import Report
 from lar.reports.sorting import sort_rows
 
-# How many rows are printed unless it is said; CSV and JSON have all.
+# So many rows are printed by default; CSV and JSON have all.
 PRINTED_ROWS = 10
 LONGEST_NAME = 48
 ROOFLINE = Layout(under=Rule(), is_stripped=True)
@@ -35,7 +34,7 @@ BLOCK = Layout(
     over=Rule(left="    ", middle=" "),
     closing=Rule(left="    ", middle=" "),
 )
-# What Nsight Compute reads from a device, and no engine reports.
+# Nsight Compute reads these from a device; no engine reports them.
 COUNTERS = {
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": "%",
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": "%",
@@ -48,8 +47,7 @@ COUNTERS = {
 
 
 class Shown(NamedTuple):
-    """A row, its number, how its operators used the engine's threads, and what was launched of a
-    device's kernel."""
+    """A row with its number, its operators' use of threads, and the launches of its kernel."""
 
     row: Row
     peak: Peak | None
@@ -58,15 +56,17 @@ class Shown(NamedTuple):
     number: int = 0
 
     def common(self, fact: str) -> Any:
-        """Return a fact that all launches have in common, else None."""
+        """Return a fact that all launches share, else None."""
         found = {getattr(launch.span, fact, None) for launch in self.launches}
         return found.pop() if len(found) == 1 else None
 
 
 class Figure(NamedTuple):
-    """A figure of a row: a metric, whose name on a device begins with `gpu` and, with a `title`, a
-    column of the roofline. Times are in nanoseconds; where `is_part`, it counts a part of the work
-    only and is a lower bound. Metrics without a `key` are shown where they are asked for."""
+    """A figure of a row: a metric and, with a `title`, a column of the roofline.
+
+    Its name begins with `gpu` on a device. Times are in nanoseconds. If `is_part`, it counts only a
+    part of the work and is a lower bound. A metric without a `key` is shown only on request.
+    """
 
     key: str
     metric: str
@@ -158,7 +158,7 @@ METRIC_COLUMNS: tuple[Column[Line], ...] = (
         rank=0,
     ),
 )
-# What a process is, a profile does not record.
+# A profile does not record processes.
 COLUMNS: tuple[Column[Line], ...] = (
     Column("ID", lambda it: it.shown.number),
     Column("Process ID"),
@@ -207,9 +207,10 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 
 
 def chosen_rows(profile: Profile, options: Mapping[str, Any]) -> list[Row]:
-    """Return the rows that --group-by and --filter ask for. A pattern keeps what is launched by
-    operators whose name or type matches, or by a kernel whose name does, and all within a range
-    whose name does, as ncu's --nvtx-include.
+    """Return the rows that --group-by and --filter ask for.
+
+    A pattern keeps launches whose operator's name or type, kernel or range matches; ranges work as
+    in ncu's --nvtx-include.
 
     Raises:
         UsageError: there are none.
@@ -231,7 +232,7 @@ def chosen_rows(profile: Profile, options: Mapping[str, Any]) -> list[Row]:
 
 
 def shown_rows(profile: Profile, rows: Iterable[Row]) -> Iterator[Shown]:
-    """Yield the rows with what metrics are made of."""
+    """Yield the rows with the data for their metrics."""
     launches = launches_of(profile) if profile.on_device else ()
     kernels, peak = group_by(launches, lambda launch: launch.kernel), host_peak_of(profile)
     for row in rows:
@@ -240,7 +241,7 @@ def shown_rows(profile: Profile, rows: Iterable[Row]) -> Iterator[Shown]:
 
 
 def chosen_metrics(figures: Sequence[Figure], names: Sequence[str]) -> list[Figure]:
-    """Return the metrics of these names, in their order; without names those that have a key.
+    """Return the metrics with these names, in their order; without names, those that have a key.
 
     Raises:
         UsageError: there is no metric of a name.
@@ -248,7 +249,7 @@ def chosen_metrics(figures: Sequence[Figure], names: Sequence[str]) -> list[Figu
     known = {figure.metric: figure for figure in figures}
     for name in names:
         if name not in known:
-            from lar.options.suggestions import nearest_spelling  # a mistake alone needs it
+            from lar.options.suggestions import nearest_spelling  # needed only for a mistake
 
             near = nearest_spelling(name, [*known])
             hint = f"{near and f'did you mean {near}? '}--view metrics prints all"
@@ -257,7 +258,7 @@ def chosen_metrics(figures: Sequence[Figure], names: Sequence[str]) -> list[Figu
 
 
 def describe_peak(profile: Profile) -> str:
-    """Return the line on what percentages are of."""
+    """Return the line that says what percentages are based on."""
     peak = host_peak_of(profile)
     if peak is None:
         where = profile.facts.device if profile.on_device else "this machine"
@@ -272,7 +273,7 @@ def describe_peak(profile: Profile) -> str:
 
 
 def describe_figures(rows: Sequence[Shown]) -> Iterator[str]:
-    """Yield the notes that the figures need."""
+    """Yield notes on how to read the figures."""
     if any(has_part_of_flops(it.row) or has_part_of_bytes(it.row) for it in rows):
         yield ">= leaves out operators whose FLOPs or bytes are not known."
     if any(it.row.saving_ns for it in rows):
@@ -282,7 +283,7 @@ def describe_figures(rows: Sequence[Shown]) -> Iterator[str]:
 
 
 def roofline_of(rows: Sequence[Shown], figures: Iterable[Figure]) -> Table[Shown]:
-    """Return the table of the rows; its text has no columns in which nothing is known."""
+    """Return the table of the rows; its text leaves out columns without any known value."""
 
     def column(it: Figure) -> Column[Shown]:
         def text(shown: Shown) -> str:
@@ -314,7 +315,7 @@ def roofline_of(rows: Sequence[Shown], figures: Iterable[Figure]) -> Table[Shown
 
 
 def describe_launch(it: Shown) -> list[str]:
-    """Return the lines above ncu's block of a row: what was launched how, and the section."""
+    """Return the lines above a row's block: how it was launched, and the section."""
     grid, block = it.common("grid"), it.common("block")
     launch = f" {format_size(grid)}x{format_size(block)}" if grid and block else ""
     stream, device = it.common("stream"), it.common("device")
@@ -326,7 +327,7 @@ def describe_launch(it: Shown) -> list[str]:
 def metrics_of(
     rows: Iterable[Shown], metrics: Sequence[Figure], columns: tuple[Column[Line], ...]
 ) -> Table[Line]:
-    """Return a line for each metric of each row, laid out as ncu's block of one."""
+    """Return a line for each metric of each row, laid out as a block of ncu's."""
     lines = tuple(Line(it, metric) for it in rows for metric in metrics)
     return Table(name="metrics", title="Metrics", columns=columns, rows=lines, layout=BLOCK)
 

@@ -1,8 +1,8 @@
 """Statistics as `nsys profile --stats` of 2020 printed them: a table for each kind of event.
 
 They cover the whole process except the warm-up. Numbers are right-aligned in columns of fixed
-width, names padded to 80 characters or the longest, and cut at 333; the rule below `Name` has at
-most 116 dashes.
+width. Names are padded to 80 characters or the longest name, and cut at 333. The rule below `Name`
+has at most 116 dashes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lar.reports.report import Report
 from lar.reports.sorting import sort_rows
 from lar.reports.styles.figures import Figure, asked_for, figure_columns
 
-# Calls of the operating system that are shorter are left out, as nsys does.
+# Shorter calls of the operating system are left out, as nsys does.
 OS_CALL_MINIMUM_NS = 1000
 WARMUP_ROW = "[warm-up]"
 NAME_WIDTH = 80
@@ -42,8 +42,10 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """The events of one name: `times` are in nanoseconds or, of sizes, in bytes, and `share` is
-    their part of all in percent."""
+    """The events of one name.
+
+    `times` are nanoseconds, or bytes for sizes; `share` is their part of all in percent.
+    """
 
     name: str
     times: Totals
@@ -64,7 +66,7 @@ SORTS: Mapping[str, Callable[[Row], Any]] = {
 
 
 def rows_of(events: Iterable[Event]) -> list[Row]:
-    """Put events of one name together, in the order of the first."""
+    """Group events by name, in the order of the first of each."""
     groups = group_by(events, lambda event: event.name)
     times = {name: totals_of(event.value for event in own) for name, own in groups.items()}
     whole = sum(it.total_ns for it in times.values()) or 1
@@ -72,12 +74,12 @@ def rows_of(events: Iterable[Event]) -> list[Row]:
 
 
 def spans_without_warmup(profile: Profile, *categories: Category) -> list[Span]:
-    """Return the spans of some categories, also those before the first iteration."""
+    """Return the spans of some categories, even those before the first iteration."""
     return [span for span in profile.spans_of(*categories, timed=False) if not span.warmup]
 
 
 def api_calls(profile: Profile) -> Iterable[Event]:
-    """Return the calls of the engine, each without those that were made within it."""
+    """Return the calls of the engine, each without the calls within it."""
     spans = spans_without_warmup(profile, "runtime")
     times_ns = own_times([(span.thread, *span.interval) for span in spans])
     return (Event(span.name, ns) for span, ns in zip(spans, times_ns, strict=True))
@@ -98,7 +100,7 @@ def memory_times(profile: Profile) -> Iterable[Event]:
 
 
 def memory_sizes(profile: Profile) -> Iterable[Event]:
-    """Return the sizes that are known."""
+    """Return the known sizes of memory operations."""
     return (
         Event(span.name, span.size_bytes, span.operator)
         for span in memory_spans(profile)
@@ -107,7 +109,7 @@ def memory_sizes(profile: Profile) -> Iterable[Event]:
 
 
 def ranges(profile: Profile) -> Iterable[Event]:
-    """Return the ranges that open and close on one thread: all but NVTX's of start and end."""
+    """Return the ranges that open and close on one thread: all but NVTX's start and end ranges."""
     spans = spans_without_warmup(profile, "user_annotation")
     return (
         Event(span.name, span.duration_ns)
@@ -117,8 +119,10 @@ def ranges(profile: Profile) -> Iterable[Event]:
 
 
 def system_calls(part: Part) -> Callable[[Profile], Iterable[Event]]:
-    """Return what lists the calls of the operating system in one part of a run; with the rest
-    stand those of the warm-up, all in one row."""
+    """Return a function that lists the calls of the operating system in one part of a run.
+
+    With `rest` come those of the warm-up, in one row.
+    """
 
     def events(profile: Profile) -> Iterable[Event]:
         calls = calls_by_part(profile)
@@ -132,12 +136,12 @@ def system_calls(part: Part) -> Callable[[Profile], Iterable[Event]]:
 
 
 class Section(NamedTuple):
-    """One section: `title` on a device, `host_title` on a CPU, and what a profile lacks that has
-    no `events` for it there.
+    """One section, with a title for a device and one for a CPU.
 
-    `counted` heads the column of counts; a section without is one of sizes. `banner` says whether
-    the line `Generating ...` is before it, `gap` how many lines are empty after it. One that
-    `is_extra`, which nsys does not have, is shown only where it has rows.
+    `missing` and `host_missing` say what a profile without `events` lacks. `counted` heads the
+    column of counts; a section of sizes has none. `banner` is whether the line `Generating ...`
+    comes first, `gap` how many empty lines follow. A section that `is_extra` is not nsys's own, and
+    shown only if it has rows.
     """
 
     title: str
@@ -194,7 +198,7 @@ SECTIONS: Mapping[str, Section] = {
 
 
 def build(profile: Profile, options: Mapping[str, Any]) -> Report:
-    """Make the sections, or those alone that --view names."""
+    """Make all sections, or those that --view names."""
     matches = matcher_of(profile, options.get("filter"))
     lines: list[str | AnyTable] = []
     tables: list[AnyTable] = []
@@ -230,7 +234,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 
 
 def matcher_of(profile: Profile, pattern: str | None) -> Callable[[Event], bool]:
-    """Return a test of whether an event's name, or its operator's name or type, matches."""
+    """Return a test whether an event's name, or its operator's name or type, matches."""
     if pattern is None:
         return lambda event: True
     search = re.compile(pattern).search
@@ -239,20 +243,22 @@ def matcher_of(profile: Profile, pattern: str | None) -> Callable[[Event], bool]
 
 
 def sort_by(rows: Iterable[Row], key: str) -> list[Row]:
-    """Sort by a figure or, from A, by name."""
+    """Sort by a figure, or by name from A on."""
     name = key.lstrip("+-")
     return sort_rows(rows, key, SORTS[name], smallest_first=name == "name")
 
 
 def sources_of(profile: Profile) -> tuple[str, ...]:
-    """Return what recorded the calls of the operating system."""
+    """Return the sources of the calls of the operating system."""
     sources = {span.source for span in spans_without_warmup(profile, "osrt") if span.source}
     return tuple(f"Source: {source}" for source in sorted(sources))
 
 
 def columns_of(section: Section, asked: Collection[str]) -> tuple[Column[Row], ...]:
-    """Return the columns of a section; records are rounded as the text. On a narrow terminal
-    names give way first, then what follows from other columns."""
+    """Return the columns of a section; records are rounded like the text.
+
+    On a narrow terminal names give way first, then columns that follow from others.
+    """
 
     def added(name: str, figure: Figure) -> Column[Row]:
         return figure_column(*(name.title(), 14, 4, figure.value, 1, "ns"), in_text=name in asked)
@@ -295,7 +301,7 @@ def figure_column(
     *,
     in_text: bool = True,
 ) -> Column[Row]:
-    """Return a column of a figure with so many decimals, `-` where it is not known."""
+    """Return a column of a figure with so many decimals, `-` if it is not known."""
 
     def value(row: Row) -> float | None:
         known = figure(row)

@@ -1,4 +1,4 @@
-"""The style `operators`: what a profile says in four lines, then a line an operator."""
+"""The style `operators`: a profile in four lines, then a line for each operator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lar.reports.report import Report
 from lar.reports.sorting import sort_rows
 from lar.reports.styles.figures import FIGURES, Figure, asked_for, figure_columns
 
-# So many rows are printed unless --top says otherwise.
+# So many rows are printed without --top.
 ROWS = 20
 GROUPS: tuple[Key, ...] = ("operator", "type", "module", "shape", "kernel")
 SORTS: Mapping[str, Callable[[Row], Any]] = {
@@ -76,7 +76,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 def table_of(
     profile: Profile, rows: list[Row], group: Key, unit: str, asked: Collection[str]
 ) -> Table[Row]:
-    """Return the table; its text has fewer columns than its records, but those asked for."""
+    """Return the table; its text has fewer columns than its records, plus those asked for."""
 
     def time(
         title: str, value: Callable[[Row], float | None], *, in_text: bool = False, rank: int = 3

@@ -1,7 +1,7 @@
-"""What TensorBoard's profiler plugin answers of a profile, in its JSON.
+"""The answers of TensorBoard's profiler plugin on a profile, in its JSON.
 
-The plugin's own classes load the trace that `--export tensorboard` writes, and make the answers
-that its page asks for. The text has a line for each answer.
+The plugin's own classes load the trace that `--export tensorboard` writes, and make the answers for
+its page. The text has a line for each answer.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from lar.reports.report import Report
 if TYPE_CHECKING:
     from lar.records.profile import Profile
 
-# One trace of one worker, as the plugin calls them.
+# The plugin sees one trace of one worker.
 WORKER, SPAN = "lar", "1"
 DEFAULT_VIEW = "overview"
 
 
 class Loaded:
-    """A profile as the plugin has loaded it: `run` is its RunProfile, `trace` what it has read."""
+    """A profile as the plugin loads it: `run` is its RunProfile, `trace` what it has read."""
 
     def __init__(self, profile: Profile) -> None:
         try:
-            # Before the modules that import it: they import each other.
+            # Imported before the modules that import it, since these import each other.
             from torch_tb_profiler.profiler.loader import RunGenerator, RunProfileData
         except ImportError as error:
             raise EngineMissing(
@@ -39,13 +39,13 @@ class Loaded:
             ) from None
         self.trace = b"".join(export_tensorboard(profile))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # on what later libraries will do otherwise
+            warnings.simplefilter("ignore")  # warnings of what later libraries will change
             data = RunProfileData.from_json(WORKER, SPAN, json.loads(self.trace))
             self.run: Any = RunGenerator(WORKER, SPAN, data).generate_run_profile()
 
 
 def overview_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
-    """Yield the overview, with what the plugin adds when its page asks."""
+    """Yield the overview, with what the plugin adds for its page."""
     run = loaded.run
     on_device = run.has_runtime or run.has_kernel or run.has_memcpy_or_memset
     answer = {
@@ -75,13 +75,13 @@ def kernels_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
 
 
 def trace_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
-    """Yield the trace, with how busy the device was."""
+    """Yield the trace, with the load of the device."""
     run, trace = loaded.run, loaded.trace
     yield json.loads(gzip.decompress(run.append_gpu_metrics(trace)) if run.has_kernel else trace)
 
 
 def memory_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
-    """Yield statistics, the curve and the events, null where no memory was recorded."""
+    """Yield statistics, the curve and the events, null if no memory was recorded."""
     run = loaded.run
     known = run.memory_snapshot is not None
     yield run.get_memory_stats() if known else None
@@ -90,7 +90,7 @@ def memory_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
 
 
 def modules_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
-    """Yield the tree of layers, null where names do not show them."""
+    """Yield the tree of layers, null if names do not show layers."""
     yield loaded.run.get_module_view()
 
 
@@ -105,11 +105,11 @@ ANSWERS: Mapping[str, Callable[[Loaded, bool], Iterator[Any]]] = {
 
 
 def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
-    """Make the views of a profile or, with a baseline, the diff from that.
+    """Make the views of a profile or, with a baseline, the difference from it.
 
     Raises:
         EngineMissing: the plugin is not installed.
-        UsageError: nothing was timed, or a view is asked for that is another number of profiles'.
+        UsageError: nothing was timed, or a view needs another number of profiles.
     """
     views = list(dict.fromkeys(options.get("view") or ["diff" if baseline else DEFAULT_VIEW]))
     if baseline is None and "diff" in views:

@@ -1,10 +1,10 @@
-"""The key-averages table of torch's profiler: operators by type, the engine's calls, the user's
-ranges, what profiling cost, and on a device its kernels.
+"""The key-averages table of torch's profiler.
 
-Columns are 12 wide and the name at most 55, all right-aligned and each followed by two spaces. A
-header of 13 characters shifts those after it. Sums and percentages are over all operators, also
-over those that are not shown: what is around operators, or beside them, has none. Without any
-operator they are over all rows.
+It has operators by type, the engine's calls, the user's ranges, the cost of profiling and, on a
+device, its kernels. Columns are 12 wide and the name at most 55, all right-aligned and each
+followed by two spaces. A header of 13 characters shifts those after it. Sums and percentages are
+over all operators, even those that are not shown; rows around or beside operators have no
+percentages. Without any operator they are over all rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lar.reports.styles.figures import FIGURES, Figure, asked_for, figure_column
 ROW_LIMIT = 100
 WIDTH, NAME_WIDTH, SHAPES_WIDTH = 12, 55, 80
 UNKNOWN = "--"
-ADDED = ("saving", "median", "p90", "min", "max", "disturbed")  # those that torch has not
+ADDED = ("saving", "median", "p90", "min", "max", "disturbed")  # columns that torch does not have
 FLOP_PREFIXES = ("", "K", "M", "G", "T", "P")
 RULE = Rule(right="  ")
 LAYOUT = Layout(end="  ", over=RULE, under=RULE, closing=RULE)
@@ -38,11 +38,11 @@ LAYOUT = Layout(end="  ", over=RULE, under=RULE, closing=RULE)
 
 @dataclass(frozen=True, kw_only=True)
 class KeyAverage:
-    """All calls of one name: nanoseconds and bytes in sum, None if they are not known.
+    """All calls of one name: sums in nanoseconds and bytes, None if unknown.
 
-    `shapes` are those of the inputs where rows are distinguished by them, `saving_ns` is how much
-    of an iteration its operators would save at their roofs. `times` has the figures of single
-    calls, on the device where there is one.
+    `shapes` are those of the inputs if they distinguish rows. `saving_ns` is how much of an
+    iteration its operators would save at their roofs. `times` has the figures of single calls, on
+    the device if there is one.
     """
 
     name: str
@@ -61,7 +61,7 @@ class KeyAverage:
 
 
 Value = Callable[[KeyAverage], float | None]
-# What --sort may say: torch's keys, where those for cuda are those for device.
+# The values of --sort: torch's keys, with `device` in place of `cuda`.
 SORTS: Mapping[str, Value] = {
     "self_cpu_time_total": lambda row: row.self_cpu_ns,
     "cpu_time_total": lambda row: row.cpu_ns,
@@ -114,8 +114,11 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 
 
 def key_averages_of(profile: Profile, calls: Iterable[Call], group: str) -> list[KeyAverage]:
-    """Put calls together by name, in the order of the first: `group` is name (for operators the
-    type), shape (the shapes of the inputs too) or instance (each operator of the graph)."""
+    """Group calls by name, in the order of the first of each.
+
+    `group` is name (for operators the type), shape (also the shapes of the inputs) or instance
+    (each operator of the graph).
+    """
 
     def key(call: Call) -> tuple[Kind, str, str]:
         name, shapes = call.name, "[]" if group == "shape" else ""
@@ -163,7 +166,7 @@ def sum_known(values: Sequence[int | None]) -> int | None:
 
 
 def sum_memory(kind: Kind, memory: Sequence[Memory | None]) -> Memory | None:
-    """Return the sum of the memory, None if that of an operator or of all is not known."""
+    """Return the sum of the memory, None if an operator's memory or all of it is not known."""
     total = None
     for own in memory:
         if own is not None:
@@ -174,10 +177,10 @@ def sum_memory(kind: Kind, memory: Sequence[Memory | None]) -> Memory | None:
 
 
 def sort_averages(rows: Sequence[KeyAverage], key: str | None, on_device: bool) -> list[KeyAverage]:
-    """Sort by a key of SORTS, by default by the time that rows took themselves.
+    """Sort by a key of SORTS, by default by the rows' own times.
 
     Raises:
-        UsageError: no row knows that.
+        UsageError: no row has such a figure.
     """
     key = key or ("self_device_time_total" if on_device else "self_cpu_time_total")
     name = key.lstrip("+-").replace("cuda", "device").removesuffix("_avg")
@@ -192,10 +195,10 @@ def sort_averages(rows: Sequence[KeyAverage], key: str | None, on_device: bool) 
 
 @dataclass(frozen=True, kw_only=True)
 class TableTotals:
-    """The totals below the table, which percentages are based on, in nanoseconds.
+    """The totals below the table in nanoseconds, on which percentages are based.
 
-    `self_cpu_ns` is the time of operators alone, if `of_operators`. `device_ns` is the time of
-    device rows alone, since those of operators have it again.
+    `self_cpu_ns` is the time of operators only, if `of_operators`. `device_ns` is the time of
+    device rows only, since operators' rows have it again.
     """
 
     self_cpu_ns: int
@@ -204,8 +207,7 @@ class TableTotals:
 
 
 def totals_of_rows(rows: Sequence[KeyAverage]) -> TableTotals:
-    """Sum up the operators, or all rows if there are none; a row whose time is not known adds
-    nothing."""
+    """Sum up the operators, or all rows if there are none; unknown times add nothing."""
     operators = [row for row in rows if row.kind == "operator"]
     return TableTotals(
         self_cpu_ns=sum(row.self_cpu_ns or 0 for row in operators or rows),
@@ -221,10 +223,11 @@ def table_of(
     unit: str | None = None,
     asked: Collection[str] = (),
 ) -> Table[KeyAverage]:
-    """Return the table. Without the name of a `device`, such as CUDA, it has no columns for the
-    device's times and memory; the text leaves out columns that no row has a value for.
+    """Return the table; `device` is the name of a device, such as CUDA.
 
-    `unit` fixes the unit of times, one of UNITS_NS; without it records are in microseconds.
+    Without it there are no columns for a device's times and memory. The text leaves out columns
+    without values. `unit` fixes the unit of times, one of UNITS_NS; without it records are in
+    microseconds.
     """
 
     def added(name: str, figure: Figure) -> Column[KeyAverage]:
@@ -235,13 +238,13 @@ def table_of(
         return column(title, figure.value, **given)
 
     def has_any(key: str) -> bool:
-        """Return whether any row has such a figure; that kernels take no memory says nothing."""
+        """Return whether any row has such a figure; kernels never take memory and do not count."""
         return any(SORTS[key](row) for row in rows if row.kind != "kernel")
 
     name, flops = name_column(rows), flops_column(rows)
     cpu = side_columns("CPU", "cpu", totals.self_cpu_ns, totals, unit, is_main=not device)
     times = side_columns(device, "device", totals.device_ns, totals, unit, is_main=True)
-    # The document has the share behind the time of a device, before that of the host.
+    # In the document a device's share comes after its time, the host's share before its time.
     times = (times[1], times[0], *times[3:])
     memory, device_memory = memory_columns("CPU", "cpu"), memory_columns(device, "device")
     has_memory = any(row.memory is not None for row in rows if row.kind != "kernel")
@@ -344,7 +347,7 @@ def name_column(rows: Sequence[KeyAverage]) -> Column[KeyAverage]:
 def shapes_columns(rows: Sequence[KeyAverage]) -> list[Column[KeyAverage]]:
     longest = max((len(row.shapes) for row in rows), default=0)
     width = min(longest + 4, SHAPES_WIDTH)
-    # Rows differ by nothing else where they have shapes.
+    # Rows that have shapes differ by nothing else.
     shapes = column(
         *("Input Shapes", lambda row: row.shapes, lambda row: row.shapes[:width]),
         width=width,
@@ -366,7 +369,7 @@ def flops_column(rows: Sequence[KeyAverage]) -> Column[KeyAverage]:
 
 
 def format_time(time_ns: float | None, unit: str | None = None) -> str:
-    """Format a time in `unit`, by default in that which fits."""
+    """Format a time in `unit`, by default in the unit that fits."""
     if time_ns is None:
         return UNKNOWN
     if unit is None:

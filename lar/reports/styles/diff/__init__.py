@@ -1,7 +1,6 @@
-"""Two commands side by side: the plain iteration and each operator, and what pairs of profiles
-show of them.
+"""Compares two commands: the plain iteration and each operator, by pairs of profiles.
 
-Operators of both are joined by what they compute; one without a partner is of A or of B alone. An
+Operators are joined by what they compute; one without a partner belongs to A or to B alone. An
 operator's time is its own, of a plain iteration.
 """
 
@@ -27,7 +26,7 @@ RULE = Rule(middle="--")
 LAYOUT = Layout(under=RULE, total=RULE)
 HOW_TO_JUDGE = "three pairs of profiles or more are judged: lar report A1 B1 A2 B2 A3 B3"
 
-# From nothing to something is the largest change.
+# A change from nothing to something is the largest.
 SORTS: Mapping[str, Callable[[ComparedTimes], float | str]] = {
     "change": lambda it: abs(it.change_ns),
     "percent": lambda it: float("inf") if it.change_percent is None else abs(it.change_percent),
@@ -77,7 +76,7 @@ def build(b: Profile, options: Mapping[str, Any], a: Profile, *more: Profile) ->
 
 
 def describe_iteration(it: ComparedTimes, unit: str) -> str:
-    """Return the headline: the iterations of A and B, and what is shown of them."""
+    """Return the headline: the iterations of A and B, and the verdict on them."""
     scale, interval = UNITS_NS[unit], format_interval(interval_of(it))
     percent = "" if it.change_percent is None else f" ({it.change_percent:+.1f}%)"
     return (
@@ -98,7 +97,7 @@ def interval_of(row: ComparedTimes) -> Interval | None:
 
 
 def describe_shared(found: ComparedProfiles) -> str:
-    """Return how much of the operators' time is in those that both have."""
+    """Return how much of the operators' time both sides share."""
     both, total = [row for row in found.operators if row.is_of_both], found.total
     a = sum(row.a_ns for row in both) / (total.a_ns or 1)
     b = sum(row.b_ns for row in both) / (total.b_ns or 1)
@@ -106,7 +105,7 @@ def describe_shared(found: ComparedProfiles) -> str:
 
 
 def columns_of(found: ComparedProfiles, unit: str) -> tuple[TimeColumn, ...]:
-    """Return the columns; where no pairs are judged, the text says so once, above the table."""
+    """Return the columns; if no pairs are judged, only a line above the table says so."""
 
     def figure(
         title: str, figure_of: Callable[[ComparedTimes], float | None], rank: int, digits: int = 3

@@ -1,10 +1,10 @@
 """Reports as MegEngine's tool `profile_analyze` prints them.
 
-Of MegEngine's own file the text is the tool's, byte for byte, wherever the tool does not fail: it
-does on --copy-time without copies and where unknown figures are sorted or put together.
-But what took no time is infinitely fast only where the engine's own file is read: in a profile of
-lar's its speed is not known.
-The device is what the engine computes on, which may be a CPU; the host is what dispatches to it.
+For MegEngine's own file the text is the tool's, byte for byte, unless the tool fails: it does so
+with --copy-time without copies, and when unknown figures are sorted or aggregated. What took no
+time is infinitely fast only in a report of the engine's own file; in a profile of lar's its speed
+is not known. The device is what the engine computes on, which may be a CPU; the host is what
+dispatches to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lar.reports.styles.megengine.records import (
 )
 from lar.reports.styles.megengine.table import CONFLUENCE, operators_table_of
 
-# What is a copy from one device to another, for MegEngine and for ONNX Runtime.
+# The types of a copy from one device to another, of MegEngine and of ONNX Runtime.
 COPY_TYPES = frozenset({"Copy", "MemcpyFromHost", "MemcpyToHost"})
 LINES = Layout(over=Rule(), closing=Rule(), has_header=False, is_stripped=True)
 ON_CPU = "the device is what the engine computes on: here the CPU"
@@ -87,7 +87,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 
 
 def total_seconds(records: Sequence[Record], key: TimeKey) -> float | None:
-    """Return the sum of a time; None if no operator has it."""
+    """Return the sum of a time in seconds, None if no operator has it."""
     return aggregate([record.times[key] for record in records if key in record.times], "sum")
 
 
@@ -110,8 +110,11 @@ def summary_rows_of(
 def summary_of(
     profile: Profile, rows: Sequence[SummaryRow], notes: tuple[str, ...], layout: Layout
 ) -> Table[SummaryRow]:
-    """Return the totals; in the text, the cell of a copy has its average too. The tool prints all
-    digits where a total is not known, and so does the text of the engine's own file."""
+    """Return the table of totals; in text, the cell of a copy has its average too.
+
+    If a total is not known, the tool prints all digits, and so does the text of the engine's own
+    file.
+    """
 
     def text(row: SummaryRow) -> str:
         if row.total is None:

@@ -1,4 +1,4 @@
-"""The operators as MegEngine's tool knows them: times, footprint, and what follows from them."""
+"""The operators as MegEngine's tool knows them: times, footprint, and figures made of these."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from lar.reports.sorting import sort_rows
 Place = Literal["device", "host"]
 Shapes = Sequence[Sequence[int]]
 TimeKey = tuple[Place, str]
-Amount = tuple[int, int, "int | None"]  # of a step and a thread
+Amount = tuple[int, int, "int | None"]  # a step, a thread, and an amount
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One operator, or several put together. `info` is its name, type and id.
+    """One operator, or several aggregated. `info` is its name, type and id.
 
-    `times` has the seconds on the device and the host, to the end or the `kern` (the wait alone);
-    what is not known is not in it. `time` is the one that is shown. `computation` counts floating
-    point operations, `memory` bytes. The speed of what took no time is not known, or infinite as
-    MegEngine's tool has it.
+    `times` are seconds on the device and the host, to the end or to the `kern` (only the wait);
+    unknown times are left out. `time` is the one that is shown. `computation` counts floating point
+    operations, `memory` bytes. Without time, the speed is not known, or infinite as in MegEngine's
+    tool.
     """
 
     info: Mapping[str, str]
@@ -71,11 +71,11 @@ class Record:
 
 
 def records_of(profile: Profile) -> list[Record]:
-    """Return the records of a profile, of several iterations with the means of an iteration.
+    """Return the records of a profile; with several iterations they are the means of an iteration.
 
-    Where one iteration was profiled and the engine's own file of it is MegEngine's, they are made
-    from that file, which has more: what the host waited for, and the times to the last digit; but
-    not where times are scaled to an iteration without profiling.
+    For a single profiled iteration with MegEngine's own file they are made from that file, unless
+    times are scaled to an iteration without profiling. The file has more: what the host waited for,
+    and the times to the last digit.
     """
     is_own = is_single(profile) and not profile.has_estimates
     if is_own and is_raw_profile(profile.engine_raw):
@@ -133,10 +133,12 @@ def record_of_raw(raw: RawProfile, key: str, operator: RawOperator) -> Record:
 def record_of(
     operator: ProfiledOperator, ran: Sequence[tuple[Execution, int]], steps: int
 ) -> Record:
-    """Return the record of an operator from its executions in `steps` iterations, each with the
-    nanoseconds that it computed itself."""
+    """Return an operator's record from its executions in `steps` iterations.
+
+    Each execution comes with the nanoseconds that it computed itself.
+    """
     executions = [execution for execution, _ in ran]
-    # Executions on several threads may have one dispatch.
+    # Executions on several threads may share one dispatch.
     dispatches = {
         (it.step, it.dispatch_thread or 0, it.dispatch_start_ns): it.dispatch_ns
         for it in executions
@@ -167,8 +169,10 @@ def record_of(
 
 
 def busiest(amounts: Iterable[Amount]) -> int:
-    """Return the sum of amounts by step and thread. Of the threads of a step, which work at the
-    same time, the one with the most counts."""
+    """Return the sum of amounts over the steps, with only the busiest thread of each step.
+
+    The threads of a step work at the same time.
+    """
     by_thread: Counter[tuple[int, int]] = Counter()
     for step, thread, amount in amounts:
         by_thread[step, thread] += amount or 0
@@ -177,7 +181,7 @@ def busiest(amounts: Iterable[Amount]) -> int:
 
 
 def filter_records(records: Iterable[Record], options: Mapping[str, Any]) -> list[Record]:
-    """Return the records that the options ask for; times are not looked at."""
+    """Return the records that the options select, apart from their times."""
     types, dtype = options.get("type"), options.get("input_dtype")
     name = re.compile(options.get("opr_name") or "")
     either = re.compile(options.get("filter") or "")
@@ -194,10 +198,10 @@ def filter_records(records: Iterable[Record], options: Mapping[str, Any]) -> lis
 def select_records(
     records: Iterable[Record], key: TimeKey, options: Mapping[str, Any]
 ) -> list[Record]:
-    """Return the records with the time of a key, as the options put together, sort and cut.
+    """Return the records with the time of a key, aggregated, sorted and cut as the options say.
 
     Raises:
-        UsageError: how to put them together is missing.
+        UsageError: the options do not say how to aggregate them.
     """
     least, most = options.get("min_time", -math.inf), options.get("max_time", math.inf)
     timed = [
@@ -220,7 +224,7 @@ def select_records(
 
 
 def aggregate_records(name: str, group: Sequence[Record], how: str) -> Record:
-    """Put operators together under a name."""
+    """Aggregate operators under a name."""
     return Record(
         info={"type": name, "count": str(len(group)), "id": "N/A"},
         time=aggregate([each.time for each in group], how) or 0.0,
@@ -232,9 +236,9 @@ def aggregate_records(name: str, group: Sequence[Record], how: str) -> Record:
 
 
 def aggregate(values: Sequence[float | None], how: str) -> float | None:
-    """Return maximum, minimum, sum or mean of those that are known; None if none is.
+    """Return maximum, minimum, sum or mean of the known values, None if there are none.
 
-    The mean is that sum over all, as MegEngine's tool has it.
+    The mean is that sum over the number of all values, as in MegEngine's tool.
     """
     known = [value for value in values if value is not None]
     if not known:
@@ -246,9 +250,9 @@ def aggregate(values: Sequence[float | None], how: str) -> float | None:
 
 
 def sum_pairwise(values: Sequence[float]) -> float:
-    """Sum up in the order of NumPy, so that the last digit is that of MegEngine's tool.
+    """Sum up in NumPy's order, so that the last digit is that of MegEngine's tool.
 
-    Up to 128 values go in eight columns, of more the two halves are summed up.
+    Up to 128 values are summed in eight columns; more are halved, and the halves summed.
     """
     count = len(values)
     if count < 8:
@@ -262,7 +266,7 @@ def sum_pairwise(values: Sequence[float]) -> float:
 
 
 def column_of(record: Record, column: str) -> Any:
-    """Return what a record is sorted by."""
+    """Return the value of a record by which it is sorted."""
     if column == "opr_id":
         number = record.info["id"]
         return int(number) if number.isdecimal() else None

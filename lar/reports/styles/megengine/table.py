@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lar.reports.model import Cell, Column, Layout, Rule, Table
 from lar.reports.styles.megengine.records import Record, Shapes
 
-# Two layouts of the `tabulate` package, which MegEngine's tool has its tables made by.
+# Two layouts of the `tabulate` package, which makes the tables of MegEngine's tool.
 FANCY = Layout(
     start="│ ",
     gap=" │ ",
@@ -47,8 +47,10 @@ BYTES, BANDWIDTH = Unit(1024, "byte", "iB"), Unit(1024, "byte/s", "iB/s")
 
 
 class Row(NamedTuple):
-    """A record at its place; `cumulative` is the time of all up to it in seconds, the percentages
-    are of the total."""
+    """A record and its place.
+
+    `cumulative` is the time in seconds of all records up to it; percentages are of the total.
+    """
 
     place: int
     record: Record
@@ -58,7 +60,7 @@ class Row(NamedTuple):
 
 
 def rows_of(selected: Sequence[Record], total: float | None) -> Iterator[Row]:
-    """Yield the records with their shares, one after the other."""
+    """Yield the records in order, with their shares."""
     cumulative = 0.0
     for place, each in enumerate(selected):
         cumulative += each.time
@@ -74,8 +76,11 @@ def operators_table_of(
     *,
     in_confluence: bool,
 ) -> Table[Row]:
-    """Return the operators; `place` is device or host. The text has several lines a cell, or is
-    for a page in Confluence markup, with bars. On a narrow terminal names give way first."""
+    """Return the table of operators; `place` is device or host.
+
+    The text has cells of several lines, or is Confluence markup with bars. On a narrow terminal
+    names give way first.
+    """
     time = column_of(
         f"{place} self time",
         Column("", text=lambda row: f"#{row.place}"),
@@ -118,12 +123,12 @@ def operators_table_of(
 
 
 def column_of(title: str, *parts: Column[Row], rank: int = 0) -> Column[Row]:
-    """Return a column of several lines."""
+    """Return a column whose cells have several lines."""
     return Column(title, parts=parts, align="point", rank=rank)
 
 
 def info_column(key: str) -> Column[Row]:
-    """Return the column of one fact of a record; operators put together have no id."""
+    """Return the column of one fact of a record; aggregated operators have no id."""
 
     def value(row: Row) -> Cell:
         record = row.record
@@ -174,7 +179,7 @@ def format_amount(amount: float | None, unit: Unit) -> str:
 
 
 def format_inputs(record: Record, separator: str) -> str:
-    """Return the shapes of the inputs, with their layouts where the engine reports them."""
+    """Return the shapes of the inputs, with their layouts if the engine reports them."""
     return format_shapes(record, record.in_shapes, separator, record.in_layouts or ())
 
 
@@ -188,7 +193,7 @@ def format_shapes(
     separator: str,
     layouts: Sequence[Sequence[int | str] | None] = (),
 ) -> str:
-    """Return shapes; operators that are put together have none."""
+    """Return shapes, empty for aggregated operators."""
     if shapes is None:
         return "N/A" if record.count is None else "None"
     texts = ["{" + ",".join(map(str, shape)) + "}" for shape in shapes]
@@ -246,5 +251,5 @@ def confluence_columns(
 
 
 def finite(value: float | None) -> float | None:
-    """Return a value if it is known and finite; the speed of what took no time is not."""
+    """Return a value, None if it is not known or not finite, such as a speed without time."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,7 +1,8 @@
-"""The summaries of Paddle's profiler: devices, kinds of events, phases of the iteration,
-operators with their parts, kernels, copies, named ranges, and the rate of the iterations.
+"""The summaries of Paddle's profiler.
 
-A CPU is the host: on one the columns of the GPU are 0.00, as Paddle prints them then.
+They show devices, kinds of events, phases of the iteration, operators with their parts, kernels,
+copies, named ranges, and the rate of the iterations. On a CPU the columns of the GPU are 0.00, as
+Paddle prints them then.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SECTIONS: Mapping[str, Callable[[TimedRun], Sequence[str | AnyTable]]] = {
     "log": perf.log_section,
     "perf": perf.perf_section,
 }
-# A line for each iteration would bury the rest: only where it is asked for.
+# A line for each iteration would hide the rest, so it is printed only on request.
 ON_REQUEST = "log"
 
 
@@ -36,7 +37,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     """Return the summaries of the timed iterations.
 
     Raises:
-        UsageError: none was timed, or the profile has nothing of what is asked for.
+        UsageError: no iteration was timed, or the profile has none of the asked data.
     """
     if not any(step.duration_ns for step in profile.timed_steps()):
         raise UsageError(

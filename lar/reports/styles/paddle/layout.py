@@ -1,5 +1,4 @@
-"""The timed iterations of a profile, and the common parts of Paddle's tables made of them: rows of
-times, their columns, the layout."""
+"""The timed iterations of a profile, and the common parts of Paddle's tables."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ LAYOUT = Layout(
     end="  ", over=DASHES, under=DASHES, closing=DASHES, fill="-", note="Note:", empty_lines=2
 )
 SPACED = replace(LAYOUT, note_lines=1)  # with an empty line after the notes
-ADDED = ("saving", "median", "p90", "disturbed")  # those that Paddle has not
+ADDED = ("saving", "median", "p90", "disturbed")  # columns that Paddle does not have
 PARTS = {"Total": "total", "Avg": "mean", "Max": "max", "Min": "min"}
 
 
@@ -37,7 +36,7 @@ class TimedRun:
 
     @property
     def side(self) -> Side:
-        """Where operators compute."""
+        """The side on which operators compute."""
         return "GPU" if self.profile.on_device else "CPU"
 
     @property
@@ -46,13 +45,13 @@ class TimedRun:
 
     @cached_property
     def buckets_ns(self) -> Mapping[int, Mapping[str, int]]:
-        """What each step consists of, by its number, where more than it shows is known of it."""
+        """The buckets of each step by its number, empty if they show no more than the step."""
         if not self.profile.facts.noise and self.profile.correction is None:
             return {}
         return {step.number: step.buckets_ns for step in breakdown_of(self.profile)}
 
     def lost_ns(self, bucket: str) -> Mapping[int, int]:
-        """Return how long each step waited for a CPU, or what profiling cost it."""
+        """Return the time of a bucket in each step: waiting for a CPU, or the cost of profiling."""
         return {step: buckets.get(bucket, 0) for step, buckets in self.buckets_ns.items()}
 
     @cached_property
@@ -68,18 +67,18 @@ class TimedRun:
         return group_by(self.activities, lambda each: each.span.step)
 
     def launched_in(self, span: Span, kinds: Sequence[str] = ("kernel", "memcpy", "memset")) -> int:
-        """Return how long a device worked at what its step had begun during a span."""
+        """Return how long a device worked on what its step began during a span."""
         own = self.by_step.get(span.step, ())
         work = [it.span for it in own if span.start_ns <= it.starts[-1][1] < span.end_ns]
         return sum(it.duration_ns for it in work if it.category in kinds)
 
 
 class TimeRow(NamedTuple):
-    """A row with the times of calls on the host and on a device, None where nothing is known.
+    """A row with the times of calls on the host and on a device, None if unknown.
 
-    The ratios are to `cpu_whole_ns` and `gpu_whole_ns`; there is none to None. `level` is how deep
-    it stands below its parent, `thread` the title that it stands under. `saving_ns` is how much of
-    an iteration it would save at its roof.
+    Ratios are to `cpu_whole_ns` and `gpu_whole_ns`; if these are None there is no ratio. `level` is
+    how deep the row is indented, `thread` is the title above it. `saving_ns` is how much of an
+    iteration it would save at its roof.
     """
 
     name: str
@@ -112,14 +111,14 @@ class Cell(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """The part of the whole in percent, 0 of nothing."""
+        """The part of the whole in percent, 0 if the whole is 0, None if unknown."""
         if self.times is None or self.whole_ns is None:
             return None
         return 100 * self.times.total_ns / self.whole_ns if self.whole_ns else 0.0
 
 
 def name_column(width: int = 0, text: Callable[[TimeRow], str] | None = None) -> Column[TimeRow]:
-    """Return the column of names; without a width it is as wide as the longest."""
+    """Return the column of names; without a width it is as wide as the longest name."""
     fixed = width > 0
     return Column("Name", lambda row: row.name, text, width=width or 4, is_fixed=fixed, rank=0)
 
@@ -127,7 +126,7 @@ def name_column(width: int = 0, text: Callable[[TimeRow], str] | None = None) ->
 def number_column(
     title: str, value: Callable[[R], float | None], form: str = "{:.2f}", **fields: Any
 ) -> Column[R]:
-    """Return a column of numbers; one that is not known is a dash."""
+    """Return a column of numbers; an unknown one is a dash."""
 
     def text(row: R) -> str:
         return "-" if (number := value(row)) is None else form.format(number)
@@ -149,8 +148,10 @@ THREAD = Column[TimeRow]("Thread", lambda row: row.thread, in_text=False)
 
 
 def times_column(run: TimedRun, side: Side) -> Column[TimeRow]:
-    """Return the column of times: one cell of five parts, which are columns of records. On a narrow
-    screen that of where operators compute stays."""
+    """Return the column of times: one cell of five parts, which are columns of records.
+
+    On a narrow screen, the side on which operators compute stays.
+    """
 
     def part(title: str, figure: Figure) -> Column[TimeRow]:
         return time_column(f"{side} {title}", run.unit, lambda row: figure.value(row.cell(side)))
@@ -168,8 +169,7 @@ def times_column(run: TimedRun, side: Side) -> Column[TimeRow]:
 
 
 def added_columns(run: TimedRun) -> tuple[Column[TimeRow], ...]:
-    """Return the columns that Paddle has not, of where operators compute; text has those asked
-    for."""
+    """Return the columns that Paddle does not have; text has those asked for."""
     asked = asked_for(run.options)
 
     def added(name: str, figure: Figure) -> Column[TimeRow]:
@@ -195,7 +195,7 @@ def time_table(
     layout: Layout = LAYOUT,
     notes: tuple[str, ...] = (),
 ) -> list[Table[TimeRow]]:
-    """Return the table of some rows, none without rows."""
+    """Return the table of some rows, an empty list without rows."""
     table = Table(name=name, title=title, columns=tuple(columns), rows=tuple(rows), notes=notes)
     unit = (f"Time unit: {run.unit}",)
     return [replace(table, layout=layout, above=unit, breaks=breaks or {})] if rows else []
@@ -204,8 +204,7 @@ def time_table(
 def under_threads(
     run: TimedRun, blocks: Mapping[int | None, Sequence[TimeRow]]
 ) -> tuple[list[TimeRow], dict[int, str]]:
-    """Return the rows of threads with these, or of all of them, and the titles by the row after
-    them."""
+    """Return the rows of threads, or of all together, and titles by the row that follows."""
     rows: list[TimeRow] = []
     titles = {}
     for thread, own in blocks.items():
@@ -227,9 +226,11 @@ METRICS = {title.lower(): figure for title, figure in PARTS.items()}
 
 
 def first_rows(run: TimedRun, blocks: Sequence[Sequence[TimeRow]]) -> list[TimeRow]:
-    """Return the rows of those blocks that --top asks for, sorted by their first rows: by a key
-    such as `cpu_total`, or by a figure of where operators compute. The largest comes first, but
-    the smallest of a minimum."""
+    """Return the rows of the blocks that --top asks for, sorted by each block's first row.
+
+    The key is one such as `cpu_total`, or a figure of the side where operators compute. The largest
+    comes first; for a minimum the smallest does.
+    """
     key = run.options.get("sort") or f"{run.side.lower()}_total"
     where, _, metric = key.lstrip("+-").rpartition("_")
     side, figure = SIDES.get(where, run.side), FIGURES[METRICS.get(metric, metric)]

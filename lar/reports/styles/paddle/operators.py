@@ -8,10 +8,10 @@ Below each operator stand its parts, and below these algorithms or kernels:
       <type> compute
         <algorithm, or a kernel or copy on the device>
 
-Parts are shown where the engine reports them; what an engine's operator calls besides, such as a
+Parts are shown if the engine reports them. What an engine's operator calls besides, such as a
 conversion of layout, is a part too. Kernels of an operator without parts stand directly below it.
-A ratio of an operator is that to all operators, any other that to the row above it. What an
-operator waits is no part of its time and has no ratio, and nor are the operators within it, as the
+The ratio of an operator is to all operators, any other ratio is to the row above. The time of an
+operator includes neither its waiting, which has no ratio, nor the operators within it, such as the
 body of a loop.
 """
 
@@ -59,9 +59,10 @@ STAND_IN = "The engine reports no kernels: algorithms, or types of operators, st
 
 @dataclass
 class Group:
-    """The calls of a row, and the rows below it: their times on the host and on the device, as far
-    as they are known. `operators` are those that were executed. Those of a row that `waits` are no
-    work of the host."""
+    """The calls of a row and the rows below it, with known times on the host and on the device.
+
+    `operators` are those that were executed. Calls of a row that `waits` are no work of the host.
+    """
 
     cpu_ns: list[int] = field(default_factory=list)
     gpu_ns: list[int] = field(default_factory=list)
@@ -76,15 +77,17 @@ class Group:
         self.disturbed += disturbed
 
     def add_work(self, work: Iterable[DeviceActivity]) -> None:
-        """Add what was done on a device as rows below."""
+        """Add the work of a device as rows below."""
         for each in work:
             self.below[each.span.name].add(None, each.span.duration_ns)
 
     def rows(
         self, profile: Profile, name: str, whole: tuple[int, int], level: int = 0
     ) -> Iterator[TimeRow]:
-        """Yield the row and those below it, in the order they were first seen; its ratios are those
-        to the whole times on the host and on the device."""
+        """Yield the row and those below it, in the order first seen.
+
+        The row's ratios are to the `whole` times on the host and on the device.
+        """
         cpu, gpu = (
             totals_of(each, None, self.disturbed, profile.facts.times) if each else None
             for each in (self.cpu_ns, self.gpu_ns)
@@ -103,8 +106,9 @@ class Group:
 
 
 def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
-    """Return the table of operators, none if the profile has no operators: all in one block, or a
-    block for each thread.
+    """Return the table of operators, empty if the profile has no operators.
+
+    It has one block, or a block for each thread.
 
     Raises:
         UsageError: no operator matches the filter.
@@ -146,8 +150,10 @@ def cut_name(row: TimeRow) -> str:
 
 
 def rows_of_block(run: TimedRun, places: Sequence[int]) -> list[TimeRow]:
-    """Return the operators of these executions that match the filter, sorted, each with the rows
-    below it. Ratios are those to all operators, also to those that are left out."""
+    """Return the operators of these executions that match the filter, sorted, with the rows below.
+
+    Ratios are to all operators, including those that are left out.
+    """
     profile, by_name = run.profile, run.options.get("group_by") == "name"
     host_ns, disturbed = self_host_times_of(profile), disturbed_executions(profile)
     work = group_by(run.activities, lambda each: each.execution)
@@ -176,7 +182,7 @@ def host_copies(profile: Profile) -> list[Span]:
 
 
 def calls_by_execution(profile: Profile) -> dict[int | None, list[Span]]:
-    """Return the calls of operators on the host, besides dispatch, wait and compute."""
+    """Return operators' calls on the host besides dispatch, wait and compute, by execution."""
     spans = [*profile.spans_of("runtime"), *host_copies(profile)]
     own = sorted((it for it in spans if it.operator is not None), key=lambda it: it.start_ns)
     places = places_of(profile.timed_executions, on_device=False) if own else {}
@@ -190,9 +196,11 @@ def add_parts(
     calls: Iterable[Span],
     work: Sequence[DeviceActivity],
 ) -> None:
-    """Count the parts of an execution: what a device began during a call is that call's, the rest
-    that of the computation. On the host that was done by an algorithm; on a device the wait kept
-    neither busy."""
+    """Count the parts of an execution.
+
+    What a device began during a call belongs to the call, the rest to the computation. On the host
+    an algorithm did the computation. On a device the wait keeps neither side busy.
+    """
     execution, on_device = profile.timed_executions[place], profile.on_device
     operator, holder = profile.operators[execution.operator], group
     compute_ns = None if on_device else self_times_of(profile)[place]
@@ -218,8 +226,7 @@ def add_parts(
 
 
 def rows_by_name(run: TimedRun, calls: Iterable[Call]) -> list[TimeRow]:
-    """Return rows by name in the order first seen: ratios to the steps, and to all that the
-    device did."""
+    """Return rows by name in the order first seen, with ratios to the steps and all device work."""
     whole = sum(steps_ns(run)), sum(each.span.duration_ns for each in run.activities)
     rows = []
     for name, own in group_by(calls, lambda each: each.name).items():
@@ -231,8 +238,11 @@ def rows_by_name(run: TimedRun, calls: Iterable[Call]) -> list[TimeRow]:
 
 
 def copies_of(run: TimedRun) -> Iterator[Call]:
-    """Yield everything that moved data: copies of the host, of input and output, ranges with such a
-    name, and operators that only copy."""
+    """Yield everything that moved data.
+
+    These are copies of the host, of input and output, ranges with such a name, and operators that
+    only copy.
+    """
     spans = host_copies(run.profile)
     copied = {span.operator for span in spans}
     for span in (*spans, *run.profile.spans_of("phase")):
@@ -276,8 +286,10 @@ def range_section(run: TimedRun) -> list[Table[TimeRow]]:
 
 
 def kernel_section(run: TimedRun) -> list[Table[TimeRow]]:
-    """Return the table of kernels, none if nothing was executed; a note says what stands in their
-    place if none were reported."""
+    """Return the table of kernels, empty if nothing was executed.
+
+    If the engine reported no kernels, a note says what replaces them.
+    """
     profile, pattern = run.profile, run.options.get("filter") or ""
     launches, search = launches_of(profile), re.compile(pattern).search
     whole_ns = sum(launch.piece.duration_ns for launch in launches)

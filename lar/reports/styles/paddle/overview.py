@@ -67,12 +67,12 @@ STEP, FORWARD = "ProfileStep", "Forward"
 CUDA_CALL = re.compile(r"cu(da)?[A-Z]")
 
 
-# A device, and how busy it was in percent.
+# A device, and its use in percent.
 Use = tuple[str, float | None]
 
 
 def device_section(run: TimedRun) -> list[Table[Use]]:
-    """Return how busy the CPUs and devices were, in percent; kernels alone count for a device."""
+    """Return how busy the CPUs and devices were, in percent; on a device only kernels count."""
     facts, cpu = run.profile.facts, run.profile.facts.cpu
     rows = [("CPU(Process)", cpu.process_percent), ("CPU(System)", cpu.system_percent)]
     elapsed_ns = total_of(merge_intervals(step.interval for step in run.profile.timed_steps()))
@@ -89,7 +89,7 @@ def device_section(run: TimedRun) -> list[Table[Use]]:
 
 
 def steps_ns(run: TimedRun) -> list[int]:
-    """Return how long each timed step took, without what profiling cost it."""
+    """Return how long each timed step took in nanoseconds, without the cost of profiling."""
     cost_ns = run.lost_ns(PROFILING)
     return [it.duration_ns - cost_ns.get(it.number, 0) for it in run.profile.timed_steps()]
 
@@ -99,8 +99,11 @@ def camel_case(name: str) -> str:
 
 
 def phases_of(run: TimedRun) -> dict[str, list[list[Span]]]:
-    """Return the phases within timed steps by the name of their row: a list of calls, each a list
-    of spans. Dispatch and wait of a step are one Forward."""
+    """Return the phases within timed steps by the names of their rows.
+
+    Each has a list of calls, and a call is a list of spans. Dispatch and wait of a step are one
+    Forward.
+    """
     steps = {step.number: step for step in run.profile.timed_steps()}
     calls: dict[str, dict[object, list[Span]]] = {}
     for span in run.profile.spans_of("phase"):
@@ -131,10 +134,10 @@ def row_of(
 
 
 def phase_rows(run: TimedRun) -> list[TimeRow]:
-    """Return the phases of the timed steps, and what these waited for a CPU: times on the host, and
-    of the kernels begun in them, as plain sums.
+    """Return the phases of the timed steps, and how long these waited for a CPU, as plain sums.
 
-    Neither what profiling cost nor waiting is part of Forward, in which nearly all of it lies.
+    Times are those on the host, and those of kernels begun in the phase. The cost of profiling and
+    waiting lie nearly all in Forward, and are taken out of it.
     """
     profiling_ns, waiting_ns = run.lost_ns(PROFILING), run.lost_ns(WAITING)
     rows, waits_ns = [], list[int]()
@@ -152,7 +155,7 @@ def phase_rows(run: TimedRun) -> list[TimeRow]:
 
 
 def model_rows(run: TimedRun) -> list[TimeRow]:
-    """Return the steps, their phases and the rest of the steps, and what profiling cost."""
+    """Return the steps, their phases, the rest of the steps, and the cost of profiling."""
     begun, steps = group_by(run.kernels, lambda span: span.step), run.profile.timed_steps()
     kernels = [sum(span.duration_ns for span in begun.get(step.number, ())) for step in steps]
     whole, phases = row_of(run, STEP, steps_ns(run), kernels, level=0), phase_rows(run)
@@ -164,7 +167,7 @@ def model_rows(run: TimedRun) -> list[TimeRow]:
 
 
 def profiling_row(run: TimedRun) -> list[TimeRow]:
-    """Return what profiling cost the steps, without a ratio to them, as it is no part of them."""
+    """Return the cost of profiling, which is no part of the steps and has no ratio to them."""
     costs_ns = [ns for ns in run.lost_ns(PROFILING).values() if ns]
     return [TimeRow(PROFILING, len(costs_ns), totals_of(costs_ns))] if costs_ns else []
 
@@ -174,7 +177,7 @@ def notes_of(run: TimedRun, notes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def model_section(run: TimedRun) -> list[Table[TimeRow]]:
-    """Return the times of the iteration's phases, none if the profile has no phases."""
+    """Return the table of the iteration's phases, empty if the profile has no phases."""
     rows = model_rows(run) if phases_of(run) else []
     width = max(15, *(len(row.indented) for row in rows)) if rows else 0
     name = name_column(width, lambda row: row.indented)
@@ -184,8 +187,10 @@ def model_section(run: TimedRun) -> list[Table[TimeRow]]:
 
 
 def overview_section(run: TimedRun) -> list[Table[TimeRow]]:
-    """Return the time of each kind of event; what overlaps in a copy of the model counts once. The
-    phases of the iteration are plain sums, as in the table of phases."""
+    """Return the time of each kind of event; what overlaps in a copy of the model counts once.
+
+    The phases of the iteration are plain sums, as in the table of phases.
+    """
     copies, whole_ns = split_copies(run.profile), sum(steps_ns(run))
     host = [row_of(run, STEP, steps_ns(run)), *phase_rows(run)]
     for name, totals in merge_events(it for copy in copies for it in host_events(copy)):
@@ -218,7 +223,7 @@ def overview_section(run: TimedRun) -> list[Table[TimeRow]]:
     )
 
 
-# A name, how often, and when.
+# A name, the number of calls, and the times.
 Event = tuple[str, int, Iterable[Interval]]
 
 
@@ -232,8 +237,10 @@ def merge_events(events: Iterable[Event]) -> Iterator[tuple[str, Totals]]:
 
 
 def host_events(profile: Profile) -> Iterator[Event]:
-    """Yield the kinds of events on the host without the phases. Calls that only wait take no CPU
-    time, and what profiling cost is no part of any."""
+    """Yield the kinds of events on the host without the phases.
+
+    Calls that only wait take no CPU time, and no kind includes the cost of profiling.
+    """
     executions, on_device = profile.timed_executions, profile.on_device
     copies = [it for it in profile.spans_of("memcpy", "memset") if not is_of_device(profile, it)]
     yield "UserDefined", len(copies), [span.interval for span in copies]

@@ -23,7 +23,10 @@ HEADING = Table[None](
 
 
 class StepCost(NamedTuple):
-    """The cost of one step in seconds, that of reading None if no step reports it, and its rate."""
+    """The cost of one step in seconds, that of its reading, and its rate.
+
+    The cost of reading is None if no step reports it.
+    """
 
     step: int
     data_cost: float | None
@@ -32,15 +35,14 @@ class StepCost(NamedTuple):
 
 
 def costs_of(run: TimedRun) -> list[StepCost]:
-    """Return what the timed steps have cost, with the reading of their input and without what
-    profiling cost."""
+    """Return the costs of the timed steps, with the reading of input, without profiling."""
     spans = [span for span in run.profile.spans_of("phase") if span.name == "dataloader"]
     reading, batch = group_by(spans, lambda span: span.step), run.profile.facts.batch or 1
     costs = []
     for step, step_ns in zip(run.profile.timed_steps(), steps_ns(run), strict=True):
         own = reading.get(step.number, [])
         before = sum(span.duration_ns for span in own if span.end_ns <= step.start_ns)
-        # A step that uses what was read before has read nothing: it counts in the average.
+        # A step that uses data that was read before has read nothing, which counts in the average.
         read = sum(span.duration_ns for span in own) / 1e9 if reading else None
         cost = (step_ns + before) / 1e9
         costs.append(StepCost(step.number, read, cost, batch / cost if cost else None))
@@ -63,7 +65,7 @@ def cost_column(title: str, place: int) -> Column[Row]:
 
 
 def perf_section(run: TimedRun) -> list[AnyTable | str]:
-    """Return the costs and the rate, which is of samples where the size of the batch is known.
+    """Return the costs and the rate, in samples if the size of the batch is known.
 
     The average rate is the rate at the average cost, not the average of the rates. Copies that ran
     at once count together.
