@@ -73,13 +73,6 @@ def test_the_toy_engine_is_listed(run_lar: RunLar, toy: dict[str, str]) -> None:
     assert "each operator (reference)" in done.stdout
 
 
-def test_the_toy_engine_runs_a_model(run_lar: RunLar, toy: dict[str, str], root: Path) -> None:
-    model = str(root / "models/one_operator.onnx")
-    done = run_well(run_lar, model, "--engine", "toy", "--iter", "2", env=toy)
-    assert ": using Toy " in done.stdout
-    assert "iter 1/2: " in done.stdout
-
-
 @pytest.mark.usefixtures("toy")
 def test_a_format_that_several_engines_read_has_the_first_for_its_default(root: Path) -> None:
     model = root / "models/one_operator.onnx"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lar.engines import engine_named
 from tests.engines.megengine.probed import Probed, probe
 from tests.engines.onnx_models import MODELS
 from tests.engines.tables import each_row
@@ -15,7 +16,9 @@ from tests.engines.tables import each_row
 
 def probed(driver: str, name: str, settings: dict[str, Any], attempt: int = 0) -> Probed:
     """What a driver gives of a model in the format of its engine."""
-    suffix = "onnx" if driver == "session" else "mge"
+    engine, suffix = ("onnxruntime", "onnx") if driver == "session" else ("megengine", "mge")
+    if not engine_named(engine).is_installed:
+        pytest.skip(f"{engine} is not installed")
     return probe(driver, MODELS / f"{name}.{suffix}", settings, attempt=attempt)
 
 

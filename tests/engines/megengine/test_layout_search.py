@@ -90,16 +90,7 @@ def test_an_input_gets_its_name_back() -> None:
     assert found == ["b", "kept", "a"]
 
 
-@pytest.mark.parametrize(
-    ("settings", "processor"),
-    [
-        (SEARCH, ZEN_4),
-        ({"layout_transform": "cpu"}, INTEL),
-        ({"layout_transform": "unspec", "cuda": 0}, ZEN_4),
-        ({"layout_transform": "cuda", "cuda": 0, "layout_transform_dump": "x"}, INTEL),
-    ],
-    ids=str,
-)
+@each_row("megengine/layouts/taken")
 def test_what_can_be_is_not(
     settings: dict[str, Any], processor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

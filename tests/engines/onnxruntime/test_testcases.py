@@ -12,6 +12,7 @@ from onnx import numpy_helper
 import lar
 from tests.engines.onnx_models import save_model
 from tests.engines.runs import failure_of, run_ok
+from tests.engines.tables import each_row
 
 
 @pytest.fixture
@@ -61,22 +62,13 @@ def test_a_wrong_integer_and_a_wrong_boolean_are_found(folder: Path) -> None:
     assert failure_of(result, 1).message.startswith("test #1: above[2,1] is ")
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("output_2.pb", b"\xff\xff garbage", "output_2.pb: cannot be read"),
-        ("output_1.pb", b"", "output_1.pb: is empty"),
-        ("output_3.pb", None, "output_3.pb: the model has no such output; it has place"),
-        ("input_1.pb", None, "input number 1"),
-        ("input_0.pb", b"", "input_0.pb: is empty"),
-    ],
-)
+@each_row("onnxruntime/messages/damaged testcases")
 def test_a_damaged_folder_is_told_in_one_line(
-    folder: Path, name: str, content: bytes | None, words: str
+    folder: Path, name: str, content: str | None, words: str
 ) -> None:
     place = folder / "test_data_set_0"
     known = (place / "output_0.pb").read_bytes()
-    (place / name).write_bytes(known if content is None else content)
+    (place / name).write_bytes(known if content is None else content.encode("latin-1"))
     result = lar.run(folder, iter=1)
     failure = failure_of(result, 2)
     assert words in failure.message

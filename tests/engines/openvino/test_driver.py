@@ -58,14 +58,18 @@ def test_a_precision_is_computed_in_or_refused(precision: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "threads"),
-    [({"multithread": 1}, 1), ({"cpu_default": True}, 1), ({"thread": 2, "const_shape": True}, 1)],
+    "options",
+    [
+        *({"multithread": 1}, {"cpu_default": True}, {"thread": 2, "const_shape": True}),
+        {"engine_option": ("INFERENCE_NUM_THREADS=1", "ENABLE_CPU_PINNING=NO")},
+    ],
+    ids=str,
 )
-def test_threads_are_those_that_are_asked_for(options: dict[str, Any], threads: int) -> None:
+def test_one_thread_is_what_is_asked_for(options: dict[str, Any]) -> None:
     result = run(DIGITS, DIGIT, **options, iter=3)
     assert result.status == "ok", result.failure
     assert result.engine is not None
-    assert result.engine.threads == threads
+    assert result.engine.threads == 1
     # Copies that gave something else would be warned of.
     assert not [text for text in result.warnings if "gave another" in text]
 
@@ -128,12 +132,6 @@ def test_a_damaged_model_is_one_clear_line(kind: str, words: str, tmp_path: Path
         text = f"{error}; {error.hint}"
     assert str(path) in text
     assert words in text
-
-
-def test_properties_are_set() -> None:
-    result = run(DIGITS, engine_option=("INFERENCE_NUM_THREADS=1", "ENABLE_CPU_PINNING=NO"))
-    assert result.engine is not None
-    assert result.engine.threads == 1
 
 
 def test_importing_it_reports_nothing_to_anybody() -> None:
