@@ -23,7 +23,7 @@ APP = str(Path(LAR).with_name("benchmark_app"))
 ASKED_OF_APP = ("-d", "CPU", "-api", "sync", "-hint", "none", "-nstreams", "1", "-nthreads", "1")
 WARMUP, ITERATIONS = 20, 300
 ADDED_WARMUP, ADDED_ITERATIONS = 1000, 20_000
-FIGURES = Figures()
+FIGURES = Figures("bench_engines")
 
 
 class Times(NamedTuple):
@@ -102,12 +102,7 @@ def converted(settings: Settings, model: str) -> str:
     return place
 
 
-@FIGURES.row(
-    "openvino",
-    "median and minimum of mobilenet_v2.onnx on OpenVINO, to `benchmark_app`",
-    "within 3 %, 1 %",
-    11,
-)
+@FIGURES.row("openvino")
 def measure_openvino(settings: Settings) -> Outcome:
     return measure_agreement(
         settings,
@@ -116,27 +111,19 @@ def measure_openvino(settings: Settings) -> Outcome:
     )
 
 
-@FIGURES.row(
-    "mnn",
-    "median and minimum of mobilenet_v2.mnn on MNN, to a bare loop on its Python",
-    "within 3 %, 1 %",
-    11,
-)
+@FIGURES.row("mnn")
 def measure_mnn(settings: Settings) -> Outcome:
     model = converted(settings, MOBILENET_ONNX)
     asked = (model, "mnn", WARMUP, ITERATIONS)
     return measure_agreement(settings, lambda: read_lar(*asked), lambda: read_loop(*asked))
 
 
-ADDED = "time added to an iteration, one operator"
-
-
-@FIGURES.row("added-openvino", f"{ADDED} on OpenVINO, to a bare loop", "under 1 us more", 11)
+@FIGURES.row("added-openvino")
 def measure_added_openvino(settings: Settings) -> Outcome:
     return measure_added(settings, ONE_OPERATOR, "openvino")
 
 
-@FIGURES.row("added-mnn", f"{ADDED} on MNN, to a bare loop", "under 1 us more", 11)
+@FIGURES.row("added-mnn")
 def measure_added_mnn(settings: Settings) -> Outcome:
     return measure_added(settings, converted(settings, ONE_OPERATOR), "mnn")
 
