@@ -58,9 +58,7 @@ COPY_BYTES = 1 << 28
 PART_OF_MEMORY = 8
 
 # Variables that limit the threads of the libraries behind NumPy.
-THREAD_LIMITS = (
-    *("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "BLIS_NUM_THREADS"),
-)
+THREAD_LIMITS = [f"{library}_NUM_THREADS" for library in ("OMP", "OPENBLAS", "MKL", "BLIS")]
 
 
 class Task(NamedTuple):

@@ -75,8 +75,7 @@ def cpu_is_latency(result: RunResult) -> bool:
     """
     if result.engine is None or result.engine.threads != 1 or may_be_spinning(result):
         return False
-    parts = accounted_parts(result.samples)
-    accounted = percentile_of(sorted(parts), 50) if parts else 0.0
+    accounted = median_of_known(accounted_parts(result.samples)) or 0.0
     return abs(accounted - 1) <= UNACCOUNTED_SHARE
 
 

@@ -63,11 +63,8 @@ def require_strace() -> None:
 def cannot_trace(said: str) -> UsageError:
     lines = said.strip().splitlines()
     why = lines[-1].removeprefix("strace: ") if lines else "it has not begun"
-    return UsageError(
-        f"strace cannot trace processes here: {why.lower()}",
-        "allow ptrace (in a container, the capability SYS_PTRACE), or leave the flag out",
-        flag=FLAG,
-    )
+    hint = "allow ptrace (in a container, the capability SYS_PTRACE), or leave the flag out"
+    return UsageError(f"strace cannot trace processes here: {why.lower()}", hint, flag=FLAG)
 
 
 class TracedCalls(NamedTuple):

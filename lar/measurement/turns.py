@@ -55,11 +55,8 @@ def log_ratios_of(baseline: Sequence[Turn], variant: Sequence[Turn]) -> Ratios:
     calm = [pairs for pairs in calm if len(pairs) >= FEWEST_CALM]
     are_calm = 2 * len(calm) >= len(every)
     rounds = [*filter(None, calm if are_calm else every)]
-    return Ratios(
-        [[ratio for ratio, _ in pairs] for pairs in rounds],
-        are_calm,
-        [[least for _, least in pairs] for pairs in rounds],
-    )
+    ratios, least = ([[pair[at] for pair in pairs] for pairs in rounds] for at in (0, 1))
+    return Ratios(ratios, are_calm, least)
 
 
 def pair_turns(
@@ -100,6 +97,5 @@ def join_turns(turns: Iterable[Turn]) -> Samples:
 def kept_of(samples: Samples) -> Samples:
     """Return samples with only the columns that a turn keeps, if they were measured."""
     columns = {name: getattr(samples, name) for name in KEPT}
-    return Samples(
-        **{name: each for name, each in columns.items() if any(it is not None for it in each)}
-    )
+    measured = {name: it for name, it in columns.items() if any(each is not None for each in it)}
+    return Samples(**measured)
