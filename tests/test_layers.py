@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("profiles", "comparison", "testcases"),
     ("graphs", "datasets"),
     ("inputs", "dumps", "measurement"),
-    ("records", "options", "files"),
+    ("options", "files", "records"),
 )
 RANKS = {folder: rank for rank, row in enumerate(LAYERS) for folder in row}
 FOR_ALL = ("lar", "lar.errors")
