@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
 import sys
 from collections.abc import Iterable, Sequence
@@ -113,7 +112,7 @@ def take_place(temporary: Path, path: Path) -> None:
         OSError: it cannot be.
     """
     if path.is_file():
-        shutil.copymode(path, temporary)
+        temporary.chmod(stat.S_IMODE(path.stat().st_mode))
     os.replace(temporary, path)
 
 

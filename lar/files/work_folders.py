@@ -18,8 +18,6 @@ import errno
 import functools
 import os
 import re
-import shutil
-import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,6 +105,8 @@ def work_folder(beside: str | None = None, *, claim: str = "", flag: str = "") -
         UsageError: another process writes there, or keeps the folder locked.
         OSError: the folder cannot be made.
     """
+    import tempfile  # slow to import, and a usage error needs none
+
     where = tempfile.gettempdir() if beside is None else beside
     remove_leftovers(where)  # before it is locked: that may take a while
     with locked(where, flag, hint=ELSEWHERE) if claim else contextlib.nullcontext():
@@ -118,7 +118,7 @@ def work_folder(beside: str | None = None, *, claim: str = "", flag: str = "") -
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
 
 
 def check_unclaimed(folders: list[str], place: str, flag: str) -> None:
@@ -168,6 +168,8 @@ def error_of_full_disk(folder: str) -> OSError | None:
         sizes = [entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()]
         if limit is not None and limit <= max(sizes, default=0):
             return OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        import tempfile
+
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             file.write(bytes(PROBE_BYTES))
     except OSError as error:
@@ -179,6 +181,8 @@ def remove(path: str) -> None:
     """Remove a file or folder if it can be: it may be somebody else's."""
     with contextlib.suppress(OSError):
         if os.path.isdir(path) and not os.path.islink(path):
+            import shutil
+
             shutil.rmtree(path, ignore_errors=True)
         else:
             os.unlink(path)

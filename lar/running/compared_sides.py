@@ -84,6 +84,8 @@ def side_of(text: str) -> Side:
     Raises:
         UsageError: it cannot be compared.
     """
+    if not text.strip():
+        raise UsageError("the name of a side is empty", "give a folder, a file or a model")
     path = Path(text)
     try:
         os.stat(path)
