@@ -43,7 +43,7 @@ class Table:
         return Table(self.data, self.pointed(index))
 
     def blob(self, index: int, behind: int = 0) -> memoryview | None:
-        """Return a vector of bytes, and so many that stand behind it; None where it is left out."""
+        """Return a vector of bytes and `behind` bytes after it, None if it is left out."""
         position = self.pointed(index)
         if position is None:
             return None
@@ -71,7 +71,7 @@ class Table:
         return float(struct.unpack("<f", struct.pack("<I", self.integer(index)))[0])
 
     def numbers(self, index: int, kind: str = "<I") -> list[int]:
-        """Return the elements of a vector of 32 bits each; one that is left out has none."""
+        """Return the elements, of 32 bits each, of a vector; none if it is left out."""
         return [self.number(kind, position) for position in self._elements(index)]
 
     def tables(self, index: int) -> Iterator[Table]:

@@ -124,6 +124,6 @@ def size(shapes: tuple[Shape, ...], first: int, end: int | None = None) -> int:
 
 
 def positions(shapes: tuple[Shape, ...], index: int) -> int:
-    """Return the places that a filter is put at: all but the channels."""
+    """Return at how many places a filter is applied: the product of all axes but the channels."""
     shape = known(shapes, index)
     return math.prod(shape[:1] + shape[2:])

@@ -86,7 +86,7 @@ def layer_in(names: Iterable[str], path: re.Pattern[str] = LAYER) -> str:
 
 
 def copy_span(source: str, target: str, library: str = "CUDA") -> dict[str, Any]:
-    """Return the category and name of a span that copies, and from where to where it does."""
+    """Return the category and name of a span that copies, with the kinds of its two memories."""
     name = f"[{library} memcpy {source[0].upper()}to{target[0].upper()}]"
     kinds = {"source_kind": source, "destination_kind": target}
     return {"category": "memcpy", "name": name, **kinds}
