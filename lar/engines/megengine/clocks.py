@@ -1,4 +1,4 @@
-"""Brings the times of MegEngine's clocks to that of lar.
+"""Brings the times of MegEngine's clocks to lar's clock.
 
 Its host and its device have clocks of their own, whose zeros it does not say. But what it has
 done in an iteration lay between that iteration's begin and end, which bounds the offset from both

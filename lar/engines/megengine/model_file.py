@@ -81,7 +81,7 @@ def operations_in(mode: str) -> int:
 
 
 def channels_first(shape: Shape, layout: str) -> Shape:
-    """Return a tensor's shape as batch, channels, then the spatial axes."""
+    """Return a tensor's shape in the order batch, channels, spatial axes."""
     if shape is None or None in shape:
         return None
     axes = FACTS.positions.get(layout, [0, 2, 3])
@@ -148,7 +148,7 @@ def describe_container(path: str) -> dict[str, str]:
 
 
 def model_outputs(outputs: Iterable[Any]) -> list[tuple[str, Any]]:
-    """Return a graph's outputs with their names; of a comparison, what is compared."""
+    """Return a graph's outputs with their names; for a comparison, the output that it compares."""
     named = []
     for output in outputs:
         if output.owner.type == "AssertEqual":
