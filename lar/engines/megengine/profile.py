@@ -128,8 +128,8 @@ class OperatorReader:
         return total
 
     def moves_nothing(self, operator: RawOperator) -> bool:
-        """Return whether an operator gives what is there already: a constant, a value of the host's
-        that the computation reads where it is, a view of its input."""
+        """Return whether an operator gives something that exists already: a constant, a host value
+        that the computation reads in place, a view of its input."""
         taken = [self.variables[number] for number in operator.input]
         given = [self.variables[number] for number in operator.output]
         made = [variable for variable in given if not is_workspace(variable)]

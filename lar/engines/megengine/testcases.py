@@ -81,7 +81,7 @@ def unpack_graphs(
     # An operator's number is its place in the file.
     in_file = sorted(asserted, key=lambda name: asserted[name].id)
     checks = dict(zip(in_file, checks_in(first), strict=True))
-    # The names first: writing the model gives the inputs' operators other ones.
+    # The names come first: writing the model renames the inputs' operators.
     expected = [
         Expected(file="", output=name, name=owner.name, id=owner.id, limit=limit, shown=shown)
         for name, owner in asserted.items()
