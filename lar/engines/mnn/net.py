@@ -20,7 +20,7 @@ CONVOLUTIONS = ("Convolution", "ConvolutionDepthwise", "Deconvolution", "Deconvo
 
 # The operators whose result depends on shapes alone.
 OF_SHAPES = ("Shape", "Rank", "Size")
-# Those that give something else each time.
+# The operators that give something else each time.
 UNSTEADY = ("RandomUniform", "RandomNormal")
 
 
@@ -46,8 +46,8 @@ class Net(NamedTuple):
     def computed(self) -> list[NetOperator]:
         """Return the operators that compute something of what is fed.
 
-        Conversions of a layout, which change no value, are left out: what takes their results
-        takes what they took.
+        Conversions of a layout, which change no value, are left out: operators that take their
+        results take their inputs instead.
         """
         data, found = {*self.inputs}, []
         plain: dict[str, str] = {}
