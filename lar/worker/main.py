@@ -40,8 +40,8 @@ def do_task(
     turns: Iterable[int] | None,
     emit: events.Emit,
 ) -> events.Event | None:
-    """Do what the parent asks for; return the last event, None where there is no end but that of
-    the turns that it gives."""
+    """Do what the parent asks for; return the last event, None if the task ends with the turns that
+    the parent gives."""
     engine = engine_named(spec.engine)
     if name == "run":
         from lar.worker.execution import Execution
