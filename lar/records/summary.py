@@ -26,10 +26,10 @@ class Difference(Record):
 
     Attributes:
         ratio: the time of B over that of A; 1.03 if B is 3 % slower.
-        interval: of the ratio, at the confidence that is left when the looks taken and the number
-            of comparisons are paid for; None where it has no end.
+        interval: of the ratio, corrected for the looks taken and the number of comparisons; None if
+            it has no end.
         verdict: what is shown of B.
-        reason: why it is not judged; empty where it is.
+        reason: why it is not judged; empty if it is.
         smallest_detectable: the change that would have been shown with a probability of 90 %, 0.02
             for 2 %; None where it is not judged.
         processes: the pairs of processes, or the runs of both sides.
@@ -61,10 +61,10 @@ class Summary(Record):
         items_per_second: an iteration is as many items as a batch holds, or one of a data set;
             None where the batch is not known, or not the same in all iterations.
         disturbed_count: the iterations that something else on the machine disturbed.
-        disturbed: those by cause; an iteration with two causes counts for both.
-        undisturbed_median: that of the others, None where all were disturbed.
+        disturbed: their number by cause; an iteration with two causes counts for both.
+        undisturbed_median: the median of the others, None if all were disturbed.
         cpu_median: of the CPU time of the thread that computed most in an iteration; None where it
-            is not known. Of a run on one thread it is the latency on a quiet machine.
+            is not known. For a run on one thread it is the latency on a quiet machine.
         trust: the figure that decides. "cpu" is `cpu_median`; with "nothing" too few iterations
             were undisturbed, and the CPU time is not the latency either.
         queue: what requests met, if they arrived at a rate; the other figures are of their service.

@@ -14,7 +14,7 @@ from lar.records.record import Record
 class Expected(Record):
     """The expected value of one output: the array in `file`, a .npy or an ONNX .pb.
 
-    `output` names the model's output; where it is empty the file names it, or `id` counts it.
+    `output` names the model's output; if it is empty the file names it, or `id` counts it.
     `limit` is the largest error allowed; None leaves it to the file. `name` and `id` are those of
     the engine's assertion; `shown` says that each run prints its error.
     """
@@ -87,7 +87,7 @@ class Packing(Record):
 def add_verdicts(
     results: tuple[CaseResult, ...], number: int, name: str, verdicts: Sequence[Verdict]
 ) -> tuple[CaseResult, ...]:
-    """Return the results with what one more run of a case gave; cases come in their order."""
+    """Return the results with the verdicts of one more run of a case; cases come in their order."""
     if number == len(results):
         result = CaseResult(name=name, passed=None, verdicts=tuple(verdicts))
     else:
@@ -100,7 +100,7 @@ def add_verdicts(
 
 
 def worse_of(first: Verdict, second: Verdict) -> Verdict:
-    """Return the verdict with the larger error, the first of two alike."""
+    """Return the verdict with the larger error; if both are equal, the first."""
     return max(first, second, key=error_of)
 
 
