@@ -90,7 +90,7 @@ Check = Callable[[Subject], None]
 
 
 def require(holds: T | None, what: str) -> T:
-    """Return what holds, or raise an error that says what does not."""
+    """Return a true value, or raise an error that says what does not hold."""
     if not holds:
         raise ContractError(what)
     return holds

@@ -28,7 +28,7 @@ def read_netpbm(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     Raises:
         UsageError: another or broken header, truncated data, or a sample above the maximum.
     """
-    # An array, not bytes: what is fed is then a writable view of what was read.
+    # An array, not bytes: the fed array is then a writable view of it.
     with open_input(path, "--input") as file:
         data = np.fromfile(file, np.uint8)
     header = _NETPBM_HEADER.match(data.data)

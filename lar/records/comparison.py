@@ -292,7 +292,7 @@ class Comparison(Record):
     sides have ("common"): "same" when all are within the tolerance or within what rounding of the
     coarser type explains, "fault" when some are not and culprits or suspects were found, "rounding"
     when errors grow gradually until they are past the tolerance, "different" when outputs differ
-    and nothing is known of what makes them so, "nothing" when no output and no computed tensor
+    and the cause is not known, "nothing" when no output and no computed tensor
     could be compared. `left_out` are the outputs that were not compared, and what a side computed
     and did not record. An
     `interrupted` one holds what was known by then. `items` are those of a data set, all of which

@@ -43,8 +43,8 @@ class Case(Record):
 class Verdict(Record):
     """The comparison of one output with its expected value.
 
-    `error` is the largest |e-a| / max(min(|e|,|a|), 1) of its elements, None where a NaN or an
-    infinity stands in one of both alone. `index` is that of the first element whose error is above
+    `error` is the largest |e-a| / max(min(|e|,|a|), 1) of its elements, None if only one side has a
+    NaN or an infinity there. `index` is that of the first element whose error is above
     `limit`, with its two values as text; without such an element the texts are empty. Where dtype
     or shape differ, the texts name them.
     """

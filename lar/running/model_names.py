@@ -39,8 +39,8 @@ VERSION = re.compile(r"V\d$")
 
 
 def name_by_model(index: DumpIndex, *, model: Path, engine: str) -> DumpIndex:
-    """Return the index of what an engine dumped of a model with the model's names; without them
-    where the file does not say them."""
+    """Return the index of an engine's dump with the model's names; without them if the model's file
+    does not say them."""
     try:
         operators = read_operators(model)
     except (OSError, ValueError, LarError):

@@ -56,8 +56,8 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
             flag, kind = BY_KEY[key].flag, BY_KEY[key].writes
             try:
                 grows = key == "bin_out_dump" and bool(spec.items)
-                # Of two runs that write one file, the later has the last word; of two that write
-                # one folder, nobody would know what is whose.
+                # If two runs write one file, the later one wins; if two write one folder, nobody
+                # would know which file is whose.
                 claim = str(place) if kind == "folder" else ""
                 beside = folder_beside(place, kind)
                 folder = stack.enter_context(work_folder(beside, claim=claim, flag=flag))
@@ -143,7 +143,7 @@ def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
 
 
 def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResult) -> RunResult:
-    """Move what the engine has written to its places; return the result with what is to say.
+    """Move what the engine has written to its places; return the result with further warnings.
 
     Raises:
         UsageError: the engine wrote nothing, or the place cannot be written any more.

@@ -88,8 +88,7 @@ class SideRuns:
 
     @contextlib.contextmanager
     def naming(self, side: ModelRun) -> Iterator[None]:
-        """Have errors say which side they are about, and that a flag can be given to one side
-        alone.
+        """Have errors name their side, and say that a flag can be given to one side alone.
 
         Raises:
             UsageError: the error, naming the side.

@@ -88,7 +88,7 @@ class IsolatedOperators:
                 if value is not None:
                     np.save(self.folder / f"{TURN}.{place}.npy", value)
         except OSError as error:
-            # NumPy's own errors, of what was written in part, have no reason.
+            # NumPy's own errors about a file that was written in part have no reason.
             reason = (error.strerror or "not all was written").lower()
             raise LarError(f"its values cannot be kept in a file: {reason}") from None
         if len(self._lost) >= MOST_WORKERS:

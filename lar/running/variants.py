@@ -284,7 +284,7 @@ def plan_variant(variant: Variant, *, elsewhere: bool = False, takes_turns: bool
             check_stages(spec)
     except LarError as error:
         return replace(variant, failure=Failure.of(error))
-    # Of several testcases the first is fed.
+    # If there are several testcases, the first is fed.
     return replace(variant, spec=replace(spec, cases=spec.cases[:1]))
 
 

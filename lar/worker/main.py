@@ -110,7 +110,7 @@ def main(argv: list[str]) -> None:
     last, status = b"", 0
     try:
         import_modules(task, engine, driver)
-        gc.freeze()  # what was imported stays: collections need not look at it again
+        gc.freeze()  # imported modules stay: the collector need not look at them
         gc.enable()
         # The parent sends a line, after which turns may come.
         requests = sys.stdin.buffer

@@ -203,7 +203,7 @@ class Recorder(Silent):
             profile = self.profile_of(driver, trace, batch)
             if named := spans_of_patterns(profile, patterns):
                 profile = replace(profile, spans=(*profile.spans, *named))
-            # The parent writes it again, with what only that knows, and packs it then.
+            # The parent writes it again, with what only the parent knows, and then packs it.
             write_profile(profile, place, packed=False)
         if place := driver.context.written.get(PROFILE_RAW.key, ""):
             if trace.raw_file:

@@ -75,7 +75,7 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
 
 
 def items_of(given: Mapping[str, Array | list[Array]]) -> Iterator[tuple[str, Array]]:
-    """Yield what is fed by name, of a sequence its items."""
+    """Yield the fed arrays by name, for a sequence its items."""
     for name, value in given.items():
         if isinstance(value, list):
             yield from ((f"{name}[{at}]", each) for at, each in enumerate(value))

@@ -108,7 +108,7 @@ LOW_BITS: Mapping[str, int] = {"QuantizedS1": 1, "QuantizedS4": 4, "Quantized4As
 def read_model(path: Path) -> ModelInfo:
     """Read what a MegEngine model file holds.
 
-    Of a file with testcases this describes the model inside, without the operators that compare
+    For a file with testcases this describes the model inside, without the operators that compare
     its outputs. A parameter is an element of a floating-point or quantised constant that an
     operator takes; constants of one element are left out, since MegEngine also stores plain
     numbers that way.

@@ -228,7 +228,7 @@ def executions_of(
 ) -> tuple[Execution, ...]:
     """Return the executions on each computing node, in the order of time, on the engine's clocks.
 
-    `places` has the index of each operator. Of several dispatches of one operator the longest
+    `places` has the index of each operator. If an operator has several dispatches, the longest
     counts.
     """
     threads = enumerate(list_threads(raw), start=HOST_THREAD)
@@ -406,7 +406,7 @@ def allocations_of(
     for chunk, first, last in planned:
         over = any(overlap(chunk, each) for each in made[last] if each is not chunk)
         begin, end = times[first][0], times[last][0 if over else 1]
-        # Of what happens at one time, an operator gives back before the next one takes.
+        # At one and the same time, an operator gives back before the next one takes.
         for at, operator, order, sign in ((begin, first, 1, 1), (end, last, 0 if over else 2, -1)):
             taken = at, sign * chunk.size_bytes, operator, chunk.address, device, PLAN
             events.append((at, operator, order, records.Allocation(*taken)))

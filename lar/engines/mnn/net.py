@@ -44,7 +44,7 @@ class Net(NamedTuple):
     inputs: dict[str, tuple[int, ...]]
 
     def computed(self) -> list[NetOperator]:
-        """Return the operators that compute something of what is fed.
+        """Return the operators that compute something from the inputs.
 
         Conversions of a layout, which change no value, are left out: operators that take their
         results take their inputs instead.

@@ -109,7 +109,7 @@ CLUES = (
         *("no-blocked-layout", "kernels", 0.7, "conversions to the blocked layout and back"),
         is_reorder,
     ),
-    # Of devices, and of providers that the package does not always have.
+    # Choices of devices, and of providers that the package does not always have.
     *(
         Clue(name, "kernels", saves, "convolutions and matrix products", is_heavy)
         for name, saves in {"cuda": 0.9, **dict.fromkeys(OTHERS, 0.3)}.items()

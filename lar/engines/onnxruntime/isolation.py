@@ -75,8 +75,7 @@ class SessionIsolation(Isolation):
         return np.asarray(array, order="C")
 
     def as_dumped(self, name: str, parts: Iterable[Part | Unheld]) -> Array:
-        """Return one of the parts of what the engine gave, or gave in an iteration, as a dump has
-        it.
+        """Return one part of a result of the engine, or of an iteration, as a dump has it.
 
         Raises:
             LarError: no file holds it.

@@ -32,7 +32,7 @@ OTHER_NAMES = {"float": "float32", "double": "float64"}
 TENSORS = msgspec.json.Decoder(list[dict[str, tuple[Count, ...]]])
 
 BLOCKED_NAME = "_nchwc"  # the blocked layout's optimiser puts it behind a node's name
-# Of torch's exporter, `/layer1/conv/Conv`; else the path of the weights or of the node.
+# From torch's exporter, `/layer1/conv/Conv`; else the path of the weights or of the node.
 SCOPE = re.compile(r"/?(.+)/[^/]+")
 # Names that are given anew in each session, to other nodes.
 REORDER = re.compile(r"Reorder(Input|Output)(_token_\d+)?")

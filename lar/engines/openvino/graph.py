@@ -194,7 +194,7 @@ class ExecutedGraph:
         return value.get_node() in self.constants
 
     def steps_of(self, operators: Iterable[Any]) -> tuple[str, ...]:
-        """Return the kinds of what operators do; what only moves data is left out beside others."""
+        """Return the kinds of what operators do, without moves of data if there are other kinds."""
         found: list[str] = []
         for operator in operators:
             kind = KINDS.kind_of(operator.get_type_name())
