@@ -143,7 +143,7 @@ def readers_of(model: Path) -> Iterator[Engine]:
 
 
 def read_operators(model: Path) -> tuple[ModelOperator, ...]:
-    """Read the operators of a model file with the names of their tensors; none where no engine
+    """Read the operators of a model file with the names of their tensors; none if no engine
     reads them.
 
     Raises:

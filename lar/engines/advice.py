@@ -60,7 +60,7 @@ def options_of(choice: Choice, cache: str = NEW_FILE) -> dict[str, OptionValue]:
 
 @keep_with_profile
 def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
-    """Return what a profile speaks for, the most promising first: nothing where its engine is not
+    """Return what a profile speaks for, the most promising first: nothing if its engine is not
     known, or nothing was timed."""
     engine = find_engine(profile.facts.engine)
     if engine is None or not computing_ns_of(profile):

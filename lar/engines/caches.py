@@ -163,7 +163,7 @@ class Operator:
         number: counted from 1, in the order of the file.
         place: where it stands in a file: its category, and its key there.
         shapes: what distinguishes it from others of its name, for a person.
-        settings: the parameters by name; empty where they are not known.
+        settings: the parameters by name; empty if they are not known.
         algorithms: the chosen one first; of several searches in the order of their medians, as a
             merged file has them.
     """

@@ -461,7 +461,7 @@ class Engine(abc.ABC):
 
     def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
         """Read the operators of a model file with the names of their tensors, in their order; in
-        any process. None where the file's format does not say them.
+        any process. None if the file's format does not say them.
 
         Raises:
             ValueError, OSError, LarError: the file cannot be read, or is damaged.

@@ -27,7 +27,7 @@ class Table:
         return int(struct.unpack_from(kind, self.data, position)[0])
 
     def field(self, index: int) -> int | None:
-        """Return the position of a field's value, None where it is left out."""
+        """Return the position of a field's value, None if it is left out."""
         entry = 4 + 2 * index
         if entry + 2 > self.fields_size:
             return None
@@ -65,7 +65,7 @@ class Table:
         return default if position is None else self.number(kind, position)
 
     def real(self, index: int) -> float | None:
-        """Return a floating-point number, None where it is left out."""
+        """Return a floating-point number, None if it is left out."""
         if self.field(index) is None:
             return None
         return float(struct.unpack("<f", struct.pack("<I", self.integer(index)))[0])

@@ -93,7 +93,7 @@ def copy_span(source: str, target: str, library: str = "CUDA") -> dict[str, Any]
 
 
 def bytes_of(facts: Iterable[TensorFact]) -> int | None:
-    """Return how many bytes tensors have, None where the size of an element is unknown."""
+    """Return how many bytes tensors have, None if the size of an element is unknown."""
     total = 0
     for fact in facts:
         bits = bits_of(fact.dtype)

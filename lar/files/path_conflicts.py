@@ -15,7 +15,7 @@ INDEX_SUFFIX = ".index.json"  # behind a dump's folder
 
 
 class Place(NamedTuple):
-    """A file or folder; `flag` has it written, and is empty where it is only read.
+    """A file or folder; `flag` has it written, and is empty if it is only read.
 
     `what` names what stands there, if it is something else than the flag's own file.
     """

@@ -43,7 +43,7 @@ class RawForm(ShortRecord):
 
 
 class PathItem(ShortRecord):
-    """A file or folder to read; `name` is empty where the text gives none."""
+    """A file or folder to read; `name` is empty if the text gives none."""
 
     name: str
     path: str
@@ -114,7 +114,7 @@ def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
 
 
 def place_of(text: str) -> tuple[str, str]:
-    """Return the name of the model's input in an item, empty where none is given, and the path."""
+    """Return the name of the model's input in an item, empty if none is given, and the path."""
     if os.path.exists(text):
         return "", text
     name, _, path = text.partition(":")

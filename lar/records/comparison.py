@@ -40,7 +40,7 @@ class Figures(Record):
     """The distances of a tensor from the expected one.
 
     `max_error` is the largest |a - e| / max(|a|, |e|, 1), as MegEngine's own tool has it; relative
-    errors are |a - e| / max(|a|, |e|), 0 where both are 0. `relative_l2` is the length of the
+    errors are |a - e| / max(|a|, |e|), 0 if both are 0. `relative_l2` is the length of the
     difference over that of the expected tensor, `scale` the latter's root mean square. All of
     these are over the elements that are finite on both sides; None: no such element, or the
     expected tensor is 0 and the actual one is not.
@@ -48,7 +48,7 @@ class Figures(Record):
     numbers like -1e9 in a mask, beside which nothing else would count; default tolerances are
     without any. `peak` is the largest difference in units of `scale`, `gain` the factor of the
     expected tensor that is nearest to the actual one.
-    `cosine` is None where a tensor is 0, `snr_db` where signal or noise is. `mismatches` are the
+    `cosine` is None if a tensor is 0, `snr_db` if signal or noise is. `mismatches` are the
     elements past the tolerance, those that are NaN or infinite on one side alone among them
     (`nonfinite_mismatches`). NaN agrees with NaN, an infinity with itself.
     """
@@ -77,7 +77,7 @@ class TensorFacts(Record):
     """A tensor of one side. `shape` is the plain one where `layout` is a blocked one.
 
     With a `quantization` its elements are integers of `dtype` that stand for real numbers. `name`
-    is the model's; `engine_name` is what the engine calls it, empty where that is the same or the
+    is the model's; `engine_name` is what the engine calls it, empty if that is the same or the
     model's is not known.
     """
 
@@ -341,7 +341,7 @@ class TensorOfSides(Record):
 
     `tensors` and `figures` have an entry for each side: None for a side without a twin. Figures
     are those against the first side, so it has none itself. `groups` are the sides, counted from
-    0, that agree with each other; `odd` are those outside the largest group, empty where all agree
+    0, that agree with each other; `odd` are those outside the largest group, empty if all agree
     or no group is the largest.
     """
 

@@ -191,7 +191,7 @@ class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
 
     @property
     def dispatch(self) -> Interval | None:
-        """The begin and end of its dispatch, None where that is not recorded."""
+        """The begin and end of its dispatch, None if that is not recorded."""
         if self.dispatch_start_ns is None or self.dispatch_end_ns is None:
             return None
         return self.dispatch_start_ns, self.dispatch_end_ns
@@ -435,7 +435,7 @@ class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
     are those of the host, which dispatched them. `times` says whether each execution has a time of
     its own, or the mean of all iterations, as the engine gives it.
 
-    `noise` has the timed iterations in order, and is empty where it was not recorded. `plain` has
+    `noise` has the timed iterations in order, and is empty if it was not recorded. `plain` has
     those of the run without the profiler: their seconds, and whether something disturbed them.
     `folder` is the one that the run was started in, from which relative paths start. `tried` has
     the settings that were tried after it, in the order in which the profile speaks for them.

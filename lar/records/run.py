@@ -285,7 +285,7 @@ class TimeSources(Record):
 
 
 class NoiseSources(Record):
-    """The source of each kind of noise; empty where this machine does not show it.
+    """The source of each kind of noise; empty if this machine does not show it.
 
     `throttled` and `heat` are both in the column `throttled` of the samples: a limit of CPU time,
     and CPUs that are slowed down since they are too hot.
@@ -322,7 +322,7 @@ class Samples(Record):
         queueing: how long the request waited until its runner was free.
         probe: how long a small, always equal piece of work took after the iteration. It takes
             longer where other programs hold a part of the core or of its caches.
-        runner: the number of the runner, empty where there is only one.
+        runner: the number of the runner, empty if there is only one.
         case: the number of the testcase, or of the item of a data set, if the run has any.
     """
 

@@ -64,7 +64,7 @@ class Verdict(Record):
 class CaseResult(Record):
     """The result of a testcase: the worst run of each output.
 
-    `passed` is None where the testcase says nothing of the outputs.
+    `passed` is None if the testcase says nothing of the outputs.
     """
 
     name: str

@@ -92,9 +92,9 @@ class RankedCandidate(Record):
         value: the objective, in seconds or bytes: the plain run's, times the ratio. It orders the
             ranking.
         ratio: to the plain run of the first model, of processes that took turns with its own.
-        ratio_low, ratio_high: the interval of the ratio, None where there are too few processes.
+        ratio_low, ratio_high: the interval of the ratio, None if there are too few processes.
         processes: how many were measured.
-        outputs: how they agree with the plain run's; empty where they were not compared.
+        outputs: how they agree with the plain run's; empty if they were not compared.
         verdict: what is shown of it.
         error: why it failed, or what is wrong with its numbers.
     """
@@ -121,7 +121,7 @@ class RankedCandidate(Record):
 class TuneResult(Encodable):
     """Everything that a search found; `wall_seconds` are those of all sittings.
 
-    `tuned` are the best settings as `--settings` reads them, None where nothing was measured.
+    `tuned` are the best settings as `--settings` reads them, None if nothing was measured.
     `failure` says why the plain run failed, or why an interrupted search could not go on.
     """
 

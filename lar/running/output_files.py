@@ -200,7 +200,7 @@ def full_disk_of(spec: RunSpec, written: Mapping[str, str]) -> Failure | None:
 def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> str:
     """Filter a dump, and write the index of one that is a folder.
 
-    Returns the item or testcase that was dumped, empty where it was all there is.
+    Returns the item or testcase that was dumped, empty if it was all there is.
 
     Raises:
         UsageError: it is damaged, or the filter leaves nothing.

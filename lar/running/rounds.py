@@ -141,7 +141,7 @@ class Member:
     """One of those that are measured, and what is known of it so far."""
 
     number: int
-    spec: RunSpec | None  # None where it cannot be run, as `failure` says
+    spec: RunSpec | None  # None if it cannot be run, as `failure` says
     failure: Failure | None = None
     context: RunContext = field(default_factory=RunContext)
     model: ModelFile | None = None
@@ -462,7 +462,7 @@ def places_in_memory(members: Sequence[Member]) -> int:
         held = member.result.peak_memory_bytes if member.result else None
         size = member.model.size_bytes if member.model else 0
         needs.append(held or WORKER_BYTES + 3 * size)
-    available = read_memory("MemAvailable")  # None where the system does not say
+    available = read_memory("MemAvailable")  # None if the system does not say
     if available is None:
         return MOST_ALIVE
     return max(2, min(MOST_ALIVE, int(MEMORY_SHARE * available / max(needs, default=WORKER_BYTES))))

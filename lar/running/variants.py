@@ -44,7 +44,7 @@ class Axis:
 class Variant:
     """One of those that are compared: `values` has what distinguishes it, as texts.
 
-    `spec` is None where it is refused, and `failure` says why.
+    `spec` is None if it is refused, and `failure` says why.
     """
 
     name: str

@@ -105,7 +105,7 @@ class ChoiceListener:
         self._set_level: Any = None
 
     def begin(self, flag: str) -> bool:
-        """Listen from now on for the option `flag`; return False where this build of the engine
+        """Listen from now on for the option `flag`; return False if this build of the engine
         has no such functions."""
         try:
             self._set_handler = find_function(flag, SET_LOG_HANDLER, [LogHandler], LogHandler)
@@ -243,7 +243,7 @@ def keep_search(spec: RunSpec, context: RunContext) -> None:
 
 
 def found_by(context: RunContext) -> AlgorithmCache | None:
-    """Return what the engine's own copy of the cache holds, None where it measured nothing."""
+    """Return what the engine's own copy of the cache holds, None if it measured nothing."""
     copy = work_copy(context)
     return read_cache(copy) if copy.exists() and copy.stat().st_size else None
 

@@ -74,7 +74,7 @@ def fit_clocks(iterations: Sequence[Iteration]) -> tuple[list[Fit], list[Fit]]:
 
 
 def fit_at(fits: Sequence[Fit], number: int) -> Fit | None:
-    """Return the offset in an iteration, None where nothing is known of the clock."""
+    """Return the offset in an iteration, None if nothing is known of the clock."""
     return next((fit for fit in reversed(fits) if fit.first <= number), None)
 
 

@@ -66,5 +66,5 @@ def explain_megengine(
 
 
 def explain_log(log: bytes) -> LarError | None:
-    """Return the error of an engine that has printed this and is lost, None where it is not."""
+    """Return the error of an engine that has printed this and is lost, None if it is not."""
     return MEANINGS.explain(log.decode(errors="replace"), "", phases=("lost",))

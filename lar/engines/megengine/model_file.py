@@ -90,7 +90,7 @@ def channels_first(shape: Shape, layout: str) -> Shape:
 
 
 def shape_of(variable: Any) -> Shape:
-    """Return a variable's shape; None where it depends on the data."""
+    """Return a variable's shape; None if it depends on the data."""
     try:
         return None if variable.shape is None else tuple(variable.shape)
     except RuntimeError:

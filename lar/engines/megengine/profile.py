@@ -106,7 +106,7 @@ class OperatorReader:
         )
 
     def moved_bytes_of(self, operator: RawOperator, inputs: Facts, outputs: Facts) -> int | None:
-        """Return how many bytes an operator reads and writes, None where a type's size is not
+        """Return how many bytes an operator reads and writes, None if a type's size is not
         known.
 
         A view and a constant move nothing, an input counts once, and a broadcast one as it is

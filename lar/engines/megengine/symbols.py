@@ -95,7 +95,7 @@ def read_memory(address: int, size: int) -> bytes:
 
 
 def pointer_at(address: int) -> int:
-    """Return the pointer that stands at an address, 0 where nothing is."""
+    """Return the pointer that stands at an address, 0 if nothing is."""
     return int.from_bytes(read_memory(address, 8), "little")
 
 

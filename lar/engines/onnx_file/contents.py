@@ -93,7 +93,7 @@ class Known(NamedTuple):
 
     @property
     def size_bytes(self) -> int | None:
-        """How many bytes it has, None where its shape or the size of its elements is not known."""
+        """How many bytes it has, None if its shape or the size of its elements is not known."""
         bits = fields.bits_of(self.type)
         if bits is None or self.shape is None or None in self.shape:
             return None
@@ -324,7 +324,7 @@ def axes_in(tensor: Message) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
 
 
 def shape_of(tensor: Message) -> Shape:
-    """Return the shape of a tensor type, None where even the rank is unknown."""
+    """Return the shape of a tensor type, None if even the rank is unknown."""
     return axes_in(tensor)[0] if "shape" in tensor else None
 
 

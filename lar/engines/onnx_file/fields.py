@@ -344,7 +344,7 @@ def type_name(number: int) -> str:
 
 def bits_of(type_name: str) -> int | None:
     """Return how many bits an element has, by the number in the name of its type, which may also be
-    the engine's; None where they differ."""
+    the engine's; None if they differ."""
     found = re.search(r"\d+", type_name)
     return int(found[0]) if found else {"bool": 8}.get(type_name)
 

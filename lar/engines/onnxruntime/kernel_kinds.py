@@ -99,7 +99,7 @@ def product_kind(second: tuple[int, ...], made: TensorFact, constant: bool) -> l
 
 
 def type_words(first: TensorFact, second: TensorFact) -> list[str]:
-    """Return the types of elements, none where both are float32."""
+    """Return the types of elements, none if both are float32."""
     if first.dtype == second.dtype:
         return [] if first.dtype in ("float32", "") else [first.dtype]
     return [f"{first.dtype} by {second.dtype}"]

@@ -6,7 +6,7 @@ It is a Chrome trace as a list, with times in whole microseconds:
     Node     one execution of a node: `NAME_kernel_time`
     Kernel   what a node had a device do; it follows the node in the file
 
-`thread_scheduling_stats` of a node is empty where the session has no threads of its own, else
+`thread_scheduling_stats` of a node is empty if the session has no threads of its own, else
 
     {"main_thread": {"block_size": [8], "Distribution": 2, "DistributionEnqueue": 1, "Run": 31,
                      "Wait": 4, "WaitRevoke": 0, ...},

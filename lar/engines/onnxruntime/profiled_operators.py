@@ -163,7 +163,7 @@ class OperatorTable:
     def taken_facts(
         self, reads: Iterable[str], listed: Sequence[TensorFact]
     ) -> dict[str, TensorFact] | None:
-        """Return a node's inputs by name, None where they are not those listed.
+        """Return a node's inputs by name, None if they are not those listed.
 
         A constant is listed only if it was not rearranged when the model was loaded.
         """
@@ -221,7 +221,7 @@ def match_nodes(runs: Sequence[RawRun], graph: OptimizedGraph) -> dict[NodeKey, 
 
 
 def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
-    """Return the type and name of an event's node; the name is empty where the session has made it
+    """Return the type and name of an event's node; the name is empty if the session has made it
     up."""
     made_up = f"{event.args.op_name}_{event.args.node_index}"
     is_own = event.node in names if event.node == made_up else not REORDER.fullmatch(event.node)
@@ -231,7 +231,7 @@ def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
 def flops_of_node(
     node: Message, facts: Mapping[str, TensorFact], graph: OptimizedGraph
 ) -> int | None:
-    """Return a node's operations (`lar.engines.flops`), None where they are unknown."""
+    """Return a node's operations (`lar.engines.flops`), None if they are unknown."""
     from lar.engines.onnx_file.contents import operation_of
 
     shapes: dict[str, Shape] = {name: fact.shape for name, fact in facts.items()}
@@ -248,7 +248,7 @@ def moved_bytes_of(
     outputs: Mapping[str, TensorFact],
     graph: OptimizedGraph,
 ) -> int | None:
-    """Return how many bytes a node reads and writes, each tensor once; None where the size of an
+    """Return how many bytes a node reads and writes, each tensor once; None if the size of an
     element is unknown.
 
     A view moves nothing, unless it is an output of the model: that has a place of its own. An

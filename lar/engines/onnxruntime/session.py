@@ -143,7 +143,7 @@ class SessionDriver(Driver):
         )
 
     def find_lacking(self) -> str:
-        """Return the operators that would run on the CPU; empty where nothing says which."""
+        """Return the operators that would run on the CPU; empty if nothing says which."""
         self.options.add_session_config_entry(FALLBACK, "0")
         self.options.add_session_config_entry(providers.ASSIGNMENTS, "1")
         with contextlib.suppress(Exception):  # the engine has no one kind for its errors

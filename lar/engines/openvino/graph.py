@@ -73,7 +73,7 @@ class Region(NamedTuple):
 
     @property
     def flops(self) -> int | None:
-        """Its operations (`lar.engines.flops`), None where they are unknown."""
+        """Its operations (`lar.engines.flops`), None if they are unknown."""
         return count_flops(map(operation_of, self.operators))[0]
 
 
