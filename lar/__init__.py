@@ -46,7 +46,7 @@ if TYPE_CHECKING:  # `as` says that a name is for others too
 
 __version__ = "0.2.0"
 
-# The public API, by the module where it lives; a name is imported when it is first used.
+# The public API, by the module that has it; a name is imported when it is first used.
 _API = {
     "lar.running.api": "run read_info",
     "lar.running.bench": "bench",

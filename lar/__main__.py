@@ -24,12 +24,12 @@ def main() -> NoReturn:
 
 
 def leave(signal_number: int, frame: object) -> NoReturn:
-    """End at once: nothing has been begun that would have to be cleaned up."""
+    """End at once: there is nothing to clean up yet."""
     leave_with(b"interrupted", 130)
 
 
 def leave_with(problem: bytes, code: int) -> NoReturn:
-    """End with an error before there is anything that prints them."""
+    """End with an error before the code that prints errors is there."""
     try:  # noqa: SIM105 - contextlib is slow to import
         os.write(2, b"lar: error: " + problem + b"\n")
     except OSError:

@@ -30,10 +30,10 @@ EXIT_CODES = {
     "interrupted": 130,
 }
 
-# What the system says of a disk, a quota or a limit (`ulimit -f`) that is full.
+# The system's errors for a disk, a quota or a limit (`ulimit -f`) that is full.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-# What Python, C++ and the loader of libraries say where they are given no memory.
+# The messages of Python, C++ and the loader of libraries if they get no memory.
 MEMORY_REFUSED = (
     "memoryerror",
     "bad_alloc",
@@ -45,7 +45,7 @@ MEMORY_REFUSED = (
     "can't start new thread",
 )
 
-# A text names so many things, and counts the others.
+# A text names at most so many things, and counts the others.
 MOST_NAMED = 3
 
 # OpenBLAS takes less.
@@ -161,7 +161,7 @@ def error_of_write(
 ) -> LarError:
     """Return the error of a place that cannot be written; a full disk is not the user's mistake.
 
-    `hint` is for what the user can choose otherwise: a folder that is missing or protected.
+    `hint` is for a place that the user can change: a folder that is missing or protected.
     """
     kind = LarError if error.errno in NO_ROOM else UsageError
     reason, what_to_do = reason_of_write(error, hint)
@@ -211,7 +211,7 @@ def out_of_address_space(limit: int) -> LarError:
 def memory_error(error: BaseException) -> LarError | None:
     """Return the error of a process that was refused memory, None for another cause.
 
-    What an error was raised from counts too: NumPy and the engines explain it away.
+    The cause of an error counts too: NumPy and the engines raise other errors from it.
     """
     says, limit = "", address_space_limit()
     each: BaseException | None = error
@@ -229,8 +229,8 @@ def memory_error(error: BaseException) -> LarError | None:
 
 
 def is_nearly_used(limit: int) -> bool:
-    """Return whether a process came so near to the limit of its address space that a library which
-    was not loaded may be the cause of an error, whatever that says."""
+    """Return whether a process came so near to the limit of its address space that a library may
+    not have been loaded: this may be the cause of an error, whatever its text."""
     try:
         with open("/proc/self/status", "rb") as file:
             peak = next(int(line.split()[1]) << 10 for line in file if line.startswith(b"VmPeak"))

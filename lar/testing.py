@@ -1,12 +1,12 @@
-"""What every engine must do: checks for whoever adds one, run from pytest or from a script.
+"""What every engine must do: checks for people who add one, run from pytest or from a script.
 
     from lar.testing import check_engine
 
     check_engine(ENGINE, "small.onnx")
 
 The model is a small one of the engine's own format. Every check runs the engine as `lar` does, in
-workers, through each of its drivers; what an engine has no option for is not checked. They take
-some seconds for each driver, two of them for a run that its deadline ends.
+workers, through each of its drivers; a check is skipped if the engine has no option for it. They
+take some seconds for each driver, two of them for a run that its deadline ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 ITERATIONS = 3
 DEADLINE_SECONDS = 2.0
-# A run that its deadline ends is over so long after it, on a busy machine too.
+# A run that its deadline ends is over within so long after it, even on a busy machine.
 PATIENCE_SECONDS = 20.0
 NO_SUCH_NAME = "an input that no model has"
 
@@ -54,7 +54,7 @@ class ContractError(AssertionError):
 class Subject:
     """An engine that is checked: one of its drivers, with a model and a folder for files.
 
-    `inputs` are what the model is fed with, generated where they are not given. `expected` are its
+    `inputs` are what the model is fed with, generated if they are not given. `expected` are its
     outputs, if they are known, and `max_error` is how far the engine's may be from them.
     """
 
@@ -90,7 +90,7 @@ Check = Callable[[Subject], None]
 
 
 def require(holds: T | None, what: str) -> T:
-    """Return what holds, or raise an error that says what does not."""
+    """Return a true value, or raise an error that says what does not hold."""
     if not holds:
         raise ContractError(what)
     return holds

@@ -17,7 +17,7 @@ from lar.options.variants import BENCH_OPTIONS
 if TYPE_CHECKING:
     from lar.records.profile import Profile
 
-# A median of so many iterations is what the suggestions rest on.
+# The suggestions depend on a median of so many iterations.
 ITERATIONS = 20
 
 ARGUMENTS = (declared("advise"), *headings_of(BENCH_OPTIONS))
@@ -30,7 +30,7 @@ def main(arguments: argparse.Namespace) -> int:
         LarError: the model cannot be run as it is asked for.
     """
     began = time.monotonic()
-    # Not before: the help needs none of it.
+    # Imported here: the help needs none of it.
     from lar.cli.bench import check_end, describe_progress
     from lar.cli.progress_line import PacedLine
     from lar.cli.report_files import ReportFiles

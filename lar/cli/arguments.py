@@ -31,8 +31,8 @@ Row = Callable[[argparse._ActionsContainer], object]
 
 
 def argument(names: str, text: str, **keywords: Any) -> Row:
-    """Return the row of an argument: `-o --output FILE`, or `models MODEL` for one without a flag,
-    whose key comes first. A flag without a value is a switch.
+    """Return the row of an argument: `-o --output FILE`, or `models MODEL`, a key and a value, for
+    one without a flag. A flag without a value is a switch.
 
     `keywords` are those of argparse.
     """
@@ -49,8 +49,8 @@ def argument(names: str, text: str, **keywords: Any) -> Row:
 def option(it: Option[Any], text: str = "", parse: Callable[[str], Any] | None = None) -> Row:
     """Return the row of an option of `lar run`.
 
-    `text` takes the place of its help. `parse` takes the place of its parser; the option then has
-    no default, and its values are what `parse` makes of them.
+    `text` replaces its help. `parse` replaces its parser; the option then has no default, and
+    `parse` makes its values.
     """
     keywords: dict[str, Any] = {"dest": it.key, "help": (text or it.help).replace("%", "%%")}
     if it.parse is None:
@@ -92,7 +92,7 @@ def name_supporters(
 
 
 def declared(name: str) -> Row:
-    """Return the rows that are declared under a name, as one."""
+    """Return the rows that are declared under a name, as a single row."""
     return partial(add_declared, rows=read_table("arguments")[name])
 
 

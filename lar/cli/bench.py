@@ -38,7 +38,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.scenario is not None:
         return scenario.run(arguments, BENCH_KEYS)
     scenario.refuse_settings(arguments)
-    # Not before: the help needs none of it.
+    # Imported here: the help needs none of it.
     from lar.cli.progress_line import PacedLine
     from lar.reports.bench_report import report_bench
     from lar.results.reading import runs_of_bench
@@ -82,7 +82,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def outcomes_of(bench: BenchResult) -> list[gates.Outcome]:
-    """Return what was found of each variant, but of baselines that did not fail."""
+    """Return the outcome of each variant, without baselines that did not fail."""
     bases = {bench.baseline, *(each.baseline for each in bench.variants)}
     return [
         gates.failed(each.name, each.status, each.failure)
@@ -94,7 +94,7 @@ def outcomes_of(bench: BenchResult) -> list[gates.Outcome]:
 
 
 def check_end(bench: BenchResult) -> None:
-    """Report how a bench ended that has been printed.
+    """Raise the error with which a bench ended, after it was printed.
 
     Raises:
         LarError: the baseline failed, so that nothing could be compared; or an interrupt.
@@ -111,7 +111,7 @@ def check_end(bench: BenchResult) -> None:
 def open_files(
     arguments: argparse.Namespace, variants: Sequence[Variant], stack: contextlib.ExitStack
 ) -> ReportFiles:
-    """Open what is written, before anything is measured.
+    """Open the files to be written, before anything is measured.
 
     Raises:
         UsageError: it cannot be written, or would replace what is read.

@@ -30,7 +30,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def show_cache(arguments: argparse.Namespace) -> int:
-    """Print what a file holds; of several files, what they say of the same operators."""
+    """Print what a file holds, or what several files say of the same operators."""
     paths, text, every = arguments.files, arguments.operator, arguments.all
     kind = files_of_all(paths)
     if isinstance(kind, ModelCacheFiles) and not (paths[1:] or text or every):
@@ -83,7 +83,7 @@ def with_algorithms(files: AnyCacheFiles, path: str, action: str) -> AlgorithmCa
     """Return files that hold algorithms.
 
     Raises:
-        UsageError: these hold a model, so that the action cannot be; or one is damaged.
+        UsageError: they hold a model, which the action cannot take; or one is damaged.
     """
     if isinstance(files, ModelCacheFiles):
         files.read(path)

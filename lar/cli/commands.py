@@ -1,9 +1,9 @@
 """The commands of lar: a module `lar/cli/NAME.py` each, with `main(arguments)`.
 
-It may have `ARGUMENTS` (`lar.cli.arguments`); `EPILOG`, the last lines of its help; `MISSING`, what
-is said where an argument is missing; and `hint_at(flag, near)`, the hint at a flag that it does not
-take, where `near` names the one that may have been meant. `other_ways.json` says what does the same
-as a flag that has gone.
+It may have `ARGUMENTS` (`lar.cli.arguments`); `EPILOG`, the last lines of its help; `MISSING`, the
+message for a missing argument; and `hint_at(flag, near)`, the hint at a flag that it does not take,
+where `near` names the one that may have been meant. `other_ways.json` says what does the same as a
+flag that has gone.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ COMMANDS: Mapping[str, str] = {
 
 
 def other_way(command: str, word: str) -> str:
-    """Return how lar does what a flag that has gone did; of `commands`, what people type for what
-    lar does in another way. Empty for any other word."""
+    """Return lar's other way for a flag that has gone; or, for `commands`, for a word that people
+    type for something that lar does in another way. Empty for any other word."""
     hint: str = read_table("other_ways").get(command, {}).get(word, "")
     return hint
 

@@ -30,12 +30,12 @@ any option of `lar run` that says how a model is run (`lar run --help all`), as
 
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".html": "html", ".json": "json"}
 
-# How the models are loaded, fed and computed, once and without what is written beside.
+# The options that say how models are loaded, fed and computed, once, and nothing else is written.
 OPTIONS_OF_SIDES: tuple[Option[Any], ...] = (
     *(each for each in BENCH_OPTIONS if each not in (WARMUP_ITER, COPY_TO_HOST)),
     VERBOSE,
 )
-# What the comparison takes as it is typed.
+# The arguments that the comparison takes as they are typed.
 HOW = ("rtol", "atol", "raw", "case", "isolate", "only", "truth")
 
 MISSING = "give two sides: A B"
@@ -76,7 +76,7 @@ ARGUMENTS = (
 def main(arguments: argparse.Namespace) -> int:
     """Compare, print and write; return the exit code."""
     check_rules(RULES, Asked(vars(arguments)))
-    # Not before: the tensors' library would slow down the help.
+    # Imported here: the tensors' library would slow down the help.
     from lar.cli.progress_line import LateLine
     from lar.cli.report_files import open_places
     from lar.running.compared_dumps import compare
@@ -169,7 +169,7 @@ def form_of(name: str, asked: str | None) -> str:
 def places_read(
     arguments: argparse.Namespace, sides: Sequence[Side]
 ) -> tuple[list[str], list[Place]]:
-    """Return the files that a comparison reads, and what else no report may spoil."""
+    """Return the files that a comparison reads, and others that no report may spoil."""
     from lar.dumps.dump import Dump
     from lar.files.path_conflicts import paths_in, places_of_dump
     from lar.running.model_names import parse_models

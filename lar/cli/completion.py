@@ -1,4 +1,4 @@
-"""`lar completion SHELL`: what makes a shell complete lar's commands, flags and their values."""
+"""`lar completion SHELL`: a script that lets a shell complete lar's commands, flags and values."""
 
 from __future__ import annotations
 

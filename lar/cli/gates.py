@@ -1,4 +1,4 @@
-"""`--fail-if-slower` and `--fail-if-unjudged`: what a build may go on with.
+"""`--fail-if-slower` and `--fail-if-unjudged`: whether a build may go on.
 
 A side that failed is never passed. The last line says in a sentence what was decided.
 """
@@ -24,10 +24,10 @@ SHOWN = 3  # names in a sentence
 
 
 class Outcome(NamedTuple):
-    """What was found of one side against its baseline.
+    """The result of one side against its baseline.
 
-    `failure` says that it failed, and how; it is empty where it ended well. `reason` is why there
-    is no difference.
+    `failure` says that it failed, and how; it is empty if it ended well. `reason` is why there is
+    no difference.
     """
 
     name: str
@@ -62,7 +62,7 @@ def close(
 ) -> int:
     """Print the sentence as the last line, and return the exit code.
 
-    `missing` says what there is nothing to compare with.
+    `missing` says what is missing for a comparison.
     """
     code, sentence = decide(
         outcomes, percent=arguments.fail_if_slower, fail_if_unjudged=arguments.fail_if_unjudged
@@ -78,7 +78,7 @@ def decide(
 ) -> tuple[int, str]:
     """Return the exit code and the sentence.
 
-    `percent` is how much slower a side may be; None: as slow as it likes. A gate that has compared
+    `percent` is how much slower a side may be; None: any time passes. A gate that has compared
     nothing is not passed.
     """
     if not outcomes:
@@ -148,7 +148,7 @@ def count_verdicts(outcomes: Iterable[Outcome]) -> str:
 
 
 def join(texts: Iterable[str]) -> str:
-    """Return the first texts as one, and how many there are more."""
+    """Return the first texts as one, and the number of the others."""
     every = [one_line(text) for text in texts]
     more = len(every) - SHOWN
     return "; ".join(every[:SHOWN]) + (f"; and {more} more" if more > 0 else "")

@@ -125,8 +125,8 @@ def page_of(topic: str) -> str:
 
 
 def fit_part(part: str, screen: Screen) -> str:
-    """Return a part of a page: a paragraph wrapped anew if it is too wide, a table as lar prints
-    its own."""
+    """Return a part of a page: a paragraph that is too wide is wrapped again, a table looks like
+    lar's own."""
     lines = part.splitlines()
     if part.startswith("|"):
         from lar.reports.model import WRAPPED

@@ -24,7 +24,7 @@ def parse_date(text: str) -> str:
 
 
 def parse_age(text: str) -> str:
-    """Parse an age; return the time so long ago."""
+    """Parse an age; return the time that long ago."""
     found = DURATION.fullmatch(text)
     if found is None or len(found[1]) > 5:
         raise argparse.ArgumentTypeError(f"{text!r} is not an age such as 12h, 90d, 8w or 2y")
@@ -38,7 +38,7 @@ ARGUMENTS = (declared("history"),)
 
 def main(arguments: argparse.Namespace) -> int:
     """Do what the action says; return the exit code."""
-    from lar.cli import history_actions  # not before: the help needs none of it
+    from lar.cli import history_actions  # imported here: the help needs none of it
 
     code: int = getattr(history_actions, f"{arguments.action}_results")(arguments)
     return code

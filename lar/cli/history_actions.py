@@ -31,9 +31,9 @@ from lar.results.reading import is_database, read_results
 from lar.results.regressions import Check, check_kind
 from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store, row_of
 
-MOST_RUNS = 100  # of a kind, that are read for a check
+MOST_RUNS = 100  # that a check reads, for each kind of run
 
-# Flags of a check, which a run has not.
+# Flags of a check that a run does not have.
 BEFORE_RUN = ("--baseline", "--runs", "--fail-if-slower", "--fail-if-unjudged")
 
 # Facts that may differ between the runs that a check compares. It prints those that do: a
@@ -107,7 +107,7 @@ def show_results(arguments: argparse.Namespace) -> int:
 
 
 def plot_results(arguments: argparse.Namespace) -> int:
-    """Print how times went, or write a page of it."""
+    """Print how times have changed, or write a page of it."""
     with open_store(arguments.store) as store:
         entries = store.entries(selection_of(arguments))
     report = report_course(entries)
@@ -126,13 +126,13 @@ def add_results(arguments: argparse.Namespace) -> int:
     if store_path := next((path for path in paths if path != "-" and is_database(path)), None):
         hint = "`lar history import` keeps them; --tag TAG gives all this one"
         raise UsageError("is a store, whose results have tags", hint, subject=store_path)
-    # Made before the store is locked, and of one result at a time.
+    # Made before the store is locked, one result at a time.
     rows = [row_of(it, arguments.tag or "") for it in read_completed(arguments)]
     return add_rows(rows, arguments.store)
 
 
 def read_completed(arguments: argparse.Namespace) -> Iterator[RunResult]:
-    """Yield the results in files, with what the flags say of the model and the machine of logs.
+    """Yield the results in files; logs get the model and the machine that the flags name.
 
     Raises:
         UsageError: a file is no result, or of another model.
@@ -144,7 +144,7 @@ def read_completed(arguments: argparse.Namespace) -> Iterator[RunResult]:
 
 
 def complete(result: RunResult, model: ModelFile | None, machine: str | None) -> RunResult:
-    """Return a result with what a log does not say of its model and machine.
+    """Return a result with the model and machine that its log lacks.
 
     Raises:
         UsageError: it says something else.
@@ -251,7 +251,7 @@ def check_results(arguments: argparse.Namespace) -> int:
         )
     with open_store(arguments.store) as store:
         require_tag(store, arguments.baseline)
-    # Not open while the model runs: others may write.
+    # The store is closed while the model runs: others may write.
     made = None if arguments.run_words is None else run_model(arguments)
     with open_store(arguments.store) as store:
         if made is not None and arguments.tag:
@@ -353,8 +353,7 @@ def name_of_result(result: RunResult) -> str:
 
 
 def explain_missing(name: str, kind: Kind, tagged: Sequence[Entry], baseline: str) -> str:
-    """Return why no run of the baseline can be compared with a new one: in what the nearest
-    differs."""
+    """Return why no run of the baseline can be compared with a new one: how the nearest differs."""
     if kind.unknown:
         return (
             f"the {kind.unknown} of {name} is not known, so nothing can be compared: give "
@@ -375,14 +374,14 @@ def explain_missing(name: str, kind: Kind, tagged: Sequence[Entry], baseline: st
 
 
 def describe_change(field: str, here: str, there: str) -> str:
-    """Return in what a field of two kinds differs."""
+    """Return how a field of two kinds differs."""
     if field == "model":
         return f"the model's content ({here[:8] or 'unknown'}, not {there[:8] or 'unknown'})"
     return f"{field} ({here or 'none'}, not {there or 'none'})"
 
 
 def notes_of(check: Check) -> Iterator[str]:
-    """Yield what a check could not show, and what it rests on."""
+    """Yield what a check could not show, and what its result depends on."""
     if changes := software_changes(check):
         yield f"note: {check.name}: {changes}"
     if check.left_out:
@@ -400,8 +399,8 @@ def notes_of(check: Check) -> Iterator[str]:
 
 
 def software_changes(check: Check) -> str:
-    """Return in what the software of the new runs differs from the baseline's, empty if in nothing
-    that is known."""
+    """Return how the software of the new runs differs from the baseline's, empty without known
+    differences."""
     parts = []
     for what, value_of in SOFTWARE.items():
         sides = (check.new, check.baseline)

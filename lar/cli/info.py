@@ -13,7 +13,7 @@ ARGUMENTS = (declared("info"),)
 def main(arguments: argparse.Namespace) -> int:
     """Read and print; return the exit code."""
     spec = plan_run(arguments.model, {**vars(arguments), "iter": 0})
-    # Not before: an error in the command line should cost no more than it must.
+    # Imported here: an error in the command line should cost as little as possible.
     from lar.cli.report_files import open_reports
     from lar.reports.info_text import report_info
     from lar.running.tasks import info_of

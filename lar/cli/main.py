@@ -30,8 +30,8 @@ from lar.options.suggestions import nearest_spelling, suggest_flag
 from lar.running.interrupts import heed_interrupts
 
 STDOUT = "standard output"
-# For NumPy in this process, which computes little: where its threads have no memory they wait for
-# ever. Those that it starts are given `os.environ`, which has it not.
+# For NumPy in this process, which computes little: threads without memory would wait for ever.
+# Processes that it starts get `os.environ`, which lacks it.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "1")
 
 SHORT_HELP = """\
@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error("interrupted", "")
         return EXIT_CODES["interrupted"]
     except BrokenPipeError:
-        # The program that reads our output has gone (`lar ... | head`): nobody is left to read.
+        # The program that reads our output has gone (`lar ... | head`).
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
         return 141
     except Exception as error:  # a defect too ends as one line
@@ -194,14 +194,14 @@ def print_error(message: str, hint: str) -> None:
 
 
 def print_traceback(detail: str = "") -> None:
-    """Print where the error at hand comes from, and where it came from in another process."""
+    """Print the traceback of the current error, and the one that it had in another process."""
     import traceback
 
     print(printable_lines(traceback.format_exc() + detail), end="", file=sys.stderr)
 
 
 class StandardOutput(io.FileIO):
-    """Standard output whose errors say so; else they could be those of any file."""
+    """Standard output whose errors name it; else they could be those of any file."""
 
     def write(self, data: Any) -> int:
         try:
@@ -212,8 +212,8 @@ class StandardOutput(io.FileIO):
 
 
 def replace_streams() -> None:
-    """Have somewhere to write where standard output or error was closed, a way to write names that
-    the terminal's encoding lacks, and errors of standard output that say so."""
+    """Replace closed standard streams, write names that the terminal's encoding lacks as escapes,
+    and have errors of standard output say so."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -37,7 +37,7 @@ def format_man_page(parsers: Mapping[str, argparse.ArgumentParser]) -> str:
 
 
 def describe_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Give the lines of a parser's arguments, and those of its actions' parsers."""
+    """Give the lines of a parser's arguments, then those of its actions' parsers."""
     for group in parser._action_groups:
         for action in group._group_actions:
             if isinstance(action, argparse._SubParsersAction):

@@ -18,7 +18,7 @@ class Outlet:
 
     def __init__(self, stream: TextIO, *, may_fail: bool = False) -> None:
         """With `may_fail`, an error of the stream is kept in `error` instead of raised, and the
-        rest of the text is dropped: other outputs than this one are to be whole."""
+        rest of the text is dropped: the other outputs must be whole."""
         self.stream = stream
         self.waiting = bytearray()
         self.error: OSError | None = None
@@ -36,7 +36,7 @@ class Outlet:
         return self.stream.fileno()
 
     def write(self, text: str) -> None:
-        """Write what there is room for now; the rest waits."""
+        """Write as much as there is room for; the rest waits."""
         if self.error:
             return
         try:
@@ -51,12 +51,12 @@ class Outlet:
         self.has_room(0)
 
     def flush(self) -> None:
-        """Nothing is held back but what there is no room for."""
+        """Do nothing: text waits only if there is no room for it."""
 
     def has_room(self, seconds: float) -> bool:
-        """Write what waits, for which room may come within that time; return whether it is gone."""
+        """Write the waiting text, as room comes within that time; return whether all is written."""
         while self.waiting and self._file is not None and self._room.poll(1000 * seconds):
-            # What a pipe with room takes at once, in whole lines.
+            # As much as a pipe with room takes at once, in whole lines.
             piece = self.waiting[: select.PIPE_BUF]
             piece = piece[: piece.rfind(b"\n") + 1] or piece
             try:

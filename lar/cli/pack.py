@@ -58,7 +58,7 @@ def main(arguments: argparse.Namespace) -> int:
     data = read_lists(arguments.data)
     check_flags(arguments, data)
     spec, packer = plan_packing(arguments)
-    # Not before: an error in the command line should cost no more than it must.
+    # Imported here: an error in the command line should cost as little as possible.
     from dataclasses import replace
 
     from lar.measurement.machine import read_model_file
@@ -97,7 +97,7 @@ def write_packed(
     """Have a worker pack, and put the file or folder that it writes in its place.
 
     Raises:
-        UsageError: the place cannot be written, or is what is read.
+        UsageError: the place cannot be written, or is a file that is read.
         LarError: the worker failed.
     """
     from lar.files.work_folders import error_of_full_disk, work_folder
@@ -128,7 +128,7 @@ def write_packed(
 
 
 def plan_packing(arguments: argparse.Namespace) -> tuple[RunSpec, CasePacker]:
-    """Choose the engine and what packs for it.
+    """Choose the engine and its packer.
 
     Raises:
         UsageError: the model cannot be read, has testcases already, or the engine packs none.
@@ -187,7 +187,7 @@ def check_transform(expression: str) -> None:
 
 
 def read_lists(data: Sequence[str]) -> list[str]:
-    """Return the testcases, with those of the lines in place of an @LIST.
+    """Return the testcases; an @LIST is replaced by those of its lines.
 
     Raises:
         UsageError: a list cannot be read, or is empty.

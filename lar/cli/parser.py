@@ -45,8 +45,8 @@ def help_width(least: int = 40) -> int:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises UsageError instead of printing and leaving; `missing` is what
-    it says where an argument is missing, if argparse's own words are not enough."""
+    """An argument parser that raises UsageError instead of printing and leaving; `missing` is its
+    message for a missing argument, if argparse's own words are not enough."""
 
     missing = ""
 

@@ -26,7 +26,7 @@ FORMS = ("csv", "json", "html")
 
 
 def parse_style(name: str) -> str:
-    """Parse the name of a style: of one that has gone, say what is there instead."""
+    """Parse the name of a style; for one that has gone, say what replaces it."""
     if name in GONE_STYLES:
         raise argparse.ArgumentTypeError(f"{name!r} is no style any more: {GONE_STYLES[name]}")
     return name
@@ -111,7 +111,7 @@ def report(arguments: argparse.Namespace) -> int:
             )
         from lar.profiles.costs import describe_cost  # what makes a report has imported it
 
-        # What is made of several says it of each.
+        # A report of several profiles says this for each.
         corrected = describe_cost(profile) if profile.correction and not baseline else ""
         footer = "" if style is STYLES["operators"] else corrected
         files.write(replace(made, footer=footer, corrected=corrected))
@@ -119,7 +119,7 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def default_style(arguments: argparse.Namespace) -> str:
-    """Return the style that nobody has named: the first that honours the flags that are given."""
+    """Return the style for a command that names none: the first that honours the given flags."""
     if arguments.other:
         return "diff"
     asked = {key for key in KEYS if getattr(arguments, key) is not None}
@@ -155,7 +155,7 @@ def open_profile(path: str, *, as_recorded: bool = True) -> Profile:
     """
     if path != "-":
         check_input(path)
-    # Not before: a file that is missing needs nothing that is slow to import.
+    # Imported here: a missing file needs nothing that is slow to import.
     from lar.engines.profile_files import decode_any, read_profile
     from lar.profiles.costs import fit_to_plain
 

@@ -38,7 +38,7 @@ class ReportFiles:
 
     @property
     def console(self) -> TextIO:
-        """Where else something is printed: standard error, if a file is standard output."""
+        """The stream for other lines: standard error, if a file is standard output."""
         return sys.stderr if any(file.to_stdout for file in self.files) else sys.stdout
 
     def write(self, made: Content | Callable[[str], Content], *, prints: bool = True) -> None:
@@ -58,7 +58,7 @@ class ReportFiles:
 
         if prints and self.console is sys.stdout:
             print(content_as("text", to_stdout=True), end="", flush=True)
-        # Standard output comes last: who reads it may have gone.
+        # Standard output comes last: its reader may have gone.
         for form, file in sorted(self.forms, key=lambda it: it[1].to_stdout):
             with kept_for_later(errors):
                 file.write(content_as(form, to_stdout=file.to_stdout))
@@ -84,7 +84,7 @@ def render(report: Report, form: str, *, to_stdout: bool) -> str:
 
     if form == "text":
         return report.text_for(screen_of_output() if to_stdout else PAPER)
-    # Not before: most commands need one of them.
+    # Imported here: most commands need one of them.
     text: str = getattr(importlib.import_module(f"lar.reports.{form}"), f"format_{form}")(report)
     return text
 
@@ -96,8 +96,8 @@ def open_places(
     """Open files, each of a form, a place and the flag that names it.
 
     Raises:
-        UsageError: one cannot be written, or would replace another, or what is read, or spoil one
-            of the others.
+        UsageError: one cannot be written, or would replace another or a file that is read, or spoil
+            one of the others.
     """
     places = [*places]
     if not places:

@@ -27,7 +27,7 @@ def main(arguments: argparse.Namespace) -> int:
     Raises:
         UsageError: a file is no result, or the table cannot be written.
     """
-    # Not before: the help needs none of it.
+    # Imported here: the help needs none of it.
     from lar.files.report_file import OutputFile, check_places
     from lar.results.naming import name_of_baseline, read_named
 
@@ -65,7 +65,7 @@ def write_table(
 
 
 def outcomes_of(compared: SideBySide) -> list[gates.Outcome]:
-    """Return what was found of each row: how it failed, or its difference from its baseline."""
+    """Return the outcome of each row: how it failed, or its difference from its baseline."""
     from lar.results.side_by_side import DISTURBED
 
     return [

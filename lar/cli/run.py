@@ -23,7 +23,7 @@ ARGUMENTS = (HELP, declared("model"), *headings_of(OPTIONS))
 def main(arguments: argparse.Namespace) -> int:
     """Run, print and write; return the exit code."""
     began = time.monotonic()
-    # Not before: the help does not need it, and it is slow to import.
+    # Imported here: the help does not need it, and it is slow to import.
     from lar.running.plan import plan_run
 
     with contextlib.ExitStack() as stack:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lar.cli.report_files import Content
 
 
-# What a row of CSV takes to format and to write: it repeats the facts of the run.
+# The time to format and write a row of CSV, which repeats the facts of the run.
 CSV_SECONDS = 15e-6
 
 

@@ -10,7 +10,7 @@ from lar.errors import UsageError
 from lar.options.option import flag_of
 from lar.records.scenario import SCENARIOS, Scenario, ScenarioName
 
-# What says more of a scenario.
+# The arguments that say more of a scenario.
 SETTINGS = (
     *("target_rate", "target_latency", "samples_per_query", "min_queries", "min_duration"),
     "loadgen_logs",
@@ -22,7 +22,7 @@ SCENARIO_OF: Mapping[str, ScenarioName] = {
     "target_latency": "server",
     "samples_per_query": "multi-stream",
 }
-# What `lar bench` does with variants alone.
+# The arguments that `lar bench` takes for variants only.
 OF_VARIANTS = (
     *("vary", "baseline", "fail_if_slower", "fail_if_unjudged", "budget", "margin"),
     *("csv", "html", "save", "tag", "store", "scheduler", "on"),
@@ -30,7 +30,7 @@ OF_VARIANTS = (
 
 
 def refuse_settings(arguments: argparse.Namespace) -> None:
-    """Refuse the settings of a scenario where none is asked for.
+    """Refuse the settings of a scenario if no scenario is asked for.
 
     Raises:
         UsageError: one is given.

@@ -29,7 +29,7 @@ def screen_of_output() -> Screen:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Print one line, to standard error if nothing else is said, whatever names it holds."""
+    """Print one line, by default to standard error, whatever names it holds."""
     print(one_line(text), file=stream or sys.stderr, flush=True)
 
 

@@ -43,7 +43,7 @@ class Command(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """What is asked for of a model with its twins; with a farm the facts of the machine there."""
+    """The request for a model with its twins; with a farm the facts of the machine there."""
 
     request: TuneRequest
     facts: Facts | None = None
@@ -53,7 +53,7 @@ def search_all(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int
     """Search for each model, or list what would be tried; return the exit code.
 
     Raises:
-        LarError: something cannot be used, or a search has failed: the others are made.
+        LarError: something cannot be used, or a search has failed, after the others were made.
         KeyboardInterrupt: the user ended it, after what was found is printed.
     """
     groups = group_models(arguments.models)
@@ -81,7 +81,7 @@ def search_several(planned: Sequence[Planned], command: Command) -> None:
     """Search for several models, one after the other, and print a line for each.
 
     Raises:
-        LarError: one has failed, which does not keep the others from being searched.
+        LarError: one has failed; the others were searched all the same.
     """
     errors, said = list[LarError](), dict[str, str]()
     for each in planned:
@@ -100,7 +100,7 @@ def search_several(planned: Sequence[Planned], command: Command) -> None:
 
 
 def plan(models: Sequence[str], command: Command) -> Planned:
-    """Return what is asked for of a model; with a farm, what one of its workers can try.
+    """Return the request for a model; with a farm, with what one of its workers can try.
 
     Raises:
         LarError: its plain run is refused, or no worker can be asked.
@@ -149,7 +149,7 @@ def tune(planned: Planned, command: Command, name: str = "") -> outcome.Tuning:
         line.end()
         failure = found.failure
         if failure and found.ending == "failed" and failure.exit_code == UsageError.exit_code:
-            raise failure.to_error()  # as of any other file that is no model
+            raise failure.to_error()  # as for any other file that is no model
         if not found.ranking:
             raise found.error or KeyboardInterrupt
         outputs.write(found)
@@ -157,7 +157,7 @@ def tune(planned: Planned, command: Command, name: str = "") -> outcome.Tuning:
 
 
 def raise_end(found: outcome.Tuning) -> None:
-    """Raise what has kept a search that has been printed from its end.
+    """Raise the error that has ended a search early, after the search was printed.
 
     Raises:
         LarError: the plain run failed, or the search could not go on.
@@ -170,7 +170,7 @@ def raise_end(found: outcome.Tuning) -> None:
 
 
 def shower(line: PacedLine, request: TuneRequest) -> Callable[[TuneProgress], None]:
-    """Return what shows the first ranking of a search, and a line while it goes on."""
+    """Return a function that shows the first ranking of a search, and a line while it goes on."""
     first = ["first ranking, after {:.0f} s:"]
 
     def show(progress: TuneProgress) -> None:
@@ -187,7 +187,7 @@ def shower(line: PacedLine, request: TuneRequest) -> Callable[[TuneProgress], No
 
 
 class Outputs:
-    """Where what was found goes; all is opened before anything is measured."""
+    """The files for the results of a search; all are opened before anything is measured."""
 
     def __init__(
         self, request: TuneRequest, command: Command, stack: contextlib.ExitStack, name: str
@@ -213,7 +213,7 @@ class Outputs:
             self.packed = place_in(arguments.packed_model_dump, name, suffix)
             for space in request.spaces:
                 check_deployment(space)
-            # A run writes it in the end: now it is only seen that this is possible.
+            # A run writes it in the end; here lar only checks that this is possible.
             with OutputFile(self.packed, PACKED_MODEL_DUMP.flag) as output:
                 opened.append(output)
         for space in request.spaces:
@@ -224,7 +224,7 @@ class Outputs:
             check_places(opened, paths_in(fed if isinstance(fed, tuple) else ()), read)
 
     def write(self, found: outcome.Tuning) -> None:
-        """Print and write what was found; a file that cannot be written keeps back nothing else.
+        """Print and write the results; if one file cannot be written, the others are.
 
         Raises:
             LarError: files cannot be written.

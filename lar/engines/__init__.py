@@ -42,7 +42,7 @@ def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
     Returns:
         The engines by name, and the reason for each that cannot be used.
 
-    They are looked for only where lar's own engines are not enough, since that is slow.
+    The search is slow: lar makes it only if its own engines are not enough.
     """
     from importlib.metadata import entry_points
 
@@ -54,7 +54,7 @@ def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
             continue
         try:
             engine = point.load()
-        except Exception as error:  # whatever stands in another's package
+        except Exception as error:  # another package may raise anything
             broken[point.name] = f"{point.value} cannot be imported: {error}"
             continue
         if isinstance(engine, Engine) and engine.name == point.name:
@@ -65,7 +65,7 @@ def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
 
 
 def each_engine() -> Iterator[Engine]:
-    """Yield lar's own engines, then those of other packages: finding them is slow."""
+    """Yield lar's own engines, then those of other packages, which are slow to find."""
     yield from ENGINES
     yield from added_engines()[0].values()
 
@@ -132,7 +132,7 @@ def formats_of(model: Path, head: bytes) -> tuple[Format | None, Format | None]:
 
 
 def readers_of(model: Path) -> Iterator[Engine]:
-    """Yield the engines that read a model file, by what it begins with before its name.
+    """Yield the engines that read a model file: by its first bytes, then by its name.
 
     Raises:
         UsageError: it cannot be read.
@@ -143,7 +143,7 @@ def readers_of(model: Path) -> Iterator[Engine]:
 
 
 def read_operators(model: Path) -> tuple[ModelOperator, ...]:
-    """Read the operators of a model file with the names of their tensors; none where no engine
+    """Read the operators of a model file with the names of their tensors; none if no engine
     reads them.
 
     Raises:

@@ -1,8 +1,8 @@
 """The settings that a profile speaks for: what to try next with its run.
 
 An engine says what a profile shows (`Engine.signs`), as choices of its `dimensions`, which a search
-for the fastest settings tries too. Here are left out those that the run has set or that save too
-little, and the others stand in the order in which they are worth a try.
+for the fastest settings tries too. This module leaves out those that the run has set or that save
+too little, and puts the most promising first.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from lar.options.variants import BENCH_KEYS
 from lar.records.choices import Choice, OptionValue
 from lar.records.profile import Profile, keep_with_profile
 
-# What is expected to save less of an iteration is not worth a race.
+# A choice that probably saves a smaller part of an iteration is not worth a race.
 LEAST_SAVED = 0.03
 # A file may claim any number.
 MOST_CORES = 4096
-# What a file stands for that a search writes first.
+# Stands for a file that a search writes first.
 NEW_FILE = "FILE"
 
 
@@ -60,7 +60,7 @@ def options_of(choice: Choice, cache: str = NEW_FILE) -> dict[str, OptionValue]:
 
 @keep_with_profile
 def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
-    """Return what a profile speaks for, the most promising first: nothing where its engine is not
+    """Return what a profile speaks for, the most promising first: nothing if its engine is not
     known, or nothing was timed."""
     engine = find_engine(profile.facts.engine)
     if engine is None or not computing_ns_of(profile):
@@ -81,8 +81,7 @@ def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
 
 
 def given_in(profile: Profile) -> dict[str, Any]:
-    """Return the options of the run of a profile, without what was recorded and where to, nor what
-    no option may be."""
+    """Return the options of the run of a profile that say how it ran, without impossible values."""
     return {
         key: value
         for key, value in profile.facts.options.items()
@@ -91,8 +90,8 @@ def given_in(profile: Profile) -> dict[str, Any]:
 
 
 def in_order(signs: Iterable[Sign]) -> list[Sign]:
-    """Return signs by what they are expected to save. Those of one way save the same time, so that
-    the second of it counts a half, the third a third."""
+    """Return signs by what they are expected to save. Signs of one way save the same time: the
+    second counts half, the third a third."""
     worth = [each for each in signs if each.saves >= LEAST_SAVED]
     worth.sort(key=lambda each: -each.saves)
     ways = [each.way for each in worth]
@@ -102,8 +101,8 @@ def in_order(signs: Iterable[Sign]) -> list[Sign]:
 
 
 def is_open(choice: Choice, engine: Engine, site: Site, profile: Profile) -> bool:
-    """Return whether the run has set nothing of what a choice sets, nor another layout, and the
-    rules of options and a driver of the engine allow it beside what is set."""
+    """Return whether a choice can be tried: the run has set none of its options and no other
+    layout, and the rules of options and a driver of the engine allow it."""
     options, given = options_of(choice), given_in(profile)
     taken = {key for key, value in given.items() if is_set(value)}
     layouts = {option.key for option in LAYOUT_CHOICES}

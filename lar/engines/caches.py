@@ -80,7 +80,7 @@ class ModelCacheFiles(CacheFiles):
 
 
 def differing(first: Key, second: Key) -> list[str]:
-    """Return the names of what two keys differ in, in their order."""
+    """Return the names of the entries in which two keys differ, in their order."""
     return [name for name in {**first, **second} if first.get(name) != second.get(name)]
 
 
@@ -94,7 +94,7 @@ def serves(driver: Driver, path: Path, made_for: Key | None, wanted: Key) -> boo
     """Return whether a file serves a run, and note it where it has to be built again.
 
     Raises:
-        UsageError: there is no file, which is not `made_for` anything then, and none is to be made.
+        UsageError: there is no file (`made_for` is None), and the run is not asked to make one.
     """
     if made_for is None and not FAST_RUN.is_given(driver.spec.settings):
         hint = "make it with --fast-run, then run without"
@@ -125,8 +125,8 @@ class Algorithm:
     Attributes:
         winograd: which winograd it is, empty for another algorithm.
         blob: what describes it to the engine.
-        result: what the engine writes of its time.
-        times: one of each search that has kept it, where several may have.
+        result: what the engine writes about its time.
+        times: one for each search that has kept it, if several may have.
         chosen_by: the searches that have chosen it, counted from 0.
     """
 
@@ -142,7 +142,7 @@ class Algorithm:
 
 
 class Operand(NamedTuple):
-    """One input or output; the strides are given where they are not the dense ones."""
+    """One input or output; strides are given only if they are not the dense ones."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -163,7 +163,7 @@ class Operator:
         number: counted from 1, in the order of the file.
         place: where it stands in a file: its category, and its key there.
         shapes: what distinguishes it from others of its name, for a person.
-        settings: the parameters by name; empty where they are not known.
+        settings: the parameters by name; empty if they are not known.
         algorithms: the chosen one first; of several searches in the order of their medians, as a
             merged file has them.
     """
@@ -239,7 +239,7 @@ def matching(operators: Sequence[Operator], text: str) -> list[Operator]:
     return [each for each in operators if text.lower() in str(each).lower()]
 
 
-# What a merged cache has of an operator that several files know:
+# What a merged cache keeps for an operator that several files know:
 #
 # median   the median of each algorithm's times, the fastest by that first
 # fastest  the shortest of each algorithm's times
@@ -269,7 +269,7 @@ class AlgorithmCacheFiles(CacheFiles):
 
     @abc.abstractmethod
     def read(self, paths: Sequence[str]) -> Searched:
-        """Read what a file holds; of several files, what they say of the same operators."""
+        """Read what a file holds, or what several files say of the same operators."""
 
     @abc.abstractmethod
     def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> Merged:

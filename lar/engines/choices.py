@@ -21,8 +21,8 @@ def threads_dimension(cores: Sequence[int], *, binds: bool = False) -> Dimension
 
 
 def prepared_model(name: str, *depends: str) -> Dimension:
-    """Return a cache of the model as the engine has it ready, which depends on other dimensions:
-    the same comes of it, sooner and with less memory."""
+    """Return a cache of the prepared model, which depends on other dimensions: it gives the same
+    results, and loads sooner and with less memory."""
     model = Choice(
         name=name,
         search={table.FAST_RUN.key: True},

@@ -153,7 +153,7 @@ class Driver(abc.ABC):
     # Lets that many seconds pass on the clock, or a few more, without computing.
     sleep: Callable[[float], object] = staticmethod(time.sleep)
 
-    # Lets some time pass, at most that many seconds on the clock; others may compute in it.
+    # Lets some time pass, at most that many seconds on the clock; others may compute meanwhile.
     spin: Callable[[float], object] = staticmethod(lambda _: time.sleep(0))
 
     # Dispatches one iteration; returns when the host is free again.
@@ -208,8 +208,8 @@ class Driver(abc.ABC):
         self.uncached_operators = 0  # those that ran and are not in the cache given
         self._fired: set[str] = set()
         self.first: Driver = self
-        # The number of the next run, the warm-up's being the first, for what is dumped of it;
-        # None: an earlier process has dumped it.
+        # The number of the next run, for its dump; the warm-up's run is the first. None: an
+        # earlier process has dumped it.
         self.run_number: int | None = 0
         # Whether the first run prepares what all runners use, so that they must not begin together.
         self.begins_alone = False
@@ -299,16 +299,16 @@ class Driver(abc.ABC):
             outputs[name]
 
     def meter(self) -> Meter | None:
-        """Return what reads the noise and the threads' CPU time between iterations.
+        """Return a meter that reads the noise and the threads' CPU time between iterations.
 
-        Beside other runners, it is the calling thread's alone, and None where that only waits.
+        Beside other runners it reads the calling thread alone; None if that thread only waits.
         """
         if self.spec.runners == 1:
             return open_meter()
         return open_meter(str(get_native_id())) if self.computes_in_caller else None
 
     def default_threads(self) -> int | None:
-        """Return how many threads compute a copy of the model where no option says so, None if not
+        """Return how many threads compute a copy of the model if no option says so, None if not
         known."""
         return None
 

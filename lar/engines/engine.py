@@ -72,8 +72,8 @@ def importing(engine: str, hint: str = "") -> Iterator[None]:
 def late(face: Method, place: str) -> Method:
     """Return a method that calls a function of the engine's package, imported when it is called.
 
-    `face` is the method of a class here that it stands for, `place` is that of the function, which
-    takes the same without `self`, or of a constant that the method returns.
+    `face` is the method of a class here that it replaces. `place` names the function, which takes
+    the same without `self`, or a constant that the method returns.
     """
 
     def method(self: object, *values: Any) -> Any:
@@ -132,10 +132,10 @@ class CasePacker(NamedTuple):
 class StagedRun(NamedTuple):
     """Makes runs with certain `options` in several worker processes.
 
-    One process cannot make such a run beside options of `apart_with`. Without them it can, as it
-    has to where runs take turns; only the report on the other processes is missing then. `run`
-    makes it: it is given a step, which executes a spec in a worker of its own, and the run that was
-    asked for.
+    One process cannot make such a run beside options of `apart_with`. Without them it can, and has
+    to if runs take turns; then only the report on the other processes is missing. `run` makes the
+    run: it takes a step, which executes a spec in a worker of its own, and the run that was asked
+    for.
     """
 
     options: tuple[Option[Any], ...]
@@ -144,7 +144,7 @@ class StagedRun(NamedTuple):
 
 
 class Isolation(abc.ABC):
-    """A loaded model, each tensor of which can be computed from others; in a worker."""
+    """A loaded model in a worker; each of its tensors can be computed from others."""
 
     @abc.abstractmethod
     def find_missing(self, names: Collection[str]) -> set[str]:
@@ -159,7 +159,7 @@ class Isolation(abc.ABC):
         those of the model.
 
         Raises:
-            LarError: there is no such tensor for certain, or it takes others than the given ones.
+            LarError: no tensor certainly has that name, or it needs others than the given ones.
         """
 
 
@@ -205,7 +205,7 @@ class Deployment(NamedTuple):
         runs: one after another, each of the model that the one before has written.
         held: the keys of the options that the file holds then.
         left_out: the keys of those that it cannot hold.
-        note: what whoever loads it has to know, empty if nothing.
+        note: what a person who loads it has to know, empty if nothing.
     """
 
     runs: tuple[WritingRun, ...]
@@ -238,10 +238,10 @@ class Engine(abc.ABC):
     # Options of runs that `settle` is called for.
     settles: tuple[Option[Any], ...] = ()
 
-    # Variables that are set for its workers where the user has not set them.
+    # Variables that are set for its workers if the user has not set them.
     environment: Mapping[str, str] = {}
 
-    # How the variables begin that its libraries heed; results hold those that are set.
+    # Beginnings of the variables that its libraries heed; results hold those that are set.
     variable_prefixes: tuple[str, ...] = ()
 
     # What it offers to set in its environment, as `KEY=VALUE`: a file of settings may hold it too.
@@ -461,7 +461,7 @@ class Engine(abc.ABC):
 
     def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
         """Read the operators of a model file with the names of their tensors, in their order; in
-        any process. None where the file's format does not say them.
+        any process. None if the file's format does not say them.
 
         Raises:
             ValueError, OSError, LarError: the file cannot be read, or is damaged.

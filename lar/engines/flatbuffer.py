@@ -27,7 +27,7 @@ class Table:
         return int(struct.unpack_from(kind, self.data, position)[0])
 
     def field(self, index: int) -> int | None:
-        """Return the position of a field's value, None where it is left out."""
+        """Return the position of a field's value, None if it is left out."""
         entry = 4 + 2 * index
         if entry + 2 > self.fields_size:
             return None
@@ -43,7 +43,7 @@ class Table:
         return Table(self.data, self.pointed(index))
 
     def blob(self, index: int, behind: int = 0) -> memoryview | None:
-        """Return a vector of bytes, and so many that stand behind it; None where it is left out."""
+        """Return a vector of bytes and `behind` bytes after it, None if it is left out."""
         position = self.pointed(index)
         if position is None:
             return None
@@ -65,13 +65,13 @@ class Table:
         return default if position is None else self.number(kind, position)
 
     def real(self, index: int) -> float | None:
-        """Return a floating-point number, None where it is left out."""
+        """Return a floating-point number, None if it is left out."""
         if self.field(index) is None:
             return None
         return float(struct.unpack("<f", struct.pack("<I", self.integer(index)))[0])
 
     def numbers(self, index: int, kind: str = "<I") -> list[int]:
-        """Return the elements of a vector of 32 bits each; one that is left out has none."""
+        """Return the elements, of 32 bits each, of a vector; none if it is left out."""
         return [self.number(kind, position) for position in self._elements(index)]
 
     def tables(self, index: int) -> Iterator[Table]:

@@ -31,7 +31,7 @@ Shape = tuple[int | None, ...] | None
 class Operation:
     """One operator, as far as its work depends on it.
 
-    `type` is the engine's own name; `kind` a row of `FORMULAS`, None where none fits.
+    `type` is the engine's own name; `kind` a row of `FORMULAS`, None if none fits.
     `taps` is what the kind says it is, `fused` the operations that follow on each element of
     the output without an operator of their own, such as a bias.
     """
@@ -95,7 +95,7 @@ def count_flops(operations: Iterable[Operation]) -> tuple[int | None, tuple[str,
 
 
 def flops_of(operation: Operation) -> int | None:
-    """Return the operations of one operator, None where they are unknown."""
+    """Return the operations of one operator, None if they are unknown."""
     if operation.kind is None:
         return None
     try:
@@ -124,6 +124,6 @@ def size(shapes: tuple[Shape, ...], first: int, end: int | None = None) -> int:
 
 
 def positions(shapes: tuple[Shape, ...], index: int) -> int:
-    """Return the places that a filter is put at: all but the channels."""
+    """Return at how many places a filter is applied: the product of all axes but the channels."""
     shape = known(shapes, index)
     return math.prod(shape[:1] + shape[2:])

@@ -24,7 +24,7 @@ class Format(NamedTuple):
     """A format of model files: the name that messages give it, and how its files are recognised.
 
     `begins` takes the first bytes of a file (HEAD_SIZE, or all of a smaller one) and returns
-    whether they can only be this format's. A format of plain text has nothing of the kind.
+    whether they can only be this format's. A format of plain text has no such bytes.
     """
 
     name: str

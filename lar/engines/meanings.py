@@ -21,8 +21,8 @@ class Meaning(NamedTuple):
 
     Both texts may hold the groups of the pattern, the name of the `model`, what the engine `said`
     in a line, and `broken`, advice about a damaged file. `flag` is the option that is to blame;
-    `options` names one or several of the table of options, of which one must be given, and is
-    named as the flag. Without a flag it is the model file, unless that is not `about` it. `when` is
+    `options` names options of the table: one of them must be given, and the error names it as the
+    flag. Without a flag the model file is to blame, unless the message is not `about` it. `when` is
     the phase in which the message means that: empty for `loading` and `running`, or another of the
     engine's. `note` is for those who read the file.
     """
@@ -76,7 +76,7 @@ class Meanings:
         **facts: str,
     ) -> LarError | None:
         """Return the clear error behind a message in some phases, None for an unknown one; `said`
-        is what counts of it, in a line, `facts` are for the texts."""
+        is its important part, in one line, and `facts` fill the texts."""
         facts["said"] = said or last_line(message)
         known = (
             it.explain(message, model, settings, facts) for it in self.rows if it.when in phases

@@ -22,15 +22,15 @@ class OperatorFacts:
     Attributes:
         kinds: types of operators in small letters, by their kind in words for all engines.
         biased, may_fuse, opaque, random: types as `OperatorKinds` has them.
-        work: types by the work that they do, as `lar.engines.flops` counts it. One that stands
-            nowhere has no known number of FLOPs; ONNX's control flow is such a one, for its work
-            depends on the data.
+        work: types by the work that they do, as `lar.engines.flops` counts it. A type that is
+            missing has no known number of FLOPs, such as ONNX's control flow, whose work depends
+            on the data.
         inputs: which inputs are the data and the weights, where they are not the first two.
         settings: inputs that are floating-point and yet say how to compute, not with what.
         biases: the inputs that are a bias, or are added.
         taps: operations on each element, where they are not one; of an interpolation by its mode.
         roles: the quantised tensors of an operator, each as the values of a `Role`.
-        modes: of types that do one of several things, the kinds of these by their numbers.
+        modes: for types that do one of several things, the kinds of these by their numbers.
         numbers: types by the numbers that model files have for them.
         positions: the batch and spatial axes of a layout, where they are not (0, 2, 3).
         moves: the types that are constants; that copy; convert a layout; read no more of their
@@ -62,7 +62,8 @@ class OperatorFacts:
         return by_type(self.work)
 
     def operator_kinds(self, **fields: Any) -> OperatorKinds:
-        """Return the kinds of the operators, with what is no fact as `OperatorKinds` has it."""
+        """Return the kinds of the operators; `fields` are those of `OperatorKinds` that are no
+        facts."""
         from lar.graphs.operator_kinds import OperatorKinds
 
         return OperatorKinds(

@@ -86,14 +86,14 @@ def layer_in(names: Iterable[str], path: re.Pattern[str] = LAYER) -> str:
 
 
 def copy_span(source: str, target: str, library: str = "CUDA") -> dict[str, Any]:
-    """Return the category and name of a span that copies, and from where to where it does."""
+    """Return the category and name of a span that copies, with the kinds of its two memories."""
     name = f"[{library} memcpy {source[0].upper()}to{target[0].upper()}]"
     kinds = {"source_kind": source, "destination_kind": target}
     return {"category": "memcpy", "name": name, **kinds}
 
 
 def bytes_of(facts: Iterable[TensorFact]) -> int | None:
-    """Return how many bytes tensors have, None where the size of an element is unknown."""
+    """Return how many bytes tensors have, None if the size of an element is unknown."""
     total = 0
     for fact in facts:
         bits = bits_of(fact.dtype)

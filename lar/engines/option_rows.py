@@ -23,8 +23,8 @@ Hook = Callable[[D, T], object]
 class Drivers(Generic[D], tuple[str, ...]):
     """Names of an engine's drivers; for the type checker, also their classes.
 
-    `module` is the file of the module with their rows, beside which `options.json` says how each
-    option is honoured that no row has words for.
+    `module` is the file of the module with their rows. `options.json` beside it says how an option
+    is honoured if its row has no words for that.
     """
 
     module: str = ""

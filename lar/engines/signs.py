@@ -48,8 +48,8 @@ def read_clues(clues: Iterable[Clue], profile: Profile) -> Iterator[Sign]:
 def share_of(
     profile: Profile, accepts: Callable[[ProfiledOperator], bool], least_ns: float = 0.0
 ) -> float:
-    """Return the part of the operators' time that some of them take, of which one execution takes
-    `least_ns` at least."""
+    """Return the part of the operators' time that some of them take, without those that take less
+    than `least_ns` each."""
     from lar.profiles.rows import known_operators  # a search for settings reads no profile
 
     return sum(

@@ -1,7 +1,7 @@
 """The SQLite file of a store, with a schema that later versions bring up to date.
 
-It is written in SQLite's rollback journal with full synchronisation: whatever ends a writer,
-all that was stored before is there, and of what was being written all or nothing. It is one file,
+It is written with SQLite's rollback journal and full synchronisation: however a writer ends, all
+that was stored before is there, and the last change is there whole or not at all. It is one file,
 which can be copied, and works on network file systems, where a write-ahead log does not.
 """
 
@@ -22,7 +22,7 @@ from lar.files import locks
 from lar.files.report_file import check_writable
 from lar.files.work_folders import error_of_full_disk
 
-# By which SQLite's own tools and `file` recognise what lar writes.
+# The numbers by which SQLite's own tools and `file` recognise lar's files.
 STORE_ID = 0x6C617273  # "lars"
 SESSION_ID = 0x6C617274  # "lart", which lar wrote until sessions became stores
 
@@ -46,7 +46,7 @@ def refuse_no_database(place: str, flag: str) -> None:
 
 @contextlib.contextmanager
 def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
-    """Open a file with SQLite, as what it may turn out to be; `Database.prepare` looks.
+    """Open a file with SQLite, whatever it holds; `Database.prepare` checks that.
 
     Raises:
         LarError: as `explained`.
@@ -87,7 +87,7 @@ def explained(place: str) -> Iterator[None]:
 
 
 def error_of_database(error: sqlite3.DatabaseError, place: str) -> LarError:
-    """Return the error of lar for what SQLite says of a file."""
+    """Return lar's error for an error of SQLite about a file."""
     text, refusal = str(error), partial(UsageError, subject=place)
     if "not a database" in text:
         return refusal("is not a store of lar", "give another file")
@@ -108,7 +108,7 @@ def error_of_database(error: sqlite3.DatabaseError, place: str) -> LarError:
         holder, seconds = locks.holder_of(place), locks.PATIENCE_SECONDS
         return refusal(f"{holder} has locked the store for {seconds:g} s", locks.WAIT)
     if "full" in text or "disk I/O" in text:
-        # SQLite has one text for both, and for what a limit stops.
+        # SQLite has one text for both, and for a write that a limit stops.
         full = error_of_full_disk(os.path.dirname(place) or os.curdir)
         if file_size_limit() is not None and (full is None or full.errno == errno.EFBIG):
             return error_of_write(OSError(errno.EFBIG, text), subject=place)
@@ -154,7 +154,7 @@ class Database:
             older = application == SESSION_ID
             what = "a session of an older lar tune" if older else "a database"
             raise refusal(f"is {what}, but not a store of lar", "give another file")
-        # No lar makes them, and they compute what they want, without an end too.
+        # lar never makes these, and they may compute anything, even without an end.
         foreign = self._first("select name from sqlite_master where type in ('view', 'trigger')")
         if foreign is not None:
             problem = f"the store is damaged: {foreign!r} in it computes something"

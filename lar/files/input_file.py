@@ -20,8 +20,8 @@ from lar.errors import UsageError
 CHECK_PATH = "check the path"
 NOT_REGULAR = "is not a regular file", "copy its content into a file"
 MOST_TEXT_BYTES = 1 << 30
-# The most bytes that are read of a file which would be refused for its size, and the variable by
-# which the processes that a command starts know them, and `lar` in Python.
+# The most bytes that are read of a file which would be refused for its size, and the variable that
+# gives their number to the processes that a command starts, and to `lar` in Python.
 FLAG = "--max-file-size"
 VARIABLE = "LAR_MAX_FILE_SIZE"
 MOST_DIGITS = 18
@@ -78,7 +78,7 @@ def open_input(
 
 
 def asked_bytes() -> int:
-    """Return the most bytes that the user wants to be read of a file, 0 if that is not said.
+    """Return the most bytes that the user wants to be read of a file, 0 if there is no such limit.
 
     Raises:
         UsageError: the variable holds something else.
@@ -137,7 +137,7 @@ def read_input(
         except MemoryError:
             hint = f"check that it is the right {what}"
             raise refusal("does not fit into memory", hint) from None
-    if content is None:  # some files of /proc wait for what comes
+    if content is None:  # some files of /proc wait for more to come
         raise refusal(*NOT_REGULAR)
     return content
 
@@ -174,9 +174,9 @@ def cannot_read(
 
 
 def split_items(*texts: str) -> list[str]:
-    """Split the texts of an input flag at semicolons, but not the path of what exists.
+    """Split the texts of an input flag at semicolons, but not the path of an existing file.
 
-    The longest path counts: where `a;b.npy` exists, it is one item.
+    The longest path counts: if `a;b.npy` exists, it is one item.
     """
     items: list[str] = []
     for text in texts:
@@ -191,7 +191,7 @@ def split_items(*texts: str) -> list[str]:
 
 
 def _ends_in_path(item: str) -> bool:
-    """Return whether an item names what exists: `PATH`, `NAME:PATH`, `PATH,float32,1x3`."""
+    """Return whether an item names an existing file: `PATH`, `NAME:PATH`, `PATH,float32,1x3`."""
     item = item.lstrip()
     path, first = re.sub(RAW_FORM, "", item).strip(), item.partition(";")[0]
     if not first.strip():

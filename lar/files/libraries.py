@@ -24,10 +24,10 @@ def load_lazily(library: str) -> None:
 
 
 def release_loaded(folder: str) -> None:
-    """Give back the memory of what only the loading of libraries below a folder of this name has
-    read; the system reads it again from its cache if it is needed again.
+    """Give back the memory that loading libraries below a folder of this name has filled; the
+    system reads it again from its cache if it is needed.
 
-    It is done only for what nobody can write and nobody has written to, and only on Linux.
+    It is done only for memory that nobody can write or has written to, and only on Linux.
     """
     if sys.platform != "linux":
         return

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lar.errors import UsageError, printable
 
-# For so long lar waits for another program; its own processes are done sooner.
+# So long lar waits for another program; its own processes are done sooner.
 PATIENCE_SECONDS = 3.0
 WAIT = "wait until that has ended, or end it"
 
@@ -26,9 +26,9 @@ def locked(
     seconds: float | None = None,
     hint: str = WAIT,
 ) -> Iterator[bool]:
-    """Hold a lock on a folder or file, where the file system has such locks.
+    """Hold a lock on a folder or file, if the file system has such locks.
 
-    A lock that is not `needed` guards what may as well be left undone. The value is False then if
+    A lock that is not `needed` guards work that may be left undone. The value is False then if
     another program has held it for `seconds`, `PATIENCE_SECONDS` unless given.
 
     Raises:
@@ -39,7 +39,7 @@ def locked(
     with contextlib.ExitStack() as stack:
         is_free = True
         with contextlib.suppress(OSError):
-            # Whatever takes the place of a folder meanwhile is neither followed nor waited for.
+            # Something else in the folder's place meanwhile is neither followed nor waited for.
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
             file = os.open(os.path.realpath(place), flags)
             stack.callback(os.close, file)
@@ -62,9 +62,9 @@ def take_lock(file: int, kind: int, seconds: float) -> bool:
 
 
 def wait_for_lock(file: int, kind: int, seconds: float) -> bool:
-    """Wait for a lock behind those that came before: who only looked now and then might never find
-    it free. A thread does so, with a copy of the descriptor: if it comes too late, the lock goes
-    when both are closed."""
+    """Wait for a lock in line: a process that only looked now and then might never find it free. A
+    thread waits, with a copy of the descriptor: if it comes too late, the lock goes when both are
+    closed."""
     import threading  # slow to import, and seldom needed
 
     copy = os.dup(file)
@@ -91,7 +91,7 @@ def holder_of(place: str) -> str:
 
 
 def pids_of_holders(status: os.stat_result) -> Iterator[str]:
-    """Yield the numbers of processes that have a lock on a file, this one's in the end.
+    """Yield the numbers of processes that have a lock on a file, this process last.
 
     Raises:
         OSError: the system has no list of locks.
@@ -102,7 +102,7 @@ def pids_of_holders(status: os.stat_result) -> Iterator[str]:
     rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     pids = [row[4] for row in rows if row[5] == name]
     yield from (pid for pid in pids if pid != own)
-    # What has locked it may have ended, as `flock 9` in a shell, and left it to others.
+    # The process that locked it may have ended, like `flock 9` in a shell, and left it to others.
     for path in iglob("/proc/[0-9]*/fdinfo/*"):
         with contextlib.suppress(OSError):
             if f" {name} " in Path(path).read_text() and (pid := path.split("/")[2]) != own:

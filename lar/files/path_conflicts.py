@@ -15,9 +15,9 @@ INDEX_SUFFIX = ".index.json"  # behind a dump's folder
 
 
 class Place(NamedTuple):
-    """A file or folder; `flag` has it written, and is empty where it is only read.
+    """A file or folder; `flag` has it written, and is empty if it is only read.
 
-    `what` says what stands there, where that is something else than the flag's own.
+    `what` names what stands there, if it is something else than the flag's own file.
     """
 
     path: str
@@ -69,7 +69,7 @@ def refuse_clash(first: Place, second: Place) -> None:
     if not first.flag and not second.flag:
         return
     if is_same(first.path, second.path):
-        # What is only read is named by what it is, else an index.
+        # A place that is only read is named by what it is, else an index.
         taken = min(first, second, key=lambda place: (bool(place.flag), not place.what))
         if not taken.what:
             raise UsageError(
@@ -105,8 +105,7 @@ def is_same(path: str, other: str) -> bool:
 
 
 def file_at(path: str) -> tuple[int, int] | None:
-    """Return what distinguishes a file from others, whatever links lead to it; None without a
-    file."""
+    """Return the identity of a file, whatever links lead to it; None without a file."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):  # no path at all, where it holds a zero

@@ -6,7 +6,7 @@ imports; not every version has a flag against it. So the path is set before anyt
 
 from __future__ import annotations
 
-# Nothing else: `lar.__main__` imports this before the path is safe.
+# No other imports: `lar.__main__` imports this module before the path is safe.
 import os
 import sys
 

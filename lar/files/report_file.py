@@ -91,8 +91,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
 
 
 def make_temporary(path: Path) -> Path:
-    """Make a file that may take the place of another, and that nobody else can read until then who
-    cannot read that.
+    """Make a file that may replace another; until then nobody can read it who cannot read that one.
 
     Raises:
         OSError: it cannot be made.
@@ -117,8 +116,8 @@ def take_place(temporary: Path, path: Path) -> None:
 
 
 def write_text(stream: TextIO, text: Content) -> None:
-    """Write text, which may be encoded already, to a stream of text: a pipe with a name gets what a
-    file would, but what may be a terminal gets it printable."""
+    """Write text, which may be encoded already, to a stream of text: a named pipe gets the same as
+    a file, but a stream that may be a terminal gets printable text."""
     is_shown = stream is sys.stdout or stream.isatty()
     for piece in pieces_of(text):
         content = piece.decode() if isinstance(piece, bytes) else piece
@@ -140,7 +139,7 @@ def check_writable(name: str, flag: str) -> None:
 
 
 def open_for_writing(path: Path) -> None:
-    """Try whether a file that is there may be written.
+    """Check that an existing file may be written.
 
     Raises:
         OSError: why it may not.
@@ -149,7 +148,7 @@ def open_for_writing(path: Path) -> None:
 
 
 def is_stdout(name: str) -> bool:
-    """Return whether a name leads to where standard output goes, as /dev/stdout does."""
+    """Return whether a name leads to the place of standard output, as /dev/stdout does."""
     try:
         there, stdout = os.stat(name), os.fstat(1)
     except OSError:

@@ -1,8 +1,8 @@
 """Packed content: the one place that says how much it may unpack to.
 
 A file of a few megabytes can hold many gigabytes, which no deadline stops in time. So nothing is
-unpacked to more than `MOST_RATIO` times its size, or to more than `MOST_BYTES`; what is small is
-free. Profiles of real runs have a tenth to a thirtieth of their size in gzip.
+unpacked to more than `MOST_RATIO` times its size, or to more than `MOST_BYTES`; small content is
+not limited. Profiles of real runs have a tenth to a thirtieth of their size in gzip.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RAISE_IT = f"if you trust it, give a larger {FLAG} SIZE, as 8G"
 def most_unpacked(packed_bytes: int) -> int:
     """Return how many bytes so many packed ones may unpack to."""
     by_size = min(max(FREE_BYTES, MOST_RATIO * packed_bytes), MOST_BYTES)
-    return asked_bytes() or max(by_size, 2 * packed_bytes)  # what is hardly packed is no trap
+    return asked_bytes() or max(by_size, 2 * packed_bytes)  # hardly packed content is no trap
 
 
 def check_unpacked(
@@ -39,7 +39,7 @@ def check_unpacked(
     error: type[UsageError] = UsageError,
     flag: str = "",
 ) -> None:
-    """Refuse packed content that is too much when it is unpacked, or when some of it is.
+    """Refuse packed content that is too much when it is unpacked, or when part of it is.
 
     Raises:
         UsageError: it is.
@@ -53,7 +53,7 @@ def check_unpacked(
 
 
 class Unpacked(gzip.GzipFile):
-    """The content of an open gzip file, as a stream that ends in an error where it is too much."""
+    """The content of an open gzip file, as a stream that raises an error if it is too much."""
 
     def __init__(self, packed: IO[bytes], name: str) -> None:
         self._packed_bytes = packed.seek(0, os.SEEK_END)
@@ -98,11 +98,11 @@ def unpack(data: bytes, name: str, hint: str) -> bytes:
 
 
 def unpack_zlib(data: object, name: str) -> bytes:
-    """Return what is in a zlib stream.
+    """Return the content of a zlib stream.
 
     Raises:
         UsageError: it is too much.
-        ValueError: it is no stream, damaged, or was cut short.
+        ValueError: it is no such stream, is damaged, or was cut short.
     """
     if not isinstance(data, bytes):
         raise ValueError("it is not there")

@@ -1,4 +1,4 @@
-"""The folder in which lar keeps what belongs to a user: results, measured peaks."""
+"""The folder in which lar keeps a user's data: results, measured peaks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import sys
 
 
 def data_folder() -> str:
-    """Return the folder of lar among the user's data, as the XDG specification has it; it need
-    not be there."""
+    """Return lar's folder among the user's data, by the XDG specification; it may be missing."""
     data = os.environ.get("XDG_DATA_HOME", "")
     if not os.path.isabs(data):
         home = os.path.expanduser("~")

@@ -1,4 +1,4 @@
-"""Folders and files that live as long as the process that made them, and what killed ones leave.
+"""Folders and files that live as long as the process that made them, and leftovers of killed ones.
 
 A process that is killed cannot remove what it has made. So the names say whose they are, and the
 next process that works in the same place removes what has no living owner:
@@ -7,8 +7,8 @@ next process that works in the same place removes what has no living owner:
 
 START is when the process began, in clock ticks since the machine started, so that another process
 with the same number is not taken for the owner. HOST stands for the machine and its space of
-process numbers: what another machine or container has made in a shared folder is left alone, also
-one of the same name, as boards have that were set up with the same image.
+process numbers: lar leaves alone what another machine or container has made in a shared folder,
+even if both have one name, like boards that were set up with the same image.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ ELSEWHERE = "wait until that has ended, or choose another place"
 
 
 def prefix_of_owner(hidden: bool = True) -> str:
-    """Return what the names begin with of all that this process makes for itself."""
+    """Return the beginning of the names of all that this process makes for itself."""
     pid = os.getpid()
     return f"{'.' * hidden}lar-{pid}-{start_of(pid) or 0}-{hosts()[0]}-"
 
 
 def start_of(pid: int) -> int | None:
-    """Return when a process began, in clock ticks; 0 where the system does not say, None if there
-    is no such process."""
+    """Return when a process began, in clock ticks; 0 if the system does not say, None if there is
+    no such process."""
     with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19])
     try:
@@ -71,14 +71,14 @@ def hosts() -> tuple[str, str]:
 def identity() -> str:
     """Return what distinguishes this machine from others of its name: its id, and the addresses of
     its network devices, since copies of a system have one id. Without both it is the number of the
-    system's start: what was left before that is not known for its own then."""
+    system's start: then lar does not know its own leftovers from before the start."""
     devices = sorted(NETWORK.glob("*/device"))
     places = [MACHINE_ID, *(each.with_name("address") for each in devices)]
     return " ".join(filter(None, map(read_line, places))) or read_line(BOOT_ID)
 
 
 def read_line(path: Path) -> str:
-    """Return what a short file says, nothing where it cannot be read."""
+    """Return the content of a short file, nothing if it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -86,8 +86,8 @@ def read_line(path: Path) -> str:
 
 
 def has_owner(name: str) -> bool | None:
-    """Return whether the process that made a file or folder of that name lives; None where that
-    cannot be known, or the name is not one of ours."""
+    """Return whether the process that made a file or folder of that name lives; None if that cannot
+    be known, or the name is not one of ours."""
     found = OWNED.fullmatch(name)
     if found is None or found[3] not in hosts():
         return None
@@ -159,9 +159,9 @@ def remove_leftovers(where: str) -> list[str]:
 
 
 def error_of_full_disk(folder: str) -> OSError | None:
-    """Return what the system says to one more write into a folder, None where there is room.
+    """Return the system's error for one more write into a folder, None if there is room.
 
-    Engines say that they cannot write a file, or nothing, but not why.
+    Engines do not say why they cannot write a file, if they say anything.
     """
     limit = file_size_limit()
     try:

@@ -1,7 +1,7 @@
 """The sizes of axes: what the names of axes stand for, and what is guessed.
 
-Axes of one name have one size. It is known from `--shape`, or from what is fed; an axis of any size
-of which nothing is known is 1. A name may be made of other names, as exporters of decoders write
+Axes of one name have one size. It is known from `--shape`, or from the arrays that are fed; an open
+axis of unknown size is 1. A name may be made of other names, as exporters of decoders write
 it: `past_sequence_length + 1`.
 """
 
@@ -22,7 +22,7 @@ EXAMPLE_SIZE = 64
 class AxisSizes:
     """The sizes of the axes of a model's inputs, as far as they are known.
 
-    `guessed` are those that were taken as 1, by what `--shape` calls them: the model's name of an
+    `guessed` are those that were taken as 1, by their names in `--shape`: the model's name of an
     axis, or `INPUT[AXIS]`.
     """
 
@@ -45,7 +45,7 @@ class AxisSizes:
             )
 
     def learn(self, info: TensorInfo, shape: Sequence[int]) -> None:
-        """Take the sizes of what an input is fed with.
+        """Take the sizes of the array that an input is fed with.
 
         Raises:
             UsageError: an axis of that name has another size elsewhere.
@@ -78,7 +78,7 @@ class AxisSizes:
         return self.size_of(name_at(info, at)) if fixed is None else fixed
 
     def size_of(self, name: str) -> int:
-        """Return the size of an axis of a name, 1 where nothing says which."""
+        """Return the size of the axes of a name, 1 if it is unknown."""
         if name in self.sizes:
             return self.sizes[name]
         first, *rest = SIGN.split(name)
@@ -94,12 +94,12 @@ class AxisSizes:
 
 
 def place_of(info: TensorInfo, at: int) -> str:
-    """Return what `--shape` calls an axis by its place."""
+    """Return the name in `--shape` of an axis by its place."""
     return f"{info.name}[{at}]"
 
 
 def name_at(info: TensorInfo, at: int) -> str:
-    """Return what `--shape` calls an axis: the model's name of it, or its place."""
+    """Return the name of an axis in `--shape`: the model's name of it, or its place."""
     return (info.axes[at] if info.axes else "") or place_of(info, at)
 
 
@@ -127,8 +127,8 @@ def item_of_shape(info: TensorInfo, shape: Sequence[int]) -> str:
 
 
 def hint_at_sizes(infos: Sequence[TensorInfo], guessed: Sequence[str]) -> str:
-    """Return what to type where an engine failed and axes of any size were taken as 1; empty if
-    these are batches alone."""
+    """Return what to type if an engine failed and axes of any size were taken as 1; empty if these
+    are only batches."""
     batches = {name_at(info, 0) for info in infos if len(info.shape) > 1}
     examples = {name: 1 if name in batches else EXAMPLE_SIZE for name in guessed}
     if EXAMPLE_SIZE not in examples.values():

@@ -13,8 +13,7 @@ from lar.records.run import FedInput, TensorInfo
 
 
 def without_batch(infos: Sequence[TensorInfo], size: int | None) -> list[TensorInfo]:
-    """Return inputs with a batch of any size where theirs is the one asked for, as what is fed is
-    repeated."""
+    """Return inputs with an open batch if theirs is the size asked for: data is repeated for it."""
     return [
         replace(info, shape=(None, *info.shape[1:])) if info.shape[:1] == (size,) else info
         for info in infos
@@ -24,7 +23,7 @@ def without_batch(infos: Sequence[TensorInfo], size: int | None) -> list[TensorI
 def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: bool) -> Array:
     """Return the array with a first axis of that size: its items over and over.
 
-    Of generated data as much as is needed is taken.
+    Only as much generated data is taken as is needed.
 
     Raises:
         UsageError: the model's input has no batch of any size, or items of the user would be left
@@ -50,7 +49,7 @@ def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: boo
 def repeat_batches(
     arrays: dict[str, Array], fed: Sequence[FedInput], infos: Sequence[TensorInfo], size: int
 ) -> tuple[dict[str, Array], tuple[FedInput, ...]]:
-    """Return all inputs with that batch, and what the result says of them.
+    """Return all inputs with that batch, and what the result says about them.
 
     Raises:
         UsageError: an input has no batch of any size, or is fed more items than that, or the

@@ -14,7 +14,7 @@ _NAMES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
-# Those that the package ml_dtypes brings, and text.
+# The types of the package ml_dtypes, and text.
 NARROW = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 TEXT = "string"
 
@@ -41,7 +41,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def name_of(dtype: np.dtype[Any]) -> str:
-    """Return what lar calls a dtype."""
+    """Return lar's name of a dtype."""
     return TEXT if dtype.kind in "OSU" else dtype.name
 
 

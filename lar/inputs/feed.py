@@ -43,11 +43,11 @@ _NUMBERS_FORM = "write numbers as [1.5,2,3], or rows of them as [[1,2],[3,4]]"
 @dataclass(frozen=True, eq=False)
 class Feed:
     """What is fed, by the names of the model's inputs and in its order: an array, or a list for a
-    sequence. Optional inputs that nobody gives are not there.
+    sequence. Optional inputs that nobody gives are missing.
 
     Arrays have the input's dtype, C-contiguous, aligned, writable and in native byte order.
-    `notes` are warnings about data that was converted, is not finite, or is generated beside what
-    was given. `guessed` are axes of any size that were taken as 1.
+    `notes` are warnings about data that was converted, is not finite, or was generated beside the
+    given inputs. `guessed` are axes of any size that were taken as 1.
     """
 
     arrays: dict[str, Any]
@@ -71,8 +71,8 @@ def feed_of(
     """Read what the texts of `--input` say, and generate data for the other inputs; the spec says
     how images are converted, which data is generated, and the sizes of axes.
 
-    An item, as the grammar makes it of a text, may stand in a text's place. Unless it `generates`,
-    the texts must give all, if there are any.
+    Items that the grammar makes of texts may stand in their place. Unless it `generates`, the texts
+    must give all inputs, if there are any texts.
 
     Raises:
         UsageError: a text, a file or an array is wrong, does not fit the model, or an input is
@@ -135,7 +135,7 @@ def _generate(
 def _collect(
     texts: Sequence[str | Item], infos: Sequence[TensorInfo]
 ) -> list[tuple[TensorInfo, Given]]:
-    """Return what is given, each with the input of the model that it is for.
+    """Return the given arrays, each with the input of the model that it is for.
 
     Raises:
         UsageError: a text or a file is wrong, or two feed one input.
@@ -164,7 +164,7 @@ def _refuse_semicolons(texts: Sequence[str | Item], infos: Sequence[TensorInfo])
 
 
 def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[TensorInfo, Given]]:
-    """Yield what an item gives, with the input of the model that it is for."""
+    """Yield the arrays of an item, each with the input of the model that it is for."""
     if isinstance(item, ShapeItem):
         yield input_named(item.name, infos, item.text), item
     elif isinstance(item, NumbersItem):
@@ -189,7 +189,7 @@ def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[Tensor
 
 
 def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
-    """Return values without their outer axis of 1 where only that fits the model.
+    """Return values without their outer axis of 1 if only that fits the model.
 
     load_and_run gives `[1,2,3]` the shape (1,3), which leaves no way to feed an input of one
     axis in brackets; and a slice of a stack has the stack's first axis.
@@ -216,7 +216,7 @@ def _warn_unjudged(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> 
 
 
 def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettings) -> set[str]:
-    """Return the names of the inputs that image settings apply to, none where none are set."""
+    """Return the names of the inputs that image settings apply to, none without settings."""
     flags = flags_of(image)
     if not flags:
         return set()

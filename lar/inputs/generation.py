@@ -58,7 +58,7 @@ def generate_array(
 
 
 def generator_of(text: str) -> np.random.Generator:
-    """Return what draws the numbers of a text: the same for the same text."""
+    """Return a generator of random numbers, the same for the same text."""
     entropy = int.from_bytes(hashlib.sha256(text.encode()).digest(), "little")
     return np.random.Generator(np.random.PCG64(entropy))
 

@@ -7,9 +7,9 @@
           | numbers                    [1.5,2,3] or 1.5,2,3
           | "{" [axis *("," axis)] "}" a shape, whose data is generated
 
-A name may hold a colon itself if it is one of the model's inputs (`input:0`), and what is the path
-of an existing file or folder is that path, colon, semicolon, bracket or not; but for numbers
-alone.
+A name may hold a colon itself if it is one of the model's inputs (`input:0`). The path of an
+existing file or folder counts as that path, even with a colon, semicolon or bracket in it, unless
+the text is only numbers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RawForm(ShortRecord):
 
 
 class PathItem(ShortRecord):
-    """A file or folder to read; `name` is empty where the text gives none."""
+    """A file or folder to read; `name` is empty if the text gives none."""
 
     name: str
     path: str
@@ -67,7 +67,7 @@ class ShapeItem(ShortRecord):
 
 @dataclass(frozen=True, eq=False)
 class LoadedItem:
-    """What a reader has read already; no text makes one."""
+    """An array that a reader has read already; no text makes one."""
 
     name: str
     loaded: tuple[Loaded, ...]
@@ -79,7 +79,7 @@ Item = PathItem | NumbersItem | ShapeItem | LoadedItem
 def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[Item, ...]:
     """Split the texts of all `--input` flags into items; `names` are the model's inputs.
 
-    What is an item already stays one.
+    A value that is an item already stays as it is.
 
     Raises:
         UsageError: a text is empty or an item is none of the forms.
@@ -97,7 +97,7 @@ def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[It
 
 
 def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
-    """Refuse what is wrong whatever the model's inputs are called, before an engine is loaded.
+    """Refuse, before an engine is loaded, texts that are wrong for any names of inputs.
 
     Raises:
         UsageError: a form of raw bytes is misspelled, or a path leads to a pipe or a device.
@@ -114,7 +114,7 @@ def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
 
 
 def place_of(text: str) -> tuple[str, str]:
-    """Return the name of the model's input in an item, empty where none is given, and the path."""
+    """Return the name of the model's input in an item, empty if none is given, and the path."""
     if os.path.exists(text):
         return "", text
     name, _, path = text.partition(":")

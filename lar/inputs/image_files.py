@@ -28,7 +28,7 @@ def read_netpbm(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     Raises:
         UsageError: another or broken header, truncated data, or a sample above the maximum.
     """
-    # An array, not bytes: what is fed is then a writable view of what was read.
+    # An array, not bytes: the fed array is then a writable view of it.
     with open_input(path, "--input") as file:
         data = np.fromfile(file, np.uint8)
     header = _NETPBM_HEADER.match(data.data)
@@ -99,7 +99,7 @@ def read_image(path: str, wanted: str = "") -> tuple[Loaded, ...]:
 
 
 class _Size(NamedTuple):
-    """What an image says of its size, and whether its end is there where it has a mark."""
+    """The size that an image states, and whether its end is there, if its format marks it."""
 
     height: int
     width: int
@@ -125,7 +125,7 @@ def _size_of_png(data: bytes) -> _Size:
 def _size_of_jpeg(data: bytes) -> _Size:
     """Walk the markers to the end of the first image, past thumbnails inside segments.
 
-    Source: ITU-T T.81, annex B. One that is cut short is decoded all the same, the rest of it gray.
+    Source: ITU-T T.81, annex B. An image that is cut short is decoded too, the rest of it gray.
     A frame of more pixels than any coder packs into a file of this size is incomplete too.
     """
     position = height = width = 0
@@ -165,7 +165,7 @@ def _size_of_webp(data: bytes) -> _Size:
     return _Size(_number(data, 28, 2) % (1 << 14), _number(data, 26, 2) % (1 << 14))
 
 
-# How images begin, and what says their sizes.
+# The beginnings of images, and the functions that find their sizes.
 _SIZES: tuple[tuple[re.Pattern[bytes], Callable[[bytes], _Size]], ...] = (
     (re.compile(rb"\x89PNG"), _size_of_png),
     (re.compile(rb"\xff\xd8"), _size_of_jpeg),

@@ -1,6 +1,6 @@
 """Image settings: size, channel order, mean, scale and layout of what is fed.
 
-They apply to image files; where no image file is fed, to arrays of 3 or 4 axes from other files.
+They apply to image files; if no image file is fed, to arrays of 3 or 4 axes from other files.
 `channel_axis_of` finds the layout of an array, as of the model, from its shape; an image is NHWC.
 The order: resize, channel order, layout, then `(pixel - mean) * scale`, computed in float32
 (float64 for such a model), rounded where the model takes whole numbers.
@@ -21,7 +21,7 @@ from lar.records.run import ImageSettings, TensorInfo
 
 
 def channel_axis_of(shape: Sequence[int | None]) -> int:
-    """Return the channel axis of a shape of 4 axes: 3 where only that looks like one, else 1."""
+    """Return the channel axis of a shape of 4 axes: 3 if only that looks like one, else 1."""
     return 3 if shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4) else 1
 
 
@@ -138,7 +138,7 @@ def _resize(pixels: Array, size: tuple[int, int], where: str) -> Array:
         for image, target in zip(pixels, resized, strict=True):
             source = settle(image, resized.dtype)
             flat = cv2.resize(source, (width, height), interpolation=cv2.INTER_LINEAR)
-            # OpenCV drops an only channel's axis.
+            # OpenCV drops the axis of a single channel.
             target[...] = flat.reshape(target.shape)
     except cv2.error as error:
         problem = f"--resize {height}x{width} fails: {error.err}"

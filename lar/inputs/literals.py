@@ -20,10 +20,10 @@ def read_numbers(text: str) -> Array:
     The shape is the nesting of the brackets, the text itself counting as one more pair.
 
     Returns:
-        An array of int64 or uint64, or float64 where a point or an exponent occurs; of texts.
+        An array of int64 or uint64; of float64 if a point or an exponent occurs; or of texts.
 
     Raises:
-        ValueError: the text is no list of numbers, or its lists differ in length.
+        ValueError: the text is not a list of numbers, or its lists differ in length.
     """
     try:
         values = json.loads(f"[{text}]")
@@ -47,7 +47,7 @@ def array_of_values(values: Sequence[Any]) -> Array:
     """Return an array of one axis: bool, int64, uint64 or texts if all are such, else float64.
 
     Raises:
-        ValueError: one is no number, or one fits no dtype.
+        ValueError: one is not a number, or one fits no dtype.
     """
     types = {type(value) for value in values}
     if types in ({bool}, {str}):

@@ -28,7 +28,7 @@ class Loaded:
     `channels` is the channel order of an image of shape (1,H,W,C), empty for any other array.
     `name` is the source's own name for the array; where `name_binds`, it must be an input of the
     model, else the array may also go by its `position` among the inputs or feed an only input.
-    `note` is what the file says of it to readers.
+    `note` is a remark in the file for readers.
     """
 
     array: Array
@@ -46,7 +46,7 @@ def input_error(
 ) -> UsageError:
     """Return the error of one item of a flag.
 
-    Without another hint, it is a file that holds what it should not.
+    Without a hint, the hint is that for a file with wrong content.
     """
     return UsageError(problem, hint, flag=flag, subject=where)
 
@@ -55,19 +55,19 @@ class UnnamedInput(UsageError):
     """An item that does not say which input of the model it feeds."""
 
     def __init__(self, where: str, problem: str, more: str = "") -> None:
-        """`more` goes on with the hint, which is another for who gives arrays from Python."""
+        """`more` goes on with the hint, which differs for arrays that are given from Python."""
         self.more = more
         hint = f"put NAME: before it{self.more}"
         super().__init__(problem, hint, flag="--input", subject=where)
 
 
 def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:
-    """Return the names of the arrays to read: all, or one where the item gives a name.
+    """Return the names of the arrays to read: all, or one if the item gives a name.
 
     The only array of a file may be fed under any name.
 
     Raises:
-        UsageError: there are none, or several and none of the name given.
+        UsageError: there are no arrays, or there are several and none has the name given.
     """
     if not names:
         raise input_error(path, "holds no arrays")
@@ -79,7 +79,7 @@ def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:
 
 
 def check_memory(byte_count: int, where: str) -> None:
-    """Refuse what can never fit, before anything is allocated.
+    """Refuse arrays that can never fit, before anything is allocated.
 
     Raises:
         UsageError: the machine has less memory than `byte_count`.

@@ -43,7 +43,7 @@ def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInf
 
 
 def find_named(name: str, infos: Sequence[TensorInfo]) -> TensorInfo | None:
-    """Return the input of a name, or the sequence of whose items it is one: `s[0]`."""
+    """Return the input of a name, or the sequence that has an item of that name: `s[0]`."""
     whole = name.rpartition("[")[0]
     found = (it for it in infos if it.name == name or (it.sequence and it.name == whole))
     return next(found, None)
@@ -69,8 +69,8 @@ def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorI
 def find_misfit(shape: tuple[int, ...], info: TensorInfo) -> str:
     """Return why the model's input does not take a shape, an empty string if it does.
 
-    Of a resizable input of 4 axes the channels are fixed, of one of another rank only the rank.
-    Of any other input every axis is fixed, but for those of any size.
+    A resizable input of 4 axes has fixed channels, one of another rank only a fixed rank. Any other
+    input has all axes fixed, except those of any size.
     """
     if info.any_rank:
         return ""

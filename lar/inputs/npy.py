@@ -33,8 +33,8 @@ ENCRYPTED = 1
 
 
 def read_npy(path: str, wanted: str = "") -> tuple[Loaded, ...]:
-    """Read one array of numbers or texts, in any order and byte order; of types that NumPy has no
-    name for, as bfloat16, the bytes.
+    """Read one array of numbers or texts, in any order and byte order; or the bytes of a type that
+    NumPy has no name for, such as bfloat16.
 
     Raises:
         UsageError: the file is no .npy, is truncated, or holds objects or records.
@@ -70,7 +70,7 @@ def read_npz(path: str, wanted: str = "") -> tuple[Loaded, ...]:
 
 @contextlib.contextmanager
 def _open_archive(file: io.BufferedReader, path: str) -> Iterator[zipfile.ZipFile]:
-    """Open a .zip, whose damage makes Python raise nearly anything, in words of its format."""
+    """Open a .zip; its damage, for which Python raises nearly anything, becomes one error."""
     try:
         with zipfile.ZipFile(file) as archive:
             unpacked_bytes = sum(member.file_size for member in archive.infolist())

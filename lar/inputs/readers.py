@@ -23,7 +23,7 @@ from lar.inputs.numbered_files import INPUT, OUTPUT, numbered
 from lar.records.run import format_shape
 
 Reader = Callable[[str, str], tuple[Loaded, ...]]
-"""Reads the arrays of a file; of several named ones, only the one wanted if a name is given."""
+"""Reads the arrays of a file; if a name is given and several have names, only the one wanted."""
 
 
 def read_path(path: str, wanted: str = "") -> tuple[Loaded, ...]:
@@ -78,7 +78,7 @@ def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
 
 
 def expected_outputs(path: str) -> list[str]:
-    """Return the names of output_0.pb, ... in a folder, none of what is no folder."""
+    """Return the names of output_0.pb, ... in a folder, none if it is not a folder."""
     found = numbered(path, OUTPUT) if os.path.isdir(path) else []
     return [os.path.basename(file) for _, file in found]
 
@@ -90,8 +90,8 @@ def read_json(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     ones. `raw` is flat, in C order.
 
     Raises:
-        UsageError: the file is of another form, `raw` does not fill the shape, or holds what is
-            no number or does not fit the type.
+        UsageError: the file is of another form, or `raw` does not fill the shape, or a value is no
+            number or does not fit the type.
     """
     try:
         document = json.loads(read_input(path, "--input"))
@@ -154,7 +154,7 @@ def read_pb(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     content, match = read_input(path, "--input"), re.fullmatch(INPUT, os.path.basename(path))
     position = int(match[1]) if match else None
     tensor = onnx.TensorProto.FromString(content)
-    if tensor.HasField("segment"):  # which no tensor has; it has the number of a sequence's items
+    if tensor.HasField("segment"):  # only in sequences: the number of their items
         sequence = onnx.SequenceProto.FromString(content)
         return tuple(
             Loaded(_array_in(each, path), path, name=f"{sequence.name}[{at}]", position=position)

@@ -1,4 +1,4 @@
-"""The record of a bench: variants measured in turns, and what was shown of each against a baseline.
+"""The record of a bench: variants measured in turns, and each compared with a baseline.
 
 A `BenchResult` holds the samples of all turns; everything else in it is derived from them.
 """
@@ -135,8 +135,8 @@ class VariantResult(Record):
 class BenchResult(Encodable):
     """Everything that a bench found.
 
-    `margin` is the change, as 0.01 for 1 %, that it was to detect; `rounds` how often all processes
-    were started anew; `seed` that of the order of turns.
+    `margin` is the change that it was to detect, such as 0.01 for 1 %; `rounds` how often all
+    processes were started anew; `seed` decides the order of turns.
     """
 
     variants: tuple[VariantResult, ...]

@@ -31,19 +31,19 @@ class Choice(Record):
     """One of the settings that a dimension offers.
 
     Attributes:
-        name: what tables call it, and what tells it from all others of the space: `nchw88`.
+        name: its name in tables, which no other choice of the space has: `nchw88`.
         options: what it sets, by key, as `lar.run` takes it.
-        search: what a run sets besides, before the first measurement, to fill a cache; empty where
-            nothing is searched. Such a run may take minutes.
+        search: the further options of a run that fills a cache before the first measurement; empty
+            if nothing is searched. Such a run may take minutes.
         cache: the key of the option that names the cache's file; empty without a search. The file
             belongs to the session, and `options` do not hold it.
         cache_depends: the dimensions whose choices decide what the cache holds; candidates that
             agree in them share one.
-        allow: what the user has to allow, empty if nothing.
+        allow: what the user must allow, empty if nothing.
         for_full: it is tried in the space `full` alone.
         measures_at_load: the engine measures each time that it loads the model, which may take
             long; nothing is kept of it.
-        objectives: those that it can matter for, empty for all.
+        objectives: the objectives that it can matter for, empty for all.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Records of a profile as columns of integers: thousands of iterations have very many of them.
 
-An execution takes 57 bytes here, a span 24, and either some 250 as a record: a record is made when
-one is asked for.
+An execution takes 57 bytes here, a span 24, and as a record either takes some 250: a record is made
+when it is asked for.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def values_in(kind: str, column: Sequence[int]) -> Iterable[int | None]:
 
 
 class Columns(Sequence[R], Generic[R]):
-    """Records of a few values each, of which more can be added at the end: `make` makes one of its
+    """Records of a few values each; more can be added at the end. `make` makes a record of its
     values when it is asked for.
 
-    `kinds` has the type of each column: i and q for integers of 32 and 64 bits, I and Q where they
-    may be None, B for what is true or not.
+    `kinds` has the type of each column: i and q for integers of 32 and 64 bits, I and Q if they may
+    be None, B for true or false.
     """
 
     def __init__(self, make: Callable[..., R], kinds: str) -> None:
@@ -103,8 +103,8 @@ class ExecutionColumns(Columns[Execution]):
             self.append(each)
 
     def rewrite(self, executions: Iterable[Execution]) -> None:
-        """Put other executions in the place of these. They may be made of these, each of one that
-        stands no earlier."""
+        """Replace the executions by others. Each of them may be made of one here that stands at its
+        place or behind."""
         count = 0
         for count, each in enumerate(executions, start=1):
             stored = self._stored(msgspec.structs.astuple(each))
@@ -131,8 +131,8 @@ def counter_columns(name: str) -> RecordColumns[CounterSample]:
 
 
 class SpanColumns(Columns[Span]):
-    """Spans, which several threads may add: those that differ in their times and steps alone have
-    the rest in common."""
+    """Spans, which several threads may add. Spans that differ only in their times and steps share
+    the rest."""
 
     def __init__(self) -> None:
         super().__init__(self._made, "iqqI")
@@ -161,8 +161,7 @@ class SpanColumns(Columns[Span]):
             self._append(place, each.start_ns, each.end_ns, each.step)
 
     def sort_by_time(self) -> None:
-        """Put them in the order in which they began, and of those that began at once the longer
-        first."""
+        """Put them in the order in which they began, the longer first if two began at once."""
         _, starts, ends, _ = self._columns
         # Twice, as pairs would take much more memory than the spans.
         places = sorted(range(len(starts)), key=ends.__getitem__, reverse=True)

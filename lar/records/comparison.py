@@ -40,7 +40,7 @@ class Figures(Record):
     """The distances of a tensor from the expected one.
 
     `max_error` is the largest |a - e| / max(|a|, |e|, 1), as MegEngine's own tool has it; relative
-    errors are |a - e| / max(|a|, |e|), 0 where both are 0. `relative_l2` is the length of the
+    errors are |a - e| / max(|a|, |e|), 0 if both are 0. `relative_l2` is the length of the
     difference over that of the expected tensor, `scale` the latter's root mean square. All of
     these are over the elements that are finite on both sides; None: no such element, or the
     expected tensor is 0 and the actual one is not.
@@ -48,7 +48,7 @@ class Figures(Record):
     numbers like -1e9 in a mask, beside which nothing else would count; default tolerances are
     without any. `peak` is the largest difference in units of `scale`, `gain` the factor of the
     expected tensor that is nearest to the actual one.
-    `cosine` is None where a tensor is 0, `snr_db` where signal or noise is. `mismatches` are the
+    `cosine` is None if a tensor is 0, `snr_db` if signal or noise is. `mismatches` are the
     elements past the tolerance, those that are NaN or infinite on one side alone among them
     (`nonfinite_mismatches`). NaN agrees with NaN, an infinity with itself.
     """
@@ -77,7 +77,7 @@ class TensorFacts(Record):
     """A tensor of one side. `shape` is the plain one where `layout` is a blocked one.
 
     With a `quantization` its elements are integers of `dtype` that stand for real numbers. `name`
-    is the model's; `engine_name` is what the engine calls it, empty where that is the same or the
+    is the model's; `engine_name` is what the engine calls it, empty if that is the same or the
     model's is not known.
     """
 
@@ -95,10 +95,10 @@ class TensorFacts(Record):
 class ErrorsOverItems(Record):
     """The errors of a pair of tensors over the items of a data set.
 
-    `items` counts those that have the pair, `worst_item` is the one whose ratio of signal to noise
-    is the least, `worst_snr_db`; None where that is not finite. `relative_l2` is that of all items
-    together. `rmse_over_scale` is the root mean square of the difference over the scale of a
-    quantised tensor: 0.289 is what rounding alone makes.
+    `items` counts those that have the pair. `worst_item` has the least ratio of signal to noise,
+    `worst_snr_db`, None if that is not finite. `relative_l2` is computed over all items together.
+    `rmse_over_scale` is the root mean square of the difference over the scale of a quantised
+    tensor: 0.289 is what rounding alone makes.
     """
 
     items: int
@@ -124,16 +124,16 @@ class TensorComparison(Record):
 
     `depth` counts the operators before the tensor on the longest way to it, on the expected side.
     With `axes`, the actual axes longer than 1 stand in that order on the expected side.
-    `single` is what the operator alone is off by, when it is run on the expected values of its
-    inputs; `figures` have what those before it add too. Where that was asked for and cannot be
-    done, `single_problem` says why.
-    Of a data set, `figures` and `single` are those of the worst item, and `over_items` and
+    `single` is the error of the operator alone, run on the expected values of its inputs; `figures`
+    include the errors of operators before it. If `single` was asked for and cannot be computed,
+    `single_problem` says why.
+    For a data set, `figures` and `single` are those of the worst item, and `over_items` and
     `single_over_items` have the errors over all items.
     `truth` has how far each side is from what the model should give, if that is known.
     `is_output`: the model gives it; `is_input`: the run was fed with it.
     `precision` is the type coarser than float32 that a side computes in, empty if there is none;
-    `explained` is the error of the whole that its rounding explains, in units of the tensor's
-    length, as `relative_l2` is.
+    `explained` is the error that its rounding explains, in units of the tensor's length, as
+    `relative_l2` is.
     """
 
     actual: TensorFacts
@@ -159,9 +159,9 @@ class TensorComparison(Record):
 class UnmatchedTensor(Record):
     """A tensor that has no twin on the other side.
 
-    `fused`: it lies inside what the other side computes as a whole, or holds the data of
-    one that has a twin; `reason` says it in words. `constant` marks weights and the like, which
-    the other side may hold in another form.
+    `fused`: it lies inside an operator of the other side, or holds the data of a tensor that has a
+    twin; `reason` says it in words. `constant` marks weights and the like, which the other side may
+    hold in another form.
     """
 
     side: Literal["actual", "expected"]
@@ -183,9 +183,9 @@ class LeftOut(Record):
 class OperatorFacts(Record):
     """An operator of one side. `output` names what it gives, `layout` is the layout of that.
 
-    An `opaque` one runs what another library holds, or a function, of which nothing is dumped.
-    `origin` has what the model calls the results of its own operators that this one stands for,
-    empty where it is one of them or that is not known.
+    An `opaque` one runs a function, or code of another library, whose inside is not dumped.
+    `origin` has the model's names for the results of its own operators that this one stands for,
+    empty if it is one of them or if they are not known.
     """
 
     key: str
@@ -202,10 +202,10 @@ class OperatorFacts(Record):
 class Culprit(Record):
     """Operators whose inputs agree and whose output does not.
 
-    Several operators of a side stand together where no tensor between them has a twin; the one
-    that does most of the computing comes first. A side without any lacks what the other has.
-    `parameters` are weights and other constants of theirs that differ. `kind` says what is wrong
-    with the output, as a scale or an overflow, where its elements show it.
+    Several operators of a side stand together if no tensor between them has a twin; the one that
+    does most of the computing comes first. A side without any lacks what the other has.
+    `parameters` are their weights and other constants that differ. `kind` says what is wrong with
+    the output, such as a scale or an overflow, if its elements show it.
     One that is `proven` was run alone on both sides, on the same inputs, and its outputs differ by
     `alone`. Any other is a suspect, and `doubt` says why it was not proven.
     `is_coarse`: the output is right within the rounding of its type, and its scale is far coarser
@@ -224,7 +224,7 @@ class Culprit(Record):
     is_coarse: bool = False
 
     def with_tensors(self, change: Callable[[TensorComparison], TensorComparison]) -> Culprit:
-        """Return it with something else in the place of each pair of tensors."""
+        """Return it with each pair of tensors changed."""
         return replace(
             self,
             inputs=tuple(map(change, self.inputs)),
@@ -253,7 +253,7 @@ class SideFacts(Record):
 
 
 class AgainstTruth(Record):
-    """What was found of one side against the truth, which stands as the expected side."""
+    """The findings on one side against the truth, which stands as the expected side."""
 
     finding: Finding
     culprits: tuple[Culprit, ...] = ()
@@ -265,7 +265,7 @@ class AgainstTruth(Record):
 
 
 class Truth(Record):
-    """The third side of a comparison: what the model should give, and what each side is beside
+    """The third side of a comparison: what the model should give, and how each side compares with
     it."""
 
     side: SideFacts
@@ -292,16 +292,15 @@ class Comparison(Record):
     sides have ("common"): "same" when all are within the tolerance or within what rounding of the
     coarser type explains, "fault" when some are not and culprits or suspects were found, "rounding"
     when errors grow gradually until they are past the tolerance, "different" when outputs differ
-    and nothing is known of what makes them so, "nothing" when no output and no computed tensor
+    and the cause is not known, "nothing" when no output and no computed tensor
     could be compared. `left_out` are the outputs that were not compared, and what a side computed
     and did not record. An
     `interrupted` one holds what was known by then. `items` are those of a data set, all of which
     were compared. `truth` is what the model should give, if that was asked for;
-    the finding does not rest on it.
+    the finding ignores it.
 
-    Where all that differs is what the rounding of a type coarser than float32 explains,
-    `precision` is that type, as "float16" or "int8", and `snr_db` the least ratio of signal to
-    noise of an output.
+    If the rounding of a type coarser than float32 explains all differences, `precision` is that
+    type, such as "float16" or "int8", and `snr_db` the least ratio of signal to noise of an output.
     """
 
     actual: SideFacts
@@ -342,7 +341,7 @@ class TensorOfSides(Record):
 
     `tensors` and `figures` have an entry for each side: None for a side without a twin. Figures
     are those against the first side, so it has none itself. `groups` are the sides, counted from
-    0, that agree with each other; `odd` are those outside the largest group, empty where all agree
+    0, that agree with each other; `odd` are those outside the largest group, empty if all agree
     or no group is the largest.
     """
 
@@ -375,8 +374,8 @@ class ComparisonOfSides(Record):
 
     @property
     def finding(self) -> Finding:
-        """That of the first pair that differs; else "nothing" where a pair has nothing to compare,
-        else "same"."""
+        """The finding of the first pair that differs; else "nothing" if a pair has nothing to
+        compare, else "same"."""
         findings = [comparison.finding for comparison in self.comparisons]
         differing = (it for it in findings if it not in ("same", "nothing"))
         return next(differing, "nothing" if "nothing" in findings else "same")

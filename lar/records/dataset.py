@@ -8,8 +8,8 @@ from lar.records.record import Record
 
 
 class Item(Record):
-    """An item of a data set: files by input name; without files, the slice with the item's number
-    of the stack that `--input` names. `label` is the item's class."""
+    """An item of a data set: files by input name; without files, the slice of the stack that
+    `--input` names, by the item's number. `label` is the item's class."""
 
     number: int
     name: str

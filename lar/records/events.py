@@ -30,7 +30,7 @@ from lar.records.testcase import Case, Verdict, add_verdicts
 
 
 class Event(ShortRecord):
-    """What a worker tells of its run."""
+    """A message of a worker about its run."""
 
 
 class EngineStarted(Event):

@@ -37,7 +37,7 @@ THREADS_OF_A_COPY = 1000
 # What is counted: bytes, operations, elements. A file with a negative count is damaged.
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
-# How long something took; what lasts longer than nanoseconds can count is damaged.
+# How long something took; a record that lasts longer than nanoseconds can count is damaged.
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=4e9)]
 
 
@@ -88,9 +88,9 @@ class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
     reports it.
 
     `reads` and `writes` are the tensors of the graph that it takes and gives, in order, by keys
-    that are unique there: names, or names with numbers; empty where not known. `weights` are those
-    of `reads` that are not computed from what is fed. `names` has what the model file calls some of
-    them, where that is another name.
+    that are unique there: names, or names with numbers; empty if not known. `weights` are those of
+    `reads` that are not computed from the inputs. `names` has the model file's names of some of
+    them, if they are others.
     """
 
     id: str
@@ -180,18 +180,18 @@ class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
 
     @property
     def computation(self) -> Interval:
-        """The begin and end of what follows the wait."""
+        """The begin and end of the time after the wait."""
         return self.start_ns + (self.wait_ns or 0), self.end_ns
 
     @property
     def work(self) -> Interval:
-        """The begin and end of what kept its thread busy: its computation or, where no other thread
-        dispatched it, all of it, since what stands before its computation is its dispatch then."""
+        """The begin and end of the time in which it kept its thread busy: its computation or, if no
+        other thread dispatched it, all of it, since its dispatch then comes before."""
         return self.interval if self.dispatch is None else self.computation
 
     @property
     def dispatch(self) -> Interval | None:
-        """The begin and end of its dispatch, None where that is not recorded."""
+        """The begin and end of its dispatch, None if that is not recorded."""
         if self.dispatch_start_ns is None or self.dispatch_end_ns is None:
             return None
         return self.dispatch_start_ns, self.dispatch_end_ns
@@ -308,9 +308,9 @@ class CpuUse(msgspec.Struct, frozen=True):
 class Cost(msgspec.Struct, frozen=True):
     """The cost of profiling: the median iteration with it and without.
 
-    Where iterations were disturbed the calm ones have medians of their own; of too few, the fastest
-    profiled one stands for them, if it was slower than most without. `disturbed` says that nothing
-    is known of the cost.
+    If iterations were disturbed, the calm ones have medians of their own. If these are too few, the
+    fastest profiled one stands for them, provided it was slower than most without. `disturbed` says
+    that the cost is not known.
     """
 
     profiled_seconds: Seconds
@@ -346,9 +346,9 @@ class Correction(msgspec.Struct, frozen=True):
 class StepNoise(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """What else on the machine did to one timed iteration.
 
-    `waiting_ns` is how long the thread that waited most stood ready without a CPU, None where that
-    is not known; `causes` are those that disturbed the iteration (`lar.records.summary.Cause`),
-    none if nothing did.
+    `waiting_ns` is the longest time that a runnable thread waited for a CPU, None if that is not
+    known; `causes` are those that disturbed the iteration (`lar.records.summary.Cause`), empty if
+    nothing did.
     """
 
     step: int
@@ -361,8 +361,8 @@ class Peak(msgspec.Struct, frozen=True):
     operations, and of bytes of the main memory.
 
     It is the best of `rounds`; `spread` says how far their median lies below the best, as a part
-    of the best, of that figure where it is further. `measured_at` is the time of day of the last
-    of them, in UTC. Of a profile of an earlier lar these three are not known.
+    of the best, for the figure where it is further. `measured_at` is the time of day of the last
+    of them, in UTC. A profile of an earlier lar lacks these three.
     """
 
     flops_per_second: float
@@ -377,9 +377,9 @@ class Peak(msgspec.Struct, frozen=True):
 class TriedSetting(msgspec.Struct, frozen=True):
     """A setting that was run beside the profiled run, in turns with it (`lar advise`).
 
-    `why` is what the profile shows that speaks for it. `difference` is its time against that of the
-    run, None where it was not measured. `outputs` says how they agree with those of the run, empty
-    where they were not compared, and `error` how it failed.
+    `why` is the part of the profile that speaks for it. `difference` is its time against that of
+    the run, None if it was not measured. `outputs` says how they agree with those of the run, empty
+    if they were not compared, and `error` how it failed.
     """
 
     flags: str
@@ -390,7 +390,7 @@ class TriedSetting(msgspec.Struct, frozen=True):
 
     @property
     def ratio(self) -> float | None:
-        """Its time over that of the run, None where it was not measured or its outputs are not
+        """Its time over that of the run, None if it was not measured or its outputs differ from
         those of the run."""
         is_right = not self.error and self.outputs not in ("", "different")
         return self.difference.ratio if self.difference and is_right else None
@@ -431,11 +431,11 @@ class Machine(TypedDict, total=False):
 class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a profile. `dropped` lists what the engine could not record, a line each.
 
-    `dispatch_only` is for operators that ran on a device of whose times the engine says nothing:
-    their times are those of the host, which had the device do them. `times` says whether each
-    execution has a time of its own, or the mean of all iterations, as the engine gives it.
+    `dispatch_only` is for operators on a device whose times the engine does not report: their times
+    are those of the host, which dispatched them. `times` says whether each execution has a time of
+    its own, or the mean of all iterations, as the engine gives it.
 
-    `noise` has the timed iterations in order, and is empty where it was not recorded. `plain` has
+    `noise` has the timed iterations in order, and is empty if it was not recorded. `plain` has
     those of the run without the profiler: their seconds, and whether something disturbed them.
     `folder` is the one that the run was started in, from which relative paths start. `tried` has
     the settings that were tried after it, in the order in which the profile speaks for them.
@@ -507,8 +507,8 @@ class Profile(Record):
         return tuple(execution for execution in self.executions if not execution.warmup)
 
     def timed_allocations(self) -> tuple[Allocation, ...]:
-        """Return what was taken and given back outside of the warm-up; what an iteration gives
-        back at its very end is part of it."""
+        """Return the memory taken and given back outside of the warm-up; an iteration includes what
+        it gives back at its very end."""
         warmup = [step.interval for step in self.steps if step.warmup]
         return tuple(
             each
@@ -531,8 +531,7 @@ class Profile(Record):
 
     def host_ns(self, execution: Execution) -> int:
         """Return how long an execution kept the host busy: its dispatch and, on a CPU, its
-        computation too; what is both counts once, and what it waits for its thread or for others
-        does not count."""
+        computation too. Time that is both counts once; waiting for a thread does not count."""
         c, d = execution.dispatch_start_ns, execution.dispatch_end_ns
         if c is None or d is None:
             return 0 if self.on_device else execution.end_ns - execution.start_ns
@@ -543,9 +542,10 @@ class Profile(Record):
 
 
 def keep_with_profile(compute: Callable[[Profile], T]) -> Callable[[Profile], T]:
-    """Return the function, made to compute once of a profile and to keep the result with it: a
-    profile never changes, and the parts of a report ask for the same. Nobody may change a
-    result."""
+    """Return a function that computes once for each profile, and keeps the result with it.
+
+    A profile never changes, and the parts of a report ask for the same. Nobody may change a result.
+    """
     name = f"{compute.__module__}.{compute.__qualname__}"
 
     @wraps(compute)

@@ -103,12 +103,11 @@ class RunSpec(Record):
 
     With `cases` each of them is fed for `iterations` iterations, the first for the warm-up too.
 
-    Where `stopping` leaves the number of iterations open, `iterations` is the most that a runner
-    has room for, and `warmup_iterations` the fewest where the warm-up goes on until it settles.
-    `percentiles` are those that the summary has, without any the usual ones.
-    With a rate in `pacing`, `iterations` are the requests that all runners serve together.
-    So it does where a `scenario` is given: MLPerf's load generator then decides how many iterations
-    there are, and when.
+    If `stopping` leaves the number of iterations open, `iterations` is the most that a runner has
+    room for, and `warmup_iterations` the fewest if the warm-up goes on until it settles.
+    `percentiles` are those of the summary; if it is empty, the usual ones.
+    With a rate in `pacing`, or with a `scenario`, `iterations` are the requests that all runners
+    serve together. In a scenario MLPerf's load generator decides how many there are, and when.
     """
 
     model: str
@@ -174,9 +173,8 @@ class RunContext(Record):
         ranges: the ranges of `lar.range` that the parent is in.
         packing: how to pack testcases, one for each of the spec's `inputs`; the worker then packs
             and runs nothing.
-        names: what to call a flag or a file in errors and warnings where the user knows it by
-            another name: an array that was given from Python, a file that was unpacked from the
-            model's.
+        names: the user's names of flags and files for errors and warnings, if they are others: for
+            an array that was given from Python, a file that was unpacked from the model's.
     """
 
     began: float = field(default_factory=time.monotonic, compare=False)
@@ -248,7 +246,7 @@ class Failure(ShortRecord):
         return replace(self, flag=flag, subject=subject)
 
     def within(self, what: str) -> Failure:
-        """Return it as the failure of a part of what the user asked for, which it names first."""
+        """Return it as the failure of a part of the user's task, which the message names first."""
         return replace(self, flag="", subject=format_message(what, self.flag, self.subject))
 
 
@@ -287,7 +285,7 @@ class TimeSources(Record):
 
 
 class NoiseSources(Record):
-    """The source of each kind of noise; empty where this machine does not show it.
+    """The source of each kind of noise; empty if this machine does not show it.
 
     `throttled` and `heat` are both in the column `throttled` of the samples: a limit of CPU time,
     and CPUs that are slowed down since they are too hot.
@@ -305,15 +303,15 @@ class NoiseSources(Record):
 class Samples(Record):
     """Raw times in seconds, in the order taken, one entry an iteration.
 
-    A column that was never measured is empty. Where one reading covers several iterations because a
+    A column that was never measured is empty. If one reading covers several iterations, since a
     reading for each would have disturbed them, each has a share by its time. None: not measured.
-    With several runners, those of the first come first.
+    With several runners, the first runner's samples come first.
 
     Attributes:
         end_to_end: from the dispatch to the end of the wait.
         host: to the return of the dispatch.
         device: the device's own time.
-        queue_delay: the longest that a thread of the process stood ready without a CPU that
+        queue_delay: the longest time that a runnable thread of the process waited for a CPU that
             other work may have held.
         began: when the dispatch began, since that of the first timed iteration of all runners.
         cpu: the CPU time of all threads of the process; with several runners, of the runner's own.
@@ -324,7 +322,7 @@ class Samples(Record):
         queueing: how long the request waited until its runner was free.
         probe: how long a small, always equal piece of work took after the iteration. It takes
             longer where other programs hold a part of the core or of its caches.
-        runner: the number of the runner, empty where there is only one.
+        runner: the number of the runner, empty if there is only one.
         case: the number of the testcase, or of the item of a data set, if the run has any.
     """
 
@@ -358,8 +356,8 @@ MEASURED = tuple(each.name for each in fields(Samples) if each.name not in ("run
 class AlgorithmChoice(Record):
     """The algorithm that the engine ran for one kind of convolution.
 
-    `winograd` names it, as F(4,3), empty for any other. `seconds` is what the search measured,
-    None where it did not; the `other` algorithm is the one that runs where winograd is passed over.
+    `winograd` names it, such as F(4,3), empty for any other. `seconds` is what the search measured,
+    None if it did not; the `other` algorithm is the one that runs if winograd is passed over.
     """
 
     operator: str
@@ -372,7 +370,7 @@ class AlgorithmChoice(Record):
 
 
 class NumericError(Record):
-    """By how much an output differs from that of a run with other algorithms, at most.
+    """The largest difference of an output from that of a run with other algorithms.
 
     `relative` is |a - b| / max(|a|, |b|, 1). None: one has a NaN or infinity, the other has not.
     """
@@ -406,8 +404,8 @@ class RunResult(Encodable):
     all have ended. `stopped` says how measuring ended where the number of iterations was open or
     requests arrived at a rate. `algorithms`
     and `numeric_errors` are known where winograd was preferred. `cases` has the testcases that
-    were run, `items` the classes of a data set's items, of whose labelled ones `top1` and `top5`
-    are the shares that are right. `unprofiled` is there in a profiled run:
+    were run, `items` the classes of a data set's items; `top1` and `top5` are the shares of the
+    labelled items that are right. `unprofiled` is there in a profiled run:
     the samples of the same run without the profiler, made before it. `uncached_operators` counts
     the operators that ran and are not in the cache that was given. `summary` is there when an
     iteration was timed; results of older versions have none.
@@ -577,7 +575,7 @@ def read_request(data: bytes | str) -> tuple[RunSpec, RunContext]:
 
 
 def part_of(value: Any, kind: type[Any] | None) -> Any:
-    """Return what JSON holds as a request has it: records of a kind, and tuples for lists."""
+    """Return decoded JSON as a request has it: records of a kind, and tuples for lists."""
     if isinstance(value, list):
         return tuple(part_of(each, kind) for each in value)
     if kind is None or not isinstance(value, dict):
@@ -599,11 +597,11 @@ def read_result(data: bytes | str) -> RunResult:
 
 
 def check_result(result: RunResult) -> None:
-    """Refuse what no run has.
+    """Refuse a result that no run can have.
 
     Raises:
-        ValueError: it has too many copies of the model or a percentile that is none, a column of
-            its samples is shorter than another, or a time is negative or infinite.
+        ValueError: it has too many copies of the model or an impossible percentile, a column of its
+            samples is shorter than another, or a time is negative or infinite.
     """
     copies = result.spec.settings.get("thread", 1)
     if type(copies) is not int or not 0 < copies <= MOST_COPIES:
@@ -629,10 +627,10 @@ class ModelInfo(Record):
     """The content of a model file, read without running it.
 
     `operators` counts operators by type, most frequent first. `flops` counts a multiply-accumulate
-    as two operations; it is None where a shape that it rests on is unknown, and `flops_unknown`
-    then names the operator types concerned. `activation_bytes` is what all operators give, without
-    what the model gives; None where a shape is unknown, and so are the bytes of inputs and outputs.
-    With `at`, shapes of inputs by name, FLOPs and bytes are those at these shapes.
+    as two operations; it is None if a shape that it depends on is unknown, and `flops_unknown` then
+    names the operator types concerned. `activation_bytes` is the size of all operators' results
+    without the model's outputs; None if a shape is unknown, and so are the bytes of inputs and
+    outputs. With `at`, shapes of inputs by name, FLOPs and bytes are those at these shapes.
     """
 
     engine: str

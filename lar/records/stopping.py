@@ -60,16 +60,16 @@ class Pacing(Record):
 
 
 class Stopped(Record):
-    """How measuring ended, where that was not by the number of iterations alone.
+    """How measuring ended, if not by the number of iterations alone.
 
     Attributes:
-        ending: what ended it: `room` is that no more samples could be held.
+        ending: what ended it: `room` means that no more samples could be held.
         met: whether what was asked for was reached; a rate is, if as many can be served.
         seconds: how long was measured, the warm-up left out.
         reached: half the width of the 95 % interval of the median, as a share of the median; None
             where it was not asked for, or the samples were too few.
         undisturbed: that median is of the undisturbed iterations alone, as some were disturbed.
-        settled: whether two windows of the warm-up agreed; None where that was not asked for.
+        settled: whether two windows of the warm-up agreed; None if that was not asked for.
         offered: how many requests had arrived, with a rate.
         unserved: how many of these no runner had begun when measuring ended.
         load: the requests that arrive while one is served, over the runners: from 1 on the queue
@@ -95,8 +95,8 @@ class QueueSummary(Record):
 
     Attributes:
         offered_per_second: how many requests were asked for.
-        arrived_per_second: how many came, as the times between are drawn; None of a single one.
-        served_per_second: how many were served, None where the run did not end well.
+        arrived_per_second: how many came, as the times between are drawn; None for a single one.
+        served_per_second: how many were served, None if the run did not end well.
         load: the same as in `Stopped`.
         busy: the share of the time in which a runner served, None as above.
         waiting_percentiles: by rank, those alone that the number of requests supports.

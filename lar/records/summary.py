@@ -26,12 +26,12 @@ class Difference(Record):
 
     Attributes:
         ratio: the time of B over that of A; 1.03 if B is 3 % slower.
-        interval: of the ratio, at the confidence that is left when the looks taken and the number
-            of comparisons are paid for; None where it has no end.
+        interval: of the ratio, corrected for the looks taken and the number of comparisons; None if
+            it has no end.
         verdict: what is shown of B.
-        reason: why it is not judged; empty where it is.
+        reason: why it is not judged; empty if it is.
         smallest_detectable: the change that would have been shown with a probability of 90 %, 0.02
-            for 2 %; None where it is not judged.
+            for 2 %; None if it is not judged.
         processes: the pairs of processes, or the runs of both sides.
         pairs: the ratios, or the samples, of all of them.
     """
@@ -54,17 +54,17 @@ class Summary(Record):
     """The timed iterations of a run in a few figures. Times are seconds.
 
     Attributes:
-        interval: that of the median; None where there are too few samples for one.
+        interval: that of the median; None if there are too few samples for one.
         percentiles: by rank, those asked for that the number of samples supports.
         iterations_per_second: of all runners together; None if nothing took time, or if they slept
             before each iteration.
         items_per_second: an iteration is as many items as a batch holds, or one of a data set;
-            None where the batch is not known, or not the same in all iterations.
+            None if the batch is not known, or not the same in all iterations.
         disturbed_count: the iterations that something else on the machine disturbed.
-        disturbed: those by cause; an iteration with two causes counts for both.
-        undisturbed_median: that of the others, None where all were disturbed.
-        cpu_median: of the CPU time of the thread that computed most in an iteration; None where it
-            is not known. Of a run on one thread it is the latency on a quiet machine.
+        disturbed: their number by cause; an iteration with two causes counts for both.
+        undisturbed_median: the median of the others, None if all were disturbed.
+        cpu_median: of the CPU time of the thread that computed most in an iteration; None if it
+            is not known. For a run on one thread it is the latency on a quiet machine.
         trust: the figure that decides. "cpu" is `cpu_median`; with "nothing" too few iterations
             were undisturbed, and the CPU time is not the latency either.
         queue: what requests met, if they arrived at a rate; the other figures are of their service.

@@ -14,7 +14,7 @@ from lar.records.record import Record
 class Expected(Record):
     """The expected value of one output: the array in `file`, a .npy or an ONNX .pb.
 
-    `output` names the model's output; where it is empty the file names it, or `id` counts it.
+    `output` names the model's output; if it is empty the file names it, or `id` counts it.
     `limit` is the largest error allowed; None leaves it to the file. `name` and `id` are those of
     the engine's assertion; `shown` says that each run prints its error.
     """
@@ -43,8 +43,8 @@ class Case(Record):
 class Verdict(Record):
     """The comparison of one output with its expected value.
 
-    `error` is the largest |e-a| / max(min(|e|,|a|), 1) of its elements, None where a NaN or an
-    infinity stands in one of both alone. `index` is that of the first element whose error is above
+    `error` is the largest |e-a| / max(min(|e|,|a|), 1) of its elements, None if only one side has a
+    NaN or an infinity there. `index` is that of the first element whose error is above
     `limit`, with its two values as text; without such an element the texts are empty. Where dtype
     or shape differ, the texts name them.
     """
@@ -64,7 +64,7 @@ class Verdict(Record):
 class CaseResult(Record):
     """The result of a testcase: the worst run of each output.
 
-    `passed` is None where the testcase says nothing of the outputs.
+    `passed` is None if the testcase says nothing of the outputs.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Packing(Record):
 def add_verdicts(
     results: tuple[CaseResult, ...], number: int, name: str, verdicts: Sequence[Verdict]
 ) -> tuple[CaseResult, ...]:
-    """Return the results with what one more run of a case gave; cases come in their order."""
+    """Return the results with the verdicts of one more run of a case; cases come in their order."""
     if number == len(results):
         result = CaseResult(name=name, passed=None, verdicts=tuple(verdicts))
     else:
@@ -100,7 +100,7 @@ def add_verdicts(
 
 
 def worse_of(first: Verdict, second: Verdict) -> Verdict:
-    """Return the verdict with the larger error, the first of two alike."""
+    """Return the verdict with the larger error; if both are equal, the first."""
     return max(first, second, key=error_of)
 
 

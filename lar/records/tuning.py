@@ -1,7 +1,7 @@
-"""The records of a search for the fastest settings: its space, what was asked for, what came out.
+"""The records of a search for the fastest settings: its space, the request, and the result.
 
-What is measured meanwhile are results of runs (`RunResult`), one for each process, in a store as
-that of `lar history`.
+Its measurements are results of runs (`RunResult`), one for each process, in a store like that of
+`lar history`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ BASELINE = Candidate()
 class NotTried(Record):
     """A choice that the space of a model leaves out, and why.
 
-    `allow` is what the user would have to allow to have it tried, empty for another reason.
+    `allow` is the permission that the choice needs, empty if it was left out for another reason.
     """
 
     choice: str
@@ -65,11 +65,11 @@ class NotTried(Record):
 
 
 class TuneRequest(Record):
-    """What was asked for, as far as the search goes by it.
+    """The request that a search follows.
 
     `extent` is `quick`, `full`, or the file that names what is tried. `budget_seconds` is the time
-    of all sittings of a session together. `margin` is by how much a candidate must be able to win
-    to be worth measuring: 0.01 for 1 %. `not_tried` are the choices that the spaces leave out.
+    of all sittings of a session together. `margin` is the least gain that makes a candidate worth
+    measuring: 0.01 for 1 %. `not_tried` are the choices that the spaces leave out.
     """
 
     spaces: tuple[ModelSpace, ...] = ()
@@ -89,12 +89,12 @@ class RankedCandidate(Record):
     Attributes:
         name: what tables call it: `plain`, `nchw88 + 2 threads`.
         options: those that it adds to the plain run's, by key, without the files of caches.
-        value: what is made small, in seconds or bytes: the plain run's, times the ratio. By it the
-            ranking is ordered.
+        value: the objective, in seconds or bytes: the plain run's, times the ratio. It orders the
+            ranking.
         ratio: to the plain run of the first model, of processes that took turns with its own.
-        ratio_low, ratio_high: the interval of the ratio, None where there are too few processes.
+        ratio_low, ratio_high: the interval of the ratio, None if there are too few processes.
         processes: how many were measured.
-        outputs: how they agree with the plain run's; empty where they were not compared.
+        outputs: how they agree with the plain run's; empty if they were not compared.
         verdict: what is shown of it.
         error: why it failed, or what is wrong with its numbers.
     """
@@ -121,8 +121,8 @@ class RankedCandidate(Record):
 class TuneResult(Encodable):
     """Everything that a search found; `wall_seconds` are those of all sittings.
 
-    `tuned` are the best settings as `--settings` reads them, None where nothing was measured.
-    `failure` is that of the plain run, or of what has kept an interrupted search from going on.
+    `tuned` are the best settings as `--settings` reads them, None if nothing was measured.
+    `failure` says why the plain run failed, or why an interrupted search could not go on.
     """
 
     request: TuneRequest
@@ -141,7 +141,7 @@ class TuneResult(Encodable):
 
     @property
     def error(self) -> LarError | None:
-        """What has kept the search from its end, None if nothing did but an interrupt."""
+        """The error that ended the search early, None without one or after an interrupt."""
         if self.failure is None:
             return None
         of_plain = self.ending == "failed"
@@ -159,8 +159,8 @@ class TuneResult(Encodable):
 
 
 def name_of(candidate: Candidate, spaces: tuple[ModelSpace, ...]) -> str:
-    """Return what tables call a candidate: `plain`, `nchw88 + 2 threads`; with the engine's name
-    where several compete."""
+    """Return a candidate's name in tables: `plain`, `nchw88 + 2 threads`; with the engine's name if
+    several compete."""
     name = " + ".join(candidate.choices) or "plain"
     return f"{spaces[candidate.model].engine}: {name}" if len(spaces) > 1 else name
 

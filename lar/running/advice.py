@@ -1,4 +1,4 @@
-"""The race of what a profile speaks for: the run beside itself with each setting, in turns."""
+"""The race of the settings that a profile speaks for, beside the run without them, in turns."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def race(
     """Measure a run as it is and with each of some settings, in turns, until all differences are
     clear or the budget is spent, and compare their outputs with its own. A setting that fails is a
     row of the result, behind that of the run; the time in which an engine searches for algorithms
-    is not of the budget.
+    does not count.
     """
     with work_folder() as folder:
         caches = [os.path.join(folder, str(number)) for number in range(len(suggestions))]
@@ -59,8 +59,8 @@ def race(
 
 
 def plan_setting(suggestion: Suggestion, plain: Variant, cache: str, show: Show) -> Variant:
-    """Return the variant of a setting, or why it cannot be measured. One that searches for
-    algorithms has done so then, and reads what it found until its end from `cache`."""
+    """Return the variant of a setting, or why it cannot be measured. A setting that searches for
+    algorithms does so here; its variant reads from `cache` what the search found."""
     choice, name = suggestion.choice, suggestion.flags
     joined = join_options(plain.options, choice.options)
     if choice.cache:

@@ -62,7 +62,7 @@ def run(
 
 
 def open_ranges() -> tuple[str, ...]:
-    """Return the names of the ranges that this process is in; only who names some imports them."""
+    """Return the names of the ranges that this process is in; few processes import their module."""
     ranges = sys.modules.get("lar.profiles.ranges")
     return ranges.open_ranges() if ranges else ()
 

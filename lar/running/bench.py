@@ -37,10 +37,10 @@ from lar.running.variants import (
     parse_vary,
 )
 
-# Before the first look; of variants that there is nothing to compare with, all.
+# Rounds before the first look; variants with nothing to compare them with have no others.
 FIRST_ROUNDS = FIRST_LOOK
 
-# The fields of a variant's result that are those of its first process's.
+# The fields of a variant's result that come from its first process.
 OF_PROCESS = (
     *("status", "failure", "engine", "fed", "outputs", "load_seconds", "peak_memory_bytes"),
     "warnings",
@@ -265,7 +265,7 @@ class Campaign:
                 self.play_round(chunk)
 
     def group(self) -> None:
-        """Find what each variant is compared with: of each shape, the baseline or the first."""
+        """Find what each variant is compared with: the baseline, or the first of the same shape."""
         shapes: dict[Any, list[Entry]] = {}
         for entry in self.able:
             shapes.setdefault(entry.shape, []).append(entry)
@@ -277,7 +277,7 @@ class Campaign:
         self.shapes = len(shapes)
 
     def lots(self) -> Iterator[list[Entry]]:
-        """Yield the variants of which more is to be found out, as they are measured together."""
+        """Yield the variants that are not decided yet, in groups that are measured together."""
         waiting: dict[Entry | None, list[Entry]] = {}
         for entry in self.entries:
             if not entry.decided:
@@ -306,13 +306,13 @@ class Campaign:
         self.show()
 
     def is_decided(self, entry: Entry, base: Entry) -> bool:
-        """Return whether nothing more is to be found out about a variant and its baseline."""
+        """Return whether more rounds would show nothing new about a variant and its baseline."""
         found = entry.difference
         if entry.failed or base.failed:
             return True
         if found is None or found.processes < FIRST_ROUNDS:
             return False
-        # Rounds that have no say any more may make the number of processes smaller again.
+        # The number of processes may shrink again, when rounds do not count any more.
         if found.processes > entry.looked and is_look(found.processes):
             entry.looked = found.processes
             if found.is_shown:

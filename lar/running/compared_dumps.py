@@ -146,8 +146,8 @@ def check_sides(sides: Sequence[Side], asked: Asked) -> None:
 
 
 class SidesAlone:
-    """What runs single operators of the sides' models: each is started when it is first asked for,
-    and ends with the comparison."""
+    """Runs single operators of the sides' models. The worker of a side is started when it is first
+    asked for, and ends with the comparison."""
 
     def __init__(self, runs: SideRuns, stack: contextlib.ExitStack) -> None:
         self.runs, self.sides, self.stack = runs, runs.sides, stack
@@ -157,7 +157,7 @@ class SidesAlone:
     def of(self, number: int) -> Operators | str:
         """Return what runs operators of a side, or why nothing does.
 
-        Of two sides both are started with the first, so that they load at the same time.
+        If there are two sides, both are started with the first, so that they load at the same time.
         """
         if number >= len(self.sides):
             return "the truth is not run alone"
@@ -186,8 +186,8 @@ class SidesAlone:
             raise found
 
     def find(self, number: int) -> IsolatedOperators | LarError:
-        """Return what runs operators of a side, which starts nothing before it has to run one; or
-        why nothing does, as a predicate of the side."""
+        """Return what runs operators of a side, perhaps not started yet; or why nothing does, as a
+        predicate of the side."""
         if number not in self.found:
             from lar.running.single_operators import IsolatedOperators, spec_of_dump
 

@@ -24,7 +24,7 @@ from lar.options.table import FLAGS, ON, SCHEDULER, option_of
 from lar.records.run import RunSpec
 from lar.testcases.paths import source_of
 
-# Behind the name's length and the type, a dumped tensor's file has the most axes there can be.
+# A dumped tensor's file has the largest number of axes behind the name's length and the type.
 TENSOR_HEAD = (7).to_bytes(4, "little")
 
 
@@ -106,7 +106,7 @@ def side_of_words(text: str) -> Side:
     name that is given.
 
     Raises:
-        UsageError: it is none, or an option is not one of a side.
+        UsageError: it is neither, or an option is not one of a side.
     """
     if text.endswith(INDEX_SUFFIX):
         return open_dump(Path(text))
@@ -203,7 +203,7 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
 
 
 def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
-    """Yield which testcase was compared, of each side with several."""
+    """Yield which testcase was compared, for each side with several."""
     for letter, side in zip(ascii_uppercase, sides, strict=False):
         if isinstance(side, ModelRun) and side.case_count > 1:
             one = f"{side.case_count} testcases, of which number {case} was compared"

@@ -1,4 +1,4 @@
-"""What Python code, or lar itself, gives models to be fed with: arrays in files."""
+"""The inputs that Python code, or lar itself, gives to models: arrays in files."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ Inputs: TypeAlias = "Mapping[str, Source] | Source"
 
 
 class GivenInputs:
-    """The `--input` items of what was given, and what to call them to who gave it.
-
-    Neither the files made for arrays nor a flag was theirs.
+    """The `--input` items of what was given, and the names for them in messages to the giver, who
+    knows neither the files made for arrays nor a flag.
     """
 
     def __init__(self, inputs: Inputs | None, folder: Path) -> None:
@@ -67,7 +66,7 @@ def inputs_like(other: RunSpec, mine: RunSpec, folder: Path) -> tuple[str, ...]:
         UsageError: the models take different inputs.
         LarError: one of them cannot be read.
     """
-    # Not before: few runs need these.
+    # Imported here: few runs need these.
     from lar.inputs.axes import AxisSizes
     from lar.inputs.dtypes import dtype_of
     from lar.inputs.generation import generate_array

@@ -14,9 +14,9 @@ from typing import Any
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Interrupts that follow one by less count as the same one.
 IMPATIENCE_SECONDS = 2.0
-# Python drops an exception that is raised while it frees an object, and libraries in C drop one
-# that comes while they import others, or take it for a missing library, and msgspec one that comes
-# while it looks a type up: it is raised after that.
+# Some code drops an exception: Python while it frees an object, libraries in C while they import
+# others (or they take it for a missing library), msgspec while it looks a type up. An interrupt is
+# raised after that.
 AGAIN_SECONDS = 0.01
 
 
@@ -34,7 +34,7 @@ def heed_interrupts() -> None:
     """Have each of them raise KeyboardInterrupt, so that a worker is killed and what was measured
     is reported.
 
-    Those who press it again at once do not lose what the first one keeps.
+    A second one right after the first loses nothing that the first one keeps.
     """
     last = -math.inf
 
@@ -67,7 +67,7 @@ def heed_interrupts() -> None:
 
 
 def would_be_dropped(frame: FrameType | None) -> bool:
-    """Return whether an exception may be dropped where a process stands: a module is imported
+    """Return whether an exception may be dropped at this place of the process: a module is imported
     there, or a type of `typing` is compared with others."""
     while frame is not None:
         is_import = frame.f_code.co_filename.startswith("<frozen importlib")
@@ -85,9 +85,9 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # they are raised in the main thread
         return
-    # What the main thread blocks, the system hands to another thread, and then Python interrupts
-    # the main thread all the same: `heed_interrupts` looks at the hold. Where the handler is
-    # another, to block them is all that can be done.
+    # The system hands signals that the main thread blocks to another thread, and then Python
+    # interrupts the main thread all the same: `heed_interrupts` looks at the hold. With another
+    # handler, blocking is all that can be done.
     depth = _hold.depth
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:

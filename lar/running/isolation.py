@@ -41,7 +41,7 @@ from lar.running.worker_process import WorkerProcess, start_worker
 
 # The parent looks for new samples this often while iterations run.
 POLL_SECONDS = 0.02
-# After passing on so many samples, a few milliseconds, it looks at the time.
+# After passing on so many samples, in a few milliseconds, it looks at the time.
 ROWS_AT_ONCE = 1000
 # For so long it passes on the samples of a run that it has ended.
 LAST_SECONDS = 0.3
@@ -49,10 +49,10 @@ LAST_SECONDS = 0.3
 CPU_LIMIT_SLACK = 0.3
 LOG_TAIL_BYTES = 64 * 1024
 LOG_TAIL_LINES = 20
-# What is soon over is not worth a line.
+# A shorter wait is not worth a line.
 PATIENCE_SECONDS = 2.0
 INTERVAL_SECONDS = 1.0
-# What was found is kept so often. It takes some milliseconds, beside what is measured.
+# How often the engine's progress is kept: that takes some milliseconds beside the measuring.
 KEEPING_SECONDS = 5.0
 
 INTERRUPTED = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
@@ -81,7 +81,7 @@ def watch_task(
 ) -> Watch:
     """Have a worker do a task; return its watch, which has the result.
 
-    What is known of a run beforehand is read while the worker loads its libraries and before it may
+    The facts known before a run are read while the worker loads its libraries and before it may
     begin, so that this disturbs nothing that is timed.
     """
     with contextlib.ExitStack() as stack:
@@ -222,12 +222,12 @@ class Watch:
         self._poll = select.poll()
         for file in (worker.events, worker.log):
             self._poll.register(file, select.POLLIN)
-        # Others may hold the CPUs when the time has come to report.
+        # Other work may hold the CPUs when it is time to report.
         self.slowdown = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
     @contextlib.contextmanager
     def ending(self) -> Iterator[None]:
-        """End the run where it is interrupted or out of time inside: that is its status then."""
+        """End the run, with that status, if it is interrupted or out of time inside."""
         try:
             yield
         except KeyboardInterrupt:
@@ -236,7 +236,7 @@ class Watch:
             self.give_up("timed_out", Failure.of(error))
 
     def send(self, task: str = "run") -> None:
-        """Read the facts that are known before a run, and send the worker what it shall do."""
+        """Read the facts that are known before a run, and send the worker its task."""
         if task == "run":
             self.context = with_model(self.spec, self.context)
             self.result = with_facts(self.result, self.context)
@@ -285,8 +285,8 @@ class Watch:
             self.check_stall()
 
     def take_rest(self, deadline: float | None = None) -> None:
-        """Take what has come of a run that has ended, however long that takes: it has ended in
-        time, unless there is a deadline for that.
+        """Take all that a run which has ended in time has sent, however long this takes unless it
+        has a deadline.
 
         Raises:
             OutOfTime: this is past its deadline.
@@ -300,7 +300,7 @@ class Watch:
     def finish(self) -> RunResult:
         """End the worker and return the result."""
         if self.result.status == "ok":
-            self.worker.end()  # all that is left to do is done while its memory is freed
+            self.worker.end()  # the rest is done while its memory is freed
         else:
             self.worker.kill()
         found = with_samples(self.result, self.context, self.worker.tables)
@@ -436,7 +436,7 @@ class Watch:
     def give_up(self, status: Status, failure: Failure) -> None:
         """Kill the worker; the run ends so, unless the worker's last event has come meanwhile.
 
-        An interrupted one ends so in any case: else what makes several runs would go on.
+        An interrupted run always ends so: else a command of several runs would go on.
         """
         self.worker.kill()
         self.receive_events()

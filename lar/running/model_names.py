@@ -28,19 +28,19 @@ FLAG = "--model"
 
 Models: TypeAlias = Mapping[str, "str | os.PathLike[str]"]
 
-# A model that has less of a dump's tensors may be another one.
+# A model that has a smaller part of a dump's tensors may be another one.
 LEAST_SHARE = 0.4
 
 # The kinds of operators that hold the data of their input, in other axes or of another type.
 MOVES = ("move", "cast")
 
-# What a file's types of operators lack of an engine's, and have more than these.
+# A version that types of operators have in a file; an engine's types may lack it.
 VERSION = re.compile(r"V\d$")
 
 
 def name_by_model(index: DumpIndex, *, model: Path, engine: str) -> DumpIndex:
-    """Return the index of what an engine dumped of a model with the model's names; without them
-    where the file does not say them."""
+    """Return the index of an engine's dump with the model's names; without them if the model's file
+    does not say them."""
     try:
         operators = read_operators(model)
     except (OSError, ValueError, LarError):
@@ -100,7 +100,7 @@ def refusal(model: str | os.PathLike[str], problem: str, hint: str) -> UsageErro
 def note_on_model(
     index: DumpIndex, names: Iterable[str], letter: str, model: str | os.PathLike[str]
 ) -> Iterator[str]:
-    """Yield that a model has but a small part of the tensors of a dump that are no constants."""
+    """Yield a note if a model has only a small part of a dump's tensors, constants left out."""
     starts = tuple(operator_kinds_of(index.engine).rounded)
     constants = {key for each in index.operators if each.constant for key in each.outputs}
     tensors = [tensor for tensor in index.tensors if tensor.key not in constants]
@@ -119,8 +119,8 @@ def note_on_model(
 def give_models(
     sides: Sequence[Dump | Side], models: Models
 ) -> tuple[list[Dump | Side], tuple[str, ...]]:
-    """Return sides of which the dumps have their models' names, and notes on these; `models` has
-    files by letters, under an empty one that of all dumps.
+    """Return the sides, their dumps with their models' names, and notes on these; `models` has
+    files by letters, and one for all dumps under an empty letter.
 
     Raises:
         UsageError: a model is for no dump, cannot be read, or is another one.
@@ -145,8 +145,8 @@ def give_models(
 def with_model(
     index: DumpIndex, operators: Sequence[ModelOperator], names: Iterable[str]
 ) -> DumpIndex:
-    """Return the index of arrays with the operators of a model that gives tensors of their names,
-    which may have other separators."""
+    """Return the index of arrays with the operators of a model that gives tensors of these names,
+    maybe with other separators."""
     named = {tensor.name: tensor.key for tensor in index.tensors}
     alike = {SEPARATORS.sub("_", name): key for name, key in named.items()}
     keys = {

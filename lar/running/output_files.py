@@ -1,8 +1,8 @@
 """The files and folders that an engine writes during a run: a dumped model, dumped tensors.
 
-The engine writes them beside their places; they take their places when the run has ended well,
-and what stood there before stays until then. Dumps do so however the run ended, since what there
-is before a crash is what one looks for.
+The engine writes them beside their places. They move there when the run has ended well; what stood
+there stays until then. Dumps move however the run ended: people look for the tensors before a
+crash.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
             flag, kind = BY_KEY[key].flag, BY_KEY[key].writes
             try:
                 grows = key == "bin_out_dump" and bool(spec.items)
-                # Of two runs that write one file, the later has the last word; of two that write
-                # one folder, nobody would know what is whose.
+                # If two runs write one file, the later one wins; if two write one folder, nobody
+                # would know which file is whose.
                 claim = str(place) if kind == "folder" else ""
                 beside = folder_beside(place, kind)
                 folder = stack.enter_context(work_folder(beside, claim=claim, flag=flag))
@@ -79,8 +79,8 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
 def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
     """Give the spec of the items whose outputs a folder lacks.
 
-    They are written right there, so that what is done outlives also a lar that is killed; the
-    index says until the end that it is not all. A folder that stays empty goes away again.
+    They are written right there, so that finished items stay even if lar is killed; until the end
+    the index says that items are missing. A folder that stays empty goes away again.
 
     Raises:
         UsageError: the folder is of another run.
@@ -143,7 +143,7 @@ def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
 
 
 def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResult) -> RunResult:
-    """Move what the engine has written to its places; return the result with what is to say.
+    """Move what the engine has written to its places; return the result with further warnings.
 
     Raises:
         UsageError: the engine wrote nothing, or the place cannot be written any more.
@@ -177,14 +177,14 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
 
 
 def place_named(key: str, place: Path) -> str:
-    """Return a place as a message names it: what goes to a stream waits among temporary files."""
+    """Return a place as a message names it: output for a stream waits in a temporary file."""
     return tempfile.gettempdir() if BY_KEY[key].writes in STREAMS else str(place)
 
 
 def full_disk_of(spec: RunSpec, written: Mapping[str, str]) -> Failure | None:
-    """Return the failure of a run that has no room for what its engine writes, None where it has.
+    """Return the failure of a run if the disk is too full for what its engine writes, else None.
 
-    It is looked for when a run has failed: few engines say it.
+    lar looks for it when a run has failed: few engines report it.
     """
     temporary = tempfile.gettempdir()
     places = [(temporary, "", temporary)]
@@ -200,7 +200,7 @@ def full_disk_of(spec: RunSpec, written: Mapping[str, str]) -> Failure | None:
 def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> str:
     """Filter a dump, and write the index of one that is a folder.
 
-    Returns the item or testcase that was dumped, empty where it was all there is.
+    Returns the item or testcase that was dumped, empty if it was all there is.
 
     Raises:
         UsageError: it is damaged, or the filter leaves nothing.
@@ -248,7 +248,7 @@ def deliver_folder(source: Path, place: Path) -> None:
         OSError: it cannot be.
     """
     os.makedirs(place.absolute().parent, exist_ok=True)
-    if place.is_dir():  # it stays the folder that somebody may stand in, or have mounted
+    if place.is_dir():  # the folder stays: somebody may stand in it, or have mounted it
         for old in [*place.iterdir()]:
             old.unlink()
         for new in source.iterdir():

@@ -10,7 +10,7 @@ from lar.files.path_conflicts import Place, places_of_dump
 from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, OPTIONS
 
 STREAMS = ("stdout", "stderr")
-TENSORS = (BIN_IO_DUMP, BIN_OUT_DUMP)  # of which the folder gets an index beside it
+TENSORS = (BIN_IO_DUMP, BIN_OUT_DUMP)  # their folder gets an index beside it
 
 
 def places_of(model: str, values: Mapping[str, Any]) -> list[Place]:

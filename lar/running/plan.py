@@ -1,4 +1,4 @@
-"""From what was typed, or given from Python, to the `RunSpec`: all that can be refused is."""
+"""Makes a `RunSpec` of what was typed, or given from Python; refuses all that can be refused."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def plan_run(
         check_caches(settings)
         items = find_items(values["input"], with_arrays=table.LABELS.is_given(values))
         rules, asked = (*RULES, *engine.option_rules()), ask(engine, values, source, items)
-        # What cannot go together comes first: what else is wrong with it does not matter.
+        # Options that cannot go together come first: no other error matters then.
         check_rules((rule for rule in rules if isinstance(rule, Exclusion)), asked)
         driver = driver_for(engine, settings, values["driver"])
         check_rules(rules, asked)
@@ -108,9 +108,9 @@ def plan_run(
 
 @contextlib.contextmanager
 def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Give the values with those of the settings file behind them: what is given besides takes
-    their place, but environment variables are joined. Errors that come meanwhile about flags that
-    nobody typed say that the file sets them.
+    """Give the values with those of the settings file behind them: values given besides replace
+    these, but environment variables are joined. Errors raised inside about flags that nobody typed
+    say that the file sets them.
 
     Raises:
         UsageError: the file cannot be read, has a wrong value, or was made for something else.
@@ -205,7 +205,7 @@ def stopping_of(values: Mapping[str, Any]) -> Stopping:
 
 
 def room_for(seconds: float, runners: int) -> int:
-    """Return how many iterations each runner has room for in a time, where their number is open."""
+    """Return how many iterations each runner has room for in a time, if their number is open."""
     room = min(MOST_ITERATIONS // runners, math.ceil(seconds * MOST_IN_A_SECOND))
     if limit := address_space_limit():
         # Their table is no memory before it is used, but counts there all the same.
@@ -307,8 +307,8 @@ def check_caches(settings: Mapping[str, Any]) -> None:
 
 
 def check_files(values: Mapping[str, Any]) -> None:
-    """Refuse labels that cannot be read and reports that cannot be written: those who will do it
-    are asked then, and say why.
+    """Refuse labels that cannot be read and reports that cannot be written: the code that reads or
+    writes them says why.
 
     Raises:
         UsageError: naming the flag.
@@ -342,7 +342,7 @@ def make_spec(
     Raises:
         UsageError: the labels of a data set's items cannot be used.
     """
-    # Not before: an error in the command line should cost no more than it must.
+    # Imported late: an error in the command line should cost as little as possible.
     from lar.datasets.classes import read_labels
     from lar.records.dataset import Item
     from lar.records.run import RunSpec

@@ -1,5 +1,5 @@
 """Rounds of measuring: each starts a process for each member, and has them compute in turns; and
-whether what they gave is the same."""
+whether their outputs are the same."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from lar.running.steps import unpack_cases
 # A turn takes about so long: disturbances are often longer, and meet neighbouring turns alike.
 TURN_SECONDS = 0.01
 MOST_PER_TURN = 64
-# Before the timed iterations of a turn, as the caches hold what others left there.
+# The untimed iterations at the start of a turn: the caches hold what other processes left there.
 UNTIMED_SECONDS = 5e-4
 MOST_UNTIMED = 8
 SHORTEST_SECONDS = 1e-7
@@ -47,7 +47,7 @@ SHORTEST_SECONDS = 1e-7
 LEAST_ROUND_SECONDS = 1.0
 MOST_ROUND_SECONDS = 5.0
 FIRST_CYCLE = -1  # of the iterations by which a member's speed is learned
-# One that seems too slow gets so many looks, within so many seconds: where threads of a process
+# A member that seems too slow gets so many looks, within so many seconds: if threads of a process
 # meet on one CPU, its first iterations may take milliseconds.
 MOST_LOOKS = 8
 SECONDS_OF_LOOKS = 0.2
@@ -63,7 +63,7 @@ START_LOOK_SECONDS = 0.01
 # Workers that are alive at once, where memory allows it.
 MOST_ALIVE = 8
 MEMORY_SHARE = 0.7
-WORKER_BYTES = 200 << 20  # and three times the model file, as long as nothing better is known
+WORKER_BYTES = 200 << 20  # and three times the model file, until a result says more
 DEFAULT_TOLERANCE = Tolerance()  # of the types
 # The source of data that another model's inputs have in common with the baseline's.
 AS_BASELINE = "generated as for the baseline"
@@ -141,7 +141,7 @@ class Member:
     """One of those that are measured, and what is known of it so far."""
 
     number: int
-    spec: RunSpec | None  # None where it cannot be run, as `failure` says
+    spec: RunSpec | None  # None if it cannot be run, as `failure` says
     failure: Failure | None = None
     context: RunContext = field(default_factory=RunContext)
     model: ModelFile | None = None
@@ -296,7 +296,7 @@ class Rounds:
             if member.result is None or ended.status != "ok":
                 member.outputs = os.path.join(self.place_of(member), "outputs")
                 first = member.result or ended
-                # Where its first process ended well, and a later one did not.
+                # Its first process ended well, and a later one did not.
                 member.result = replace(
                     first, status=ended.status, phase=ended.phase, failure=ended.failure
                 )
@@ -305,8 +305,8 @@ class Rounds:
         self.on_ended(member)
 
     def leave_out_slow(self, first: Member, members: Sequence[Member]) -> set[Member]:
-        """Have those whose speed is not known make a few iterations; return those that are too
-        slow, whose turn is that one."""
+        """Have members whose speed is not known make a few iterations; return those that are too
+        slow: these iterations are their turn."""
         tried: dict[Member, Turn] = {}
         for member in members:
             if not member.seconds:
@@ -359,7 +359,7 @@ class Rounds:
             self.show()
             if cycle and self.is_late():
                 return
-            # By the clock of the engine too: a script's goes faster than that of the wall.
+            # By the engine's clock, too: that of a script runs faster than the wall's.
             spent = max(time.monotonic() - began, computed)
             # Where others compute, undisturbed turns are rare; new processes take longer.
             is_long = spent >= self.most_seconds
@@ -384,8 +384,8 @@ class Rounds:
 
 
 def inputs_as_for(base: RunSpec | None, spec: RunSpec, folder: Path) -> tuple[str, ...]:
-    """Write files with the data that is generated for the baseline, where another model would be
-    given other data because its inputs have other names; return their items."""
+    """Write files with the data that is generated for the baseline, if another model would get
+    other data because its inputs have other names; return their items."""
     if base is None or base.model == spec.model:
         return ()
     if any(each.inputs or each.cases for each in (base, spec)):
@@ -402,9 +402,9 @@ def compare_members(
     """Compare the outputs of a member with the baseline's, by default with the tolerance of their
     types; None if they had other data, or one has no outputs.
 
-    They are paired by their names, or by their places where the names are others. A folder holds
-    them in their order, as `summarize_outputs` of the worker writes them; it is read only where
-    the hashes differ.
+    They are paired by their names, or by their places if the names differ. A folder holds them in
+    their order, as `summarize_outputs` of the worker writes them; it is read only if the hashes
+    differ.
     """
     if member.result is None or base.result is None:
         return None
@@ -428,7 +428,7 @@ def compare_members(
 
 
 def severity_of(found: OutputDifference) -> tuple[int, float]:
-    """Return what sorts the differences of outputs, the worst last."""
+    """Return the key that sorts the differences of outputs, the worst last."""
     error = math.inf if found.max_error is None else found.max_error
     return get_args(Agreement).index(found.agreement), error
 
@@ -446,8 +446,8 @@ def is_same_data(mine: FedInput, its: FedInput) -> bool:
 
 
 def iterations_in_turn(seconds: float) -> tuple[int, int]:
-    """Return how many iterations of that length a turn has: untimed and timed ones. What a long one
-    finds in the caches is a small part of it."""
+    """Return how many iterations of that length a turn has: untimed and timed ones. A long one
+    hardly depends on what it finds in the caches."""
     seconds = max(seconds, SHORTEST_SECONDS)
     timed = min(max(round(TURN_SECONDS / seconds), 2), MOST_PER_TURN)
     if seconds >= 10 * TURN_SECONDS:
@@ -462,7 +462,7 @@ def places_in_memory(members: Sequence[Member]) -> int:
         held = member.result.peak_memory_bytes if member.result else None
         size = member.model.size_bytes if member.model else 0
         needs.append(held or WORKER_BYTES + 3 * size)
-    available = read_memory("MemAvailable")  # None where the system does not say
+    available = read_memory("MemAvailable")  # None if the system does not say
     if available is None:
         return MOST_ALIVE
     return max(2, min(MOST_ALIVE, int(MEMORY_SHARE * available / max(needs, default=WORKER_BYTES))))

@@ -18,7 +18,7 @@ from lar.records.scenario import Scenario
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
 
-# LoadGen makes its queries beforehand, of the time that the fastest of these takes.
+# LoadGen makes its queries beforehand, from the time that the fastest of these takes.
 WARMUP_ITERATIONS = 5
 LOG_FILES = "mlperf_log_*"
 

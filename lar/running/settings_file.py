@@ -1,5 +1,5 @@
-"""The settings that `lar tune` has found, in a file: read strictly, and checked against what they
-were found for.
+"""The settings that `lar tune` has found, in a file: read strictly, and checked against the model
+and machine that they were found for.
 
 Settings that win on one machine lose on another, so a file is refused where the model, the
 processor, the cores or the engine are others than it was made for. Reading one imports no engine.
@@ -28,14 +28,14 @@ from lar.records.settings import SETTINGS_FORMAT, TunedSettings
 
 MOST_BYTES = 1 << 20
 HINT = "give what `lar tune MODEL --output FILE` wrote"
-# What of a machine the settings are for, by its field.
+# The facts of a machine that the settings are for, by its fields.
 FITTING = {
     "processor": "processor",
     "number of cores": "usable_cores",
     "limit of CPU time": "cpu_limit",
 }
 
-# What other files of lar begin with.
+# The beginnings of other files of lar.
 OTHERS = {
     "lar.result/": "the result of a run",
     "lar.bench/": "the result of a bench",
@@ -143,7 +143,7 @@ def check_fit(
 def differences_of(
     settings: TunedSettings, model: str, engine: Engine, version: str
 ) -> Iterator[str]:
-    """Yield what is not as it was when the settings were found."""
+    """Yield what has changed since the settings were found."""
     theirs, machine = settings.engine, settings.machine
     own, files = settings.model, {read_model_file(Path(model)).sha256}
     files |= {*read_weights(model, engine).values()} if own.weights else set()
@@ -175,8 +175,8 @@ def read_with_weights(model: str, engine: Engine) -> ModelFile:
 
 
 def read_weights(model: str, engine: Engine) -> dict[str, str]:
-    """Return the SHA-256 of the files beside a model that its weights are in, by their paths; what
-    is missing or damaged is said when it is loaded."""
+    """Return the SHA-256 of the files beside a model that hold its weights, by their paths; loading
+    the model reports files that are missing or damaged."""
     try:
         names = engine.files_beside(Path(model))
     except (ValueError, OSError):

@@ -88,8 +88,7 @@ class SideRuns:
 
     @contextlib.contextmanager
     def naming(self, side: ModelRun) -> Iterator[None]:
-        """Have errors say which side they are about, and that a flag can be given to one side
-        alone.
+        """Have errors name their side, and say that a flag can be given to one side alone.
 
         Raises:
             UsageError: the error, naming the side.
@@ -160,7 +159,7 @@ class SideRuns:
         Raises:
             LarError: it did not run.
         """
-        # Not before: two dumps are compared without what a run needs.
+        # Imported here: comparing two dumps does not need what a run needs.
         from lar.running.steps import make_run
         from lar.running.tasks import require_ok
 
@@ -203,7 +202,7 @@ class SideRuns:
         return replace(spec, inputs=inputs), source
 
     def run_truth(self, model: TruthModel, dumps: Sequence[Dump], progress: Progress) -> Dump:
-        """Compute what a model should give of what one of the dumps was made of, the first first.
+        """Compute what a model should give for the inputs of a dump, the first one if it has them.
 
         Raises:
             UsageError: neither dump holds its inputs, or the model takes others.
@@ -240,8 +239,8 @@ def write_inputs(fed: Mapping[str, Array], folder: Path, source: str) -> tuple[s
 
 
 def inputs_of(dump: Dump, spec: RunSpec) -> dict[str, Array]:
-    """Return what the run was fed with that made a dump, for that of another model; empty if the
-    dump does not hold it all."""
+    """Return the inputs of the run that made a dump, for the run of another model; empty if the
+    dump does not hold them all."""
     fed = {} if dump.index.operators else inputs_among_arrays(dump, spec)
     if fed:
         return fed
@@ -269,8 +268,8 @@ def read_fed(dump: Dump, tensor: DumpedTensor) -> Array:
 
 
 def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
-    """Yield what nobody said of the data that a model was fed with: that it was generated, and the
-    sizes of axes that may have any. With `generated` all of it was, in that way."""
+    """Yield what lar chose in the data that a model was fed with: generated data, and the sizes of
+    axes that may have any. With `generated` all data was made in that way."""
     infos = {info.name: info for info in result.inputs}
     made: dict[str, list[str]] = {}
     open_axes = []
@@ -288,7 +287,7 @@ def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
 
 
 def join_notes(fed: Mapping[int, Sequence[str]]) -> Iterator[str]:
-    """Yield the notes of the sides that were run, each with its sides where not all have it."""
+    """Yield the notes of the sides that were run, each with its sides if not all have it."""
     for note in dict.fromkeys(note for number in sorted(fed) for note in fed[number]):
         sides = [LETTERS[number] for number in sorted(fed) if note in fed[number]]
         yield note if len(sides) == len(fed) else f"{', '.join(sides)}: {note}"
@@ -303,7 +302,7 @@ class TruthModel(NamedTuple):
 
 def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]) -> TruthModel:
     """Return the model that is asked for; without one, the first of the models that an exact engine
-    reads, or that has a twin beside it which it reads. An empty name is that of no model.
+    reads, itself or as a twin beside it. An empty name stands for no model.
 
     Raises:
         UsageError: no engine computes the truth of it, or there is no such model.
@@ -336,8 +335,8 @@ def is_read_by(engine: Engine, path: Path) -> bool:
 def rename_inputs(
     fed: Mapping[str, Array], infos: Sequence[TensorInfo], model: str
 ) -> dict[str, Array]:
-    """Return what another model was fed with by the names of a model's inputs: by name, or in their
-    order where the names are others.
+    """Return another model's inputs under the names of a model's inputs: paired by name, or by
+    order if the names differ.
 
     Raises:
         UsageError: the model takes other inputs.

@@ -22,7 +22,7 @@ from lar.running.isolation import TurnWorker
 from lar.running.steps import unpack_cases
 from lar.running.tasks import failure_of
 
-# So long an operator may compute; MegEngine keeps a CPU busy where it waits for ever.
+# So long an operator may compute; MegEngine keeps a CPU busy while it waits for ever.
 MOST_SECONDS = 60.0
 # After so many workers that crashed or hung, the other operators are left alone.
 MOST_WORKERS = 3
@@ -88,7 +88,7 @@ class IsolatedOperators:
                 if value is not None:
                     np.save(self.folder / f"{TURN}.{place}.npy", value)
         except OSError as error:
-            # NumPy's own errors, of what was written in part, have no reason.
+            # NumPy's own errors about a file that was written in part have no reason.
             reason = (error.strerror or "not all was written").lower()
             raise LarError(f"its values cannot be kept in a file: {reason}") from None
         if len(self._lost) >= MOST_WORKERS:
@@ -114,7 +114,7 @@ class IsolatedOperators:
 
 
 def spec_of_dump(index: DumpIndex) -> RunSpec:
-    """Return the spec of the run that made a dump, as far as its model computes by it.
+    """Return the spec of the run that made a dump, with all that its model's results depend on.
 
     Raises:
         UsageError: a predicate of the dump, which names no model that is still there.

@@ -1,4 +1,4 @@
-"""The steps of a run in the parent process, from where its files go to what its result says.
+"""The steps of a run in the parent process, from the places of its files to its result.
 
     place the files that it writes
       unpack its testcases
@@ -131,8 +131,8 @@ def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult
 
 
 def maker_of(spec: RunSpec, launch: Make) -> Make:
-    """Return what makes a run whose files and testcases are there: in stages if its engine needs
-    them, with what its engine does when a worker has ended, and twice for a profile."""
+    """Return a function that makes a run whose files and testcases are there: in stages if its
+    engine needs them, with what that does when a worker has ended, and twice for a profile."""
     engine, make = engine_named(spec.engine), launch
     if engine.staged and one_of(engine.staged.options, spec.settings):
         make = partial(run_in_stages, engine.staged, launch)
@@ -155,7 +155,7 @@ def settle_run(make: Make, spec: RunSpec, context: RunContext, listener: Listene
         except LarError as error:
             if result.status == "ok":
                 raise
-            # Why the run itself did not end well comes first.
+            # The failure of the run itself comes first.
             result = replace(result, warnings=(*result.warnings, error.message))
     return result
 
@@ -236,7 +236,7 @@ def plain_spec(spec: RunSpec) -> RunSpec:
 
 
 def complete_profile(path: str, place: str, result: RunResult, deadline: float | None) -> None:
-    """Add to the profile in a file what only this process knows; it goes to `place` then.
+    """Add to the profile in a file what only this process knows, and move it to `place`.
 
     Raises:
         OSError: it cannot be written.

@@ -20,8 +20,8 @@ A = TypeVar("A")
 def info_of(
     spec: RunSpec, context: RunContext | None = None, *, at_shapes: bool = False
 ) -> ModelInfo:
-    """Read what the model file of a spec holds, in a worker process and within the time limit;
-    `at_shapes`, FLOPs and bytes are those where the inputs have the shapes that the spec gives.
+    """Read what the model file of a spec holds, in a worker process and within the time limit; with
+    `at_shapes`, FLOPs and bytes are those for the shapes that the spec gives to inputs.
 
     Raises:
         UsageError: the file is not a model, or is damaged.
@@ -58,8 +58,8 @@ def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | No
 
 
 def require_ok(result: RunResult, *, within: str = "", names: Mapping[str, str] = {}) -> None:
-    """Refuse to go on with a run that did not end well, which is `within` what the user asked for.
-    `names` are those that the user knows.
+    """Refuse to go on with a run that did not end well. It is `within` the task that the user asked
+    for; `names` are those that the user knows.
 
     Raises:
         KeyboardInterrupt: it was interrupted.

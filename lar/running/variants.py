@@ -21,7 +21,7 @@ from lar.records.run import Failure, RunSpec
 from lar.running.compared_sides import parse_words, split_words
 from lar.running.plan import join_options, parse_values, plan_run
 
-# A range of numbers: from, to, and what is added or, after an x, what is multiplied by.
+# A range of numbers: from, to, and the step that is added or, after an x, the factor.
 RANGE = re.compile(r"([1-9][0-9]{0,8}):([1-9][0-9]{0,8})(?::(x?)([0-9]{1,6}))?")
 MOST_VALUES = 64
 
@@ -44,7 +44,7 @@ class Axis:
 class Variant:
     """One of those that are compared: `values` has what distinguishes it, as texts.
 
-    `spec` is None where it is refused, and `failure` says why.
+    `spec` is None if it is refused, and `failure` says why.
     """
 
     name: str
@@ -250,7 +250,7 @@ def text_of(value: Any) -> str:
 
 
 def varying_keys(texts: Sequence[Mapping[str, str]], axes: Sequence[Axis]) -> list[str]:
-    """Return what is not the same in all variants: the model, what the specs have, the axes."""
+    """Return the keys that vary between variants: the model, options of the specs, the axes."""
     keys = dict.fromkeys(["model", *itertools.chain(*texts), *(axis.key for axis in axes)])
     return [key for key in keys if len({each.get(key, "") for each in texts}) > 1]
 
@@ -272,8 +272,8 @@ def words_of(values: Mapping[str, str]) -> Iterator[str]:
 
 
 def plan_variant(variant: Variant, *, elsewhere: bool = False, takes_turns: bool = True) -> Variant:
-    """Return a variant with its spec, or with why it is refused. What takes no turns with others,
-    as a search, may need several processes."""
+    """Return a variant with its spec, or with why it is refused. A run that takes no turns with
+    others, such as a search, may need several processes."""
     try:
         spec = plan_run(variant.model, parse_values(variant.options), elsewhere=elsewhere)
         if spec.items:
@@ -284,7 +284,7 @@ def plan_variant(variant: Variant, *, elsewhere: bool = False, takes_turns: bool
             check_stages(spec)
     except LarError as error:
         return replace(variant, failure=Failure.of(error))
-    # Of several testcases the first is fed.
+    # If there are several testcases, the first is fed.
     return replace(variant, spec=replace(spec, cases=spec.cases[:1]))
 
 

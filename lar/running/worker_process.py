@@ -19,9 +19,9 @@ from lar.running.interrupts import uninterrupted
 
 # The worker's descriptors: standard input brings the spec, 1 and 2 are the log.
 EVENT_FILE, SAMPLE_FILE = 3, 4
-# A killed process is gone sooner, unless the system waits for a device: that can be interrupted.
+# A killed process is gone sooner, unless the system waits for a device; Ctrl-C ends this wait.
 GONE_SECONDS = 2.0
-# Between two looks at whether it is.
+# Between two looks whether it is gone.
 GLANCE_SECONDS = 0.001
 
 # Imports make no garbage, so collecting it waits until they are done.
@@ -33,7 +33,7 @@ start(sys.argv[1:], {library!r})
 """
 
 # The same for another Python, which may be too old for newer syntax: it has its own libraries, and
-# of the folder that lar is in nothing but lar.
+# only lar from the folder that lar is in.
 FOREIGN_CODE = """\
 import gc, json, os
 gc.disable()
@@ -86,8 +86,8 @@ class WorkerProcess:
         self.tables = make_rows(self._samples, capacity, runners)
 
     def send(self, request: bytes, *, more: bool = False) -> None:
-        """Write a line of what it shall do, and close the pipe unless more comes; if it has died,
-        that is seen later."""
+        """Write its task as a line, and close the pipe unless more comes; if it has died, that is
+        seen later."""
         with contextlib.suppress(BrokenPipeError):
             left = memoryview(request + b"\n")
             while left:
@@ -114,7 +114,7 @@ class WorkerProcess:
         return self._reaped
 
     def end(self) -> None:
-        """Kill the worker's whole group; that its memory is freed takes a while longer."""
+        """Kill the worker's whole group; freeing its memory takes a while longer."""
         self.send_signal(signal.SIGKILL)
 
     def kill(self) -> None:
@@ -143,8 +143,8 @@ class WorkerProcess:
 
 
 def above_worker_files(file: int) -> int:
-    """Return a copy of a descriptor, which is closed, away from the numbers that the worker is
-    given, so that none is overwritten before it is copied."""
+    """Close a descriptor and return a copy whose number the worker is not given: so no descriptor
+    is overwritten before it is copied."""
     try:
         return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, SAMPLE_FILE + 1)
     finally:

@@ -34,7 +34,7 @@ T = TypeVar("T")
 class Copies:
     """The copies of a model that run at once, each with a driver, a table and a meter.
 
-    What is done to one after the other takes the sum of their times.
+    A step that is done for one after the other takes the sum of their times.
     """
 
     def __init__(self, spec: RunSpec, context: RunContext, tables: Sequence[SampleRows]) -> None:
@@ -169,8 +169,8 @@ class Copies:
 def explaining(
     driver: Driver, hint: Callable[[], str] = str, *, loading: bool = False
 ) -> Iterator[None]:
-    """Have errors say what the engine's own message means, where that is known; `hint` says what
-    to do where the engine's message does not.
+    """Have errors say what the engine's own message means, if that is known; `hint` says what to do
+    if that message does not.
 
     Raises:
         LarError: the engine failed, and why; or the model does not load, with what the engine says.
@@ -255,7 +255,7 @@ class Execution:
             return self.finish()
 
     def hint_at_sizes(self) -> str:
-        """Return what to type where axes of any size were taken as 1."""
+        """Return what to type if axes of any size were taken as 1."""
         return hint_at_sizes(self.infos, self.guessed) if self.guessed else ""
 
     def prepare(self, first: NumberedFeed) -> None:
@@ -279,7 +279,7 @@ class Execution:
         spec, stopping = self.spec, self.spec.stopping
         self.emit(events.PhaseEntered("warmup"))
         if len(spec.items) < len(spec.item_names):
-            self.driver.run_number = None  # the run that this one goes on with has dumped it
+            self.driver.run_number = None  # the earlier run of this data set has dumped it
         with self.recorder.warming_up():
             self.copies.run(spec.warmup_iterations, first.look)
             if stopping.warmup_seconds is not None:
@@ -317,7 +317,7 @@ class Execution:
         self.emit(events.PhaseEntered("finish"))
         driver.fire_hooks("after_run")
         self.notes += driver.notes
-        # What is written of a profile after this takes more.
+        # Writing the profile after this takes more memory.
         peak = read_memory("VmHWM", "/proc/self/status")
         outputs: tuple[OutputSummary, ...] = ()
         if any(rows.count for rows in self.copies.tables):
@@ -342,7 +342,7 @@ class Execution:
 
 
 def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
-    """Yield what was asked for of the end of measuring and not reached."""
+    """Yield a warning for each end of measuring that was asked for and not reached."""
     if stopped.settled is False:
         yield "the warm-up did not settle in a quarter of --max-time: the first times may be longer"
     if stopped.ending == "room":
@@ -405,8 +405,8 @@ def sources_of(driver: Driver) -> TimeSources:
 def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> list[OutputSummary]:
     """Summarise each output, one in memory at a time; with a folder, write it there too.
 
-    The files are named by the outputs' order: `000.npy`, `001.npy`. Floats that NumPy has no name
-    for are in them as float32, which holds them.
+    The files are named by the outputs' order: `000.npy`, `001.npy`. Floats of types that NumPy
+    lacks are stored as float32, which holds them.
     """
     import hashlib
 

@@ -1,5 +1,5 @@
-"""The feeds of a run, one after the other: inputs, testcases, items of a data set; and the judging
-of outputs by those that a testcase expects."""
+"""The feeds of a run, one after the other: inputs, testcases, items of a data set. Also compares
+outputs with those that a testcase expects."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ Look = Callable[[Mapping[str, Any]], None]
 
 STACK_HINT = "the first axes of a stack count items; for one run, give each array as a .npy"
 
-# Allowed where a file says nothing: ONNX compares its own test data with a relative error of this.
+# The default limit of a file: ONNX compares its own test data with this relative error.
 DEFAULT_LIMIT = 1e-3
 
-# What a packed .pb says of its limit, in the field of a tensor that is for readers.
+# The limit in a packed .pb, in the field of a tensor that is for readers.
 LIMIT_TEXT = re.compile(r"max_error=(\S+)( silent)?")
 
 
@@ -63,8 +63,8 @@ class NumberedFeed(Feed):
 class Feeder:
     """Reads what a run is fed with.
 
-    `notes` is given what the user should know in the end. Warnings and sources have the names
-    that the user knows, by those that they have here.
+    `notes` takes what the user should know in the end. `names` has the names that the user knows,
+    for warnings and sources.
     """
 
     spec: RunSpec
@@ -102,7 +102,7 @@ class Feeder:
 
     def read(self, given: Sequence[str | Given], *, generates: bool = True) -> Feed:
         """Read what a model is fed with, repeated for the batch that is asked for. Unless it
-        `generates`, what is given must be all, if anything is.
+        `generates`, either all inputs are given or none.
 
         Raises:
             UsageError: it is wrong, or does not fit the model.
@@ -252,8 +252,8 @@ class Judge:
 
 
 def read_expected(expected: Expected) -> list[Wanted]:
-    """Read an expected output, of a sequence its items; what the file says about them fills what
-    was left open.
+    """Read an expected output, or the items of an expected sequence; what the file says about them
+    fills the fields left open.
 
     Raises:
         UsageError: it cannot be read.
@@ -326,7 +326,7 @@ def judge(wanted: Wanted, outputs: Mapping[str, Any], *, is_exact: bool = False)
 
 
 def kind_of(value: Any) -> str:
-    """Return dtype and shape as text; of anything but an array, its type."""
+    """Return the dtype and shape of an array as text, or the type of anything else."""
     return (
         value
         if isinstance(value, str)
@@ -337,8 +337,8 @@ def kind_of(value: Any) -> str:
 def errors_of(actual: Array, expected: Array) -> Array:
     """Return |e-a| / max(min(|e|,|a|), 1) of each element, computed as MegEngine does it.
 
-    That is in float32, here in float64 where the type holds more. The same NaN or infinity on both
-    sides is error 0; on one side alone it is an infinite error.
+    MegEngine computes it in float32; here it is float64 if the type holds more. The same NaN or
+    infinity on both sides is error 0; on one side alone it is an infinite error.
     """
     if dtypes.kind_of(actual.dtype) == "O":
         return np.where(actual == expected, 0, np.inf)

@@ -25,7 +25,7 @@ from lar.records.scenario import Scenario, ScenarioResult
 PACKAGE = "mlcommons-loadgen"
 DETAILED_LOG = "mlperf_log_detail.txt"
 LINE_START = ":::MLLOG "
-# The way of an iteration through the queue takes at least so long, beside the iteration itself.
+# Passing an iteration through the queue takes at least so long, besides the iteration itself.
 QUEUE_SECONDS = 5e-6
 # LoadGen draws the samples of a query from so many; each is fed the same input.
 SAMPLES_IN_LIBRARY = 1024
@@ -68,7 +68,7 @@ class LoadGenerator:
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
     def start(self, iteration_seconds: float) -> None:
-        """Begin; `iteration_seconds` is what an iteration takes at the least.
+        """Begin; `iteration_seconds` is the shortest time of an iteration.
 
         LoadGen makes its queries beforehand, and needs to know how many can come.
         """

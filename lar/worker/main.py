@@ -40,8 +40,8 @@ def do_task(
     turns: Iterable[int] | None,
     emit: events.Emit,
 ) -> events.Event | None:
-    """Do what the parent asks for; return the last event, None where there is no end but that of
-    the turns that it gives."""
+    """Do what the parent asks for; return the last event, None if the task ends with the turns that
+    the parent gives."""
     engine = engine_named(spec.engine)
     if name == "run":
         from lar.worker.execution import Execution
@@ -110,7 +110,7 @@ def main(argv: list[str]) -> None:
     last, status = b"", 0
     try:
         import_modules(task, engine, driver)
-        gc.freeze()  # what was imported stays: collections need not look at it again
+        gc.freeze()  # imported modules stay: the collector need not look at them
         gc.enable()
         # The parent sends a line, after which turns may come.
         requests = sys.stdin.buffer

@@ -12,7 +12,7 @@ from lar.measurement.stopping import precision_of, windows_agree
 from lar.records.run import RunSpec
 from lar.records.stopping import Ending, Stopped, Stopping
 
-# A window of the warm-up: at least so many iterations, and so long.
+# A window of the warm-up has at least so many iterations, and lasts at least so long.
 WINDOW_ITERATIONS = 5
 WINDOW_SECONDS = 0.1
 # The warm-up ends after this share of --max-time, whether or not it has settled.
@@ -25,7 +25,7 @@ NARROW_LOOKS = 2
 
 
 class Runners(Protocol):
-    """What runs iterations, with the table of each runner."""
+    """Runs iterations; has the table of each runner."""
 
     tables: Sequence[SampleRows]
 

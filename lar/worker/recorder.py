@@ -203,7 +203,7 @@ class Recorder(Silent):
             profile = self.profile_of(driver, trace, batch)
             if named := spans_of_patterns(profile, patterns):
                 profile = replace(profile, spans=(*profile.spans, *named))
-            # The parent writes it again, with what only that knows, and packs it then.
+            # The parent writes it again, with what only the parent knows, and then packs it.
             write_profile(profile, place, packed=False)
         if place := driver.context.written.get(PROFILE_RAW.key, ""):
             if trace.raw_file:
@@ -284,8 +284,8 @@ class CpuMeter:
             self._sums = tuple(map(add, counted, map(sub, read_times(), self._began)))
 
     def percents(self) -> tuple[float | None, float | None]:
-        """Return those of the process, of one core, and of the machine, of all cores; None if the
-        iterations were too short."""
+        """Return the percent of one core that the process used, and of all cores that the machine
+        used; None if the iterations were too short."""
         elapsed, process, busy, every = self._sums
         if elapsed < SHORTEST_CPU_SECONDS:
             return None, None
@@ -320,7 +320,7 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
     """Return the engine's reports of copies of a model that ran at once, joined into one.
 
     Each copy has threads of its own: the numbers of copy 1 begin at 1001, where copy 0's begin at
-    1. What is the same operator in all copies is one operator. An only copy runs in the host's
+    1. The same operator of all copies is one operator. If there is one copy, it runs in the host's
     thread.
     """
     if len(traces) == 1:
@@ -372,9 +372,9 @@ def join_operators(
 ) -> list[int]:
     """Add the operators of another copy to those of all; return the place of each.
 
-    The same are those of one name, type and shapes. An engine may name what it adds to a graph anew
-    in each copy, as conversions of a layout: what is left is joined by its type and shapes, in the
-    order of execution.
+    Operators of one name, type and shapes are the same. An engine may give operators that it adds
+    to a graph, such as conversions of a layout, another name in each copy: the rest are joined by
+    type and shapes, in the order of execution.
     """
     unjoined = dict(enumerate(operators))
     at: dict[int, int] = {}

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 def start(argv: list[str], library: str) -> None:
     """Execute what stands on standard input (`lar.worker.main`); never returns.
 
-    `library` is the driver's (`DriverEntry`). It is loaded by this thread, as loading one sets how
-    the thread computes; whoever imports a module that another thread imports waits for it.
+    `library` is the driver's (`DriverEntry`). This thread loads it, since loading it sets how the
+    thread computes; a thread that imports a module waits for another that imports it.
     """
     try:
         if library:
@@ -26,13 +26,14 @@ def start(argv: list[str], library: str) -> None:
             start_new_thread(import_ahead, (argv,))
             load_lazily(library)
         from lar.worker.main import main
-    except Exception as error:  # as where there is too little memory
+    except Exception as error:  # for example, too little memory
         fail(int(argv[3]), error)
     main(argv)
 
 
 def fail(event_file: int, error: Exception) -> NoReturn:
-    """Say in the last event why this process cannot begin: what writes events may be missing."""
+    """Say in the last event why this process cannot begin; the code that writes events may be
+    missing."""
     import json
 
     from lar.errors import EngineMissing, first_line, memory_error
@@ -45,8 +46,8 @@ def fail(event_file: int, error: Exception) -> NoReturn:
 
 
 def import_libraries() -> None:
-    """Import what has libraries of its own: the system loads one at a time, so that these would
-    wait for the engine's."""
+    """Import modules with libraries of their own: the system loads one at a time, so that these
+    would wait for the engine's."""
     for name in ("json", "mmap", "resource", "shutil", "numpy"):
         import_module(name)
 

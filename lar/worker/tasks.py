@@ -22,7 +22,7 @@ from lar.worker.feeding import Feeder
 
 
 def read_model_at(spec: RunSpec, context: RunContext, emit: Emit) -> ModelInfo:
-    """Read what the spec's model file holds, where its inputs have the shapes that are fed."""
+    """Read what the spec's model file holds, with inputs of the shapes that are fed."""
     engine, path = engine_named(spec.engine), Path(spec.model)
     feeder = Feeder(spec, engine.read_model(path).inputs, context.names, emit, [])
     shapes = {each.name: each.shape for each in feeder.feed_of_inputs().fed}
@@ -75,7 +75,7 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
 
 
 def items_of(given: Mapping[str, Array | list[Array]]) -> Iterator[tuple[str, Array]]:
-    """Yield what is fed by name, of a sequence its items."""
+    """Yield the fed arrays by name, for a sequence its items."""
     for name, value in given.items():
         if isinstance(value, list):
             yield from ((f"{name}[{at}]", each) for at, each in enumerate(value))
@@ -84,7 +84,7 @@ def items_of(given: Mapping[str, Array | list[Array]]) -> Iterator[tuple[str, Ar
 
 
 def compute(copies: Copies, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return what the engine computes of the inputs.
+    """Return what the engine computes from the inputs.
 
     Raises:
         LarError: it fails.
@@ -108,9 +108,9 @@ def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit:
     """Load the model, then compute a tensor from given values in each turn that the parent gives;
     one that fails does not stop others.
 
-    What a turn asks for stands in files of the work folder, named by its number: `1.json` has the
-    name of the tensor and those of the values, which are in `1.0.npy`, `1.1.npy` and so on. What
-    comes out is `1.npy`. A turn that names no tensor asks which of the values the graph lacks, and
+    The request of a turn stands in files of the work folder, named by its number: `1.json` has the
+    name of the tensor and those of the values, which are in `1.0.npy`, `1.1.npy` and so on. The
+    result is `1.npy`. A turn that names no tensor asks which of the values the graph lacks, and
     gets a list.
 
     Raises:

@@ -50,7 +50,7 @@ SIZE = re.compile(r"(\d+)\(")
 
 @dataclass(frozen=True)
 class LoggedChoice:
-    """An algorithm that was chosen; of an operand that is not there the shape is empty."""
+    """An algorithm that was chosen; a missing operand has an empty shape."""
 
     operator: str
     shapes: tuple[tuple[int, ...], ...]
@@ -105,7 +105,7 @@ class ChoiceListener:
         self._set_level: Any = None
 
     def begin(self, flag: str) -> bool:
-        """Listen from now on for the option `flag`; return False where this build of the engine
+        """Listen from now on for the option `flag`; return False if this build of the engine
         has no such functions."""
         try:
             self._set_handler = find_function(flag, SET_LOG_HANDLER, [LogHandler], LogHandler)
@@ -129,7 +129,7 @@ class ChoiceListener:
         show, (_, form, values) = self._print, said  # None when another thread has just ended it
         if function == CHOOSER:
             unread = ctypes.string_at(values, VA_LIST_BYTES)
-            # Of its own: copies of a model choose in several threads at once.
+            # A buffer for each message: copies of a model choose in several threads at once.
             buffer = ctypes.create_string_buffer(MESSAGE_BYTES)
             self._format(buffer, MESSAGE_BYTES, form, ctypes.c_void_p(values))
             ctypes.memmove(values, unread, VA_LIST_BYTES)
@@ -139,8 +139,8 @@ class ChoiceListener:
 
 
 def algorithms_in(log: str) -> dict[Kernel, str]:
-    """Return the algorithms in a log, by what they were chosen for; several for one kernel, which
-    differ in parameters that the engine does not say, stand together."""
+    """Return the algorithms in a log, by what they were chosen for; several for one kernel stand
+    together: they differ in parameters that the engine does not print."""
     found: dict[Kernel, list[str]] = {}
     for choice in choices_in(log):
         kernel = Kernel(choice.operator, tuple(shape for shape in choice.shapes if shape))
@@ -184,8 +184,8 @@ def choose_algorithms(driver: LiteDriver, _: object) -> None:
 def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None:
     """Have the engine read a cache file; a search adds to a copy in the work folder.
 
-    The user's file is never the engine's: `keep_search` merges the copy into it, whole, when the
-    worker has ended, also one that was interrupted.
+    The engine never writes the user's file: `keep_search` merges the copy into it, whole, when the
+    worker has ended, even if it was interrupted.
 
     Raises:
         UsageError: the file is missing though nothing is searched, damaged, locked or not writable.
@@ -215,7 +215,7 @@ def known_cache(path: Path, *, searching: bool) -> AlgorithmCache:
         from lar.files.locks import locked  # most runs search nothing
         from lar.files.report_file import check_writable
 
-        with locked(str(path.resolve().parent), FLAG):  # else it would be lost in the end
+        with locked(str(path.resolve().parent), FLAG):  # else the search would be lost in the end
             check_writable(str(path), FLAG)
     return cache
 
@@ -226,8 +226,8 @@ def work_copy(context: RunContext) -> Path:
 
 
 def known_before(context: RunContext) -> Path:
-    """Return where that stands which was known before the search: the user's file gets what is
-    found while the search goes on."""
+    """Return the file with what was known before the search; the user's file changes while the
+    search goes on."""
     return Path(context.work_folder) / "known.cache"
 
 
@@ -243,7 +243,7 @@ def keep_search(spec: RunSpec, context: RunContext) -> None:
 
 
 def found_by(context: RunContext) -> AlgorithmCache | None:
-    """Return what the engine's own copy of the cache holds, None where it measured nothing."""
+    """Return what the engine's own copy of the cache holds, None if it measured nothing."""
     copy = work_copy(context)
     return read_cache(copy) if copy.exists() and copy.stat().st_size else None
 
@@ -265,7 +265,7 @@ def warn_of_missed(driver: LiteDriver, _: str) -> None:
 
 
 def is_of(choice: LoggedChoice, operator: Operator) -> bool:
-    """Return whether a choice may be this operator's; the log does not say all its parameters. A
+    """Return whether a choice may be for this operator: the log does not say all its parameters. A
     size of 0 in a key stands for any batch."""
 
     def fits(operand: Operand, ran: Sequence[int]) -> bool:
@@ -280,8 +280,8 @@ def is_of(choice: LoggedChoice, operator: Operator) -> bool:
 def find_known(
     choice: LoggedChoice, operators: Iterable[Operator]
 ) -> tuple[Operator, Algorithm] | tuple[None, None]:
-    """Return the operator of a cache that a choice is for, and its algorithm there; None where the
-    engine has not taken it from the cache."""
+    """Return the operator of a cache that a choice is for, and its algorithm there; None if the
+    engine has not taken the choice from the cache."""
     known = (
         (operator, algorithm)
         for operator in operators

@@ -31,7 +31,7 @@ def load_library(path: str) -> None:
     """Load a library and let it register its operators; it stays loaded.
 
     Raises:
-        UsageError: it is missing, no library for this machine, or none of operators.
+        UsageError: it is missing, is no library for this machine, or has no operators.
     """
     api = find_address("--c-opr-lib", API)
     # A name without a folder would be looked for in the system's.

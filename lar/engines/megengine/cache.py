@@ -86,7 +86,7 @@ class Reader:
         return self.take(self.number())
 
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """Read a number of pairs of blobs, and these."""
+        """Read a number, and then so many pairs of blobs."""
         return [(self.blob(), self.blob()) for _ in range(self.number())]
 
     def end(self) -> None:
@@ -203,11 +203,11 @@ def update_cache(
     Raises:
         UsageError: the file is there and no cache, cannot be written, or its folder stays locked.
     """
-    # Not for each run: a model that was packed has its cache read alone.
+    # Imported here: a run of a packed model only reads its cache.
     from lar.files.locks import locked
     from lar.files.report_file import OutputFile
 
-    real = os.path.realpath(path)  # of `-` too, which is a file here
+    real = os.path.realpath(path)  # `-` is a file here, too
     with locked(os.path.dirname(real), flag):
         is_new = not os.path.exists(real)
         old = {} if is_new else read_cache(real)

@@ -10,9 +10,9 @@ weights is part of a key, and of the machine only the kind of device. Read from 
 src/core/impl/utils/persistent_cache.cpp (key), dnn/scripts/opr_param_defs.py (parameters).
 
 A search times each algorithm once, so that two searches of a busy machine choose differently. The
-median of an algorithm's times is better proven than any of them. In the file of a search the
-algorithms stand in the order of their times; where one stands first that is not the fastest of its
-own entry, it was chosen by hand, which no search overrules.
+median of an algorithm's times is more certain than any of them. In the file of a search the
+algorithms stand in the order of their times. If the first one of an entry is not its fastest, a
+person has chosen it, and no search overrules that.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def format_settings(settings: Mapping[str, int]) -> list[str]:
 
 
 def operators_of(*caches: AlgorithmCache) -> list[Operator]:
-    """Return the searched operators of one cache, in its order, or of several as they are joined
-    by the medians."""
+    """Return the searched operators of one cache in its order, or those of several caches joined by
+    the medians."""
     operators: list[Operator] = []
     for place, entries in gather(caches).items():
         searched, searches = SEARCH.fullmatch(place[0]), searches_among(entries)
@@ -114,7 +114,7 @@ def operators_of(*caches: AlgorithmCache) -> list[Operator]:
 
 
 def with_searches(algorithms: Iterable[Algorithm], searches: Searches) -> Iterator[Algorithm]:
-    """Yield algorithms with what searches say of each."""
+    """Yield algorithms, each with its times and the searches that have chosen it."""
     times, chosen = times_in(searches), [entry[0].blob for entry in searches]
     for each in algorithms:
         chosen_by = tuple(at for at, blob in enumerate(chosen) if blob == each.blob)
@@ -147,7 +147,7 @@ def join_caches(caches: Iterable[AlgorithmCache], prefer: Preference) -> Algorit
 
 
 def join_searches(searches: Searches, prefer: Preference = "median") -> tuple[Algorithm, ...]:
-    """Return one entry of those that several searches have made for one operator, in their order.
+    """Return one entry, joined from those that several searches have made for one operator.
 
     An algorithm is described as the last file describes it. One that fewer than half of the
     searches have kept comes after the others.
@@ -177,7 +177,7 @@ def times_in(searches: Searches) -> dict[bytes, tuple[float, ...]]:
 
 
 def is_decided(algorithms: Sequence[Algorithm]) -> bool:
-    """Return whether something else than the times of a search has decided what stands first."""
+    """Return whether the first algorithm stands there for another reason than its time."""
     return min(each.seconds for each in algorithms) < algorithms[0].seconds
 
 
@@ -208,8 +208,8 @@ def find_operator(cache: AlgorithmCache, text: str) -> Operator:
 
 
 def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
-    """Return a cache of one operator alone, with the algorithm first that a name, or a piece of
-    it, means.
+    """Return a cache of one operator alone, whose first algorithm is the one that a name, or a
+    piece of it, means.
 
     Raises:
         UsageError: none or more than one operator or algorithm is meant.
@@ -237,7 +237,7 @@ Fits = Callable[[Algorithm], object]
 
 
 def best_of(algorithms: Sequence[Algorithm], is_fit: Fits) -> Algorithm | None:
-    """Return the fastest fitting algorithm, but the chosen one, perhaps by hand, where it fits."""
+    """Return the chosen algorithm (perhaps by hand) if it fits, else the fastest that fits."""
     if is_fit(algorithms[0]):
         return algorithms[0]
     return min(filter(is_fit, algorithms), key=lambda each: each.seconds, default=None)
@@ -258,8 +258,8 @@ def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
 
 
 def with_best(cache: AlgorithmCache, is_fit: Fits, keeps: Fits) -> AlgorithmCache:
-    """Return the cache with the best fitting algorithm first, wherever one fits, and of the others
-    those that are kept."""
+    """Return the cache with the best fitting algorithm first, wherever one fits, and behind it the
+    others that `keeps` accepts."""
     changed = dict(cache)
     for place, entry in cache.items():
         if not isinstance(entry, bytes) and (first := best_of(entry, is_fit)):

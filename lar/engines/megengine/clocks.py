@@ -1,4 +1,4 @@
-"""Brings the times of MegEngine's clocks to that of lar.
+"""Brings the times of MegEngine's clocks to lar's clock.
 
 Its host and its device have clocks of their own, whose zeros it does not say. But what it has
 done in an iteration lay between that iteration's begin and end, which bounds the offset from both
@@ -74,7 +74,7 @@ def fit_clocks(iterations: Sequence[Iteration]) -> tuple[list[Fit], list[Fit]]:
 
 
 def fit_at(fits: Sequence[Fit], number: int) -> Fit | None:
-    """Return the offset in an iteration, None where nothing is known of the clock."""
+    """Return the offset in an iteration, None if nothing is known of the clock."""
     return next((fit for fit in reversed(fits) if fit.first <= number), None)
 
 

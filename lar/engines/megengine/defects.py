@@ -145,12 +145,12 @@ MANY_ROWS = 8
 
 
 def traits_of(path: str) -> frozenset[str]:
-    """Return what a model has, nothing of a file whose operators are not known."""
+    """Return the traits that a model has, none if the operators of its file are not known."""
     return known_traits_of(path) or frozenset()
 
 
 def known_traits_of(path: str) -> frozenset[str] | None:
-    """Return what a model has, None of a file whose operators are not known."""
+    """Return the traits that a model has, None if the operators of its file are not known."""
     try:
         return frozenset(traits_in(graph_in(path)))
     except (ValueError, LookupError, OSError, LarError, struct.error):

@@ -34,9 +34,9 @@ DOT_PRODUCTS = {"asimddp", "avx512_vnni", "avx_vnni"}
 
 def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
     """Return what can matter for a model file at a site, in the order in which candidates name it;
-    of each dimension the most promising choice first, with which a search begins."""
+    the first choice of a dimension is the most promising, and a search begins with it."""
     known = defects.known_traits_of(str(model))
-    # Of a file that cannot be read, any operators may be among its own.
+    # A file that cannot be read may have any operators.
     traits = ALL_TRAITS if known is None else known
     on_cpu = site.device == "cpu"
     lacks_float16 = on_cpu and "asimdhp" not in site.instruction_sets
@@ -46,12 +46,12 @@ def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
         "algorithms": (
             searched("fast-run", table.FAST_RUN),
             searched("full-run", table.FULL_RUN, for_full=True),
-            # Wherever a search of its own has found one; weights are transformed ahead in any case.
+            # Winograd where a search of its own has found it; weights are transformed in any case.
             searched(
                 *("winograd", table.FAST_RUN),
                 options={table.WINOGRAD_TRANSFORM.key: True},
                 cache_depends=tuple(name for name in CACHE_DEPENDS if name != "weights"),
-                # Of other processors' kernels those without winograd are as fast, or faster.
+                # On other processors, kernels without winograd are as fast, or faster.
                 for_full="asimd" not in site.instruction_sets,
             ),
             set_to(table.BINARY_EQUAL_BETWEEN_BATCH, True, "binary-equal"),
@@ -145,7 +145,7 @@ def variables_for(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
 UNFUSED_NORMS = frozenset({"batchnorm", "batchnormforward"})
 # Algorithms that leave the computing to MKL have these words in their names.
 OF_MKL = re.compile("BLAS|MKL(?!DNN)")
-# A thread more does so much of what the first one does; shorter operators are not worth dividing.
+# One thread more does this part of the first one's work; shorter operators are not worth dividing.
 MORE_THREADS = 0.7
 LEAST_DIVIDED_NS = 30_000
 CALLER_TOO = 0.6  # where the calling thread is one of them
@@ -185,7 +185,7 @@ def thread_signs(profile: Profile, now: int, cores: int) -> Iterator[Sign]:
 
 
 def signs_of_handing_over(profile: Profile) -> Iterator[Sign]:
-    """Yield what spares the time between operators, where iterations are short."""
+    """Yield choices that save time between operators, if iterations are short."""
     computing_ns = computing_ns_of(profile)
     calls = len(profile.timed_executions) / max(1, len(profile.timed_steps()))
     between_ns = HANDING_OVER_NS + DISPATCHING_NS * calls

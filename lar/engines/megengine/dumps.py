@@ -80,7 +80,7 @@ def keep_freed_memory() -> None:
 def keep_operators(driver: LiteDriver, place: Path) -> None:
     """Have what the engine knows of the operators written when an iteration has ended.
 
-    They are the same in all iterations. Of another build of MegEngine they are not known.
+    They are the same in all iterations. They are not known for another build of MegEngine.
     """
     read_profile = attach_profiler(driver.network)
     if read_profile is None:
@@ -113,7 +113,7 @@ def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:
 
     The graph driver knows them by the numbers that load_and_run gives them, lite by their order.
     """
-    # Not before: the formats of dumps cost time, and lite writes its operators' tensors itself.
+    # Imported late: the formats of dumps cost time, and lite writes its operators' tensors itself.
     from lar.dumps.names import Variable
     from lar.dumps.recording import write_outputs
 
@@ -151,6 +151,6 @@ def operators_of(folder: Path) -> list[OperatorFact]:
 
 
 def order_of(times: dict[str, dict[str, dict[str, float]]]) -> list[str]:
-    """Return operators in the order in which they began, of their times in each thread."""
+    """Return operators in the order in which they began, from their times in each thread."""
     began = {key: min(each["start"] for each in threads.values()) for key, threads in times.items()}
     return sorted(began, key=began.__getitem__)

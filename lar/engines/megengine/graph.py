@@ -73,7 +73,7 @@ class GraphDriver(MegEngineDriver):
 
     def close(self) -> None:
         if self.is_verbose:
-            # A thread of MegEngine's own writes its log: what it has not written yet would be lost.
+            # A thread of MegEngine writes its log: lines that it has not written yet would be lost.
             self.megengine.core._imperative_rt.core2.sync()
 
     def load(self) -> None:

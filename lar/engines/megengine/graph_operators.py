@@ -104,8 +104,8 @@ def open_graph(graph: memoryview) -> Graph:
 
 
 def read_quantizations(path: str | Path) -> DumpFacts:
-    """Read what a model file says of its quantised variables whose operators have a scale, nothing
-    of the older format, or of a model that was saved without names.
+    """Read the quantizations of a model file's variables whose operators have a scale; the older
+    format and a model that was saved without names say nothing.
 
     Raises:
         ValueError, LookupError, OSError, LarError, struct.error: it is damaged, or cannot be read.

@@ -1,4 +1,4 @@
-"""Single tensors of MegEngine's graph, computed from others in place of what is before them.
+"""Single tensors of MegEngine's graph, computed from given values of tensors before them.
 
 The graph is the loaded one, optimised for inference as the options ask for it. What MegEngine fuses
 besides when it compiles a graph, it fuses again in each part of it.

@@ -1,4 +1,4 @@
-"""Writes the model that `--layout-transform` has made, as a program of its own.
+"""A program that writes the model that `--layout-transform` has made.
 
     ... MODEL PLACE < DUMP
 

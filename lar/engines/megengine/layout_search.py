@@ -1,5 +1,5 @@
 """`--layout-transform`: MegEngine measures each operator in each layout while it loads the model,
-and takes what is fastest in all; `--layout-transform-dump` writes the model that comes of it.
+and takes what is fastest in all; `--layout-transform-dump` writes the resulting model.
 
 The model is written anew, with the names of its inputs, in a process of its own (layout_result.py):
 MegEngine's graph interface alone can do it, which is slow to load and would count in what is

@@ -40,7 +40,7 @@ def lean_import() -> Iterator[None]:
     finally:
         for name in stand_ins:
             del sys.modules[name]
-        # Nothing of it becomes garbage, so that collecting it need not look there.
+        # What was imported never becomes garbage: the collector need not look at it.
         gc.freeze()
         if collecting:
             gc.enable()

@@ -98,7 +98,7 @@ class LiteDriver(MegEngineDriver):
             from lar.engines.megengine.packing import check_packed_model  # few runs need it
 
             if check_packed_model(self, self.lite_options) and not self.algorithms_chosen:
-                # At its cache lite looks for a search alone.
+                # lite reads the model's cache only under a policy of searches.
                 strategies = self.lite.LiteAlgoSelectStrategy
                 cached = strategies.LITE_ALGO_PROFILE | strategies.LITE_ALGO_HEURISTIC
                 self.network.set_network_algo_policy(cached)
@@ -124,7 +124,7 @@ class LiteDriver(MegEngineDriver):
             for name in self.outputs():
                 self.network.get_io_tensor(name)  # fails where the name is damaged
         except KeyError as error:
-            # Of the types that lite has, its tables in Python lack this one; as lite says it.
+            # lite's tables in Python lack this one type; the message is like lite's own.
             raise RuntimeError("unsupport dtype in lite : { Uint16}") from error
 
     def check_device(self) -> None:
@@ -152,7 +152,7 @@ class LiteDriver(MegEngineDriver):
             self.check_shapes()
         for name, array in arrays.items():
             tensor = self.network.get_io_tensor(name)
-            # Of a NumPy array it would take the type from a table without float16.
+            # For a NumPy array it would take the type from a table without float16.
             layout = self.lite.LiteLayout(array.shape, array.dtype.type)
             data = np.ascontiguousarray(array)
             with self.recorder.copy("LiteTensor.set_data_by_copy", array.nbytes, name):

@@ -1,8 +1,8 @@
 """The fields of lite's options, and the arguments of the graph's `optimize_for_inference`, that an
 option of lar sets.
 
-The options are honoured so (options.py); a packed model holds the fields (deployment.py), and lite
-puts those that stand in a packed model over the ones that options have set (packed_model.py).
+options.py uses them to honour the options. A packed model holds the fields (packing.py): lite takes
+those in the model in place of the ones that options have set.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ Its lines have changed with its versions; all that are known are read:
     iter 0/10: e2e=9.275 ms (host=0.888 ms)                lite/load_and_run, 1.9 and later
     === finished run #0: time=9.275ms                      a model without inputs, to 8.x
 
-Since 1.13 the time and the place in the source stand before each line. With the command line before
-them, the lines say what was run; without, the messages of the options do, as far as they name them.
-load_and_run_log.json has the lines, each with the method of `LoggedRun` that takes its groups, and
-what messages set: to the number in the message, where it has one.
+Since 1.13 the time and the place in the source stand before each line. If the command line stands
+before them, it says what was run; if not, the messages of the options do, as far as they go.
+load_and_run_log.json has the lines, each with the method of `LoggedRun` that takes its groups. It
+also says which settings the messages stand for: their value is the number in the message, if any.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ENDS = re.compile(
 )
 WHAT = re.compile(r"(?:what\(\):|terminating (?:with|due to) uncaught exception[^:]*::\w+:)\s*(.+)")
 TIME = r"(-?(?:\d+\.?\d*|nan|inf))\s*(?:ms)?"
-# What begins like a line of a run and is none of them has been damaged.
+# A line that begins like one of a run and is not one has been damaged.
 OURS = re.compile(r"iter \d+/|warm ?up \d|load model: |=== (?:prepare|finished)")
 
 
@@ -121,8 +121,8 @@ class LoggedRun:
         return [test for test in self.tests if not test.is_finished]
 
     def take_time(self, name: str, text: str) -> None:
-        """Take how long the load or the preparation took: the first time that is printed, as the
-        latter is before each iteration of the warm-up."""
+        """Take how long the load or the preparation took: the first time that is printed, since the
+        preparation is printed before each iteration of the warm-up."""
         self.seconds.setdefault(name, seconds_of(text))
 
     def take_warmup(self, index: str, text: str) -> None:
@@ -130,7 +130,7 @@ class LoggedRun:
         self.warmups.append(Row(seconds_of(text), seconds_of(text), None, runner, int(index)))
 
     def take_iteration(self, index: str, count: str, whole: str, host: str, device: str) -> None:
-        """Take an iteration of the test that it goes on with; the first begins another."""
+        """Take an iteration of the test that it continues; iteration 0 begins a new one."""
         if index == "0":
             runner = sum(test.case == self.case for test in self.tests)
             self.tests.append(Test(self.case, runner, int(count)))
@@ -176,7 +176,7 @@ class LoggedRun:
         self.verdicts[self.case] = worse_of(self.verdicts.get(self.case, verdict), verdict)
 
     def take_reason(self, reason: str) -> None:
-        """Take what says more than what the exception is."""
+        """Take the reason, which says more than the exception itself."""
         self.reason = reason
 
     def take_line(self, text: str) -> None:
@@ -268,7 +268,7 @@ def seconds_of(text: str) -> float:
     """Return a time in milliseconds as seconds.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a time.
     """
     seconds = float(text) / 1e3
     if not (math.isfinite(seconds) and seconds >= 0):

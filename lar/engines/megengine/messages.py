@@ -1,7 +1,7 @@
 """Clear errors for MegEngine's own messages, for both drivers; messages.json says what they mean.
 
-Those `not of shapes` blame an option, where the shapes that are fed are not to blame; those of an
-engine that is `lost` are the last that it prints.
+The messages `not of shapes` blame an option, unless the shapes that are fed are to blame. The
+messages `lost` are the last ones of an engine that has crashed or hangs.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def explain_megengine(
 
     `resized` are the inputs fed with other shapes than those of the model file.
     """
-    # The engine's checks of shapes say so, or stand in functions that are called so.
+    # The engine's checks of shapes have these words in their text or in the name of a function.
     is_of_shape = bool(resized and re.search("shape|layout", message))
     said = (message.strip().splitlines() or [""])[0]
     phases = (*phases_of(loading=loading), "" if is_of_shape else "not of shapes")
@@ -66,5 +66,5 @@ def explain_megengine(
 
 
 def explain_log(log: bytes) -> LarError | None:
-    """Return the error of an engine that has printed this and is lost, None where it is not."""
+    """Return the error of an engine that has printed this and is lost, None if it is not."""
     return MEANINGS.explain(log.decode(errors="replace"), "", phases=("lost",))

@@ -1,8 +1,8 @@
 """`--model-dump`: a graph as the options have made it, written as a model file.
 
 A graph whose tensors are in blocks (nchw44, ...) is written in the older of MegEngine's two
-formats. Of the newer, lite computes on the weights where they stand in the file, and its kernels
-for blocks crash on what is not aligned; of the older it copies them.
+formats. With the newer one lite computes on the weights where they stand in the file, and its
+kernels for blocks crash if they are not aligned; with the older one it copies them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def dump_model(driver: GraphDriver, _: str) -> None:
 def metadata_of(loaded: Any, optimize_options: int | None) -> Any:
     """Return what a file made of a loaded one says about itself.
 
-    Of what was loaded, the options are uninitialised memory unless it was optimised.
+    The options of a loaded graph are uninitialised memory unless it was optimised.
     """
     from megengine.core._imperative_rt import SerializationMetadata
 

@@ -81,7 +81,7 @@ def operations_in(mode: str) -> int:
 
 
 def channels_first(shape: Shape, layout: str) -> Shape:
-    """Return a tensor's shape as batch, channels, then the spatial axes."""
+    """Return a tensor's shape in the order batch, channels, spatial axes."""
     if shape is None or None in shape:
         return None
     axes = FACTS.positions.get(layout, [0, 2, 3])
@@ -90,7 +90,7 @@ def channels_first(shape: Shape, layout: str) -> Shape:
 
 
 def shape_of(variable: Any) -> Shape:
-    """Return a variable's shape; None where it depends on the data."""
+    """Return a variable's shape; None if it depends on the data."""
     try:
         return None if variable.shape is None else tuple(variable.shape)
     except RuntimeError:
@@ -108,7 +108,7 @@ LOW_BITS: Mapping[str, int] = {"QuantizedS1": 1, "QuantizedS4": 4, "Quantized4As
 def read_model(path: Path) -> ModelInfo:
     """Read what a MegEngine model file holds.
 
-    Of a file with testcases this describes the model inside, without the operators that compare
+    For a file with testcases this describes the model inside, without the operators that compare
     its outputs. A parameter is an element of a floating-point or quantised constant that an
     operator takes; constants of one element are left out, since MegEngine also stores plain
     numbers that way.
@@ -148,7 +148,7 @@ def describe_container(path: str) -> dict[str, str]:
 
 
 def model_outputs(outputs: Iterable[Any]) -> list[tuple[str, Any]]:
-    """Return a graph's outputs with their names; of a comparison, what is compared."""
+    """Return a graph's outputs with their names; for a comparison, the output that it compares."""
     named = []
     for output in outputs:
         if output.owner.type == "AssertEqual":

@@ -13,7 +13,7 @@ MODE = re.compile(r"([A-Z][A-Z0-9_]*)\(")
 
 
 def elementwise_steps(operator: DumpedOperator) -> Steps:
-    """Return the steps of an elementwise operator by its mode, as FUSE_ADD_RELU; none for
+    """Return the steps of an elementwise operator by its mode, such as FUSE_ADD_RELU; none for
     another operator."""
     if operator.type.lower() not in ("elemwise", "elemwisemultitype"):
         return ()

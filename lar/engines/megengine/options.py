@@ -1,7 +1,7 @@
 """The option table of MegEngine: a row for each option that it honours, the functions that rows
 call, and the rules about options that need or exclude each other on it.
 
-The functions set the drivers' own attributes: `lite_options` (fields of LiteOptions, set when the
+The functions set attributes of the drivers: `lite_options` (fields of LiteOptions, set when the
 network is made), `network_setup` (calls on the network before the model is loaded),
 `inference_options` (arguments of the graph's optimize_for_inference), `graph_setup`.
 """

@@ -8,8 +8,8 @@
     ModelInfo   0 data, the settings as JSON: [ubyte], 1 algo_policy, the cache: [ubyte]
     ModelData   0 data, a model file: [ubyte]
 
-The numbers are the fields' places in the tables. lite follows all offsets without a check, so
-that a damaged file would crash it: here everything that it follows is checked.
+The numbers are the fields' places in the tables. lite follows all offsets without a check, so that
+a damaged file would crash it: this module checks all of them.
 Read from MegEngine 1.13: lite/src/parse_model/pack_model.fbs, model_parser.cpp beside it.
 """
 
@@ -35,8 +35,7 @@ LARGEST_MODEL = 2**31 - 2**24
 class PackedModel:
     """The contents of a packed file; the model is a view into it.
 
-    `info` and `cache` are None where there are none. An encrypted part is as it stands in the
-    file.
+    `info` and `cache` are None if the file has none. An encrypted part is as it stands in the file.
     """
 
     name: str

@@ -17,7 +17,7 @@ Whole = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 
 
 class Known(msgspec.Struct, forbid_unknown_fields=True):
-    """An object in the settings; whoever gives another field means one of these."""
+    """An object in the settings; an unknown field is a slip for one of these."""
 
 
 class Shape(Known):

@@ -35,7 +35,7 @@ DEVICES: tuple[Option[Any], ...] = (table.CPU_DEFAULT, table.MULTITHREAD_DEFAULT
 
 
 def dump_packed(driver: Driver, _: str) -> None:
-    """Pack the spec's model file as it is; of a packed one, the parts that are not given anew.
+    """Pack the spec's model file as it is; a packed one keeps the parts that are not given anew.
 
     Raises:
         UsageError: an input file is not what lite reads, or the model is encrypted.
@@ -70,8 +70,7 @@ def read_cache_file(path: str, known: bytes | None = None) -> bytes:
 
 
 def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:
-    """Check a packed model before lite, which does not, follows what stands in it; refuse options
-    that would be lost on it.
+    """Check a packed model, which lite does not; refuse options that would be lost on it.
 
     Returns whether it has a fast-run cache in it.
 
@@ -103,7 +102,7 @@ def check_packed_cache(driver: Driver, cache: bytes) -> None:
     except UsageError:
         raise UsageError("its fast-run cache is damaged", "pack it again", subject=model) from None
     if table.FAST_RUN_ALGO_POLICY.is_given(settings):
-        # The steps of --winograd-transform have the other set without the user's doing.
+        # In the steps of --winograd-transform lar, not the user, has set the other one.
         is_winograd = table.WINOGRAD_TRANSFORM.is_given(settings)
         option = table.WINOGRAD_TRANSFORM if is_winograd else table.FAST_RUN_ALGO_POLICY
         problem = f"{model} has a fast-run cache in it, which MegEngine would take instead"
@@ -145,15 +144,15 @@ def refuse_lost_options(
             raise UsageError(problem, hint, flag=option.flag)
 
 
-# Those that hold for any run of the file, of which a packed model says them.
+# Options that a packed model can hold, for any run of it.
 HELD = {
     option: fields
     for option, fields in LITE_FIELDS.items()
     if option is not table.FAKE_FIRST and fields.keys() <= set(Options.__struct_fields__)
 }
-# What the graph driver does to a graph that it writes.
+# Options that the graph driver applies to a graph that it writes.
 IN_GRAPH = tuple(option for option in GRAPH_ARGUMENTS if option not in HELD)
-# What a run needs to load and compute the model at all.
+# Options without which a run may not load or compute the model at all.
 FOR_LOADING = (table.ENGINE_FIX, table.C_OPR_LIB)
 IN_PLACE = (table.CPU_DEFAULT, table.MULTITHREAD_DEFAULT)
 FORMAT = "lar.packed/1"

@@ -1,8 +1,8 @@
 """MegEngine's own profile: taken after each iteration, and read into lar's records.
 
 `lar.profiles.megengine_file` has the format of the file. Lite writes it at the end of each wait,
-for which it needs longer than many a model: the iteration ends at lite's finish callback, which
-comes before that. The graph driver is asked for it. A profiled run may execute several graphs, one
+and needs longer for that than many a model: the iteration ends at lite's finish callback, which
+comes before. The graph driver gives it when asked. A profiled run may execute several graphs, one
 for all shapes that were fed.
 """
 
@@ -75,8 +75,8 @@ class OperatorReader:
         self.computed = {number for each in computing for number in each.output}
 
     def read(self, key: str) -> ProfiledOperator:
-        """Return an operator with its work, which is counted from the shapes of the iteration: the
-        engine has counted for those with which the graph was compiled."""
+        """Return an operator with its work, counted from the shapes of the iteration: the engine
+        has counted it for the shapes with which the graph was compiled."""
         operator, footprint = self.graph.operator[key], self.footprints.get(key)
         known = footprint or RawFootprint()
         given = [number for number in operator.output if not is_workspace(self.variables[number])]
@@ -106,7 +106,7 @@ class OperatorReader:
         )
 
     def moved_bytes_of(self, operator: RawOperator, inputs: Facts, outputs: Facts) -> int | None:
-        """Return how many bytes an operator reads and writes, None where a type's size is not
+        """Return how many bytes an operator reads and writes, None if a type's size is not
         known.
 
         A view and a constant move nothing, an input counts once, and a broadcast one as it is
@@ -128,8 +128,8 @@ class OperatorReader:
         return total
 
     def moves_nothing(self, operator: RawOperator) -> bool:
-        """Return whether an operator gives what is there already: a constant, a value of the host's
-        that the computation reads where it is, a view of its input."""
+        """Return whether an operator gives something that exists already: a constant, a host value
+        that the computation reads in place, a view of its input."""
         taken = [self.variables[number] for number in operator.input]
         given = [self.variables[number] for number in operator.output]
         made = [variable for variable in given if not is_workspace(variable)]
@@ -157,8 +157,8 @@ def facts_of(
     shapes: Sequence[tuple[int, ...]],
     layouts: Sequence[tuple[int | str, ...] | None] = (),
 ) -> tuple[TensorFact, ...]:
-    """Return what is known of variables; the footprint alone knows shapes of those that only the
-    host reads. Types are named as NumPy names them; the quantised ones keep their names."""
+    """Return what is known of variables; only the footprint knows the shapes of those that the host
+    alone reads. Types are named as NumPy names them; the quantised ones keep their names."""
     facts = []
     count = len(variables)
     for var, shape, layout in zip_longest(variables, shapes[:count], layouts[:count]):
@@ -169,7 +169,7 @@ def facts_of(
 
 
 def module_of(inputs: Iterable[str], outputs: Iterable[str]) -> str:
-    """Return the path of the layer: that of the weights, else that of the output's name."""
+    """Return the path of the layer from the names of the weights, else from the output's name."""
     weights = (name for name in inputs if name.endswith((".weight", ".bias")))
     return layer_in((*weights, *outputs), DOTTED)
 
@@ -181,7 +181,7 @@ def flops_of_operator(type: str, inputs: Facts, outputs: Facts, known: RawFootpr
         return 0
     taken, made = ([fact.shape for fact in facts] for facts in (inputs, outputs))
     flops = None
-    # The engine has left out a parameter, or the file has one that none can be.
+    # The engine has left out a parameter, or the file has an impossible one.
     with contextlib.suppress(LookupError, TypeError, ValueError):
         parameters = known.param if isinstance(known.param, dict) else {}
         flops = flops_of(operation_of(type, taken, made, parameters))
@@ -199,8 +199,8 @@ def stored_bytes(fact: TensorFact, layout: RawLayout) -> int | None:
 def list_threads(raw: RawProfile) -> list[tuple[str, list[str]]]:
     """List the threads, from that of the host on: its name, and the engine's own names for it.
 
-    They are those of the host that dispatch, and one for each computing node, in the order of their
-    first operator. On some nodes the engine computes in the thread that dispatches.
+    They are the host's threads that dispatch, and one for each computing node, in the order of
+    their first operator. On some nodes the engine computes in the thread that dispatches.
     """
     sequence, times = raw.graph_exec.comp_seq, raw.profiler
     hosts = list(dict.fromkeys(name for key in sequence for name in times.host.get(key, ())))
@@ -228,7 +228,7 @@ def executions_of(
 ) -> tuple[Execution, ...]:
     """Return the executions on each computing node, in the order of time, on the engine's clocks.
 
-    `places` has the index of each operator. Of several dispatches of one operator the longest
+    `places` has the index of each operator. If an operator has several dispatches, the longest
     counts.
     """
     threads = enumerate(list_threads(raw), start=HOST_THREAD)
@@ -254,8 +254,7 @@ def memory_plan_of(raw: RawProfile, places: Mapping[str, int]) -> MemoryPlan:
     """Return the static memory plan; `places` has the index of each operator.
 
     A chunk is held from the operator that writes it to the last that reads a variable in it.
-    Weights and inputs stay: they have neither, and are no part of `static_bytes`, which is what
-    the others cover together.
+    Weights and inputs have neither, and stay; `static_bytes` is what the other chunks cover.
     """
     graph = raw.graph_exec
     writers: dict[str, int] = {}
@@ -391,8 +390,8 @@ def allocations_of(
 ) -> list[records.Allocation]:
     """Return when the plan's pieces come into use and go out of it, in one iteration.
 
-    A piece is taken when the first of its operators begins, and given back when the last one ends;
-    but when the last one begins, if that writes what it makes into the same place.
+    A piece is taken when the first of its operators begins, and given back when the last one ends,
+    or when it begins, if it writes its result into the same place.
     """
     times = {each.operator: each.interval for each in executions}
     planned = [
@@ -407,7 +406,7 @@ def allocations_of(
     for chunk, first, last in planned:
         over = any(overlap(chunk, each) for each in made[last] if each is not chunk)
         begin, end = times[first][0], times[last][0 if over else 1]
-        # Of what happens at one time, an operator gives back before the next one takes.
+        # At one and the same time, an operator gives back before the next one takes.
         for at, operator, order, sign in ((begin, first, 1, 1), (end, last, 0 if over else 2, -1)):
             taken = at, sign * chunk.size_bytes, operator, chunk.address, device, PLAN
             events.append((at, operator, order, records.Allocation(*taken)))
@@ -452,7 +451,7 @@ def asked_profile(driver: LiteDriver | GraphDriver) -> Option[str]:
 
 
 class ProfileClock:
-    """Measures how long a wait was the writing of the profile."""
+    """Measures for how long a wait wrote the profile."""
 
     def __init__(self, driver: LiteDriver) -> None:
         from megenginelite.network import LiteFinishCallback
@@ -470,7 +469,7 @@ class ProfileClock:
         return 0
 
     def around(self, wait: Callable[[], int]) -> Callable[[], int]:
-        """Return a wait whose end is looked at."""
+        """Return a wait that also notes when the iteration and it have ended."""
 
         def wait_and_look() -> int:
             self._finished = None
@@ -495,11 +494,11 @@ class MegEngineProfiler:
         self.read: Callable[[], bytes] = bytes
         self._graphs = ProfiledGraphs()
         self._executions = ExecutionColumns()  # on the engine's clocks
-        # The number of each, its three times, and from where to where its executions stand.
+        # The number of each, its three times, and the first and last place of its executions.
         self._iterations = RecordColumns(self._iteration, "qqqqqq")
         self._threads: dict[int, str] = {}
         self._plan = MemoryPlan()  # the largest
-        # That of each iteration, where its memory is asked for; most have one and the same.
+        # The plan of each iteration, if memory is asked for; most iterations have the same one.
         self._plans: dict[int, MemoryPlan] = {}
         self._known_plans: dict[MemoryPlan, MemoryPlan] = {}
         self._last = b""

@@ -3,7 +3,7 @@
 The engine writes two files into the folder:
 
     graph.json             operators, variables and chunks of memory, each with its place and size
-    StaticMemoryInfo.json  of what is planned: when a chunk is in use, counted in operators, and
+    StaticMemoryInfo.json  for each planned chunk: when it is in use, counted in operators, and
                            where; weights come behind all others
 """
 

@@ -39,7 +39,7 @@ class MegdnnVersion(ctypes.Structure):
 
 
 def read_libraries() -> dict[str, str]:
-    """Return the version of megdnn, the engine's kernels; of a library without it nothing."""
+    """Return the version of megdnn, the engine's kernels; nothing if the library lacks it."""
     try:
         function = ctypes.CDLL(LIBRARY)._ZN6megdnn11get_versionEv
     except (OSError, AttributeError):
@@ -87,20 +87,20 @@ def library_base(flag: str) -> int:
 
 
 def read_memory(address: int, size: int) -> bytes:
-    """Return bytes of this process's memory; none where nothing is: the system refuses such a
-    read, where following the address would end the process."""
+    """Return bytes of this process's memory, none if nothing is there: the system refuses such a
+    read, while following the address would end the process."""
     with contextlib.suppress(OSError, OverflowError), open("/proc/self/mem", "rb") as memory:
         return os.pread(memory.fileno(), size, address)
     return b""
 
 
 def pointer_at(address: int) -> int:
-    """Return the pointer that stands at an address, 0 where nothing is."""
+    """Return the pointer that stands at an address, 0 if nothing is."""
     return int.from_bytes(read_memory(address, 8), "little")
 
 
 def graph_class(flag: str) -> int:
-    """Return what a graph of the engine begins with: the address of its class's virtual functions.
+    """Return the address of the virtual functions of a graph's class: a graph begins with it.
 
     Raises:
         UsageError: the library has no such class.

@@ -2,8 +2,8 @@
 
 In the model's graph an assertion (operator AssertEqual) stands over each output, with an input
 `NAME:expect` for what is expected. lar takes the assertions off: it runs the model below them and
-judges its outputs itself, so that they cost a run nothing and the model computes as it does
-without them.
+judges its outputs itself. So they cost a run nothing, and the model computes as it does without
+them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def unpack_graphs(
     # An operator's number is its place in the file.
     in_file = sorted(asserted, key=lambda name: asserted[name].id)
     checks = dict(zip(in_file, checks_in(first), strict=True))
-    # The names first: writing the model gives the inputs' operators other ones.
+    # The names come first: writing the model renames the inputs' operators.
     expected = [
         Expected(file="", output=name, name=owner.name, id=owner.id, limit=limit, shown=shown)
         for name, owner in asserted.items()
@@ -124,7 +124,7 @@ def values_in(content: bytes) -> list[Array]:
         if variable.value is not None:
             values.append(np.asarray(variable.value))
             continue
-        # A constant that is held by the device is got by running it.
+        # A constant on the device is read by running it.
         node = megbrain_graph.OutputNode(variable)
         function = variable.graph.compile([node.outputs[0]])
         function.execute()
@@ -137,7 +137,7 @@ def checks_in(graph: bytes) -> Iterator[tuple[float, bool]]:
     """Yield the assertions of a model's graph, in the order of the file: the error that each
     allows, and whether it prints the error of each run.
 
-    A field that has its default is left out. Read from MegEngine 1.13:
+    The file leaves out a field that has its default. Read from MegEngine 1.13:
     dnn/scripts/opr_param_defs.py (AssertEqual).
     """
     opened = open_graph(memoryview(graph))

@@ -44,8 +44,8 @@ WRONG = (
 def choices_of(
     ran: Sequence[LoggedChoice], cache: AlgorithmCache
 ) -> tuple[records.AlgorithmChoice, ...]:
-    """Return the record of each convolution that ran, with what the search measured; each entry of
-    the cache is one of them."""
+    """Return the record of each convolution that ran, with the measurements of the search; each
+    entry of the cache is one of them."""
     choices = []
     left = operators.operators_of(cache)
     for each in (choice for choice in ran if "Conv" in choice.operator):
@@ -66,7 +66,7 @@ def choices_of(
 
 @dataclass(eq=False)
 class StepFailed(Exception):
-    """A step did not end well: so ends the run."""
+    """A step failed, and the run fails with it."""
 
     result: RunResult
 
@@ -135,7 +135,7 @@ class Steps:
     def search(self, known: AlgorithmCache) -> AlgorithmCache:
         """Search what is not known, keep it in the user's file, and return all."""
         spec = replace(alone(self.with_cache(known, "search")[0]), iterations=0)
-        # What is there in the end is kept, however the search ends.
+        # What was found is kept, however the search ends.
         self.execute("the search", spec, self.context, StepListener(self.listener))
         algorithms.keep_search(self.spec, self.context)
         return algorithms.found_by(self.context) or known
@@ -186,8 +186,8 @@ class Steps:
 
 
 def alone(spec: RunSpec) -> RunSpec:
-    """Return the spec of a step: one iteration and one before it and no other end, one runner and
-    one case, as others would disturb what is measured, no dumps."""
+    """Return the spec of a step: one iteration after one of warm-up, no other end, no dumps. It has
+    one runner and one case: more would disturb what is measured."""
     settings = {
         key: value
         for key, value in spec.settings.items()

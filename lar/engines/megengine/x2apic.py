@@ -3,8 +3,8 @@
 Before it takes the Winograd algorithm, MKL-DNN's AVX-512 code compares the number of threads
 with the number of cores. Xbyak, which it asks, reads the cores at start-up from a leaf of CPUID
 that it trusts on Intel processors alone; elsewhere its flag "x2APIC is supported" stays false, and
-asking throws an error in a worker thread that ends the process and hangs in doing so. Here the
-flag and the cores are set in the loaded library, whose own code then runs as on Intel. They
+asking throws an error in a worker thread that ends the process and hangs in doing so. This fix
+sets the flag and the cores in the loaded library, whose own code then runs as on Intel. They
 choose between algorithms, nothing else.
 """
 

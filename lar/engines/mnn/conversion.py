@@ -11,7 +11,7 @@ from lar.engines.meanings import Meanings
 from lar.errors import EngineMissing, LarError
 from lar.files.python_process import python_command
 
-# Of what MNN and its converter print.
+# Parts of what MNN and its converter print.
 MEANINGS = Meanings(__file__)
 
 # The converter's module without the package around it, whose command reports each use to its
@@ -20,7 +20,7 @@ CODE = "import _tools; _tools.mnnconvert(sys.argv)"
 
 INSTALL = "pip install 'lar[mnn]'"
 
-# How the lines begin that say nothing of a failure.
+# Beginnings of lines that say nothing of a failure.
 PREAMBLE = re.compile(r"\[[\d:]+\] :\d+: |\[ERROR\] ")
 
 

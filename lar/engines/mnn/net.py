@@ -20,7 +20,7 @@ CONVOLUTIONS = ("Convolution", "ConvolutionDepthwise", "Deconvolution", "Deconvo
 
 # The operators whose result depends on shapes alone.
 OF_SHAPES = ("Shape", "Rank", "Size")
-# Those that give something else each time.
+# The operators that give something else each time.
 UNSTEADY = ("RandomUniform", "RandomNormal")
 
 
@@ -44,10 +44,10 @@ class Net(NamedTuple):
     inputs: dict[str, tuple[int, ...]]
 
     def computed(self) -> list[NetOperator]:
-        """Return the operators that compute something of what is fed.
+        """Return the operators that compute something from the inputs.
 
-        Conversions of a layout, which change no value, are left out: what takes their results
-        takes what they took.
+        Conversions of a layout, which change no value, are left out: operators that take their
+        results take their inputs instead.
         """
         data, found = {*self.inputs}, []
         plain: dict[str, str] = {}

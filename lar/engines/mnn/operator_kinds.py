@@ -1,6 +1,6 @@
 """What is known of MNN's operators: their kinds, in words for all engines, and their work.
 
-Without the types of training, of other frameworks and of older versions. Of pooling's windows that
+Types of training, of other frameworks and of older versions are left out. If windows of a pooling
 overlap, each element is counted once.
 """
 
@@ -12,7 +12,7 @@ from lar.graphs.operator_kinds import Steps
 
 
 def steps_by_mode(operator: DumpedOperator) -> Steps:
-    """Return the steps of an operator whose parameters say what it does, none for another."""
+    """Return the steps of an operator whose parameters name them, none for another operator."""
     known = operator.parameters
     if "activation" in known:
         heavy = "deconv" if operator.type.startswith("Deconv") else "conv"

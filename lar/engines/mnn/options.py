@@ -29,7 +29,7 @@ HINTS = Path(__file__).with_name("hints.txt").read_text().split()
 
 
 def check_property(key: str, value: str) -> None:
-    """Refuse what is neither a mode of a session nor a hint with a number, or several.
+    """Refuse a property that is neither a mode of a session nor a hint with one or several numbers.
 
     Raises:
         UsageError: naming the hint that was probably meant.

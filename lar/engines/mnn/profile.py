@@ -1,9 +1,9 @@
 """The profile of a session: MNN calls a function before and after each operator.
 
-What is called keeps the time alone. Which operators there are is found beforehand, in a run in
-which MNN is told to skip each of them. MNN carries out some operators of the model as several,
-named `NAME_raster_0` and so on, and moves tensors by operators that are named after what takes
-them; operators that only reshape vanish.
+That function keeps only the time. lar finds the operators beforehand, in a run in which MNN is told
+to skip each of them. MNN carries out some operators of the model as several, named `NAME_raster_0`
+and so on, and moves tensors by operators that are named after the ones that take them; operators
+that only reshape vanish.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class CallbackProfiler:
         self.executions = ExecutionColumns()
 
     def start_of(self, session: Session) -> Callable[[], object]:
-        """Return what runs an iteration of a session that has just been fed."""
+        """Return a function that runs an iteration of a session that has just been fed."""
         places = self.operators
         self.sequence = [places.setdefault(each, len(places)) for each in describe(session)]
         append, now = self.times.append, time.perf_counter_ns
@@ -111,7 +111,7 @@ class CallbackProfiler:
 
 
 def operator_of(place: int, found: Described, source: NetOperator | None) -> ProfiledOperator:
-    """Return an operator as reports see it, with what is known of that of the model."""
+    """Return an operator as reports see it, with what is known of the model's operator."""
     moved, known = bytes_of((*found.inputs, *found.outputs)), dict[str, Any]()
     if source is not None:
         known = {"reads": source.inputs, "writes": source.outputs}

@@ -40,9 +40,9 @@ DTYPES = {
 }
 # The types of an `.onnx` file that the converter keeps in others.
 CONVERTED = ["float64", "float16", "bool", "int8", "int16", "int64", "uint16", "uint32", "uint64"]
-# Its modes of precision, by the type that they compute in where they can.
+# MNN's modes of precision, by the type that they compute in if they can.
 PRECISIONS = {"float32": 1, "float16": 2, "bfloat16": 3}
-# What `Interpreter.getSessionInfo` is asked for.
+# The numbers that `Interpreter.getSessionInfo` takes.
 MEMORY, RESIZE_STATUS = 0, 3
 # The engine's own number of threads; more than the cores would wait for one another.
 DEFAULT_THREADS = 4
@@ -61,8 +61,8 @@ def import_mnn() -> Any:
 
 @contextlib.contextmanager
 def printed() -> Iterator[Callable[[], str]]:
-    """Keep what MNN prints inside off standard output, which may be another's; yield what returns
-    it, since MNN says there alone why something failed."""
+    """Keep what MNN prints inside off standard output, which others may use; yield a function that
+    returns it, since MNN says only there why something failed."""
     flush: Callable[[None], object] = ctypes.CDLL(None).fflush
     sys.stdout.flush()
     flush(None)
@@ -141,7 +141,7 @@ class Session:
         self.upload()
 
     def upload(self) -> None:
-        """Copy the inputs to where a run takes them; it puts other things there later."""
+        """Copy the inputs to where a run takes them; the run overwrites them later."""
         for tensor, host in self.fed:
             tensor.copyFrom(host)
 
@@ -173,12 +173,12 @@ class Session:
         return TensorFact(tuple(tensor.getShape()), next(known, ""))
 
     def read(self, tensor: Any) -> Array | None:
-        """Return a tensor's values in plain axes, None where there are none."""
+        """Return a tensor's values in plain axes, None if it has none."""
         host = self.mnn.Tensor(tensor, self.mnn.Tensor_DimensionType_Caffe)
         return np.array(host.getNumpyData()) if tensor.copyToHostTensor(host) else None
 
     def values_of(self, names: Iterable[str]) -> dict[str, Array | None]:
-        """Return the values of tensors in plain axes, None of those that MNN keeps none of."""
+        """Return the values of tensors in plain axes, None if MNN does not keep them."""
         kept = self.outputs
         return {name: self.read(kept[name]) if name in kept else None for name in names}
 
@@ -202,7 +202,7 @@ class InterpreterDriver(Driver):
 
     def set_up(self) -> None:
         self.mnn = import_mnn()
-        # What hooks set: what runs an iteration of a fed session, settings by MNN's names.
+        # Set by hooks: a function that runs an iteration of a fed session, settings by MNN's names.
         self.begin: Callable[[Session], Callable[[], object]] = lambda session: session.run
         self.config: dict[str, Any] = {"numThread": self.thread_count()}
         if asked := PRECISION.of(self.spec.settings):
@@ -239,10 +239,10 @@ class InterpreterDriver(Driver):
         self.fire_hooks("after_load")
 
     def check_precision(self) -> None:
-        """Refuse a type that MNN takes float32 for, without a word: tensors are then as large.
+        """Refuse a type that MNN silently replaces by float32: tensors are then as large.
 
         Raises:
-            UsageError: it does.
+            UsageError: MNN does so.
         """
         asked = PRECISION.of(self.spec.settings) or "float32"
         if asked == "float32":

@@ -24,8 +24,8 @@ BODY_INPUT = "BodyInput"  # the type of the operator that gives what a body is f
 
 
 class Body(NamedTuple):
-    """A graph inside a node: `path` is what the names of all that it holds begin with, `around`
-    are the types of the nodes that it is inside of, from the outermost on."""
+    """A graph inside a node: all names in it begin with `path`; `around` has the types of the nodes
+    around it, from the outermost on."""
 
     path: str
     graph: Message
@@ -42,7 +42,7 @@ class Operator(NamedTuple):
 
 
 def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) -> None:
-    """Give all that the bodies within a graph hold its name in a dump, which no other graph has.
+    """Give all that the bodies within a graph hold the names of a dump, which no other graph has.
 
     `outside` has the names in a dump of what the graphs around this one hold.
     """
@@ -65,7 +65,7 @@ def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) 
 
 
 def path_in(node: Message, attribute: str) -> str:
-    """Return what the names begin with of all that a graph within a node of control flow holds."""
+    """Return the beginning of all names in a graph within a node of control flow."""
     return f"{node.name}/{BRANCHES.get(attribute, attribute)}/"
 
 
@@ -115,10 +115,10 @@ def read_operators(path: Path) -> tuple[ModelOperator, ...]:
 def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator[Operator]:
     """Yield the operators of a graph and of its bodies, each behind what gives its inputs.
 
-    All must be named by paths. A node with bodies takes, behind its inputs, what they take from
-    around it, and their results. What a body is fed with is given by an operator of its own, whose
-    inputs are what the first iteration is fed with. `outside` are the tensors of the graphs around
-    this one, without weights.
+    All must be named by paths. A node with bodies takes its inputs, then the tensors that its
+    bodies take from around it, then their results. Each input of a body comes from an operator of
+    its own, which takes what the first iteration is fed with. `outside` are the tensors of the
+    graphs around this one, without weights.
     """
     weights = {each.name for each in fields.held_in(graph.graph)}
     known = outside | {*names_given(graph.graph)} - weights
@@ -146,8 +146,7 @@ def names_given(graph: Message) -> Iterator[str]:
 
 
 def names_taken(node: Message) -> Iterator[str]:
-    """Yield the tensors that a node takes, those that the graphs inside it take from outside
-    too."""
+    """Yield the tensors that a node takes, also those that graphs inside it take from outside."""
     yield from filter(None, node.input)
     for graph in fields.graphs_of(node):
         own = {*names_given(graph)}

@@ -93,7 +93,7 @@ class Known(NamedTuple):
 
     @property
     def size_bytes(self) -> int | None:
-        """How many bytes it has, None where its shape or the size of its elements is not known."""
+        """How many bytes it has, None if its shape or the size of its elements is not known."""
         bits = fields.bits_of(self.type)
         if bits is None or self.shape is None or None in self.shape:
             return None
@@ -107,9 +107,9 @@ def read_model(
 
     A parameter is an element of a floating-point constant that an operator takes, or of an
     integer one that a quantised operator takes; constants of one element are left out, being
-    plain numbers more often than weights. Where the batch is open the FLOPs are those of one item,
+    plain numbers more often than weights. If the batch is open the FLOPs are those of one item,
     and `flops_at` in the metadata says so; with another axis open they are unknown. With `shapes`
-    of inputs they are those at these shapes.
+    of inputs the FLOPs are those at these shapes.
 
     Raises:
         UsageError: the file or its external weights cannot be read, or it is not an ONNX model, or
@@ -142,8 +142,8 @@ def read_message(path: Path) -> Message:
 
 
 def without_weights(model: Message, path: Path) -> Message:
-    """Return a model without the values of its weights, and with its functions inlined; what may
-    be a shape is read out of the files beside it.
+    """Return a model without the values of its weights, and with its functions inlined; values that
+    may be shapes are read from the files beside it.
 
     Raises:
         UsageError: a file is missing or too short.
@@ -206,8 +206,8 @@ def describe_model(model: Message, given: Mapping[str, tuple[int, ...]], engine:
 
 
 def inputs_in(model: Message, constants: Container[str]) -> tuple[TensorInfo, ...]:
-    """Return what a model is fed with; last those that have a value in the file, which only models
-    from version 4 on let be replaced, as older ones list all of these."""
+    """Return the inputs of a model, last those that have a value in the file. That value can be
+    replaced in models from version 4 on only: older ones list all weights as inputs."""
     held = [info for info in model.graph.input if info.name in constants]
     return (
         *(info_of(info) for info in model.graph.input if info.name not in constants),
@@ -227,8 +227,8 @@ def read_ends(path: Path) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...
 
 
 def set_shapes(graph: Message, shapes: Mapping[str, Shape], *, infers_others: bool) -> None:
-    """Give inputs these shapes; where others are to be inferred from them, what the model says of
-    open shapes is left out."""
+    """Give inputs and outputs these shapes; remove the open shapes of the model if they are to be
+    inferred."""
     for info in (*graph.input, *graph.output):
         tensor = info.type.tensor_type
         if "tensor_type" in info.type and (shape := shapes.get(info.name)) is not None:
@@ -244,7 +244,7 @@ def set_shapes(graph: Message, shapes: Mapping[str, Shape], *, infers_others: bo
 
 
 def bytes_in(tensors: Mapping[str, Known], names: Iterable[str]) -> int | None:
-    """Return how many bytes tensors have, None where those of one are not known."""
+    """Return how many bytes tensors have, None if the size of one is not known."""
     sizes = [tensors.get(name, Known()).size_bytes for name in names]
     return None if None in sizes else sum(size or 0 for size in sizes)
 
@@ -256,8 +256,8 @@ def closed_batches(inputs: Iterable[Message]) -> dict[str, Shape]:
 
 
 def constants_in(graphs: Iterable[Message]) -> dict[str, Known]:
-    """Return the initializers, sparse ones as the dense ones that an engine makes of them, and the
-    outputs of Constant nodes, by name."""
+    """Return the initializers, sparse ones made dense as engines do, and the outputs of Constant
+    nodes, by name."""
     found = {}
     for graph in graphs:
         whole = (*graph.initializer, *graph.sparse_initializer)
@@ -324,7 +324,7 @@ def axes_in(tensor: Message) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
 
 
 def shape_of(tensor: Message) -> Shape:
-    """Return the shape of a tensor type, None where even the rank is unknown."""
+    """Return the shape of a tensor type, None if even the rank is unknown."""
     return axes_in(tensor)[0] if "shape" in tensor else None
 
 

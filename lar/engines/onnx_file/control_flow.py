@@ -58,8 +58,8 @@ class EachRound(tuple[Any, ...]):
 
 
 def parts_of_value(name: str, value: Any) -> Iterator[Part | Unheld]:
-    """Yield what a dump has of a value: what it was in all iterations stands on a new first axis,
-    or only the first where their shapes differ."""
+    """Yield what a dump has of a value: the values of all iterations stand on a new first axis; if
+    their shapes differ, only the first one does."""
     if not isinstance(value, EachRound):
         value = Unheld(name, value.why(name)) if isinstance(value, NoTruth) else value
         yield from parts_of(name, value)
@@ -78,7 +78,7 @@ def parts_of_value(name: str, value: Any) -> Iterator[Part | Unheld]:
 class Rounds:
     """The iterations of a body: runs it, and shows what its operators gave in all of them.
 
-    `states` are what an iteration hands to the next one, `pieces` what else each gave.
+    `states` are what an iteration hands to the next one, `pieces` the other results of each.
     """
 
     graph: Runnable
@@ -89,9 +89,10 @@ class Rounds:
     seen: dict[tuple[str, ...], tuple[Node, list[Sequence[Any]]]] = field(default_factory=dict)
 
     def run(self, before: Sequence[Any] = (), behind: Iterable[Any] = ()) -> list[Any]:
-        """Compute the outputs of the body in one iteration. It is fed with the states and with what
-        stands before and behind them; a body with something before them first says whether it goes
-        on, and then gives the states of the next one and the pieces."""
+        """Compute the outputs of the body in one iteration: the next states, then the pieces.
+
+        It is fed with the states and with the values before and behind them. A body with values
+        before them first gives whether it goes on."""
         fed = dict(zip(self.graph.inputs, (*before, *self.states, *behind), strict=False))
         for name, value in fed.items() if self.visit else ():
             self(Node(name, BODY_INPUT, "", (), (name,)), [value])
@@ -160,13 +161,13 @@ def run_scan(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Round
 
 
 def ways_of(attributes: Mapping[str, Any], side: str, count: int) -> list[Sequence[int]]:
-    """Return the axes of what a loop takes or gives in pieces, and which of it goes backwards."""
+    """Return the axes and the directions of the tensors that a loop takes or gives in pieces."""
     given = (attributes.get(f"scan_{side}_{what}") for what in ("axes", "directions"))
     return [each or [0] * count for each in given]
 
 
 def array_in(value: Any) -> Array:
-    """Return a tensor as an array, which an engine may have as a value of its own.
+    """Return a tensor as an array; an engine may have it as a value of its own type.
 
     Raises:
         NoTruthHere: nothing gives it.

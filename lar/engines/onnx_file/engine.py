@@ -54,7 +54,7 @@ def by_format(of_onnx: Method, name: str) -> Method:
 class OwnFormatEngine(OnnxFileEngine):
     """An engine that takes `.onnx` files and those of a format of its own.
 
-    What it does stands in modules of its package that have the same names for each such engine:
+    Its package has modules with the same names as those of every such engine:
     `options` (`ROWS`), `operator_kinds` (`KINDS`), `dimensions` (`dimensions_of`) and, for its own
     format, `model_file` (`read_model`, `read_operators`, `files_beside`).
     """

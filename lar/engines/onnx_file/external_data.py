@@ -42,7 +42,7 @@ def place_of(tensor: Message) -> Place:
     entries = {each.key: os.fsdecode(each.value) for each in tensor.external_data}
     numbers = {key: int(value) for key, value in entries.items() if value.isdecimal()}
     offset, length = (numbers.get(key, 0) for key in ("offset", "length"))
-    # Of two locations nobody knows which one an engine takes.
+    # If there are two locations, nobody knows which one an engine takes.
     is_clear = len(entries) == len(tensor.external_data)
     return Place(tensor.name, entries.get("location", "") * is_clear, offset, length)
 

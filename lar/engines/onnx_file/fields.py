@@ -51,8 +51,8 @@ def read_schema(text: str) -> dict[str, dict[str, FieldKind]]:
 
 # By message: the numbers, names and kinds of fields; a star is behind those that are repeated.
 SCHEMA = read_schema(Path(__file__).with_name("messages.txt").read_text())
-# How values that are no messages stand in a file, what is assumed where they do not, and, of
-# numbers with a fraction, their format.
+# How values that are no messages stand in a file, the defaults of missing ones, and the format of
+# numbers with a fraction.
 WIRES = {"int": VARINT, "float": FIXED32, "double": FIXED64}
 DEFAULTS: dict[str, Any] = {"int": 0, "float": 0.0, "double": 0.0, "text": "", "bytes": b""}
 FORMATS = {"float": "<f", "double": "<d"}
@@ -129,8 +129,8 @@ def encode_varint(number: int) -> bytes:
 class Message:
     """A message of a kind in `SCHEMA`, whose fields are attributes, as in the package onnx.
 
-    What is missing is empty; a missing message does not become part of this one by being changed.
-    Decoding a field raises a ValueError where the bytes are not such a message.
+    A missing field is empty; changing a missing message does not make it part of this one.
+    Decoding a field raises a ValueError if the bytes are not such a message.
     """
 
     def __init__(self, kind: str, data: bytes | memoryview = b"", **values: Any) -> None:
@@ -151,9 +151,9 @@ class Message:
         value: Any = found
         if not kind.is_repeated:
             value = found[-1] if found else DEFAULTS.get(kind.type)
-            if kind.type in SCHEMA and len(found) != 1:  # those that stand there twice are merged
+            if kind.type in SCHEMA and len(found) != 1:  # a repeated message is merged
                 value = Message(kind.type, b"".join(it._data for it in found))
-        # Bytes are not kept, which may be weights.
+        # Bytes are not kept: they may be weights.
         if kind.is_repeated or (found and kind.type != "bytes"):
             self.__dict__[name] = value
         return value
@@ -344,7 +344,7 @@ def type_name(number: int) -> str:
 
 def bits_of(type_name: str) -> int | None:
     """Return how many bits an element has, by the number in the name of its type, which may also be
-    the engine's; None where they differ."""
+    the engine's; None if they differ."""
     found = re.search(r"\d+", type_name)
     return int(found[0]) if found else {"bool": 8}.get(type_name)
 

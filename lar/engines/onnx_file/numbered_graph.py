@@ -67,7 +67,7 @@ class NumberedGraph:
 
     @cached_property
     def scales(self) -> list[Scales]:
-        """The names of what tensors are quantised with."""
+        """The names of the scales and zero points of tensors."""
         return scales_in(self.nodes, self.parameters)
 
     @cached_property
@@ -104,6 +104,6 @@ class NumberedGraph:
         kind, known = dtype or BY_DTYPE[array.dtype.name].name, self.variables[name]
         variable = replace(known, shape=array.shape, stored=True, format=layout, dtype=kind)
         self.variables[name] = variable
-        # Of a branch that was not taken, and of a sequence, there are others, or none.
+        # A sequence has other names, and a branch that was not taken has none.
         taken = [it for each in inputs if each for it in self.parts.get(each, [each])]
         return Dumped(variable, tuple(self.variables[each] for each in taken), array)

@@ -16,7 +16,7 @@ class Role(NamedTuple):
     """A tensor of an operator and where its scale and zero point are.
 
     A place counts inputs from 0, `~place` outputs. The scale is the product of those at `scales`.
-    `axis` is that of the tensor along which there are several.
+    If there are several, they are along `axis` of the tensor.
     """
 
     tensor: int

@@ -22,12 +22,12 @@ from lar.records.quantization import Quantization
 Array = np.ndarray[Any, Any]
 Parameters = Mapping[str, Any]
 
-# The axes of the scales of products of integers, and of their weights'.
+# The axes of the scales of products of integers, and of the scales of their weights.
 INTEGER_PRODUCTS = {"MatMulInteger": (-1, -1), "ConvInteger": (1, 0)}
 
 
 class Scales(NamedTuple):
-    """The names of what a tensor is quantised with."""
+    """The names of a tensor's scales and zero point."""
 
     tensor: str
     scales: tuple[str, ...]
@@ -73,8 +73,8 @@ def quantization_of(each: Scales, values: Mapping[str, Array]) -> Quantization |
 
 
 def scales_in(nodes: Sequence[Node], parameters: Sequence[Parameters]) -> list[Scales]:
-    """Return what the tensors of a graph are quantised with: what the operator says that gives a
-    tensor comes before what those say that take it."""
+    """Return the scales of a graph's tensors: those of the operator that gives a tensor come before
+    those of operators that take it."""
     given: list[Scales] = []
     taken: list[Scales] = []
     for node, known in zip(nodes, parameters, strict=True):
@@ -95,7 +95,7 @@ def roles_of(node: Node, parameters: Parameters) -> Sequence[Role]:
     if node.operator == "QLinearConcat":
         triples = range(2, len(node.inputs) - 2, 3)
         return (Role(~0, (0,), 1), *(Role(place, (place + 1,), place + 2) for place in triples))
-    # Where it says so, the scales are along another axis than 1, or along that of rows.
+    # The scales are along axis 1, unless the operator names another axis or transposes.
     axis = 0 if parameters.get("transB") else int(parameters.get("axis", 1))
     roles = ROLES.get(node.operator, ())
     return [role._replace(axis=axis) if role.axis == 1 else role for role in roles]
@@ -110,8 +110,8 @@ def name_at(node: Node, place: int | None) -> str:
 
 
 def products_in(nodes: Sequence[Node], known: Mapping[str, Scales]) -> Iterator[Scales]:
-    """Yield the scales of products of integers, and of their weights: they are cast and multiplied
-    by them later, and by both at once."""
+    """Yield the scales of products of integers and of their weights: a product is cast and then
+    multiplied by both scales at once."""
     makers = {name: node for node in nodes for name in node.outputs}
     muls = [node for node in nodes if node.operator == "Mul"]
     for casted, factor in (pair for node in muls for pair in permutations(node.inputs, 2)):

@@ -15,12 +15,12 @@ from lar.engines.formats import ONNX, ORT
 from lar.engines.onnx_file.engine import OnnxFileEngine
 from lar.options import table
 
-# What decides how a graph is optimised that --model-dump writes.
+# The options that decide how the graph that --model-dump writes is optimised.
 IN_GRAPH = (
     *(table.GRAPH_OPTIMIZATION_LEVEL, table.DISABLE_OPTIMIZER, table.ENABLE_NCHW88),
     *(table.PROVIDER, table.CUDA, table.C_OPR_LIB, table.ALLOW_EXTERNAL_DATA, table.ENGINE_OPTION),
 )
-# What an optimised model does without a flag when it is loaded again.
+# The options that an optimised model honours without a flag when it is loaded again.
 HELD = (table.CPU, table.ENABLE_NCHW88, table.WEIGHT_PREPROCESS, table.FAST_RUN_ALGO_POLICY)
 
 

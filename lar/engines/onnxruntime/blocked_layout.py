@@ -31,11 +31,11 @@ def probe() -> bytes:
 
 def block_size(onnxruntime: Any) -> int:
     """Return how many channels a block has on this processor, 1 if it has no such layout."""
-    import numpy as np  # whoever reads a profile does without
+    import numpy as np  # readers of a profile do not need it
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    options.log_severity_level = 4  # that it cannot be is an answer, not an error
+    options.log_severity_level = 4  # a failure is an answer here, not an error
     try:
         session = onnxruntime.InferenceSession(probe(), options, providers=[CPU])
     except Exception:  # the engine has the operator only where it has the layout

@@ -4,8 +4,8 @@ It is JSON (`ModelCache`) and holds the graph; the larger weights stand in a sec
 some of them rearranged as the operators of this processor take them. The first names the second,
 so that replacing the first one replaces both.
 
-CRC-32 finds damage, which is all that it is for: nothing is gained by forging a cache of one's
-own. It is read three times as fast as a SHA-256, and the second file may hold gigabytes.
+CRC-32 finds damage and nothing else: nobody gains by forging a cache of their own. It is computed
+three times as fast as a SHA-256, and the second file may hold gigabytes.
 
 A run loads the cache where it fits, and builds it where it is missing or was made for another run.
 The build stands in a folder beside the cache until it is whole and has been loaded once.
@@ -161,7 +161,7 @@ def read_if_there(path: str | Path) -> ModelCache | None:
 def loading(path: str | Path) -> contextlib.AbstractContextManager[bool]:
     """Keep other runs from removing the second file of a cache while it is loaded.
 
-    Where that cannot be, a load that another run disturbs fails.
+    If that is impossible, a load that another run disturbs fails.
     """
     return locked(str(folder_of(path)), shared=True, needed=False)
 
@@ -204,7 +204,7 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
     try:
         if not place.parent.is_dir():
             raise FileNotFoundError(2, "no such folder")
-        # It is refused before the work is done.
+        # A file that cannot be written is refused before the work is done.
         with OutputFile(str(place), caches.FLAG) as output:
             return build(driver, output, key)
     except OSError as error:
@@ -307,7 +307,7 @@ def remove_build(spec: RunSpec, _: RunContext) -> None:
 
 
 def checksum_of(file: BinaryIO) -> int:
-    """Return the CRC-32 of a file; read, not mapped, as the memory of a run would seem larger."""
+    """Return the CRC-32 of a file, read and not mapped: a map would count as memory of the run."""
     checksum = 0
     while chunk := file.read(1 << 20):
         checksum = zlib.crc32(chunk, checksum)
@@ -315,7 +315,7 @@ def checksum_of(file: BinaryIO) -> int:
 
 
 def verify_data(driver: SessionDriver, _: object) -> None:
-    """Refuse a cache whose second file is damaged: outside what is timed, before anything runs.
+    """Refuse a cache whose second file is damaged, before anything runs or is timed.
 
     Raises:
         UsageError: naming the file.

@@ -26,17 +26,17 @@ SYSTEMS = tuple(map(os.path.basename, PLACES))
 # called first.
 MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL = 1, 2, 4, 5, 10
 KINDS = (MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL)
-# What is read of a record, behind its kind, up to the number of the call that it belongs to:
+# The fields read from a record, from its kind to the number of the call that it belongs to:
 CALL_FIELDS = Struct("=8xQ16xI")  # the start
 KERNEL_FIELDS = Struct("=16x2Q16xI3i3i16xI8xQ")  # start, end, stream, grid, block, call, name
 TRANSFER_FIELDS = Struct("=4xB3x3Q8x2I")  # copied from where to where, bytes, start, end, stream
-# Whole buffers are given back; the last one when it is asked for.
+# CUPTI gives back full buffers; the last one when it is asked for.
 BUFFER_BYTES = 4 << 20
 # More than what belongs to as many operators as the engine's own profile holds; the rest is lost.
 MOST_BUFFERS = 256
 FORCED = 1
 
-# From where to where memory is copied, by NVIDIA's numbers: as profilers call it.
+# Names that profilers give to kinds of copies, by NVIDIA's numbers.
 MEMSET_NAME = "[CUDA memset]"
 COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 
@@ -168,6 +168,6 @@ def readable_name(mangled: bytes | None) -> str:
     """Return a kernel's name as its source has it."""
     with contextlib.suppress(OSError, AttributeError):
         demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
-        demangle.restype = c_char_p  # what it takes for a name stays taken: there are few
+        demangle.restype = c_char_p  # the memory of a name is never freed: there are few
         mangled = demangle(c_char_p(mangled), None, None, None) or mangled
     return (mangled or b"").decode(errors="replace")

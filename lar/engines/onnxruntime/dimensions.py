@@ -44,7 +44,7 @@ def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
     found = (
         Dimension(name="provider", choices=tuple(providers_here())),
         Dimension(name="graph", choices=graphs),
-        # With its own number, which is that of the cores, the engine also binds the threads.
+        # With its default number of threads, one for each core, the engine also binds them.
         choices.threads_dimension(site.cores, binds=True),
         Dimension(name="spinning", choices=(turn_on(table.NO_SPINNING),)),
         Dimension(name="arena", choices=(turn_on(table.NO_ARENA),)),
@@ -88,7 +88,7 @@ def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
     if computing_ns_of(profile) < SHORT_ITERATION_NS:
         figure = f"operators that are too short to be divided among {now} threads take {short:.0%}"
         yield Sign("1 thread", "threads", 0.15 * short, f"{figure} of the operators' time")
-    from lar.profiles.totals import use_of  # a search needs it not
+    from lar.profiles.totals import use_of  # a search does not need it
 
     use = use_of(profile.operators)
     waiting = (use and use.waiting_share) or 0.0
@@ -109,7 +109,7 @@ CLUES = (
         *("no-blocked-layout", "kernels", 0.7, "conversions to the blocked layout and back"),
         is_reorder,
     ),
-    # Of devices, and of providers that the package does not always have.
+    # Choices of devices, and of providers that the package does not always have.
     *(
         Clue(name, "kernels", saves, "convolutions and matrix products", is_heavy)
         for name, saves in {"cuda": 0.9, **dict.fromkeys(OTHERS, 0.3)}.items()

@@ -89,8 +89,8 @@ class Graph(NumberedGraph):
         return open_saved(self.driver, SavedModel(model.encode(), self.saved.folder))
 
     def values(self) -> Iterator[tuple[str, list[Part | Unheld]]]:
-        """Yield all tensors in the graph's order, each with what a dump has of it: nothing of what
-        the engine did not compute, in a branch that was not taken."""
+        """Yield all tensors in the graph's order, each with what a dump has of it: nothing if the
+        engine did not compute it, in a branch that was not taken."""
         steps = [*onnx_bodies.bodies_in(Body("", self.model.graph))]
         known = self.makers.keys() | self.driver.fed.keys()
         fixed = [name for name in self.outputs if name not in known]

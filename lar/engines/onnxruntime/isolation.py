@@ -31,7 +31,7 @@ class SessionIsolation(Isolation):
 
     def __init__(self, driver: SessionDriver) -> None:
         if FAST_RUN_ALGO_POLICY.is_given(driver.spec.settings):
-            driver.load()  # which has a saved graph then
+            driver.load()  # then it has a saved graph
         else:
             driver.fire_hooks("before_load")
         self.graph = Graph(driver, driver.saved or save_to_work_folder(driver))
@@ -58,7 +58,7 @@ class SessionIsolation(Isolation):
         session = self.graph.open_alone(nodes, types, [value])
         found = []
         for at in range(count):
-            # The values of an iteration; of a loop around it, those that it is within.
+            # The values of an iteration, and those of the iteration of a loop around it.
             now = {name: fed[name][at * size // count] for name, size in looped.items()}
             given = {name: self.as_run(name, array) for name, array in (fed | now).items()}
             found.append(self.as_dumped(output, parts_of(value, session.run([value], given)[0])))
@@ -75,8 +75,7 @@ class SessionIsolation(Isolation):
         return np.asarray(array, order="C")
 
     def as_dumped(self, name: str, parts: Iterable[Part | Unheld]) -> Array:
-        """Return one of the parts of what the engine gave, or gave in an iteration, as a dump has
-        it.
+        """Return one part of a result of the engine, or of an iteration, as a dump has it.
 
         Raises:
             LarError: no file holds it.

@@ -1,4 +1,4 @@
-"""The kind of kernel of a convolution or a product, of which ONNX Runtime gives the type alone.
+"""The kind of kernel of a convolution or a product: ONNX Runtime reports the type alone.
 
 It is read from the optimised graph: the shape and the groups of the weights, the layout and the
 types of the tensors. `Conv depthwise 3x3/2 NCHW16c` is a convolution of each channel by itself,
@@ -81,7 +81,7 @@ def short(numbers: Sequence[int]) -> str:
 def layout_of(
     operator: str, parameters: Mapping[str, Any], given: TensorFact, made: TensorFact
 ) -> str:
-    """Return the layout, that of both sides where a convolution brings its input into another."""
+    """Return the layout, or both layouts if a convolution brings its input into another one."""
     if operator.startswith(CHANNELS_LAST) or parameters.get("channels_last"):
         return "NHWC"
     plain = "NC" + "DHW"[max(0, 5 - len(given.shape)) :] if 2 < len(given.shape) < 6 else "plain"
@@ -99,7 +99,7 @@ def product_kind(second: tuple[int, ...], made: TensorFact, constant: bool) -> l
 
 
 def type_words(first: TensorFact, second: TensorFact) -> list[str]:
-    """Return the types of elements, none where both are float32."""
+    """Return the types of elements, none if both are float32."""
     if first.dtype == second.dtype:
         return [] if first.dtype in ("float32", "") else [first.dtype]
     return [f"{first.dtype} by {second.dtype}"]

@@ -6,7 +6,7 @@ import re
 
 from lar.engines.meanings import Meanings
 
-# Of operators that the engine lacks they name its `version`.
+# Messages about operators that the engine lacks name its `version`.
 MEANINGS = Meanings(__file__)
 
 # What the engine says of a model that its provider cannot run as a whole.

@@ -35,7 +35,7 @@ SESSION: Drivers[SessionDriver] = Drivers(("session",), __file__)
 
 # The optimiser that gives convolutions the blocked layout.
 BLOCKED_LAYOUT = "NchwcTransformer"
-# Names of what is set, and the value of lar's own option.
+# Names of the attributes that are set, and a mark for the value of lar's own option.
 THREADS, ARENA = "intra_op_num_threads", "enable_cpu_mem_arena"
 GIVEN = object()
 
@@ -179,7 +179,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     SESSION.row(table.ALLOW_EXTERNAL_DATA),
     SESSION.row(table.C_OPR_LIB, before_load=load_operators),
     SESSION.row(table.ENGINE_OPTION, before_load=config_entries.set_entries),
-    # Last: what is dumped is saved with all that the others have set.
+    # Last: a dump saves the model with all that the other rows have set.
     *dump_rows(SESSION, dumps.dump_tensors, dumps.dump_outputs, before_load=dumps.save_source),
 )
 

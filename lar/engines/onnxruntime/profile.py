@@ -104,8 +104,8 @@ class RunEvents:
         self._numbers: dict[str, int] = {}  # of threads, by their names
 
     def add(self, placed: Iterable[tuple[types.Step, int]], offset_ns: int = 0) -> None:
-        """Add what came before the runs, with an offset, and what is in runs, in the order of time,
-        each with its iteration and with what to add to its times."""
+        """Add the events before the runs, with an offset, and the runs in the order of time, each
+        with its iteration and with the offset of its times."""
         for event in self.raw.load:
             event.offset_ns = offset_ns
             named: dict[str, Any] = {"category": "runtime", "name": event.name}
@@ -119,8 +119,8 @@ class RunEvents:
             self._number_of(f"intra-op {number}")
 
     def _works_of(self, run: RawRun) -> list[list[DeviceWork]]:
-        """Return what nodes had a device do: a work, of which the host asked for in the order
-        given, is of the node that was last begun then and had not ended."""
+        """Return the works that each node of a run had a device do: those that the host asked for
+        while it was the last node to begin, and had not ended."""
         starts, asked = [node.start_ns for node in run.nodes], attrgetter("called_ns")
         first = bisect_left(self.works, run.start_ns, key=asked)
         last = bisect_right(self.works, run.end_ns, key=asked)
@@ -164,7 +164,7 @@ class RunEvents:
         here: dict[str, Any] = {"thread": thread, "warmup": step.warmup, "operator": place}
         if self.on_device and works:
             self._add_works(step, place, times, works)
-        elif self.on_device and args.provider != CPU:  # it has nothing to do there, as a view
+        elif self.on_device and args.provider != CPU:  # it has nothing to do there, such as a view
             self.spans.add(*times, step.number, category="runtime", name=event.node, **here)
         else:
             ran = types.Execution(place, step.number, thread, *times, warmup=step.warmup)
@@ -229,8 +229,8 @@ def allocations_of(events: RunEvents, steps: Sequence[types.Step]) -> tuple[type
 def tensors_of(
     executions: Iterable[types.Execution], operators: Sequence[types.ProfiledOperator]
 ) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Return the tensors that the executions of one iteration give, and those last held by name. A
-    tensor in the body of a loop is taken each time."""
+    """Return the tensors that the executions of one iteration give, and the last one of each name.
+    A tensor in the body of a loop is taken each time."""
     taken: list[Tensor] = []
     held: dict[str, Tensor] = {}
     for execution in executions:
@@ -391,8 +391,8 @@ def save_graph(driver: SessionDriver, level: str = "") -> bytes:
 def place_runs(
     runs: Sequence[RawRun], calls: Sequence[Call], guess_ns: int
 ) -> tuple[list[tuple[types.Step, int]], types.Alignment]:
-    """Return the iterations that runs were, each with what to add to the engine's times, and what
-    to add to times outside them.
+    """Return the iteration of each run with the offset of the engine's times in it, and the offset
+    of times outside runs.
 
     Each run lies within the call that made it, which bounds the offset from both sides. `guess_ns`
     is the offset by the time of day; it is used as far as it lies within the bounds. Then each run

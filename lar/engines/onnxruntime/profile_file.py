@@ -6,7 +6,7 @@ It is a Chrome trace as a list, with times in whole microseconds:
     Node     one execution of a node: `NAME_kernel_time`
     Kernel   what a node had a device do; it follows the node in the file
 
-`thread_scheduling_stats` of a node is empty where the session has no threads of its own, else
+`thread_scheduling_stats` of a node is empty if the session has no threads of its own, else
 
     {"main_thread": {"block_size": [8], "Distribution": 2, "DistributionEnqueue": 1, "Run": 31,
                      "Wait": 4, "WaitRevoke": 0, ...},
@@ -16,8 +16,8 @@ The times of the calling thread, in microseconds, are those of this execution: f
 shares of the work, for its own share, and for waiting until the others are done. Nothing is
 counted where the work of a node is not shared out.
 
-An event is written when it has ended, so that a run follows its nodes; no more events are written
-than a limit.
+An event is written when it has ended, so that a run follows its nodes. The engine writes only a
+limited number of events.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ class RawEvent(msgspec.Struct, gc=False):
 
 
 class RawRun(NamedTuple):
-    """One run of the model: its nodes in the order in which they began, and what they had a device
-    do, each asked for when its node began."""
+    """One run of the model: its nodes in the order in which they began, and their works on a
+    device, each asked for when its node began."""
 
     start_ns: int
     end_ns: int
@@ -119,14 +119,14 @@ class RawRun(NamedTuple):
 
 DECODER = msgspec.json.Decoder(list[RawEvent])
 BYTES_AT_ONCE = 1 << 17
-BETWEEN_EVENTS = b"},\n{"  # but not within one, whose name is a single line
+BETWEEN_EVENTS = b"},\n{"  # never within an event: its name is a single line
 
 
 class RawProfile:
     """The engine's whole report: what came before the runs, and the runs that ended.
 
-    Of the nodes of the runs after the first, those of each operator are in `runs` once; `all_runs`
-    reads the file again, which may be large. Both raise what `decode_events` raises.
+    `runs` has all nodes of the first run, and of later runs only those of operators that are new.
+    `all_runs` reads the file again, which may be large. Both raise what `decode_events` raises.
     """
 
     def __init__(self, events: Callable[[], Iterable[RawEvent]]) -> None:
@@ -147,7 +147,7 @@ class RawProfile:
 
     @classmethod
     def in_file(cls, path: str) -> RawProfile:
-        """Return what a file holds, whose events are on a line each."""
+        """Return what a file holds that has each event on a line of its own."""
         return cls(lambda: events_in(path))
 
     def cut_of(self, calls: int) -> list[str]:
@@ -174,7 +174,7 @@ class RawProfile:
 
 
 def run_of(event: RawEvent, nodes: Iterable[RawEvent], works: Iterable[DeviceWork]) -> RawRun:
-    """Return a run that has ended, with those of the nodes before its end that are its own."""
+    """Return a run that has ended, with its own nodes among those before its end."""
     own = sorted((it for it in nodes if event.ts <= it.ts <= event.ts + event.dur), key=START)
     # It ends no sooner than its last node, as both are rounded down.
     end_ns = max((event.end_ns, *(node.end_ns for node in own)))
@@ -182,7 +182,7 @@ def run_of(event: RawEvent, nodes: Iterable[RawEvent], works: Iterable[DeviceWor
 
 
 def events_in(path: str) -> Iterator[RawEvent]:
-    """Yield the events in a file, of which each is on a line, without holding all of them.
+    """Yield the events in a file with one event a line, without holding all of them.
 
     Raises:
         msgspec.MsgspecError, ValueError: it is damaged.
@@ -266,8 +266,8 @@ class ThreadUses:
         self._done: dict[str, int] = {}  # the shares done by each thread, at the last event
 
     def add(self, operator: int, raw: bytes, *, timed: bool) -> None:
-        """Add what the event of an execution reports: of one in the warm-up, where counts begin.
-        Nothing is reported where the session has no threads of its own.
+        """Add what the event of an execution reports; before the timed ones, it only starts the
+        counts. A session without threads of its own reports nothing.
 
         Raises:
             msgspec.MsgspecError: it is not written as in the versions that lar knows.

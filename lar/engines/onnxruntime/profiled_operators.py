@@ -2,9 +2,9 @@
 
 The profile gives each node's name and the shapes that it had in the run, but neither the weights
 that were rearranged when the model was loaded nor the attributes. The optimised model, which ONNX
-Runtime saves, has both. Where both have the same operators in the same order, they are the same
-nodes; else those of the same name are. Nodes without a name are called `TYPE_INDEX` in the profile,
-and stand in both in the order of their indices; names of reorders say nothing.
+Runtime saves, has both. If both have the same operators in the same order, they are the same
+nodes; if not, nodes of the same name are the same. The profile calls nodes without a name
+`TYPE_INDEX`, and both have them in the order of their indices; names of reorders say nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ OTHER_NAMES = {"float": "float32", "double": "float64"}
 TENSORS = msgspec.json.Decoder(list[dict[str, tuple[Count, ...]]])
 
 BLOCKED_NAME = "_nchwc"  # the blocked layout's optimiser puts it behind a node's name
-# Of torch's exporter, `/layer1/conv/Conv`; else the path of the weights or of the node.
+# From torch's exporter, `/layer1/conv/Conv`; else the path of the weights or of the node.
 SCOPE = re.compile(r"/?(.+)/[^/]+")
 # Names that are given anew in each session, to other nodes.
 REORDER = re.compile(r"Reorder(Input|Output)(_token_\d+)?")
@@ -46,9 +46,9 @@ class OptimizedGraph:
 
     `blocked` names the tensors in the blocked layout, which is called `layout`. There channels are
     filled up to whole blocks: `filters` has the shapes of weights, and `channels` the numbers of
-    channels, that the network asks for, as far as they may be fewer; None is for unknown. For
-    that `block` is how many channels a block has, and `plain` the model with little optimisation,
-    without the layout.
+    channels, that the network itself asks for, if they may be fewer; None is for unknown. They
+    come from `block`, the number of channels in a block, and `plain`, the model with little
+    optimisation and without the layout.
 
     Raises:
         ValueError: it is not a model.
@@ -73,9 +73,9 @@ def unfilled(
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
     """Return the shapes of weights and the numbers of channels without the filling of blocks.
 
-    A blocked convolution is named by the output of the one that it was made of, or of what was
-    fused into that. Other operators leave the channels as they are, up to the reorder that takes
-    the filling away.
+    A blocked convolution has its name from the output of the convolution that it was made of, or of
+    an operator fused into that. Other operators leave the channels as they are, up to the reorder
+    that takes the filling away.
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
     filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
@@ -90,7 +90,7 @@ def unfilled(
                 maker = makers.get(maker.input[0]) if maker.input else None
             shape = shapes.get(maker.input[1], ()) if maker is not None else ()
             wide, counts = filled.get(node.input[1], ()), [None]
-            # Weights are padded in their channels alone.
+            # Weights are padded only in their channels.
             if shape and shape[2:] == wide[2:] and all(map(le, shape, wide)):
                 counts, filters[node.input[1]] = [shape[0]], shape
         if counts and node.op_type != "ReorderOutput":
@@ -137,8 +137,8 @@ class OperatorTable:
     def known_of(
         self, node: Message, inputs: Sequence[TensorFact], outputs: Sequence[TensorFact]
     ) -> dict[str, Any]:
-        """Return what is known of an operator whose node has been found, and had these tensors; its
-        work only where they are those that the node takes and gives."""
+        """Return what is known of an operator with these tensors, whose node has been found; its
+        work only if the node takes and gives the same tensors."""
         graph, parameters = self.graph, parameters_of(node)
         reads, writes = (tuple(filter(None, names)) for names in (node.input, node.output))
         weights = tuple(name for name in reads if name in graph.constants)
@@ -163,7 +163,7 @@ class OperatorTable:
     def taken_facts(
         self, reads: Iterable[str], listed: Sequence[TensorFact]
     ) -> dict[str, TensorFact] | None:
-        """Return a node's inputs by name, None where they are not those listed.
+        """Return a node's inputs by name, None if they are not those listed.
 
         A constant is listed only if it was not rearranged when the model was loaded.
         """
@@ -199,10 +199,10 @@ def facts_in(raw: msgspec.Raw) -> tuple[TensorFact, ...]:
 
 
 def match_nodes(runs: Sequence[RawRun], graph: OptimizedGraph) -> dict[NodeKey, Message]:
-    """Return the nodes of the events, without those that are not sure."""
+    """Return the nodes of the events, as far as they are certain."""
     first = [event for run in runs[:1] for event in run.nodes]
     names = {"" if REORDER.fullmatch(node.name) else node.name for node in graph.nodes}
-    # By what does not differ between sessions, where that fits in the order of all.
+    # By types and lasting names, if these agree for all nodes in their order.
     labels = [(node.op_type, node.name if node.name in names else "") for node in graph.nodes]
     if [label_of(event, names) for event in first] == labels:
         return {event.key: node for event, node in zip(first, graph.nodes, strict=True)}
@@ -221,7 +221,7 @@ def match_nodes(runs: Sequence[RawRun], graph: OptimizedGraph) -> dict[NodeKey, 
 
 
 def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
-    """Return the type and name of an event's node; the name is empty where the session has made it
+    """Return the type and name of an event's node; the name is empty if the session has made it
     up."""
     made_up = f"{event.args.op_name}_{event.args.node_index}"
     is_own = event.node in names if event.node == made_up else not REORDER.fullmatch(event.node)
@@ -231,7 +231,7 @@ def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
 def flops_of_node(
     node: Message, facts: Mapping[str, TensorFact], graph: OptimizedGraph
 ) -> int | None:
-    """Return a node's operations (`lar.engines.flops`), None where they are unknown."""
+    """Return a node's operations (`lar.engines.flops`), None if they are unknown."""
     from lar.engines.onnx_file.contents import operation_of
 
     shapes: dict[str, Shape] = {name: fact.shape for name, fact in facts.items()}
@@ -248,11 +248,11 @@ def moved_bytes_of(
     outputs: Mapping[str, TensorFact],
     graph: OptimizedGraph,
 ) -> int | None:
-    """Return how many bytes a node reads and writes, each tensor once; None where the size of an
+    """Return how many bytes a node reads and writes, each tensor once; None if the size of an
     element is unknown.
 
-    A view moves nothing, unless it is an output of the model: that has a place of its own. What
-    runs other operators leaves moving to these.
+    A view moves nothing, unless it is an output of the model: that has a place of its own. An
+    operator that runs others moves nothing itself.
     """
     kind = node.op_type
     if kind in CONTROL_FLOW or (kind in VIEWS and graph.outputs.isdisjoint(outputs)):

@@ -56,14 +56,14 @@ def why_unloadable(name: str) -> str:
 
 
 def load_cuda(onnxruntime: Any) -> None:
-    """Load CUDA's libraries out of the Python packages that have them, where the system does not
-    look for them. Of those that are missing the engine complains later, if it needs them."""
+    """Load CUDA's libraries from the Python packages that have them, where the system does not look
+    for them. If one is missing that the engine needs, it complains later."""
     with contextlib.redirect_stdout(io.StringIO()):
         onnxruntime.preload_dlls()
 
 
 class CudaDevice(NamedTuple):
-    """What NVIDIA calls a device, and the first number of its compute capability."""
+    """NVIDIA's name of a device, and the first number of its compute capability."""
 
     name: str
     generation: int

@@ -32,7 +32,7 @@ FOLDER = "session.model_external_initializers_file_folder_path"
 
 @contextlib.contextmanager
 def options_changed(driver: SessionDriver, level: str = "", **changed: Any) -> Iterator[None]:
-    """Have other options of the session for a while, and another `level` of optimisation."""
+    """Change options of the session for a while, and use another `level` of optimisation."""
     options = driver.options
     if level:
         changed["graph_optimization_level"] = level_named(driver.onnxruntime, level)
@@ -57,9 +57,9 @@ def save_optimized(
 ) -> None:
     """Save the driver's model as its options have it optimised.
 
-    `weights` names the file beside `path` that takes the larger constants. Of models that have
-    such files themselves, ONNX Runtime would otherwise save references. `prepacked` adds the
-    weights as operators rearrange them when they load.
+    `weights` names the file beside `path` that takes the larger constants. Without it, ONNX Runtime
+    would save references for models that have such files themselves. `prepacked` adds the weights
+    as operators rearrange them when they load.
     """
     set_entry = driver.options.add_session_config_entry
     set_entry(WEIGHTS, weights)
@@ -126,7 +126,7 @@ def drop_lost_inputs(model: Message, session: Any) -> bool:
 
 def save_to_work_folder(driver: SessionDriver) -> SavedModel:
     """Save the driver's optimised model where the parent will remove it."""
-    # A folder of its own: another session may have the weights of its own mapped.
+    # A new folder: another session may have its weights mapped.
     folder = Path(tempfile.mkdtemp(dir=driver.context.work_folder or None))
     save_optimized(driver, folder / "optimized.onnx", "optimized.data")
     release_memory()
@@ -143,9 +143,10 @@ def release_memory() -> None:
 def drop_repeated_constants(model: Message, folder: Path) -> None:
     """Leave each constant inside control flow once in a saved model.
 
-    With a file for the weights ONNX Runtime (1.23) writes such twice, and loads no model that has
-    them so. The first is as in the graph that was loaded, a tensor or a Constant; the last as the
-    weights outside are, and stays. The indices of sparse ones it writes in a type that it refuses.
+    With a file for the weights ONNX Runtime (1.23) writes such constants twice, and does not load
+    that model. The first copy is as in the graph that was loaded, a tensor or a Constant; the last
+    one is like the weights outside, and stays. It refuses the type in which it writes the indices
+    of sparse ones.
     """
     from lar.engines.onnx_file.tensors import dense_of  # imports NumPy
 

@@ -80,7 +80,7 @@ class SessionDriver(Driver):
         self.dump_source: SavedModel | None = None
 
     def facts(self) -> EngineFacts:
-        # What is asked for is what runs: `load` fails where it would be another provider.
+        # The provider asked for is the one that runs: `load` fails if it would be another.
         provider, device = self.asked_provider(), self.spec.device
         if provider in providers.DEVICES and not table.CUDA.is_given(self.spec.settings):
             device = f"{providers.DEVICES[provider]}:0"
@@ -105,7 +105,7 @@ class SessionDriver(Driver):
         return able and not table.NO_TF32.is_given(self.spec.settings)
 
     def thread_count(self) -> int | None:
-        # How many threads of the CPU another provider starts, it does not say.
+        # Other providers do not say how many threads of the CPU they start.
         return super().thread_count() if self.asked_provider() == providers.CPU else None
 
     def default_threads(self) -> int | None:
@@ -143,7 +143,7 @@ class SessionDriver(Driver):
         )
 
     def find_lacking(self) -> str:
-        """Return the operators that would run on the CPU; empty where nothing says which."""
+        """Return the operators that would run on the CPU; empty if nothing says which."""
         self.options.add_session_config_entry(FALLBACK, "0")
         self.options.add_session_config_entry(providers.ASSIGNMENTS, "1")
         with contextlib.suppress(Exception):  # the engine has no one kind for its errors
@@ -151,12 +151,12 @@ class SessionDriver(Driver):
         return ""
 
     def drop_session(self) -> None:
-        """Let go of the session and of what it has given; nothing can be run any more."""
+        """Let go of the session and its outputs; nothing can be run any more."""
         del self.session, self.binding, self.start, self.wait
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         nodes, others = self.session.get_inputs(), self.session.get_overridable_initializers()
-        # Of inputs of any number of axes the engine says the same as of a number.
+        # The engine describes inputs of any number of axes like single numbers.
         unclear: Container[str] = ()
         if not all(it.shape for it in nodes):
             fed = open_model(Path(self.spec.model)).graph.input
@@ -168,7 +168,7 @@ class SessionDriver(Driver):
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         binding = self.session.io_binding()
-        # Bound memory is not copied by the binding: the values live as long as the driver.
+        # The binding does not copy bound memory: the values live as long as the driver.
         self.fed, self.given = {}, arrays
         for name, array in arrays.items():
             # On the CPU nothing is copied: the value is the array's memory.
@@ -177,7 +177,7 @@ class SessionDriver(Driver):
             binding.bind_ortvalue_input(name, self.fed[name])
         self.binding = binding
         self.bind_outputs()
-        # A sequence that is bound would grow by what each run adds to it.
+        # A bound sequence would grow with each run.
         grows = any(node.type.startswith("seq(") for node in self.session.get_outputs())
         self.rearm = self.bind_outputs if grows else None
         entries = {**(ASYNCHRONOUS if self.device[0] == "cuda" else {}), **self.run_entries}
@@ -194,7 +194,7 @@ class SessionDriver(Driver):
         self.fire_hooks("before_run")
 
     def bind_outputs(self) -> None:
-        """Have the next run make its outputs anew."""
+        """Have the next run make new outputs."""
         self.binding.clear_binding_outputs()
         for node in self.session.get_outputs():
             place = self.device if node.type in DTYPES else ("cpu", 0)
@@ -235,7 +235,7 @@ def info_of(node: Any, unclear: Container[str]) -> TensorInfo:
     """Describe an input of a session; those with `unclear` names may have any number of axes.
 
     Raises:
-        UsageError: lar feeds no such elements, or the input is no tensor and no sequence of them.
+        UsageError: lar feeds no such elements, or the input is neither a tensor nor a sequence.
     """
     sequence = re.fullmatch(r"seq\((tensor\(\w+\))\)", node.type)
     kind = sequence[1] if sequence else node.type

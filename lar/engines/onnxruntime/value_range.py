@@ -46,7 +46,7 @@ def tensors_of(driver: SessionDriver) -> Iterator[tuple[str, Node, Array]]:
     """Yield the floating-point tensors of a run in the graph's order and in the plain layout, with
     the nodes that give them.
 
-    Of integers, sizes and indices are as large as they are, and quantised ones mean other numbers.
+    Integers are left out: sizes and indices may be large, and quantised ones mean other numbers.
     """
     graph = FedGraph(driver)
     for whole, parts in graph.values():

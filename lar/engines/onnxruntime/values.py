@@ -1,4 +1,4 @@
-"""ONNX Runtime's values: of the types that NumPy has no name for, texts, sequences and maps too."""
+"""ONNX Runtime's values, also texts, sequences, maps and types that NumPy has no name for."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Array = np.ndarray[Any, Any]
 WHOLE = (f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
 PLAIN = ("bool", *WHOLE, "float16", "float32", "float64")
 OTHER_NAMES = {"float32": "float", "float64": "double"}  # in ONNX Runtime
-# By the engine's names of element types, what lar calls them; NARROW has no type of NumPy's.
+# lar's names of element types by the engine's; NumPy has none of those in NARROW.
 DTYPES = {f"tensor({OTHER_NAMES.get(name, name)})": name for name in PLAIN}
 NARROW = {f"tensor({name.replace('8_', '8')})": name for name in WITHOUT_NUMPY}
 TEXT = "tensor(string)"
-# What lar calls the elements that it feeds.
+# lar's names of the elements that it feeds.
 FED = {**DTYPES, TEXT: "string", **NARROW}
 
 
@@ -101,8 +101,8 @@ def run_node(
 
 
 def read_tensor(name: str, value: Any) -> Array | Unheld | None:
-    """Return what an OrtValue holds that is no sequence and no map; None of an optional value that
-    is not there, and an array as it is."""
+    """Return what an OrtValue holds that is no sequence and no map; None if it is an optional value
+    that is missing; an array as it is."""
     if isinstance(value, np.ndarray):
         return value
     if not value.has_value():
@@ -119,8 +119,8 @@ def read_tensor(name: str, value: Any) -> Array | Unheld | None:
 
 
 def read_value(session: Any, name: str, value: Any) -> object:
-    """Return what an OrtValue holds that a session gave as an output of a name; for what no array
-    holds, why."""
+    """Return the content of an OrtValue, an output of a session with that name, or the reason why
+    no array holds it."""
     if value.is_tensor() or not value.has_value():
         return read_tensor(name, value)
     # Only a binding reads sequences and maps; it crashes where there are texts among its outputs.
@@ -133,9 +133,10 @@ def read_value(session: Any, name: str, value: Any) -> object:
 
 
 def outputs_of(session: Any, binding: Any) -> Mapping[str, Any]:
-    """Return the outputs of a session, each made an array when it is asked for; the parts of
-    sequences and maps by names of their own, `s[0]` and `p[cat]`. Of what no array holds, a text
-    says why."""
+    """Return the outputs of a session, each made an array when it is asked for.
+
+    Parts of sequences and maps have names of their own, `s[0]` and `p[cat]`. If no array can hold a
+    part, a text says why."""
     tensors, parts = dict[str, Any](), dict[str, Any]()
     for node, value in zip(session.get_outputs(), binding.get_outputs(), strict=True):
         if value.is_tensor():

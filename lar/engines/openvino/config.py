@@ -10,11 +10,11 @@ from lar.engines.engine import unknown_property
 from lar.options import table
 from lar.options.values import pairs_in
 
-# Of --precision, the engine's names.
+# The engine's names for --precision.
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
-# How properties begin that devices besides the CPU have. Those of the CPU stand in properties.txt:
-# all that a model may be compiled with, but for what is the business of lar's own options alone.
+# Beginnings of properties that devices besides the CPU have. Those of the CPU stand in
+# properties.txt: all that a model may be compiled with, without those that lar's options set.
 OF_DEVICES = ("GPU_", "NPU_", "NPUW_", "MULTI_", "AUTO_", "DEVICE_")
 
 

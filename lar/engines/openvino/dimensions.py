@@ -13,7 +13,7 @@ from lar.engines.engine import Site
 from lar.options import table
 from lar.records.choices import Dimension
 
-# What of float32 a CPU may be asked to compute in, and the instruction sets that this needs.
+# The types that a CPU may compute float32 in, and the instruction sets that this needs.
 COARSER = {
     "bfloat16": {"avx512_bf16", "amx_bf16"},
     "float16": {"avx512_fp16", "amx_fp16", "asimdhp"},

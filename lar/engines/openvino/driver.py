@@ -40,7 +40,7 @@ def import_openvino() -> Any:
     Raises:
         EngineMissing: it is not installed, or does not load on this machine.
     """
-    # What is None here cannot be imported; the package itself does without.
+    # Modules that are None here cannot be imported; the package works without them.
     sys.modules.setdefault(CONVERTER, None)  # type: ignore[arg-type]
     try:
         with importing("OpenVINO", "pip install 'lar[openvino]'"):
@@ -91,7 +91,7 @@ class CompiledDriver(Driver):
         """Return the type that float32 tensors are computed in.
 
         Raises:
-            UsageError: the device has not the one that is asked for.
+            UsageError: the device lacks the type that is asked for.
         """
         asked = self.config["INFERENCE_PRECISION_HINT"]
         self.core.set_property(self.device, {"INFERENCE_PRECISION_HINT": asked})
@@ -132,8 +132,8 @@ class CompiledDriver(Driver):
 
     @cached_property
     def source(self) -> Any:
-        """The model as the file has it. It is read once: OpenVINO makes up names while it reads. A
-        cached one runs without."""
+        """The model as the file has it, read once: OpenVINO makes up names while it reads. A cached
+        model runs without it."""
         return self.core.read_model(self.model_file)
 
     @property
@@ -143,8 +143,8 @@ class CompiledDriver(Driver):
 
     @cached_property
     def compiles_when_fed(self) -> bool:
-        """Whether the model is compiled for what it is fed with: the CPU wants to know how many
-        axes that has."""
+        """Whether the model is compiled for its inputs when fed: the CPU must know how many axes
+        they have."""
         settings = self.spec.settings
         if CONST_SHAPE.of(settings) or FAST_RUN_ALGO_POLICY.is_given(settings):
             return bool(CONST_SHAPE.of(settings))
@@ -206,8 +206,8 @@ class CompiledDriver(Driver):
         self.fire_hooks("before_run")
 
     def must_compile(self, arrays: Mapping[str, Array]) -> bool:
-        """Return whether the model must be compiled for what is fed now: other inputs than it has,
-        of those with a value in the file, or other shapes than it was compiled for."""
+        """Return whether the model must be compiled for the inputs fed now: they have other shapes,
+        or they are others of the inputs that have a value in the file."""
         if self.compiled is None or {*arrays} != {*map(tensor_name, self.compiled.inputs)}:
             return True
         now, before = ({name: it.shape for name, it in fed.items()} for fed in (arrays, self.fed))

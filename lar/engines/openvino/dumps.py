@@ -53,7 +53,7 @@ def dump_graph(driver: CompiledDriver, _: object) -> None:
 
 
 def layer_of(region: Region, arrays: dict[Any, Array]) -> Layer:
-    """Return what is dumped of a region, and let go of its tensors."""
+    """Return a region's part of the dump, and let go of its tensors."""
     node = region.node
     given = {tensor_name(it): arrays.pop(it) for it in region.outputs}
     parameters = {STEPS: ",".join(region.steps), "kernel": node.kernel}
@@ -73,7 +73,7 @@ class TakenTensors:
     def __init__(self, driver: CompiledDriver, graph: ExecutedGraph) -> None:
         self.driver, self.graph = driver, graph
         self.found = self.run(driver.compiled, results_of(driver.model))
-        # Values of tensors behind what was executed in another way: nearly those of the run.
+        # Values of tensors behind operators executed in another way: nearly those of the run.
         self.near: dict[Any, Array] = {}
         spoilers = self.take(self.missing())
         self.take([it for it in self.missing() if it not in spoilers])
@@ -86,11 +86,11 @@ class TakenTensors:
         return [it for it in self.graph.outputs if it not in self.found]
 
     def take(self, outputs: Sequence[Any], *, apart: bool = False) -> set[Any]:
-        """Add the values of tensors, of a model that gives them too, as far as what is before them
-        is executed as in the run; `apart` cuts it at each of them.
+        """Add the values of tensors from a model that gives them too, as far as all before them is
+        executed as in the run; `apart` cuts it at each of them.
 
         Returns:
-            The tensors before what is executed in another way that may be the cause of it.
+            The tensors before operators that are executed in another way, which may be the cause.
         """
         at = [it for it in outputs if it in self.near] if apart else []
         if not outputs or (apart and not at):
@@ -113,8 +113,8 @@ class TakenTensors:
         return {it for region in changed for it in region.inputs if is_spoiler(it, region)}
 
     def run_cut(self, compiled: Any, outputs: Sequence[Any], at: Sequence[Any]) -> dict[Any, Array]:
-        """Return the first results of a model that may be cut at tensors, when it gives for each
-        what it is fed with there. Each run makes at least the next of them right."""
+        """Return the first results of a model that may be cut at tensors: it is run until it gives
+        for each tensor what it is fed with there. Each run makes at least the next one right."""
         fed = {it: self.near[it] for it in at}
         for _ in range(len(at) + 1):
             given = self.run(compiled, outputs, fed)
@@ -135,8 +135,8 @@ class TakenTensors:
 
 
 def is_spoiler(value: Any, region: Region) -> bool:
-    """Return whether an operator may compute in place of what it takes, and so not where that is
-    a result too: if others take it, or it is joined there with what the operator has computed."""
+    """Return whether a tensor, made a result, may keep its operator from computing in its place:
+    others take it, or it is joined there with a tensor that the operator has computed."""
     takers = [it.get_node() for it in value.get_target_inputs()]
     joined = (it for taker in takers if taker in region.operators for it in taker.input_values())
     return len(takers) > 1 or any(it.get_node() in region.operators for it in joined)

@@ -22,7 +22,7 @@ from lar.graphs.operator_kinds import WITH_CONSTANT
 # Nodes that give nothing of the model's: what is fed, constants, results, copies in another layout.
 WITHOUT_TENSOR = ("Input", "Const", "Output", "Reorder")
 
-# Operators that take shapes and not values: what is computed from these is no data.
+# Operators that take shapes and not values: results computed from these are no data.
 OF_SHAPES = ("ShapeOf",)
 
 # The types of weights, biases and factors; axes, shapes and the like are of others.
@@ -73,7 +73,7 @@ class Region(NamedTuple):
 
     @property
     def flops(self) -> int | None:
-        """Its operations (`lar.engines.flops`), None where they are unknown."""
+        """Its operations (`lar.engines.flops`), None if they are unknown."""
         return count_flops(map(operation_of, self.operators))[0]
 
 
@@ -156,13 +156,13 @@ class ExecutedGraph:
         return self.regions_between({*self.outputs})
 
     def regions_between(self, ends: Container[Any]) -> list[Region]:
-        """Return what lies between some of the tensors: a node that gives none of them belongs to
-        the regions behind it."""
+        """Return the regions between these tensors: a node that gives none of them belongs to the
+        regions behind it."""
         given = {node: [it for it in outputs if it in ends] for node, outputs in self.given.items()}
         return [self.region_of(node, given[node], ends) for node in given if given[node]]
 
     def region_of(self, node: ExecutedNode, outputs: Sequence[Any], ends: Container[Any]) -> Region:
-        """Return what is between the tensors that a node gives and others at which nodes end."""
+        """Return the region between the tensors that a node gives and others at which nodes end."""
         found = self.operators_between(outputs, ends)
         inside = tuple(it for it in self.operators if it in found)
         values = dict.fromkeys(it for each in inside for it in data_of(each))
@@ -194,7 +194,7 @@ class ExecutedGraph:
         return value.get_node() in self.constants
 
     def steps_of(self, operators: Iterable[Any]) -> tuple[str, ...]:
-        """Return the kinds of what operators do; what only moves data is left out beside others."""
+        """Return the kinds of what operators do, without moves of data if there are other kinds."""
         found: list[str] = []
         for operator in operators:
             kind = KINDS.kind_of(operator.get_type_name())
@@ -209,8 +209,8 @@ class ExecutedGraph:
 
 
 def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[Any]) -> Any:
-    """Return a copy of a model that gives the tensors `ends`. It is fed with those of `at`, each of
-    a shape of its own, in place of computing what takes them.
+    """Return a copy of a model that gives the tensors `ends`. It is fed with the tensors of `at`,
+    each of a shape of its own, in place of computing them.
 
     Raises:
         RuntimeError: the ends need an input of the model that is not among these tensors.
@@ -233,7 +233,7 @@ def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[A
 
 
 def data_of(operator: Any) -> list[Any]:
-    """Return what an operator takes the values of, and not only the shapes."""
+    """Return the tensors of which an operator takes the values, and not only the shapes."""
     return [] if operator.get_type_name() in OF_SHAPES else operator.input_values()
 
 

@@ -1,8 +1,8 @@
 """The profile of a compiled model: how long each node of the executed graph takes.
 
 OpenVINO counts the time of each node from the moment at which the model was compiled, and gives the
-mean of all its executions so far, in whole microseconds. What it says at the end of the warm-up is
-taken out of what it says in the end.
+mean of all its executions so far, in whole microseconds. lar takes the times until the end of the
+warm-up out of the times at the end.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class NodeTimes(OperatorTimes):
 
 def operators_of(driver: CompiledDriver) -> dict[str, ProfiledOperator]:
     """Return the operators of the graph that a driver executes, by the names of their nodes, with
-    shapes as they were fed; of those that OpenVINO has added, no tensors are known."""
+    shapes as they were fed; operators that OpenVINO has added have no known tensors."""
     model = driver.model.clone()
     reshape(model, driver.fed)
     graph = ExecutedGraph(model, driver.compiled)

@@ -22,9 +22,9 @@ FED = {**DTYPES, **NARROW}
 
 
 def tensor_name(output: Any) -> str:
-    """Return the name of what an operator gives, or of an input or output of a model: the
-    operator's own if the model has that for it, else the first of those that it has. A tensor
-    without one is called by its operator, a result by what it is the result of."""
+    """Return the name of a tensor that an operator gives, or of an input or output of a model: the
+    operator's own name if it is among the tensor's names, else the first of these. A tensor without
+    names is called by its operator, a result by the operator that it is the result of."""
     names, node = sorted(output.get_names()), output.get_node()
     own = str(node.get_friendly_name().partition("/sink_port_")[0])
     if names:
@@ -60,7 +60,7 @@ def array_of(tensor: Any) -> Array | str:
     """Return the array of a tensor, or the name of its type if lar has no such type."""
     type_name = tensor.element_type.get_type_name()
     if type_name in NARROW:
-        import ml_dtypes  # most models need it not
+        import ml_dtypes  # most models do not need it
 
         narrow: Array = np.asarray(tensor.data).view(getattr(ml_dtypes, NARROW[type_name]))
         return narrow

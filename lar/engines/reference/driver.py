@@ -27,7 +27,7 @@ NO_TIMES = "the times of the reference evaluator say nothing about the model's s
 class EvaluatorDriver(Driver):
     """A model in float64: its inputs are converted, and its outputs stay so.
 
-    `visits` are called in the first run, with each node and what it gave; `finish` after the last.
+    `visits` are called in the first run, with each node and its results; `finish` after the last.
     """
 
     name = "evaluator"

@@ -28,8 +28,8 @@ from lar.errors import first_line
 
 
 class Meaning(NamedTuple):
-    """What the names of operators mean: opsets by domain, and the functions of the model; and the
-    folder of the model, with what is in files of their own."""
+    """The meaning of operators' names: opsets by domain, and the functions of the model; and the
+    folder of the model, where weights stand in files of their own."""
 
     opsets: Mapping[str, int]
     functions: Mapping[tuple[str, str], Message]
@@ -67,7 +67,7 @@ class Graph:
 
 
 class Step:
-    """A node of a graph; what computes it is found when it is first run."""
+    """A node of a graph; the function that computes it is found when it is first run."""
 
     def __init__(self, node: Message, bodies: Sequence[Body], meaning: Meaning) -> None:
         self.node = node
@@ -85,7 +85,7 @@ class Step:
         return f"{domain}{self.node.op_type} of opset {version}"
 
     def compute(self, values: Values, visit: Visit | None) -> list[Any]:
-        """Return what the node gives; of a result without truth, where it began."""
+        """Return what the node gives; for a result without truth, the operator where that began."""
         taken = [take(values, name) for name in self.node.input]
         unknown = next((each for each in taken if isinstance(each, NoTruth)), None)
         if unknown is not None:
@@ -121,10 +121,10 @@ class Step:
         return results if isinstance(results, tuple) else [results]
 
     def find_function(self, call: Call) -> Function:
-        """Return what computes the node.
+        """Return the function that computes the node.
 
         Raises:
-            NoTruthHere: nothing does.
+            NoTruthHere: there is none.
         """
         node = self.node
         own = self.meaning.functions.get((node.domain, node.op_type))
@@ -159,7 +159,7 @@ def run_bodies(
     )
     kinds = [each.type.tensor_type for each in bodies[0].body.graph.output]
     kinds = kinds[(call.type == "Loop") + len(rounds.states) :]
-    # Without an iteration it is known up to the first one whose shape the body does not state.
+    # Without an iteration, results are known up to the first whose shape the body leaves open.
     none = [() for _ in takewhile(lambda kind: "shape" in kind, kinds)]
     pieces = [*zip(*rounds.pieces, strict=True)] or none
     ways = control_flow.ways_of(call.attributes, "output", len(pieces))
@@ -167,8 +167,8 @@ def run_bodies(
 
 
 def joined(pieces: Sequence[Any], kind: Message, axis: int, backwards: int) -> Any:
-    """Return what the iterations gave of a tensor, side by side on an axis, from the last one on if
-    that goes backwards; `kind` is the type that the body states."""
+    """Return a tensor's values of all iterations side by side on an axis, the last one first if the
+    axis goes backwards; `kind` is the type that the body states."""
     lacking = next((each for each in pieces if isinstance(each, NoTruth)), None)
     if lacking is not None:
         return lacking
@@ -184,12 +184,12 @@ def take(values: Values, name: str) -> Any:
 
 
 def shape_of(value: Any) -> str:
-    """Return the shape of an array as text; what else a value is, by name."""
+    """Return the shape of an array as text, or the name of another value's type."""
     return str(value.shape) if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def function_of_standard(node: Message, call: Call) -> Message:
-    """Return the function of other operators by which the standard defines one.
+    """Return the function by which the standard defines an operator through other operators.
 
     Raises:
         NoTruthHere: it has none for that.
@@ -233,8 +233,7 @@ def with_attributes(function: Message, attributes: Mapping[str, Message]) -> Mes
 
 
 def sort_nodes(graph: Message) -> None:
-    """Bring the nodes of a graph into an order in which each stands behind those that give what it
-    takes."""
+    """Sort the nodes of a graph, so that each stands behind those that give its inputs."""
     nodes = graph.node
     makers = {name: at for at, node in enumerate(nodes) for name in node.output if name}
     waits = [{makers[name] for name in names_taken(node) if name in makers} for node in nodes]

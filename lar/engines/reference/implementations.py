@@ -1,4 +1,4 @@
-"""What computes an operator: a function of lar's own, or ONNX's reference implementation of it.
+"""The functions that compute operators: lar's own, or ONNX's reference implementations.
 
 Both take a `Call`, and return one value or a tuple of them.
 """
@@ -50,7 +50,7 @@ OWN: dict[tuple[str, str], Function] = {}
 
 
 def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Function], Function]:
-    """Make a function what computes operators of these types."""
+    """Make a function compute operators of these types."""
 
     def register(function: Function) -> Function:
         OWN.update({(domain, each): function for domain in domains for each in types})
@@ -60,7 +60,7 @@ def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Functio
 
 
 def implementation_of(node: Message, opset: int) -> Function | None:
-    """Return what computes a node, None if nothing here does."""
+    """Return the function that computes a node, None if there is none here."""
     own = OWN.get((node.domain, node.op_type))
     return own or reference_of(onnx.NodeProto.FromString(node.encode()), opset)
 
@@ -110,7 +110,7 @@ def real(array: Any) -> Array:
 
 
 def widened(value: Any) -> Any:
-    """Return floating-point numbers as float64, whatever else as it is."""
+    """Return floating-point numbers as float64, anything else as it is."""
     if isinstance(value, list):
         return [widened(each) for each in value]
     if isinstance(value, dict):

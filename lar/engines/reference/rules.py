@@ -22,12 +22,12 @@ class Rule(NamedTuple):
 def trains(call: Call) -> Any:
     if call.type == "Dropout":
         return (flag := call.take(3)[2]) is not None and flag.item()
-    # Before opset 7 it trained where nothing else was said.
+    # Before opset 7 it trained by default.
     return call.get("training_mode") or (call.opset < 7 and not call.get("is_test"))
 
 
 def lacks_scores(call: Call) -> bool:
-    """Return whether a classifier has less than a score for each class, or may have."""
+    """Return whether a classifier has, or may have, fewer scores than classes."""
     labels = ("classlabels_ints", "classlabels_int64s", "classlabels_strings")
     classes = max(len(call.get(name, ())) for name in labels)
     if call.type == "LinearClassifier":
@@ -41,7 +41,7 @@ def reduces_nothing(call: Call) -> bool:
     return bool(call.get("noop_with_empty_axes") and (axes is None or not axes.size))
 
 
-# Values of attributes that few models have, and for which nothing here is right.
+# Values of attributes that few models have, and that no implementation here computes right.
 RARE: Mapping[str, tuple[Any, ...]] = {
     "channels_last": (1,),
     "coordinate_transformation_mode": ("half_pixel_symmetric", "tf_crop_and_resize"),
@@ -74,7 +74,7 @@ def check_truth(call: Call) -> None:
     """Check that an operator has one right result, and that it is known here.
 
     Raises:
-        NoTruthHere: it has not, or it is not.
+        NoTruthHere: it has none, or lar does not know it.
     """
     rules = (each for each in RULES if call.type in each.types and each.holds(call))
     rule = next(rules, None)

@@ -43,7 +43,7 @@ SAMPLINGS: Mapping[str, tuple[Sequence[int], Callable[[Array], Array]]] = {
 
 
 def places_before(way: str, size: int, given: int, scale: Any, kind: Any) -> Any:
-    """Return where in an axis of `size` pixels those of one of `given` pixels lie."""
+    """Return where the pixels of an axis of `given` pixels lie in one of `size` pixels."""
     x = np.arange(given).astype(kind)
     if way == "align_corners":
         return x * kind(size - 1) / kind(max(1, given - 1))

@@ -1,5 +1,5 @@
-"""Quantised operators, for all opsets: what they quantise is rounded half to even, all else is
-computed in float64."""
+"""Quantised operators, for all opsets: they round half to even when they quantise, and compute all
+else in float64."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def multiply_integers(call: Call) -> Array:
 
 @implements(*QUANTISED, domains=BOTH)
 def compute_quantized(call: Call) -> Array:
-    """Return what an operator gives of the real numbers that its inputs stand for; quantised, if
+    """Return the result of an operator on the real numbers that its inputs stand for; quantised, if
     it has a scale for that."""
     node = Node("", call.type, "", ("",) * len(call.inputs), ("",))
     result, *roles = sorted(roles_of(node, call.attributes))

@@ -13,8 +13,7 @@ from lar.engines.reference.implementations import Array, Call, implements
 State = Sequence[Array]
 Activation = Callable[..., Any]
 
-# Activations of x and, where they take them, of alpha and beta; with the values that these have
-# where nothing is said.
+# Activations of x and, if they take them, of alpha and beta; with the defaults of these.
 ACTIVATIONS: Mapping[str, tuple[Activation, tuple[float, ...]]] = {
     "Affine": (lambda x, a, b: a * x + b, (1.0, 0.0)),
     "Elu": (lambda x, a: np.where(x < 0, a * np.expm1(x), x), (1.0,)),
@@ -75,8 +74,8 @@ STEPS: Mapping[str, tuple[Callable[[Array, State, Cell], State], tuple[str, ...]
 
 
 def activations_of(call: Call, usual: Sequence[str]) -> Iterator[Activation]:
-    """Yield the activations that an operator is given, or the usual ones, each with its
-    parameters; what they take is clipped where that is asked for, but for an LSTM's memory."""
+    """Yield the activations of an operator, or the usual ones, each with its parameters; their
+    input is clipped if that is asked for, except for an LSTM's memory."""
     given = [iter(call.get(f"activation_{name}", ())) for name in ("alpha", "beta")]
     for at, name in enumerate(call.get("activations") or usual):
         function, defaults = ACTIVATIONS[name]

@@ -47,7 +47,7 @@ def drop_out(call: Call) -> tuple[Array, ...]:
 
 @implements("Softmax", "LogSoftmax", "Hardmax")
 def softmax(call: Call) -> Any:
-    """Return what sums to one along an axis; before opset 13 along that axis and all behind it."""
+    """Return values that sum to one along an axis; before opset 13 along it and all behind it."""
     (x,) = call.inputs
     values, axis = x, call.get("axis", -1)
     if call.opset < 13:
@@ -96,7 +96,7 @@ def error_function(call: Call) -> Array:
 
 @implements("Pad")
 def pad(call: Call) -> Array:
-    """Return a tensor with more at its borders; where that is negative, with less."""
+    """Return a tensor with padded borders; negative padding cuts them."""
     x, widths, fill, axes = call.take(4)
     pads = call.get("pads") or call.get("paddings") if widths is None else [*map(int, widths)]
     around = np.zeros((x.ndim, 2), int)
@@ -110,7 +110,7 @@ def pad(call: Call) -> Array:
 
 @implements("GatherElements")
 def gather_elements(call: Call) -> Array:
-    """Return the elements at indices along an axis; of the other axes they may take less."""
+    """Return the elements at indices along an axis; the other axes may be shorter."""
     x, indices = call.inputs
     places: list[Any] = [*np.ogrid[tuple(map(slice, indices.shape))]]
     places[call.get("axis", 0)] = indices

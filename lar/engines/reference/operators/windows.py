@@ -71,7 +71,7 @@ def convolve(call: Call) -> Array:
 
 @implements("ConvTranspose")
 def convolve_transposed(call: Call) -> Array:
-    """Return what a convolution would have been made of; sizes that are asked for become padding.
+    """Return the input that a convolution would have had; sizes that are asked for become padding.
 
     Raises:
         NoTruthHere: the windows do not reach as far.
@@ -110,7 +110,7 @@ def convolve_transposed(call: Call) -> Array:
 
 @implements("MaxPool", "GlobalMaxPool")
 def pool_most(call: Call) -> Array:
-    """Return the largest number of each window; where it stands, nobody asks."""
+    """Return the largest number of each window; its place is not computed."""
     (x,) = call.inputs
     least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     windows, _ = windows_of(x, call.get("kernel_shape", x.shape[2:]), call.attributes, least)
@@ -122,7 +122,7 @@ def pool_mean(call: Call) -> Array:
     """Return the mean of each window, with or without the padding that was asked for.
 
     Raises:
-        NoTruthHere: whether what stands beyond it counts was open before opset 19.
+        NoTruthHere: before opset 19 it was open whether values beyond it count.
     """
     (x,), kernel = call.inputs, call.get("kernel_shape")
     windows, beyond = windows_of(x, kernel, call.attributes)
