@@ -14,6 +14,7 @@ from lar.datasets.classes import find_classes
 from lar.datasets.items import is_one_run, items_in
 from lar.records.run import TensorInfo
 from tests.datasets.test_items import taking
+from tests.tables import each_row
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODELS = {
@@ -219,14 +220,7 @@ def test_an_item_that_cannot_be_read_keeps_what_is_done(
     assert len(dumped(out)) == len(expected)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--iter", "2"], "another number of iterations"),
-        (["--enable-nchw44"], "another option"),
-        (["--driver", "graph"], "another engine"),
-    ],
-)
+@each_row("datasets/runs/others")
 def test_only_the_same_run_goes_on(
     run_lar: Any, folder: Path, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
@@ -237,23 +231,7 @@ def test_only_the_same_run_goes_on(
     assert len(dumped(out)) == COUNT + 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--labels", "x"], "--labels needs a data set"),
-        (["--resume"], "--resume needs a data set"),
-        (["--input", "SET", "--resume"], "add --bin-out-dump"),
-        *(
-            (
-                ["--input", "SET", "--resume", "--bin-out-dump", "gone", flag, "gone.json"],
-                f"{flag} and --resume exclude each other: a resumed run has no profile",
-            )
-            for flag in ("--profile", "--profile-host", "--profile-raw")
-        ),
-        (["--input", "SET", "--thread", "2"], "--thread 2 and a data set exclude each other"),
-        (["--input", "SET", "--labels", "gone.txt"], "--labels: gone.txt: no such file"),
-    ],
-)
+@each_row("datasets/runs/refused")
 def test_what_cannot_be_is_refused(
     run_lar: Any, folder: Path, arguments: list[str], words: str
 ) -> None:

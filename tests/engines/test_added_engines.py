@@ -21,6 +21,7 @@ from lar.tuning.space import plan_candidate, survey_space
 from tests.conftest import RunLar
 from tests.engines.added import install, install_toy
 from tests.engines.runs import run_well
+from tests.tables import each_row
 
 OWN_FORMAT = """
 from lar.engines.engine import DriverEntry, Engine
@@ -97,13 +98,7 @@ def test_an_unknown_name_is_looked_for_among_all() -> None:
     assert caught.value.hint == "did you mean toy?"
 
 
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("import something_missing", "No module named 'something_missing'"),
-        ("ENGINE = 3", "is not a lar Engine named 'broken'"),
-    ],
-)
+@each_row("engines/drivers/unusable")
 def test_an_engine_that_cannot_be_used_gives_the_reason(
     run_lar: RunLar, site: Path, environment: dict[str, str], source: str, reason: str
 ) -> None:

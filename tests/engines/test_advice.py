@@ -19,9 +19,9 @@ from lar.records.profile import (
 )
 from lar.records.summary import Difference, Interval, Verdict
 from lar.reports.advice_text import best_of, describe_advice, describe_tried
-from tests.engines.tables import each_row
 from tests.profiles.synthetic import operator_of
 from tests.profiles.timelines import execution_of, profile_of, step_of
+from tests.tables import each_row
 
 CONV = operator_of("conv", "ConvolutionForward", parameters={"sparse": "DENSE", "format": "NCHW"})
 GROUPED = operator_of("depthwise", "ConvBiasForward", parameters={"sparse": "GROUP"})
@@ -81,7 +81,7 @@ def flags_of(profile: Profile) -> list[str]:
 
 
 class TestMegEngine:
-    @each_row("advice/megengine")
+    @each_row("engines/advice/megengine")
     def test_what_is_suggested_and_what_is_not(
         self,
         rule: str,
@@ -198,7 +198,7 @@ def tried(flags: str, ratio: float, verdict: Verdict, **fields: Any) -> TriedSet
     return TriedSetting(flags, difference=difference, **{"outputs": "equal", **fields})
 
 
-@each_row("advice/best")
+@each_row("engines/advice/best")
 def test_the_best_is_right_and_proven_or_named_as_likely(
     settings: list[list[Any]], said: str
 ) -> None:

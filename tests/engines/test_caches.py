@@ -15,7 +15,7 @@ from tests.command_lines import Done
 from tests.conftest import RunLar
 from tests.engines.onnx_models import MODELS, needs
 from tests.engines.runs import run_well
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 # What each engine says of a file that is none of its caches.
 COMPLAINTS: Mapping[str, str] = {
@@ -101,7 +101,7 @@ def test_a_dump_of_a_cached_model_is_that_of_the_model(
     assert lar.compare(cached, plain).finding == "same"
 
 
-@each_row("caches/another run")
+@each_row("engines/caches/another run")
 @pytest.mark.parametrize("search", [[], ["--fast-run"]], ids=str)
 def test_one_for_another_run_is_built_again_and_says_so(
     run_lar: RunLar, tmp_path: Path, engine: str, flags: str, field: str, search: list[str]

@@ -20,6 +20,7 @@ from lar.inputs.grammar import RawForm
 from lar.inputs.loaded import Loaded
 from lar.inputs.readers import READERS, read_path, shape_raw
 from tests.refusals import refused
+from tests.tables import each_row
 
 SHAPES = st_np.array_shapes(min_dims=0, max_dims=4, max_side=4)
 ARRAYS = st_np.arrays(
@@ -72,38 +73,7 @@ def entry_with(**changes: object) -> dict[str, object]:
     return {"a": {"shape": [2], "type": "int8", "raw": [1, 2], **changes}}
 
 
-@pytest.mark.parametrize(
-    ("document", "problem"),
-    [
-        ([], "not an object of named tensors"),
-        ({}, "no arrays"),
-        ({"a": [1]}, "no shape and raw"),
-        ({"a": {"shape": [1]}}, "no shape and raw"),
-        (entry_with(shape=2), "shape is not a list"),
-        (entry_with(shape=[-2]), "shape is not a list"),
-        (entry_with(shape=[2.0]), "shape is not a list"),
-        (entry_with(shape=[True, 2]), "shape is not a list"),
-        (entry_with(shape=[1] * 40), "shape is not a list"),
-        (entry_with(shape=[3]), r"shape \{3\} does not hold the 2 numbers"),
-        (entry_with(shape=[2**62, 2**62]), "does not hold the 2 numbers"),
-        (entry_with(raw="ab"), "raw is not a list"),
-        (entry_with(raw=[[1], [2]]), r"\[1\] is not a number"),
-        (entry_with(raw=[1, "2"]), '"2" is not a number'),
-        (entry_with(raw=[1, None]), "null is not a number"),
-        (entry_with(raw=[1, True]), "true is not a number"),
-        (entry_with(raw=[1, 128]), "holds 128, out of the range of int8"),
-        (entry_with(raw=[1, 1e300]), "out of the range of int8"),
-        (entry_with(raw=[1, 1.5]), "not whole"),
-        (entry_with(raw=[1, float("nan")]), "not whole"),
-        (entry_with(raw=[1, float("inf")]), "not whole"),
-        (entry_with(raw=[1, 10**400]), "no dtype"),
-        (entry_with(raw=[1, 2], type="bool"), "holds 2, out of the range of bool"),
-        (entry_with(raw=[1, 1e39], type="float"), "out of the range of float32"),
-        (entry_with(raw=[1, 70000], type="float16"), "out of the range of float16"),
-        (entry_with(type="float8"), "'float8' is not a dtype"),
-        (entry_with(type=["int8"]), "is not a dtype"),
-    ],
-)
+@each_row("inputs/readers/json")
 def test_wrong_json_is_refused(tmp_path: Path, document: object, problem: str) -> None:
     refused(problem, read_document, document, tmp_path / "a.json")
 

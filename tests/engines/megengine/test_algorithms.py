@@ -22,7 +22,7 @@ from tests.conftest import RunLar
 from tests.engines.megengine.caches import choose_algorithm, names_in, names_of, operators_in
 from tests.engines.megengine.programs import DIGITS, INT8
 from tests.engines.runs import run_well
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 POLICY = "--fast-run-algo-policy"
 
@@ -75,7 +75,7 @@ def search(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 # The strategy
 
 
-@each_row("megengine/strategies/strategies")
+@each_row("engines/megengine/strategies/strategies")
 def test_the_strategy_for_the_options(settings: Mapping[str, Any], strategy: int) -> None:
     """1 is heuristic, 2 measured, 4 reproducible, 8 without naive algorithms."""
     assert strategy_of(settings) == strategy
@@ -153,13 +153,7 @@ def test_a_run_with_the_file_alone_takes_its_choices(
     assert cache.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        *("--fast-run-shared-batch-size 4", "--binary-equal-between-batch", "--reproducible"),
-        "--binary-equal-between-batch --reproducible",
-    ],
-)
+@each_row("engines/megengine/strategies/flags")
 def test_a_cache_is_read_with_the_flags_of_its_search(
     run_lar: RunLar, search: Callable[..., Search], flags: str
 ) -> None:

@@ -13,7 +13,7 @@ from lar.records.run import RunResult, RunSpec, Samples
 from tests.conftest import RunLar
 from tests.engines.megengine.programs import MODELS
 from tests.engines.runs import run_well
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 MKL = "MKL runs generic code on AMD, which takes 1.5 to 3 times as long"
 WRONG_INT8 = "--enable-nchw4 and --enable-nchw32 give wrong numbers on int8 models"
@@ -46,7 +46,7 @@ def effects_of(*arguments: Any, **keywords: Any) -> list[str]:
     return [each.partition("; way round: ")[0] for each in hint.split("; also: ") if each]
 
 
-@each_row("megengine/defects/hints")
+@each_row("engines/megengine/defects/hints")
 def test_a_quirk_is_told_where_the_model_meets_it(
     model: str, settings: dict[str, Any], expected: list[str]
 ) -> None:

@@ -27,7 +27,7 @@ from lar.records.run import OutputSummary
 from tests.conftest import RunLar
 from tests.engines.megengine.programs import DIGITS, MODELS, REPOSITORY, run_python
 from tests.engines.runs import run_ok, run_well
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
 
@@ -220,7 +220,7 @@ def test_text_on_standard_output_is_filtered(run_lar: RunLar) -> None:
 # The steps of elementwise operators, by their modes
 
 
-@each_row("megengine/profiled_operators/elementwise")
+@each_row("engines/megengine/profiled_operators/elementwise")
 def test_an_elementwise_operator_has_the_steps_of_its_mode(
     name: str, parameters: dict[str, Any], steps: list[str]
 ) -> None:

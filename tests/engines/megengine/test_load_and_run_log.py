@@ -10,7 +10,7 @@ from lar.engines.megengine.load_and_run_log import is_log, read_log
 from lar.errors import UsageError
 from lar.records.run import RunResult, record_from_json, record_to_json
 from tests.engines.runs import failure_of
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "load_and_run"
 
@@ -31,7 +31,7 @@ def in_ms(seconds: float | None) -> float | None:
     return None if seconds is None else round(1e3 * seconds, 3)
 
 
-@each_row("megengine/load_and_run_logs/said")
+@each_row("engines/megengine/load_and_run_logs/said")
 def test_a_log_is_read(
     name: str,
     count: int,
@@ -62,7 +62,7 @@ def test_a_failed_run_is_a_failed_run() -> None:
     assert "backtrace:" in result.log_tail
 
 
-@each_row("megengine/load_and_run_logs/settings")
+@each_row("engines/megengine/load_and_run_logs/settings")
 def test_messages_say_which_options_were_set(name: str, settings: dict[str, object]) -> None:
     assert read_one(name).spec.settings == settings
 
@@ -137,7 +137,7 @@ def test_line_ends_and_encodings_of_other_systems_are_read() -> None:
     assert read(b"\xef\xbb\xbf" + text.encode()) == expected
 
 
-@each_row("megengine/load_and_run_logs/crashes")
+@each_row("engines/megengine/load_and_run_logs/crashes")
 def test_a_crash_keeps_what_was_measured(ending: str, reason: str) -> None:
     measured = "load model: 1.0ms\nwarmup 0: 3.0ms\niter 0/9: 4.0ms (exec=1.0,device=3.0)\n"
     (result,) = read(HEADER + measured + ending)
@@ -155,7 +155,7 @@ def test_a_log_that_was_cut_at_any_line_is_refused() -> None:
     assert read("".join(lines[: finished + 1]))
 
 
-@each_row("megengine/load_and_run_logs/damaged")
+@each_row("engines/megengine/load_and_run_logs/damaged")
 def test_a_damaged_line_is_named(old: str, new: str, problem: str) -> None:
     text = (LOGS / "mobilenet_default.txt").read_text()
     assert old in text

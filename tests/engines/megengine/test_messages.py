@@ -12,7 +12,7 @@ from lar.records.run import TensorInfo
 from tests.cli.failures import check_error
 from tests.conftest import RunLar
 from tests.engines.runs import run_well
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 each_driver = pytest.mark.parametrize("driver", ["lite", "graph"])
 
@@ -87,7 +87,7 @@ def test_a_damaged_name_is_found_before_anything_is_timed(
 # Flags that are, and are not, to blame
 
 
-@each_row("megengine/blamed_flags/blamed")
+@each_row("engines/megengine/blamed_flags/blamed")
 def test_the_flag_that_is_to_blame_is_named(
     settings: list[str], message: str, blamed: str, hint: str
 ) -> None:

@@ -33,7 +33,7 @@ from tests.conftest import RunLar
 from tests.engines.megengine.probed import difference, probe, run_alone
 from tests.engines.megengine.programs import MODELS
 from tests.engines.runs import run_ok, run_well
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 DIGITS = MODELS / "digits_cnn.mge"
 INFO: dict[str, Any] = {"name": "digits", "valid": True, "version": "1.13.0"}
@@ -71,14 +71,7 @@ def test_of_a_packed_model_the_rest_is_kept(run_lar: RunLar, folder: Path) -> No
     assert bytes(both.graph) == DIGITS.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "threads"),
-    [
-        ("info", {}, 0),
-        ("cache", {"cpu_default": True}, 0),
-        ("cache", {"multithread_default": 2}, 1),
-    ],
-)
+@each_row("engines/megengine/packing/modes")
 def test_it_is_run_in_the_mode_that_is_asked_for(
     folder: Path, name: str, settings: dict[str, Any], threads: int
 ) -> None:
@@ -114,14 +107,7 @@ def test_the_graph_driver_unpacks_it(folder: Path) -> None:
     assert metadata["packed"] == "digits, with settings"
 
 
-@pytest.mark.parametrize(
-    ("option", "content", "problem"),
-    [
-        ("pack_info_json", "{", "lite does not read it"),
-        ("pack_info_json", '{"name": "x", "valid": true}', "lite does not read it: Object missing"),
-        ("pack_cache", "{}", "is not a fast-run cache"),
-    ],
-)
+@each_row("engines/megengine/packing/unread")
 def test_files_that_lite_cannot_read_are_refused_before_a_worker_is_started(
     tmp_path: Path, option: str, content: str, problem: str
 ) -> None:
@@ -250,7 +236,7 @@ def build_packed(
 
 
 class TestParts:
-    @each_row("megengine/packed_settings/parts")
+    @each_row("engines/megengine/packed_settings/parts")
     def test_a_file_with_a_part_missing_is_refused(self, parts: dict[str, Any], said: str) -> None:
         with pytest.raises(UsageError, match=f"damaged: {said}$"):
             unpack_model(build_packed(**parts))
@@ -273,12 +259,12 @@ class TestParts:
 
 
 class TestSettings:
-    @each_row("megengine/packed_settings/taken")
+    @each_row("engines/megengine/packed_settings/taken")
     def test_what_lite_reads_is_taken(self, fields: dict[str, Any]) -> None:
         info = NEEDED | fields
         assert check_info(json.dumps(info).encode()) == info
 
-    @each_row("megengine/packed_settings/refused")
+    @each_row("engines/megengine/packed_settings/refused")
     def test_what_lite_does_not_is_refused(self, fields: dict[str, Any], said: str) -> None:
         with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
             check_info(json.dumps(NEEDED | fields).encode())
@@ -293,13 +279,13 @@ class TestSettings:
 
 
 class TestLostOptions:
-    @each_row("megengine/packed_settings/agreeing")
+    @each_row("engines/megengine/packed_settings/agreeing")
     def test_settings_that_agree_are_left_alone(
         self, given: dict[str, Any], fields: dict[str, int], info: dict[str, Any]
     ) -> None:
         refuse_lost_options("it", given, fields, info)
 
-    @each_row("megengine/packed_settings/lost")
+    @each_row("engines/megengine/packed_settings/lost")
     def test_an_option_that_would_be_lost_is_refused(
         self, given: dict[str, Any], fields: dict[str, int], info: dict[str, Any], said: str
     ) -> None:

@@ -18,7 +18,7 @@ from lar.engines.onnx_file.fields import Message
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 from tests.engines import onnx_models
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
 FLOAT = TensorProto.FLOAT
@@ -256,7 +256,7 @@ def test_inputs_of_any_kind_are_named(path: Path) -> None:
     }
 
 
-@each_row("onnx_file/operators/flops")
+@each_row("engines/onnx_file/operators/flops")
 def test_operators_have_their_formulas(
     path: Path, operator: str, shapes: list[list[int]], attributes: Any, factors: list[int]
 ) -> None:
@@ -287,7 +287,7 @@ def test_a_single_wrong_bit_is_refused_or_read_but_raises_nothing_else(path: Pat
             assert all(isinstance(name, str) for name in read_model(path).operators)
 
 
-@each_row("onnx_file/operators/biases")
+@each_row("engines/onnx_file/operators/biases")
 def test_a_bias_is_counted_where_it_is_given(type: str, given: int, fused: int) -> None:
     domain = "com.microsoft" if "Fused" in type or "Nhwc" in type else ""
     names = [f"input{index}" for index in range(given)]
@@ -299,7 +299,7 @@ def test_a_bias_is_counted_where_it_is_given(type: str, given: int, fused: int) 
     assert operation_of(message_of(node), {}).fused == max(0, fused - 1) + 1
 
 
-@each_row("onnx_file/operators/taps")
+@each_row("engines/onnx_file/operators/taps")
 def test_the_operations_for_each_element(
     type: str, attributes: dict[str, Any], given: int, taps: int
 ) -> None:

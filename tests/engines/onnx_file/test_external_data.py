@@ -21,7 +21,7 @@ from lar.engines.onnxruntime.cache import read_cache
 from lar.errors import UsageError
 from tests.conftest import RunLar
 from tests.engines import onnx_models
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 SECRET = np.arange(4, dtype=np.float32)
 FLOATS = TensorProto.FLOAT
@@ -157,7 +157,7 @@ def test_a_folder_with_a_similar_name_is_not_allowed(folder: Path) -> None:
     check_external_data(path, [str(beside), str(folder)])
 
 
-@each_row("onnx_file/external_data/files")
+@each_row("engines/onnx_file/external_data/files")
 def test_a_file_that_is_not_there_is_named(
     entries: dict[str, str], problem: str, folder: Path
 ) -> None:

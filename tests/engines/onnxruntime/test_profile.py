@@ -40,7 +40,7 @@ from tests.engines.onnxruntime.drivers import (
     feed_driver,
 )
 from tests.engines.runs import run_well
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 ProfileModel = Callable[..., Profile]
 
@@ -321,7 +321,7 @@ def test_the_raw_profile_alone_is_made_without_a_second_run(
     assert len(RawProfile.in_file(str(tmp_path / "raw.json")).runs) == 3
 
 
-@each_row("onnxruntime/profiled_operators/modules")
+@each_row("engines/onnxruntime/profiled_operators/modules")
 def test_the_module_is_the_path_in_the_name(name: str, module: str) -> None:
     assert module_of(name, ()) == module
 
@@ -406,14 +406,14 @@ def kind_of(
     return kernel_kind(node, parameters, facts, constants, filters)
 
 
-@each_row("onnxruntime/kernel_kinds/convolutions")
+@each_row("engines/onnxruntime/kernel_kinds/convolutions")
 def test_convolutions(operator: str, given: dict[str, Any], kind: str) -> None:
     """Of weights that were filled up to blocks, the network's own decide."""
     found = {"shape": X, "weights": (8, 8, 3, 3), **given}
     assert kind_of(operator, **found) == f"{operator} {kind}"
 
 
-@each_row("onnxruntime/kernel_kinds/products")
+@each_row("engines/onnxruntime/kernel_kinds/products")
 def test_products(operator: str, shapes: list[list[int]], given: dict[str, Any], kind: str) -> None:
     assert kind_of(operator, *shapes, **given) == f"{operator} {kind}"
 

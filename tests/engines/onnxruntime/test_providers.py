@@ -28,8 +28,8 @@ from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import LarError, UsageError
 from tests.conftest import RunLar
 from tests.engines.onnxruntime.drivers import DIGITS, MakeDriver
-from tests.engines.tables import each_row
 from tests.options.ruling import check
+from tests.tables import each_row
 
 CUDA = "CUDAExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
@@ -278,7 +278,7 @@ def test_a_cache_for_tensorrt_needs_a_place(asked_of: Asked, tmp_path: Path) -> 
         asked_of(tensorrt=True, tensorrt_cache=str(tmp_path / "nowhere" / "engines"))
 
 
-@each_row("onnxruntime/messages/unsaved")
+@each_row("engines/onnxruntime/messages/unsaved")
 def test_a_graph_that_cannot_be_saved_is_no_broken_model(message: str, hint: str) -> None:
     error = MEANINGS.explain(message, "model.onnx")
     assert isinstance(error, UsageError)

@@ -15,7 +15,7 @@ from tests.conftest import RunLar
 from tests.engines.onnx_models import save_model
 from tests.engines.onnxruntime.drivers import DIGITS, MakeDriver
 from tests.engines.runs import run_well
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 SHAPE = (1, 16, 4, 4)
 
@@ -40,7 +40,7 @@ def ones_but(number: float) -> np.ndarray[Any, Any]:
     return array
 
 
-@each_row("onnxruntime/value_range/found")
+@each_row("engines/onnxruntime/value_range/found")
 def test_the_first_tensor_out_of_range_is_named(
     load_driver: MakeDriver,
     network: Path,

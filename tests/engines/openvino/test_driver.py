@@ -26,8 +26,8 @@ from tests.engines.onnx_models import (
     write_optional,
 )
 from tests.engines.runs import failure_of, run_ok
-from tests.engines.tables import each_row
 from tests.engines.test_onnx_engines import own_model
+from tests.tables import each_row
 
 pytestmark = needs("openvino")
 
@@ -115,15 +115,7 @@ def damaged(kind: str, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("junk", "damaged or cut short"),
-        ("no weights", "its weights digits_cnn.bin are missing; keep them beside the model"),
-        ("cut weights", "its weights file is cut short, or belongs to another model"),
-        ("cut xml", "it is damaged or cut short"),
-    ],
-)
+@each_row("engines/openvino/driver/damaged")
 def test_a_damaged_model_is_one_clear_line(kind: str, words: str, tmp_path: Path) -> None:
     path = damaged(kind, tmp_path)
     try:
@@ -143,7 +135,7 @@ def test_importing_it_reports_nothing_to_anybody() -> None:
     assert done.returncode == 0
 
 
-@each_row("openvino/properties/properties")
+@each_row("engines/openvino/properties/properties")
 def test_options_become_properties(
     settings: dict[str, Any], copies: int, properties: dict[str, str]
 ) -> None:
