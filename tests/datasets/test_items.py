@@ -136,25 +136,13 @@ def test_the_shape_is_read_from_the_header(shape: list[int]) -> None:
     assert shape_in(file.getvalue()) == tuple(shape)
 
 
-@pytest.mark.parametrize(
-    ("text", "labels"),
-    [
-        ("7\n\n0\n", Labels(truths=(7, 0))),
-        ("999999999\n0\n", Labels(truths=(999999999, 0))),
-        ("b.npy 3\na.npy 4\n", Labels(truths=(4, 3))),
-        ("b.npy,3\na.npy, 4\nother,9", Labels(truths=(4, 3))),
-        ("b 3\na 4\n", Labels(truths=(4, 3))),
-        ("set/b 3\nset/a 4\n", Labels(truths=(4, 3))),
-        ("b 0\na 1\n", Labels(truths=(1, 0))),
-        ("tench\ngreat white shark\n", Labels(names=("tench", "great white shark"))),
-        ("n01440764 0\nn01443537 1\n", Labels(names=("n01440764 0", "n01443537 1"))),
-    ],
-)
+@each_row("datasets/items/classes")
 def test_labels_are_classes_of_items_or_names_of_classes(
-    tmp_path: Path, text: str, labels: Labels
+    tmp_path: Path, text: str, truths: list[int], names: list[str]
 ) -> None:
     (tmp_path / "labels.txt").write_text(text)
-    assert read_labels(str(tmp_path / "labels.txt"), ["a.npy", "b.npy"]) == labels
+    found = read_labels(str(tmp_path / "labels.txt"), ["a.npy", "b.npy"])
+    assert found == Labels(truths=tuple(truths), names=tuple(names))
 
 
 @each_row("datasets/items/labels")

@@ -6,8 +6,6 @@ import json
 import math
 import re
 import struct
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +30,7 @@ from lar.dumps.binary import (
 )
 from lar.dumps.names import Variable, format_name
 from lar.errors import DumpError
+from tests.command_lines import run_python
 from tests.dumps.typed_tensors import write_typed
 from tests.refusals import refused
 from tests.tables import each_row
@@ -100,25 +99,13 @@ def test_any_bytes_are_a_tensor_or_refused(tmp_path: Path, content: bytes) -> No
     assert array.nbytes <= 8 * len(content)
 
 
-@pytest.mark.parametrize(
-    ("header", "message"),
-    [
-        (b"", "holds no tensors that"),
-        (b"\x00" * 11, "holds no tensors that"),
-        (struct.pack("<3I", 0, 77, 7) + bytes(28), "holds no tensors that"),
-        (struct.pack("<3I", 0, 0, 2**31), "holds no tensors that"),
-        (struct.pack("<3I", 2**22, 0, 7) + bytes(28), "damaged or cut off"),
-        (struct.pack("<3I", 2**22 + 1, 0, 7) + bytes(28), "holds no tensors that"),
-        (struct.pack("<10I", 0, 0, 7, *[2**32 - 1] * 7), "damaged or cut off"),
-        (struct.pack("<10I", 0, 0, 7, *[2**32 - 1] * 5, 0, 1), "damaged or cut off"),
-        (struct.pack("<10I", 0, 0, 7, 3, *[0] * 6) + bytes(11), "damaged or cut off"),
-        (struct.pack("<10I", 0, 0, 7, 3, *[0] * 6) + bytes(13), "damaged or cut off"),
-        (struct.pack("<10I", 3, 0, 7, 3, *[0] * 6) + bytes(12), "damaged or cut off"),
-    ],
-)
-def test_a_hostile_file_ends_in_a_clear_error(tmp_path: Path, header: bytes, message: str) -> None:
+@each_row("dumps/binary/hostile")
+def test_a_hostile_file_ends_in_a_clear_error(
+    tmp_path: Path, numbers: list[int], more: int, message: str
+) -> None:
+    """Of these numbers, and zeros behind them."""
     path = tmp_path / "tensor"
-    path.write_bytes(header)
+    path.write_bytes(struct.pack(f"<{len(numbers)}I", *numbers) + bytes(more))
     caught = refused(message, lar.load_tensor_binary, path, kind=DumpError)
     assert str(path) in caught.message
     assert caught.exit_code == 2
@@ -140,22 +127,11 @@ def test_the_types_that_lar_adds_keep_their_numbers(tmp_path: Path) -> None:
         assert struct.unpack_from("<I", (tmp_path / "tensor").read_bytes(), 4) == (number,)
 
 
-# Numbers of types, and bytes behind the names in files that MegEngine 1.13 wrote, of known values.
-BY_MEGENGINE = {
-    "QuantizedS4": (100004, (2, 3), "7803210d", [-8, 7, 3, 1, 2, -3]),
-    "Quantized4Asymm": (100003, (2, 3), "f00ba905", [0, 15, 11, 9, 10, 5]),
-    "IntB4": (7, (2, 3), "f098a6", [-15, 15, 1, 3, -3, 5]),
-    "UintB4": (10, (2, 3), "f098a6", [-15, 15, 1, 3, -3, 5]),
-    "BFloat16": (11, (3,), "c03f00c04040", [1.5, -2, 3]),
-    "bool": (12, (3,), "010001", [True, False, True]),
-    "uint16": (13, (2,), "0100ffff", [1, 65535]),
-    "QuantizedS1": (100006, (2, 3), "010001000101", [1, 0, 1, 0, 1, 1]),
-}
-
-
-@pytest.mark.parametrize("dtype", BY_MEGENGINE)
-def test_elements_are_those_that_megengine_writes(tmp_path: Path, dtype: str) -> None:
-    code, shape, data, values = BY_MEGENGINE[dtype]
+@each_row("dumps/binary/megengine")
+def test_elements_are_those_that_megengine_writes(
+    tmp_path: Path, dtype: str, code: int, shape: list[int], data: str, values: list[Any]
+) -> None:
+    """Numbers of types, and bytes behind the names in files that MegEngine 1.13 wrote."""
     path, element = tmp_path / "tensor", BY_DTYPE[dtype]
     expected = np.array(values, np.dtype(element.storage)).reshape(shape)
     write_typed(path, expected, "name", dtype)
@@ -220,13 +196,7 @@ def test_megengines_own_reader_reads_what_lar_writes(tmp_path: Path) -> None:
     paths = [tmp_path / str(index) for index in range(len(arrays))]
     for path, array, name in zip(paths, arrays, names, strict=True):
         write_tensor(path, array, name)
-    done = subprocess.run(
-        [sys.executable, "-c", READER, *map(str, paths)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    done = run_python("-c", READER, *map(str, paths), code=0)
     for found, array in zip(json.loads(done.stdout.splitlines()[-1]), arrays, strict=True):
         expected = array.astype(np.int32) if array is wide else array
         # It knows no array without axes, and shows it as one of a single element.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from lar.engines import (
 )
 from lar.engines.driver import Driver
 from lar.engines.engine import DriverEntry, Engine, imported
-from lar.engines.formats import FORMATS, MEGENGINE, MNN, ONNX, ORT, Format, format_in
+from lar.engines.formats import FORMATS, format_in
 from lar.engines.option_rows import Drivers, Hook, OptionRow
 from lar.errors import UsageError
 from lar.options.option import Switch
@@ -150,29 +150,10 @@ def test_what_is_imported_late_takes_what_the_methods_take() -> None:
 # The engine of a file
 
 
-HEADS: Mapping[Format | None, tuple[bytes, ...]] = {
-    MEGENGINE: (
-        *(MGE, b"mgbtest0\1\0\0\0", b"packed_model...."),
-        *(b"MGBC" + bytes(8), b"MGBS" + bytes(8)),
-    ),
-    ONNX: (ONNX_HEAD, b"\x08\x20\x12"),
-    ORT: (b"\x10\0\0\0ORTM", b"\x08\1\0\0ORTM"),
-    MNN: (
-        b"\x20\0\0\0\x1c\0\x24\0\x08\0\0\0",
-        b"\x18\0\0\0\0\0\x12\0\x1c\0\0\0",
-    ),
-    None: (
-        *(b"\x18\0\0\0\0\0\x13\0\x1c\0\0\0", b"\x1c\0\0\0TFL3\x14\0\x20\0", b"mgbtest"),
-        *(b"\x08", b"\x08\0\x12", b"\x08\x21\x12", b"PK\3\4", b"{}", b""),
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("head", "found"), [(head, found) for found, heads in HEADS.items() for head in heads]
-)
-def test_the_format_that_a_file_begins_like(head: bytes, found: Format | None) -> None:
-    assert format_in(head) == found
+@each_row("engines/drivers/heads")
+def test_the_format_that_a_file_begins_like(head: str, format: str | None) -> None:
+    found = format_in(head.encode("latin-1"))
+    assert (found and found.name) == format
 
 
 @each_row("engines/drivers/models")
