@@ -15,12 +15,11 @@ from lar.inputs.feed import feed_of
 from lar.records.run import TensorInfo
 from tests.inputs.test_feed import spec_with
 from tests.refusals import refused
+from tests.tables import each_row
 
 ROW = TensorInfo(name="data", dtype="float32", shape=(4,))
-WHOLE = TensorInfo(name="data", dtype="int32", shape=(4,))
 IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5))
 AGAIN = "copy or save the file again"
-NUMBERS = "write numbers as [1.5,2,3], or rows of them as [[1,2],[3,4]]"
 
 
 def npy_bytes(array: Any) -> bytes:
@@ -72,20 +71,9 @@ def test_a_file_that_cannot_be_fed(name: str) -> None:
     assert hint_of(name).startswith(hint)
 
 
-@pytest.mark.parametrize(
-    ("text", "info", "hint"),
-    [
-        ("nosuch.npy", ROW, "check the path"),
-        ("/dev/null", ROW, "copy its content into a file"),
-        ("[1,2", ROW, NUMBERS),
-        ("[[1],[2,3]]", ROW, NUMBERS),
-        ("[1e300,0,0,0]", ROW, "feed values that float32 holds"),
-        ("[1.5,0,0,0]", WHOLE, "feed values that int32 holds"),
-        (":a.npy", ROW, "write NAME:VALUE"),
-    ],
-)
-def test_a_text_that_cannot_be_fed(text: str, info: TensorInfo, hint: str) -> None:
-    assert hint_of(text, info) == hint
+@each_row("inputs/feed/hints of texts")
+def test_a_text_that_cannot_be_fed(text: str, dtype: str, hint: str) -> None:
+    assert hint_of(text, TensorInfo(name="data", dtype=dtype, shape=(4,))) == hint
 
 
 @pytest.mark.parametrize(

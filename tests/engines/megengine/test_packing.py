@@ -32,7 +32,7 @@ from tests.cli.failures import check_error
 from tests.conftest import RunLar
 from tests.engines.megengine.probed import difference, probe, run_alone
 from tests.engines.megengine.programs import MODELS
-from tests.engines.runs import run_ok, run_well
+from tests.engines.runs import run_ok
 from tests.tables import each_row
 
 DIGITS = MODELS / "digits_cnn.mge"
@@ -45,11 +45,11 @@ def folder(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a cache, settings, and a packed model with each."""
     folder = tmp_path_factory.mktemp("packed")
     search = ["--fast-run", "--fast-run-algo-policy", "found.cache", "--iter", "0"]
-    run_well(run_lar, "run", str(DIGITS), *search, "--warmup-iter", "1", cwd=folder)
+    run_lar("run", str(DIGITS), *search, "--warmup-iter", "1", cwd=folder, code=0)
     (folder / "info.json").write_text(json.dumps(INFO | INPLACE))
     for name, option in (("cache", "pack-cache=found.cache"), ("info", "pack-info-json=info.json")):
         arguments = ["--packed-model-dump", f"{name}.lite", f"--{option}", "--iter", "0"]
-        run_well(run_lar, "run", str(DIGITS), *arguments, cwd=folder)
+        run_lar("run", str(DIGITS), *arguments, cwd=folder, code=0)
     return folder
 
 
@@ -90,7 +90,7 @@ def test_lite_itself_computes_the_same(folder: Path, tmp_path: Path) -> None:
 
 def test_a_search_reads_the_cache_inside(run_lar: RunLar, folder: Path) -> None:
     def search(model: str) -> str:
-        done = run_well(run_lar, "run", model, "--fast-run", "--verbose", "--iter", "1", cwd=folder)
+        done = run_lar("run", model, "--fast-run", "--verbose", "--iter", "1", cwd=folder, code=0)
         return done.stderr
 
     plain, packed = search(str(DIGITS)), search("cache.lite")

@@ -286,8 +286,7 @@ def test_a_name_that_is_not_ascii_is_refused(run_lar: RunLar, tmp_path: Path, dr
     model = tmp_path / "named.mge"
     model.write_bytes(DIGITS.read_bytes().replace(b"conv1.bias", "cév1.bias".encode()))
     options = ["--iter", "1", "--driver", driver, "--profile-raw", "raw.json"]
-    done = run_lar(str(model), *options, cwd=tmp_path)
-    assert done.returncode == 2
+    done = run_lar(str(model), *options, cwd=tmp_path, code=2)
     (line,) = [line for line in done.stderr.splitlines() if "error" in line]
     assert line.startswith("lar: error: --profile-raw: ")
     assert "not ASCII" in line

@@ -29,7 +29,6 @@ from lar.records.run import Failure, OutputSummary, RunContext, RunResult, RunSp
 from tests.conftest import RunLar
 from tests.engines.megengine.caches import candidates, convolutions
 from tests.engines.megengine.programs import CACHE, DIGITS, MODELS, REPOSITORY
-from tests.engines.runs import run_well
 from tests.running.isolated_runs import SOON
 
 POLICY = "--fast-run-algo-policy"
@@ -54,7 +53,7 @@ class Done:
 
 def run_with(run_lar: RunLar, folder: Path, *arguments: str, model: str = DIGITS) -> Done:
     file = folder / "result.json"
-    done = run_well(run_lar, "run", model, "--iter", "2", "--json", str(file), *arguments)
+    done = run_lar("run", model, "--iter", "2", "--json", str(file), *arguments, code=0)
     return Done(done, read_result(file.read_bytes()))
 
 
@@ -155,7 +154,7 @@ def test_a_model_without_such_a_convolution_says_so(run_lar: RunLar, tmp_path: P
 def test_a_run_without_iterations_makes_the_cache(run_lar: RunLar, tmp_path: Path) -> None:
     cache = tmp_path / "new.cache"
     flags = ["--iter", "0", "--fast-run", "--winograd-transform", POLICY, str(cache)]
-    run_well(run_lar, "run", DIGITS, *flags)
+    run_lar("run", DIGITS, *flags, code=0)
     assert len(convolutions(read_cache(cache))) == 3
 
 
@@ -176,7 +175,7 @@ def test_a_run_that_takes_turns_prefers_winograd_too(
     # One that transforms weights alone has the same bits; only winograd differs.
     variants = [f"{DIGITS} --weight-preprocess", f"{DIGITS} --winograd-transform"]
     flags = [LAYOUT, POLICY, str(cache), "--budget", "2", "--json", str(out)]
-    run_well(run_lar, "bench", f"{DIGITS} ", *variants, *flags)
+    run_lar("bench", f"{DIGITS} ", *variants, *flags, code=0)
     _, transformed, preferred = read_bench(out.read_bytes()).variants
     assert transformed.output_difference
     assert preferred.output_difference
@@ -187,8 +186,7 @@ def test_a_run_that_takes_turns_prefers_winograd_too(
 
 @pytest.mark.parametrize("search", ["--fast-run", "--full-run"])
 def test_a_search_cannot_take_turns(run_lar: RunLar, tmp_path: Path, search: str) -> None:
-    done = run_lar("bench", DIGITS, "--winograd-transform", search, cwd=tmp_path)
-    assert done.returncode == 2
+    done = run_lar("bench", DIGITS, "--winograd-transform", search, cwd=tmp_path, code=2)
     assert done.stderr.splitlines()[-2:] == [
         f"lar: error: --winograd-transform: with {search} takes several processes, which cannot "
         "take turns",
@@ -203,8 +201,7 @@ def test_one_deadline_counts_for_all_steps(run_lar: RunLar, tmp_path: Path) -> N
     cache = tmp_path / "new.cache"
     flags = ["--timeout", "1.5", "--fast-run", "--winograd-transform", POLICY, str(cache)]
     began = time.monotonic()
-    done = run_lar("run", str(MODELS / "mobilenet_v2.mge"), *flags)
-    assert done.returncode == 124
+    done = run_lar("run", str(MODELS / "mobilenet_v2.mge"), *flags, code=124)
     assert time.monotonic() - began < 1.5 + SOON
     assert "lar: error: the search: timed out after 1.5 s in phase" in done.stderr
 

@@ -36,13 +36,7 @@ def model_of(text: str, **constants: Any) -> Any:
 def network() -> Any:
     """A convolution with bias, ReLU, pooling and a classifier."""
     return model_of(
-        """(float[1, 3, 8, 8] data) => (float[1, 5] logits) {
-            conv = Conv <pads = [1, 1, 1, 1]> (data, w, b)
-            relu = Relu(conv)
-            pool = GlobalAveragePool(relu)
-            flat = Flatten(pool)
-            logits = Gemm <transB = 1> (flat, fw, fb)
-        }""",
+        onnx_models.text_of("classifier"),
         **{"w": weights(16, 3, 3, 3), "b": weights(16), "fw": weights(5, 16), "fb": weights(5)},
     )
 
@@ -125,13 +119,7 @@ def test_another_open_axis_leaves_the_flops_unknown(path: Path) -> None:
 
 
 def test_shapes_follow_what_a_model_computes_from_shapes(path: Path) -> None:
-    text = """(float[1, 3, 8, 8] data) => (float[] out) {
-        shape = Shape(data)
-        batch = Gather(shape, zero)
-        target = Concat <axis = 0> (batch, rest)
-        flat = Reshape(data, target)
-        out = MatMul(flat, w)
-    }"""
+    text = onnx_models.text_of("shapes")
     info = read(path, model_of(text, zero=[0], rest=[192], w=weights(192, 7)))
     assert info.outputs[0].shape == (1, 7)
     assert info.parameter_count == 192 * 7
@@ -167,15 +155,7 @@ def test_weights_beyond_protobufs_limit_are_never_read(path: Path) -> None:
 
 
 def test_a_constant_node_is_a_weight_not_an_operator(path: Path) -> None:
-    text = """(float[2, 3] data) => (float[] out) {
-        b = Constant <value_floats = [1.0, 2.0, 3.0, 4.0]> ()
-        s = Constant <value_float = 2.0> ()
-        shape = Constant <value_ints = [1, 8]> ()
-        product = MatMul(data, w)
-        sum = Add(product, b)
-        scaled = Mul(sum, s)
-        out = Reshape(scaled, shape)
-    }"""
+    text = onnx_models.text_of("constants")
     model = model_of(text)
     value = numpy_helper.from_array(weights(3, 4))
     model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=value))

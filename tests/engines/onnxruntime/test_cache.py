@@ -37,7 +37,6 @@ from tests.engines.onnxruntime.drivers import (
     run,
     save_external,
 )
-from tests.engines.runs import run_well
 
 INT8 = MODELS / "int8.onnx"
 SMALL = MODELS / "multi_input.onnx"
@@ -117,7 +116,7 @@ def test_weights_as_operators_take_them_stand_where_vectors_can_read_them(
     text = "(float[2,3] x) => (float[2,3] y) { m = MatMul(x, w) y = MatMul(m, v) }"
     model = str(save_model(tmp_path / "odd.onnx", text, weights))
     for words in (["--fast-run"], []):
-        run_well(run_lar, model, *words, "--fast-run-algo-policy", str(place), "--iter", "1")
+        run_lar(model, *words, "--fast-run-algo-policy", str(place), "--iter", "1", code=0)
     found = Message("Model", read_cache(place).model)
     entries = [each for tensor in tensors_outside(found) for each in tensor.external_data]
     places = [int(each.value) for each in entries if each.key == "offset"]
@@ -234,8 +233,7 @@ with work_folder({str(place.parent)!r}) as folder:
 def test_a_model_that_does_not_load_leaves_nothing(run_lar: RunLar, place: Path) -> None:
     broken = place.parent.parent / "broken.onnx"
     save_model(broken, "(float[2] x) => (float[2] y) { y = Relu<nope = 1>(x) }")
-    ended = run_lar(str(broken), "--fast-run", "--fast-run-algo-policy", str(place))
-    assert ended.returncode == 2, ended.stderr
+    ended = run_lar(str(broken), "--fast-run", "--fast-run-algo-policy", str(place), code=2)
     assert "broken.onnx" in ended.stderr
     assert not content_of(place.parent)
 

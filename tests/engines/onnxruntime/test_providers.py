@@ -267,8 +267,7 @@ def test_where_there_is_no_tensorrt_its_package_is_named(run_lar: RunLar) -> Non
 
     if TENSORRT in onnxruntime.get_available_providers():
         pytest.skip("this ONNX Runtime has TensorRT")
-    ended = run_lar(str(DIGITS), "--tensorrt", "--tensorrt-cache", "engines")
-    assert ended.returncode == 2
+    ended = run_lar(str(DIGITS), "--tensorrt", "--tensorrt-cache", "engines", code=2)
     assert "--tensorrt: the installed ONNX Runtime has no provider 'tensorrt'" in ended.stderr
     assert "pip install onnxruntime-gpu" in ended.stderr
 

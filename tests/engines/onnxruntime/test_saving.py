@@ -19,7 +19,6 @@ from lar.errors import UsageError
 from tests.conftest import RunLar
 from tests.engines.onnx_models import save_model
 from tests.engines.onnxruntime.drivers import DIGITS, EACH, MakeDriver, bits_of, run, save_external
-from tests.engines.runs import run_well
 
 
 def run_elsewhere(path: Path, load: MakeDriver, **settings: Any) -> dict[str, bytes]:
@@ -70,17 +69,8 @@ def test_weights_of_other_files_come_into_the_dump(load_driver: MakeDriver, tmp_
 
 
 def test_a_run_writes_the_dump_into_its_place(run_lar: RunLar, tmp_path: Path) -> None:
-    run_well(
-        run_lar,
-        str(DIGITS),
-        "--model-dump",
-        "dump.onnx",
-        "--range",
-        "1e6",
-        "--iter",
-        "0",
-        cwd=tmp_path,
-    )
+    words = "--model-dump dump.onnx --range 1e6 --iter 0"
+    run_lar(str(DIGITS), *words.split(), cwd=tmp_path, code=0)
     assert [path.name for path in tmp_path.iterdir()] == ["dump.onnx"]
     assert run_lar("dump.onnx", "--iter", "1", cwd=tmp_path).returncode == 0
 
