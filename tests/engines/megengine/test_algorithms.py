@@ -302,16 +302,7 @@ def test_a_workspace_limit_with_a_layout_holds_or_is_refused_by_its_name(
 
 # As MegEngine 1.13 prints it.
 HEAD = "[20 11:58:22 setup_algo@algo_chooser.cpp:87][DEBUG] "
-LOG = f"""\
-[20 11:58:22 get_policy@algo_chooser.cpp:1175][DEBUG] Use Stragegy :HEURISTIC PROFILE
-{HEAD}ConvBiasForward: tensor layouts({{1(1024),4(256),8(32),8(4),4(1) Float32}} , \
-{{8(576),4(144),3(48),3(16),4(4),4(1) Float32}} , {{1(32),8(4),1(4),1(4),4(1) Float32}} , \
-{{ Float32}} ) -> ({{1(2048),8(256),8(32),8(4),4(1) Float32}} )): \
-algo=WINOGRAD_NCHW44:FB_GI_F32_MK4_4x8:4:4:8:3 workspace=0.06MiB attribute=1
-{HEAD}MatrixMul: tensor layouts({{1(128),128(1) Float32}} , {{10(128),128(1) Float32}} ) -> \
-({{1(10),10(1) Float32}} )): algo=X86_F32_BLAS workspace=0.00MiB attribute=9
-[20 11:58:22 alloc@var_node_mem_mgr.cpp:65][DEBUG] static storage
-"""
+LOG = Path(__file__).with_name("algorithms_log.txt").read_text()
 
 
 def test_each_line_of_a_choice_is_read() -> None:

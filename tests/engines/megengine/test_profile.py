@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -21,6 +20,7 @@ from lar.engines.megengine.profile import MegEngineProfiler, ProfileClock
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.records.profile import Profile, Step
 from lar.records.run import RunResult, RunSpec
+from tests.command_lines import run_python
 from tests.conftest import RunLar
 from tests.engines.megengine.programs import MODELS
 
@@ -197,10 +197,8 @@ def test_the_engines_own_profile_is_that_of_the_last_iteration(mobilenet: Made) 
     assert json.loads(mobilenet.profile.engine_raw) == json.loads(raw.read_bytes())
     printed = []
     for path in (raw, own):  # the engine's keys stand beside lar's
-        analyze = [sys.executable, "-m", "megengine.tools.profile_analyze", str(path), "-t", "9"]
-        done = subprocess.run(analyze, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        printed.append(done.stdout)
+        analyze = ("-m", "megengine.tools.profile_analyze", str(path), "-t", "9")
+        printed.append(run_python(*analyze, code=0).stdout)
     assert "ConvolutionForward" in printed[0]
     assert printed[0] == printed[1]
     assert sorted(path.name for path in mobilenet.folder.iterdir()) == ["profile.json", "raw.json"]

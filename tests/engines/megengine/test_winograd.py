@@ -7,9 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -35,20 +34,11 @@ POLICY = "--fast-run-algo-policy"
 LAYOUT = "--enable-nchw44"
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """A command line that was run, and its result."""
 
     process: subprocess.CompletedProcess[str]
     result: RunResult
-
-    @property
-    def out(self) -> str:
-        return self.process.stdout
-
-    @property
-    def err(self) -> str:
-        return self.process.stderr
 
 
 def run_with(run_lar: RunLar, folder: Path, *arguments: str, model: str = DIGITS) -> Done:
@@ -100,14 +90,14 @@ def test_the_numbers_are_compared_and_near(searched: tuple[Done, Path]) -> None:
 def test_the_report_follows_the_lines_of_one_run(searched: tuple[Done, Path]) -> None:
     done = searched[0]
     count = sum(bool(choice.winograd) for choice in done.result.algorithms)
-    lines = done.out.splitlines()
+    lines = done.process.stdout.splitlines()
     for beginning in ("lar ", "load model:", "=== prepare", "warmup 0:", "iter 0/2:", "iter 1/2:"):
         assert sum(line.startswith(beginning) for line in lines) == 1
     first = lines.index(next(line for line in lines if line.startswith("winograd: ")))
     assert lines[first] == f"winograd: {count} of 3 kinds of convolution"
     assert lines[first + 1].startswith("error of winograd in ")
     assert [line[:4] for line in lines[first + 2 :]] == ["  F("] * count
-    assert done.err.count("[warn] enable winograd transform") == 1
+    assert done.process.stderr.count("[warn] enable winograd transform") == 1
 
 
 def test_the_record_tells_the_run_that_was_asked_for(searched: tuple[Done, Path]) -> None:
@@ -126,7 +116,7 @@ def test_the_timed_run_takes_winograd_where_the_cache_chose_another(
     assert not any(winograd_of(each.chosen.name) for each in operators_of(read_cache(cache)))
     flags = [LAYOUT, "--winograd-transform", POLICY, str(cache), "--verbose"]
     done = run_with(run_lar, tmp_path, *flags)
-    ran = {each.algorithm for each in choices_in(done.err) if "Conv" in each.operator}
+    ran = {each.algorithm for each in choices_in(done.process.stderr) if "Conv" in each.operator}
     assert ran == {each.algorithm for each in done.result.algorithms}
     assert any(map(winograd_of, ran))
     assert cache.read_bytes() == before  # it is the user's
@@ -146,7 +136,7 @@ def without_first_winograd(cache: AlgorithmCache) -> AlgorithmCache:
 def test_a_model_without_such_a_convolution_says_so(run_lar: RunLar, tmp_path: Path) -> None:
     model = str(MODELS / "int8.mge")
     done = run_with(run_lar, tmp_path, "--fast-run", "--winograd-transform", model=model)
-    assert "winograd: 0 of 3 kinds of convolution\n" in done.out
+    assert "winograd: 0 of 3 kinds of convolution\n" in done.process.stdout
     assert done.result.numeric_errors == ()
     assert os.listdir(tmp_path) == ["result.json"]  # a search needs no cache file
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zlib
 from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -182,25 +183,15 @@ def test_another_processor_or_engine_is_another_run(
 # Several processes
 
 
-def test_many_processes_at_once_lose_nothing(place: Path) -> None:
+def test_many_processes_at_once_lose_nothing(run_lar: RunLar, place: Path) -> None:
     """Each has its own level, so that each replaces what the others have made."""
-    levels = ["all", "basic", "all", "extended"]
-    runs = [
-        subprocess.Popen(
-            [
-                *(sys.executable, "-m", "lar", str(DIGITS), "--iter", "1", "--fast-run"),
-                *("--fast-run-algo-policy", str(place), "--graph-optimization-level", level),
-            ],
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for level in levels
-    ]
-    for process in runs:
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors
+    flags = ["--iter", "1", "--fast-run", "--fast-run-algo-policy", str(place)]
+
+    def search(level: str) -> None:
+        run_lar(str(DIGITS), *flags, "--graph-optimization-level", level, code=0)
+
+    with ThreadPoolExecutor(4) as pool:  # run_lar has a process for each
+        [*pool.map(search, ["all", "basic", "all", "extended"])]
     record = read_cache(place)
     assert {path.name for path in place.parent.iterdir()} == {place.name, record.data}
 

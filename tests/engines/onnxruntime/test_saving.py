@@ -17,7 +17,7 @@ from lar.engines.onnxruntime import saving
 from lar.engines.onnxruntime.dumps import FedGraph
 from lar.errors import UsageError
 from tests.conftest import RunLar
-from tests.engines.onnx_models import save_model
+from tests.engines.onnx_models import save_model, text_of
 from tests.engines.onnxruntime.drivers import DIGITS, EACH, MakeDriver, bits_of, run, save_external
 
 
@@ -100,28 +100,7 @@ def control_flow_model(path: Path) -> Path:
     """Write a model with constants inside control flow: weights, numbers, one that is a branch's
     output, one inside a loop inside a branch."""
 
-    fixed = ", ".join(["1"] * 64)
-    text = f"""(float[2,32] x) => (float[2,32] y) {{
-        r = Relu(x)
-        sum = ReduceSum<keepdims = 0>(r)
-        asked = Cast<to = 9>(sum)
-        chosen = If(asked)<then_branch = then () => (float[2,32] looped) {{
-            product = MatMul(r, weight)
-            turns = Constant<value = int64 {{3}}>()
-            looped = Loop<
-                body = body (int64 turn, bool going, float[2,32] before)
-                    => (bool goes_on, float[2,32] after) {{
-                    two = Constant<value = float {{2}}>()
-                    after = Mul(before, two)
-                    goes_on = Identity(going)
-                }}
-            >(turns, "", product)
-        }}, else_branch = other () => (float[2,32] fixed) {{
-            fixed = Constant<value = float[2,32] {{{fixed}}}>()
-        }}>
-        y = Tanh(chosen)
-    }}"""
-    model = onnx.load(save_model(path, text))
+    model = onnx.load(save_model(path, text_of("constants_in_control_flow")))
     weight = numpy_helper.from_array(
         np.random.default_rng(0).random((32, 32), np.float32), "weight"
     )

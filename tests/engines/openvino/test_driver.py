@@ -15,7 +15,6 @@ import lar
 from lar.engines.openvino.config import config_of
 from lar.records.profile import Profile
 from lar.records.run import RunResult
-from tests.command_lines import Done
 from tests.conftest import RunLar
 from tests.engines.onnx_models import (
     DIGITS,
@@ -26,6 +25,7 @@ from tests.engines.onnx_models import (
     write_optional,
 )
 from tests.engines.runs import failure_of, run_ok
+from tests.engines.test_caches import run_cached
 from tests.engines.test_onnx_engines import own_model
 from tests.tables import each_row
 
@@ -183,20 +183,9 @@ def test_bfloat16_is_fed_and_texts_are_refused(tmp_path: Path) -> None:
 # The compiled model that --fast-run-algo-policy keeps
 
 
-@pytest.fixture
-def cache(run_lar: RunLar, tmp_path: Path) -> Path:
-    place = tmp_path / "digits.cache"
-    done = run_cached(run_lar, place, "--fast-run")
-    assert done.returncode == 0, done.stderr
-    return place
-
-
-def run_cached(run_lar: RunLar, place: Path, *words: str) -> Done:
-    flags = ["--engine", "openvino", "--iter", "1", "--fast-run-algo-policy", str(place)]
-    return run_lar(str(DIGITS), *flags, *words)
-
-
-def test_lar_cache_shows_what_it_was_made_for(run_lar: RunLar, cache: Path) -> None:
+def test_lar_cache_shows_what_it_was_made_for(run_lar: RunLar, tmp_path: Path) -> None:
+    cache = tmp_path / "digits.cache"
+    assert run_cached(run_lar, "openvino", cache, "--fast-run").returncode == 0
     shown = run_lar("cache", "show", str(cache)).stdout
     assert "INFERENCE_PRECISION_HINT=f32" in shown
     assert "the same: 6" in run_lar("cache", "diff", str(cache), str(cache)).stdout
