@@ -26,7 +26,7 @@ class Folder:
     def add(
         self,
         kind: str,
-        shape: tuple[int, ...],
+        shape: Sequence[int],
         inputs: Sequence[Variable] = (),
         *,
         form: str = "",
@@ -38,7 +38,7 @@ class Folder:
         self.next_id = max(self.next_id, number + 2)
         variable = Variable(
             id=number + 1,
-            shape=shape,
+            shape=tuple(shape),
             format=form,
             operator=f"{kind.lower()}[{number}]",
             operator_type=kind,

@@ -33,6 +33,7 @@ from tests.conftest import RunLar
 from tests.engines.megengine.probed import difference, probe, run_alone
 from tests.engines.megengine.programs import MODELS
 from tests.engines.runs import run_ok
+from tests.refusals import refused
 from tests.tables import each_row
 
 DIGITS = MODELS / "digits_cnn.mge"
@@ -113,8 +114,7 @@ def test_files_that_lite_cannot_read_are_refused_before_a_worker_is_started(
 ) -> None:
     (tmp_path / "file").write_text(content)
     values = {"packed_model_dump": str(tmp_path / "never"), option: str(tmp_path / "file")}
-    with pytest.raises(UsageError, match=f"--{option.replace('_', '-')}: .*file: {problem}"):
-        plan_run(str(DIGITS), values)
+    refused(f"--{option.replace('_', '-')}: .*file: {problem}", plan_run, str(DIGITS), values)
 
 
 def test_options_at_odds_with_the_packed_model_are_refused(
@@ -194,8 +194,7 @@ class TestFormat:
         packed = unpack_model(content)
         assert packed.graph_encrypted
         assert not packed.info_encrypted
-        with pytest.raises(UsageError, match="it: the model in it is encrypted"):
-            plain_graph(packed, "it")
+        refused("it: the model in it is encrypted", plain_graph, packed, "it")
 
 
 def build_packed(
@@ -238,24 +237,21 @@ def build_packed(
 class TestParts:
     @each_row("engines/megengine/packed_settings/parts")
     def test_a_file_with_a_part_missing_is_refused(self, parts: dict[str, Any], said: str) -> None:
-        with pytest.raises(UsageError, match=f"damaged: {said}$"):
-            unpack_model(build_packed(**parts))
+        refused(f"damaged: {said}$", unpack_model, build_packed(**parts))
 
     def test_the_largest_model_is_named(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(packed_model, "LARGEST_MODEL", 5)
         write_packed(tmp_path / "model.lite", b"12345", "m")
-        with pytest.raises(UsageError, match="2 GiB at most"):
-            write_packed(tmp_path / "model.lite", b"123456", "m")
+        refused("2 GiB at most", write_packed, tmp_path / "model.lite", b"123456", "m")
         assert 2**30 < LARGEST_MODEL < 2**31
 
     def test_a_text_must_end(self) -> None:
         whole = build_packed(texts=("name", "NONE", "d", "NONE", "LITE_parse_cache"))
         place = whole.index(b"name")
         cut = whole[: place + 4] + b"x" + whole[place + 5 :]
-        with pytest.raises(UsageError, match="a text does not end"):
-            unpack_model(cut)
+        refused("a text does not end", unpack_model, cut)
 
 
 class TestSettings:
@@ -289,5 +285,4 @@ class TestLostOptions:
     def test_an_option_that_would_be_lost_is_refused(
         self, given: dict[str, Any], fields: dict[str, int], info: dict[str, Any], said: str
     ) -> None:
-        with pytest.raises(UsageError, match=said):
-            refuse_lost_options("it", given, fields, info)
+        refused(said, refuse_lost_options, "it", given, fields, info)
