@@ -19,6 +19,7 @@ from lar.errors import UsageError
 from lar.records.run import TensorInfo
 from tests.known import known
 from tests.refusals import refused
+from tests.tables import each_row
 
 
 @pytest.fixture
@@ -82,16 +83,9 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
     refused("holds no file that lar reads", items_in, [str(tmp_path)])
 
 
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"\n# nothing\n", "names no files"),
-        (b"gone.npy\n", "line 1: gone.npy"),
-        (b"\xff\xfe\x00", "not UTF-8"),
-    ],
-)
-def test_a_list_that_leads_nowhere_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
-    (tmp_path / "list.txt").write_bytes(content)
+@each_row("datasets/items/lists")
+def test_a_list_that_leads_nowhere_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    (tmp_path / "list.txt").write_text(content, "latin-1")
     refused(words, items_in, [str(tmp_path / "list.txt")])
 
 
@@ -142,41 +136,16 @@ def test_the_shape_is_read_from_the_header(shape: list[int]) -> None:
     assert shape_in(file.getvalue()) == tuple(shape)
 
 
-@pytest.mark.parametrize(
-    ("text", "labels"),
-    [
-        ("7\n\n0\n", Labels(truths=(7, 0))),
-        ("999999999\n0\n", Labels(truths=(999999999, 0))),
-        ("b.npy 3\na.npy 4\n", Labels(truths=(4, 3))),
-        ("b.npy,3\na.npy, 4\nother,9", Labels(truths=(4, 3))),
-        ("b 3\na 4\n", Labels(truths=(4, 3))),
-        ("set/b 3\nset/a 4\n", Labels(truths=(4, 3))),
-        ("b 0\na 1\n", Labels(truths=(1, 0))),
-        ("tench\ngreat white shark\n", Labels(names=("tench", "great white shark"))),
-        ("n01440764 0\nn01443537 1\n", Labels(names=("n01440764 0", "n01443537 1"))),
-    ],
-)
+@each_row("datasets/items/classes")
 def test_labels_are_classes_of_items_or_names_of_classes(
-    tmp_path: Path, text: str, labels: Labels
+    tmp_path: Path, text: str, truths: list[int], names: list[str]
 ) -> None:
     (tmp_path / "labels.txt").write_text(text)
-    assert read_labels(str(tmp_path / "labels.txt"), ["a.npy", "b.npy"]) == labels
+    found = read_labels(str(tmp_path / "labels.txt"), ["a.npy", "b.npy"])
+    assert found == Labels(truths=tuple(truths), names=tuple(names))
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("1\n2\n3\n", "3 items, there are 2"),
-        ("1\n", "1 items, there are 2"),
-        ("a.npy 1\n", "no class of b.npy"),
-        ("a 1\n", "no class of b.npy"),
-        ("c.npy 1\nd.npy 7\n", "no class of a.npy"),
-        ("a.npy 1\nb.npy -1\n", "labels.txt: -1 is not a class"),
-        ("-1\n2\n", "labels.txt: -1 is not a class"),
-        ("a 1\nb 1000000000\n", "labels.txt: 1000000000 is not a class"),
-        ("\n", "is empty"),
-    ],
-)
+@each_row("datasets/items/labels")
 def test_labels_that_do_not_fit_are_refused(tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "labels.txt").write_text(text)
     refused(words, read_labels, str(tmp_path / "labels.txt"), ["a.npy", "b.npy"])

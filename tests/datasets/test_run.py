@@ -14,6 +14,8 @@ from lar.datasets.classes import find_classes
 from lar.datasets.items import is_one_run, items_in
 from lar.records.run import TensorInfo
 from tests.datasets.test_items import taking
+from tests.engines.onnx_models import save_model
+from tests.tables import each_row
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 MODELS = {
@@ -153,14 +155,14 @@ def test_an_array_with_labels_is_a_data_set(run_lar: Any, engine: str) -> None:
 
 
 def test_a_model_of_one_item_runs_each_of_an_array(run_lar: Any, tmp_path: Path) -> None:
-    save_relu(tmp_path / "one.onnx", (1, 4))
+    save_model(tmp_path / "one.onnx", "(float[1,4] x) => (float[1,4] y) { y = Relu(x) }")
     np.save(tmp_path / "x.npy", np.arange(12, dtype=np.float32).reshape(3, 4))
     done = run_lar("one.onnx", "--input", "x.npy", cwd=tmp_path, code=0)
     assert "=== going to run input for 3 times" in done.stdout
 
 
 def test_one_item_fills_the_batch_that_the_model_asks_for(run_lar: Any, tmp_path: Path) -> None:
-    save_relu(tmp_path / "four.onnx", (4, 2))
+    save_model(tmp_path / "four.onnx", "(float[4,2] x) => (float[4,2] y) { y = Relu(x) }")
     np.save(tmp_path / "one.npy", np.ones((1, 2), np.float32))
     words = ["four.onnx", "--input", "one.npy", "--iter", "1", "--json", "r.json"]
     run_lar(*words, "--batch-size", "4", cwd=tmp_path, code=0)
@@ -169,17 +171,6 @@ def test_one_item_fills_the_batch_that_the_model_asks_for(run_lar: Any, tmp_path
     assert run_lar(*words, cwd=tmp_path).returncode == 2
     done = run_lar(*words, "--batch-size", "8", cwd=tmp_path)
     assert (done.returncode, "axis 0 must be 4" in done.stderr) == (2, True)
-
-
-def save_relu(path: Path, shape: tuple[int, ...]) -> None:
-    """Write a model of one operator with that input."""
-    onnx = pytest.importorskip("onnx")
-    value = onnx.helper.make_tensor_value_info
-    inputs, outputs = ([value(name, onnx.TensorProto.FLOAT, shape)] for name in "xy")
-    node = onnx.helper.make_node("Relu", ["x"], ["y"])
-    graph = onnx.helper.make_graph([node], "g", inputs, outputs)
-    opset = [onnx.helper.make_opsetid("", 13)]
-    onnx.save(onnx.helper.make_model(graph, opset_imports=opset, ir_version=8), path)
 
 
 def test_each_item_may_be_run_several_times(folder: Path) -> None:
@@ -219,14 +210,7 @@ def test_an_item_that_cannot_be_read_keeps_what_is_done(
     assert len(dumped(out)) == len(expected)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--iter", "2"], "another number of iterations"),
-        (["--enable-nchw44"], "another option"),
-        (["--driver", "graph"], "another engine"),
-    ],
-)
+@each_row("datasets/runs/others")
 def test_only_the_same_run_goes_on(
     run_lar: Any, folder: Path, tmp_path: Path, arguments: list[str], words: str
 ) -> None:
@@ -237,23 +221,7 @@ def test_only_the_same_run_goes_on(
     assert len(dumped(out)) == COUNT + 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--labels", "x"], "--labels needs a data set"),
-        (["--resume"], "--resume needs a data set"),
-        (["--input", "SET", "--resume"], "add --bin-out-dump"),
-        *(
-            (
-                ["--input", "SET", "--resume", "--bin-out-dump", "gone", flag, "gone.json"],
-                f"{flag} and --resume exclude each other: a resumed run has no profile",
-            )
-            for flag in ("--profile", "--profile-host", "--profile-raw")
-        ),
-        (["--input", "SET", "--thread", "2"], "--thread 2 and a data set exclude each other"),
-        (["--input", "SET", "--labels", "gone.txt"], "--labels: gone.txt: no such file"),
-    ],
-)
+@each_row("datasets/runs/refused")
 def test_what_cannot_be_is_refused(
     run_lar: Any, folder: Path, arguments: list[str], words: str
 ) -> None:

@@ -6,8 +6,6 @@ import json
 import math
 import re
 import struct
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,8 +30,10 @@ from lar.dumps.binary import (
 )
 from lar.dumps.names import Variable, format_name
 from lar.errors import DumpError
+from tests.command_lines import run_python
 from tests.dumps.typed_tensors import write_typed
 from tests.refusals import refused
+from tests.tables import each_row
 
 Array = np.ndarray[Any, Any]
 
@@ -99,48 +99,24 @@ def test_any_bytes_are_a_tensor_or_refused(tmp_path: Path, content: bytes) -> No
     assert array.nbytes <= 8 * len(content)
 
 
-@pytest.mark.parametrize(
-    ("header", "message"),
-    [
-        (b"", "holds no tensors that"),
-        (b"\x00" * 11, "holds no tensors that"),
-        (struct.pack("<3I", 0, 77, 7) + bytes(28), "holds no tensors that"),
-        (struct.pack("<3I", 0, 0, 2**31), "holds no tensors that"),
-        (struct.pack("<3I", 2**22, 0, 7) + bytes(28), "damaged or cut off"),
-        (struct.pack("<3I", 2**22 + 1, 0, 7) + bytes(28), "holds no tensors that"),
-        (struct.pack("<10I", 0, 0, 7, *[2**32 - 1] * 7), "damaged or cut off"),
-        (struct.pack("<10I", 0, 0, 7, *[2**32 - 1] * 5, 0, 1), "damaged or cut off"),
-        (struct.pack("<10I", 0, 0, 7, 3, *[0] * 6) + bytes(11), "damaged or cut off"),
-        (struct.pack("<10I", 0, 0, 7, 3, *[0] * 6) + bytes(13), "damaged or cut off"),
-        (struct.pack("<10I", 3, 0, 7, 3, *[0] * 6) + bytes(12), "damaged or cut off"),
-    ],
-)
-def test_a_hostile_file_ends_in_a_clear_error(tmp_path: Path, header: bytes, message: str) -> None:
+@each_row("dumps/binary/hostile")
+def test_a_hostile_file_ends_in_a_clear_error(
+    tmp_path: Path, numbers: list[int], more: int, message: str
+) -> None:
+    """Of these numbers, and zeros behind them."""
     path = tmp_path / "tensor"
-    path.write_bytes(header)
+    path.write_bytes(struct.pack(f"<{len(numbers)}I", *numbers) + bytes(more))
     caught = refused(message, lar.load_tensor_binary, path, kind=DumpError)
     assert str(path) in caught.message
     assert caught.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "written"),
-    [
-        ("\uffff", rb"\uffff"),
-        ("\U00010000", rb"\U00010000"),
-        ("\U0010ffff", rb"\U0010ffff"),
-        ("\ue000", rb"\ue000"),
-        ("\ud7ff", rb"\ud7ff"),
-        # No characters: they stay as they are written.
-        (r"\U00110000", rb"\U00110000"),
-        (r"\ud800", rb"\ud800"),
-        (r"\udfff", rb"\udfff"),
-    ],
-)
-def test_characters_of_names_are_written_as_numbers(name: str, written: bytes) -> None:
-    assert decode_name(written) == name
+@each_row("dumps/binary/characters")
+def test_characters_of_names_are_written_as_numbers(name: str, written: str) -> None:
+    """But for numbers of no characters, which stay as they are written."""
+    assert decode_name(written.encode()) == name
     if len(name) == 1:
-        assert encode_name(name) == written
+        assert encode_name(name) == written.encode()
 
 
 def test_the_types_that_lar_adds_keep_their_numbers(tmp_path: Path) -> None:
@@ -151,22 +127,11 @@ def test_the_types_that_lar_adds_keep_their_numbers(tmp_path: Path) -> None:
         assert struct.unpack_from("<I", (tmp_path / "tensor").read_bytes(), 4) == (number,)
 
 
-# Numbers of types, and bytes behind the names in files that MegEngine 1.13 wrote, of known values.
-BY_MEGENGINE = {
-    "QuantizedS4": (100004, (2, 3), "7803210d", [-8, 7, 3, 1, 2, -3]),
-    "Quantized4Asymm": (100003, (2, 3), "f00ba905", [0, 15, 11, 9, 10, 5]),
-    "IntB4": (7, (2, 3), "f098a6", [-15, 15, 1, 3, -3, 5]),
-    "UintB4": (10, (2, 3), "f098a6", [-15, 15, 1, 3, -3, 5]),
-    "BFloat16": (11, (3,), "c03f00c04040", [1.5, -2, 3]),
-    "bool": (12, (3,), "010001", [True, False, True]),
-    "uint16": (13, (2,), "0100ffff", [1, 65535]),
-    "QuantizedS1": (100006, (2, 3), "010001000101", [1, 0, 1, 0, 1, 1]),
-}
-
-
-@pytest.mark.parametrize("dtype", BY_MEGENGINE)
-def test_elements_are_those_that_megengine_writes(tmp_path: Path, dtype: str) -> None:
-    code, shape, data, values = BY_MEGENGINE[dtype]
+@each_row("dumps/binary/megengine")
+def test_elements_are_those_that_megengine_writes(
+    tmp_path: Path, dtype: str, code: int, shape: list[int], data: str, values: list[Any]
+) -> None:
+    """Numbers of types, and bytes behind the names in files that MegEngine 1.13 wrote."""
     path, element = tmp_path / "tensor", BY_DTYPE[dtype]
     expected = np.array(values, np.dtype(element.storage)).reshape(shape)
     write_typed(path, expected, "name", dtype)
@@ -181,15 +146,7 @@ def name_of(dtype: str) -> str:
     return format_name(Variable(id=1, shape=(2,), dtype=dtype))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "values", "code"),
-    [
-        ("int64", [-(2**31), 2**31 - 1], 4),
-        ("int64", [0, 2**31], 200000),
-        ("uint32", [0, 5], 4),
-        ("uint64", [0, 2**63], 200002),
-    ],
-)
+@each_row("dumps/binary/wide")
 def test_wide_integers_are_stored_narrow_where_they_fit(
     tmp_path: Path, dtype: str, values: list[int], code: int
 ) -> None:
@@ -239,13 +196,7 @@ def test_megengines_own_reader_reads_what_lar_writes(tmp_path: Path) -> None:
     paths = [tmp_path / str(index) for index in range(len(arrays))]
     for path, array, name in zip(paths, arrays, names, strict=True):
         write_tensor(path, array, name)
-    done = subprocess.run(
-        [sys.executable, "-c", READER, *map(str, paths)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    done = run_python("-c", READER, *map(str, paths), code=0)
     for found, array in zip(json.loads(done.stdout.splitlines()[-1]), arrays, strict=True):
         expected = array.astype(np.int32) if array is wide else array
         # It knows no array without axes, and shows it as one of a single element.
@@ -267,16 +218,7 @@ def test_rows_that_fill_their_bytes_have_no_padding(tmp_path: Path) -> None:
     refused("do not make an array", lar.load_tensor_binary, path, kind=DumpError)
 
 
-@pytest.mark.parametrize(
-    ("stored", "declared", "dtype"),
-    [
-        *[("Int32", wider, wider.lower()) for wider in ("Int64", "Uint32", "Uint64")],
-        ("Int32", "Int32", "int32"),
-        ("Int32", "Float32", "int32"),
-        ("Int32", "Unheard", "int32"),
-        ("Float32", "Int64", "float32"),
-    ],
-)
+@each_row("dumps/binary/declared")
 def test_only_integers_of_another_width_are_stored_in_32_bits(
     stored: str, declared: str, dtype: str
 ) -> None:
@@ -286,26 +228,13 @@ def test_only_integers_of_another_width_are_stored_in_32_bits(
     assert replace(header, name="no variable").declared == BY_NAME[stored]
 
 
-SHAPES = [(0,), (3, 0), (0, 3), (0, 0, 2), (2, 3), (1,)]
-
-
-@pytest.mark.parametrize(
-    ("named", "sizes", "shape"),
-    [
-        *[(shape, (*shape, *[0] * (7 - len(shape))), shape) for shape in SHAPES],
-        ((1,), (1,), (1,)),
-        ((), (1,), ()),
-        ((1, 1), (1, 1, 0, 0, 0, 0, 0), (1, 1)),
-        ((2,), (1,), ()),
-        ((1, 2), (2,), (2,)),
-    ],
-)
+@each_row("dumps/binary/shapes")
 def test_the_name_tells_the_shape_where_the_axes_do_not(
-    tmp_path: Path, named: tuple[int, ...], sizes: tuple[int, ...], shape: tuple[int, ...]
+    tmp_path: Path, named: list[int], sizes: list[int], shape: list[int]
 ) -> None:
     """MegEngine writes seven axes whatever the shape is, zeros behind those there are."""
-    name = encode_name(format_name(Variable(id=3, shape=named)))
+    name = encode_name(format_name(Variable(id=3, shape=tuple(named))))
     head = struct.pack(f"<{3 + len(sizes)}I", len(name), 0, len(sizes), *sizes)
     path = tmp_path / "t"
     path.write_bytes(head + name + bytes(4 * math.prod(shape)))
-    assert lar.load_tensor_binary(path)[0].shape == shape
+    assert lar.load_tensor_binary(path)[0].shape == tuple(shape)

@@ -27,6 +27,7 @@ from lar.dumps.index import open_dump
 from lar.dumps.names import Variable
 from lar.errors import DumpError
 from tests.refusals import refused
+from tests.tables import each_row
 
 # What the C++ program wrote of a model of digits.
 BY_MEGENGINE = Path(__file__).parents[1] / "data" / "digits_cnn_io.txt"
@@ -99,20 +100,11 @@ def test_a_dump_of_whole_tensors_becomes_excerpts() -> None:
     np.testing.assert_allclose(excerpts.read("a"), [-2, 4, 1.5, 30**0.5 / 2, 7**0.5, 1, -2, 3, 4])
 
 
-@pytest.mark.parametrize(
-    ("actual", "expected", "agree"),
-    [
-        (1.23, 1.234, True),  # of a statistic the text has three digits
-        (1.23, 1.25, False),
-        (0.0, 0.0, True),
-        (0.0, 1e-30, False),
-        (np.inf, 1.0, False),
-        (np.nan, 1.0, False),
-    ],
-)
+@each_row("dumps/excerpts/digits")
 def test_digits_that_a_text_lacks_are_no_difference(
     actual: float, expected: float, agree: bool
 ) -> None:
+    """Of a statistic the text has three digits."""
     one, other = (np.full(len(STATISTICS), value) for value in (actual, expected))
     assert bool(np.all(as_printed(one, other) == other)) is agree
 
@@ -150,16 +142,7 @@ def test_a_name_of_several_lines_stays_one(tmp_path: Path) -> None:
     assert text.read_text().splitlines() == lines
 
 
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [
-        ([2.0], "min=2 max=2 mean=2 l2=2 sd=N/A"),
-        ([0, 1, 2, 3], "min=0 max=3 mean=1.5 l2=1.87 sd=1.29"),
-        ([1, 1, 1, 1], "min=1 max=1 mean=1 l2=1 sd=0"),
-        ([], "min=N/A max=N/A mean=N/A l2=N/A sd=N/A"),
-        ([np.inf, 1], "min=1 max=inf mean=inf l2=inf sd=nan"),
-    ],
-)
+@each_row("dumps/excerpts/statistics")
 def test_statistics(values: list[float], text: str) -> None:
     assert format_statistics(np.array(values, np.float64)) == text
 

@@ -13,6 +13,7 @@ from lar.dumps.binary import TensorHeader, read_header, write_tensor
 from lar.dumps.facts import DumpFacts, Kernel, OperatorFact
 from lar.dumps.graph import index_of
 from lar.dumps.names import Variable, format_name
+from tests.tables import each_row
 
 
 class Folder:
@@ -25,7 +26,7 @@ class Folder:
     def add(
         self,
         kind: str,
-        shape: tuple[int, ...],
+        shape: Sequence[int],
         inputs: Sequence[Variable] = (),
         *,
         form: str = "",
@@ -37,7 +38,7 @@ class Folder:
         self.next_id = max(self.next_id, number + 2)
         variable = Variable(
             id=number + 1,
-            shape=shape,
+            shape=tuple(shape),
             format=form,
             operator=f"{kind.lower()}[{number}]",
             operator_type=kind,
@@ -148,24 +149,11 @@ def test_names_of_another_kind_are_kept_as_they_are(folder: Folder) -> None:
 # Layouts
 
 
-@pytest.mark.parametrize(
-    ("layout", "weight", "form", "shape"),
-    [
-        ("nchw44", (4, 2, 3, 3, 4, 4), "OIhw4i4o", (1, 4, 8, 8, 4)),
-        ("nchw44", (4, 3, 3, 1, 4), "Ohwi4o", (1, 4, 8, 8, 4)),  # of a plain input
-        ("nchw44", (4, 1, 1, 3, 3, 4), "Goihw4g", (1, 4, 8, 8, 4)),  # of each channel alone
-        ("nchw88", (2, 2, 3, 3, 8, 8), "OIhw8i8o", (1, 2, 8, 8, 8)),
-        ("nchw4", (16, 2, 3, 3, 4), "", (1, 4, 8, 8, 4)),
-        ("nchw32", (64, 1, 3, 3, 32), "", (1, 2, 8, 8, 32)),
-        ("nchw64", (128, 1, 3, 3, 64), "", (1, 2, 8, 8, 64)),
-        ("", (130, 1, 3, 3, 65), "", (1, 2, 8, 8, 65)),
-        ("chwn4", (2, 3, 3, 16, 4), "Ihwo4i", (4, 8, 8, 1, 4)),
-        ("", (99, 2, 3, 3, 4), "", (1, 4, 8, 8, 4)),
-    ],
-)
+@each_row("dumps/layouts/convolutions")
 def test_a_convolution_that_gives_five_axes_is_blocked(
-    folder: Folder, layout: str, weight: tuple[int, ...], form: str, shape: tuple[int, ...]
+    folder: Folder, layout: str, weight: list[int], form: str, shape: list[int]
 ) -> None:
+    """With filters of all channels, of a plain input, and of each channel alone."""
     data = folder.add("Host2DeviceCopy", (1, 1, 8, 8))
     weights = folder.add("ImmutableTensor", weight)
     made = folder.add("ConvBiasForward", shape, [data, weights])
@@ -200,17 +188,7 @@ def test_what_the_engine_says_of_a_tensor_is_taken(folder: Folder) -> None:
     assert folder.layouts() == {"v0": "nhwcd4", "v2": "", "v4": "nchw16c", "v6": ""}
 
 
-@pytest.mark.parametrize(
-    ("text", "before", "after"),
-    [
-        ("NCHW44_DOT", "nchw44_dot", "nchw44_dot"),
-        ("NCHW88", "", ""),
-        ("NCHW4_NCHW32", "nchw4", ""),
-        ("NCHW32_NCHW4", "", "nchw4"),
-        ("NCHW", "", ""),
-        ("DEFAULT", "", ""),
-    ],
-)
+@each_row("dumps/layouts/formats")
 def test_the_format_in_an_operators_parameters_is_taken(
     folder: Folder, text: str, before: str, after: str
 ) -> None:

@@ -18,6 +18,7 @@ from lar.dumps.names import Variable, format_name
 from lar.errors import DumpError
 from lar.files.path_conflicts import index_place
 from tests.refusals import refused
+from tests.tables import each_row
 
 
 @pytest.fixture
@@ -68,17 +69,9 @@ def test_an_index_of_other_files_is_passed_by(folder: Path) -> None:
     assert index_of(folder) == found
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "is not the index of a dump"),
-        (b"{}", "is not the index of a dump"),
-        (b"\xff\xfe", "is not the index of a dump"),
-        (b'{"tensors": [], "operators": [], "format": "lar.dump/99"}', "is not 'lar.dump/1'"),
-    ],
-)
-def test_a_damaged_index_is_told(folder: Path, content: bytes, message: str) -> None:
-    index_place(folder).write_bytes(content)
+@each_row("dumps/excerpts/indexes")
+def test_a_damaged_index_is_told(folder: Path, content: str, message: str) -> None:
+    index_place(folder).write_text(content, "latin-1")
     refused(message, lar.open_dump, folder, kind=DumpError)
 
 

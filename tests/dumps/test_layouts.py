@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from lar.dumps.layouts import (
     to_plain,
 )
 from tests.dumps.blocked_tensors import to_blocked
+from tests.tables import each_row
 
 LAYOUTS = [*TAGS, "nchw8c", "nchw16c"]
 sizes = st.integers(1, 5)
@@ -56,23 +56,11 @@ def test_weights_survive_the_way_there_and_back(
     assert np.count_nonzero(whole) == plain.size
 
 
-@pytest.mark.parametrize(
-    ("layout", "shape"),
-    [
-        ("nchw44", (12, 2, 5, 6, 4)),
-        ("nchw16c", (12, 1, 5, 6, 16)),
-        ("chwn4", (2, 5, 6, 12, 4)),
-        ("nhwcd4", (12, 5, 2, 6, 4)),
-        ("OIhw4i4o", (3, 2, 5, 6, 4, 4)),
-        ("Ohwi4o", (3, 5, 6, 8, 4)),
-        ("oIhw4i", (12, 2, 5, 6, 4)),
-        ("Ihwo4i", (2, 5, 6, 12, 4)),
-    ],
-)
-def test_where_the_axes_stand(layout: str, shape: tuple[int, ...]) -> None:
+@each_row("dumps/layouts/axes")
+def test_where_the_axes_stand(layout: str, shape: list[int]) -> None:
     plain = np.arange(12 * 8 * 5 * 6).reshape(12, 8, 5, 6)
     blocked = to_blocked(plain, layout)
-    assert blocked.shape == shape
+    assert blocked.shape == tuple(shape)
     if layout == "OIhw4i4o":
         assert blocked[2, 1, 0, 0, 3, 1] == plain[4 * 2 + 1, 4 * 1 + 3, 0, 0]
     if layout == "nhwcd4":

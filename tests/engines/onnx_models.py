@@ -47,6 +47,11 @@ def model_of(
     return model
 
 
+def text_of(name: str) -> str:
+    """The text of a model in `models/`, as `model_of` takes it."""
+    return (Path(__file__).parent / "models" / f"{name}.txt").read_text()
+
+
 def save_model(path: Path, text: str, weights: Mapping[str, Any] | None = None, **how: Any) -> Path:
     """Write such a model; return its path."""
     onnx.save(model_of(text, weights, **how), path)
@@ -70,20 +75,7 @@ def drawn(*shape: int, seed: int = 0) -> Array:
 
 def write_attention(path: Path) -> Path:
     """Write a block of a transformer, for any batch."""
-    text = """(float[n,6,16] x) => (float[n,6,16] out) {
-        q = MatMul(x, wq)
-        k = MatMul(x, wk)
-        v = MatMul(x, wv)
-        kt = Transpose<perm = [0, 2, 1]>(k)
-        scores = MatMul(q, kt)
-        shares = Softmax<axis = -1>(scores)
-        mixed = MatMul(shares, v)
-        sum = Add(mixed, x)
-        normal = LayerNormalization<axis = -1>(sum, gain, shift)
-        wide = MatMul(normal, w1)
-        active = Relu(wide)
-        out = Add(active, sum)
-    }"""
+    text = text_of("attention")
     weights = {f"w{it}": drawn(16, 16, seed=at) for at, it in enumerate("qkv1")}
     weights |= {name: drawn(16, seed=at) for at, name in enumerate(("gain", "shift"))}
     return save_named(path, text, weights)

@@ -7,15 +7,6 @@ from typing import Any
 
 import lar
 from lar.records.run import Failure, RunResult
-from tests.command_lines import Done
-from tests.conftest import RunLar
-
-
-def run_well(run_lar: RunLar, *words: str, **how: Any) -> Done:
-    """Run a command line of lar that ends well."""
-    done = run_lar(*words, **how)
-    assert done.returncode == 0, done.stderr
-    return done
 
 
 def run_ok(model: str | Path, inputs: Any = None, **options: Any) -> RunResult:

@@ -19,9 +19,9 @@ from lar.records.profile import (
 )
 from lar.records.summary import Difference, Interval, Verdict
 from lar.reports.advice_text import best_of, describe_advice, describe_tried
-from tests.engines.tables import each_row
 from tests.profiles.synthetic import operator_of
 from tests.profiles.timelines import execution_of, profile_of, step_of
+from tests.tables import each_row
 
 CONV = operator_of("conv", "ConvolutionForward", parameters={"sparse": "DENSE", "format": "NCHW"})
 GROUPED = operator_of("depthwise", "ConvBiasForward", parameters={"sparse": "GROUP"})
@@ -40,7 +40,7 @@ INTEL = "GenuineIntel fpu sse2 avx2"
 SKYLAKE = "GenuineIntel fpu sse2 avx2 avx512f"
 ARM = "unknown fp asimd asimdhp asimddp"
 X86 = (ZEN, OLD_AMD, INTEL, SKYLAKE)
-PROCESSORS = {"ZEN": ZEN, "OLD_AMD": OLD_AMD, "INTEL": INTEL, "ARM": ARM}
+PROCESSORS = {"ZEN": ZEN, "OLD_AMD": OLD_AMD, "INTEL": INTEL, "SKYLAKE": SKYLAKE, "ARM": ARM}
 
 NCHW88 = "--enable-nchw88"
 FIXED_NCHW88 = f"--engine-fix x2apic {NCHW88}"
@@ -81,7 +81,7 @@ def flags_of(profile: Profile) -> list[str]:
 
 
 class TestMegEngine:
-    @each_row("advice/megengine")
+    @each_row("engines/advice/megengine")
     def test_what_is_suggested_and_what_is_not(
         self,
         rule: str,
@@ -97,23 +97,14 @@ class TestMegEngine:
         assert {*flags} <= {*found}, rule
         assert not [word for word in words if word in " ".join(found)], rule
 
-    @pytest.mark.parametrize(
-        ("processor", "dense", "grouped"),
-        [
-            (ZEN, {FIXED_NCHW88, MKL, FAST_RUN, THREADS}, {FIXED_NCHW88, FAST_RUN, THREADS}),
-            (OLD_AMD, {FAST_RUN, THREADS}, {FAST_RUN, THREADS}),
-            (INTEL, {NCHW88, FAST_RUN, THREADS}, {NCHW88, FAST_RUN, THREADS}),
-            (SKYLAKE, {NCHW88, FAST_RUN, THREADS}, {NCHW88, FAST_RUN, THREADS}),
-            (ARM, {"--enable-nchw44", FAST_RUN, THREADS}, {"--enable-nchw44", FAST_RUN, THREADS}),
-        ],
-    )
+    @each_row("engines/advice/machines")
     def test_all_that_is_suggested_on_a_machine(
-        self, processor: str, dense: set[str], grouped: set[str]
+        self, processor: str, dense: list[str], grouped: list[str]
     ) -> None:
         """For convolutions of all channels, and in groups."""
         calling = "--multithread-default 2"
-        assert {*flags_of(profile_on(processor, [CONV]))} == {*dense, calling}
-        assert {*flags_of(profile_on(processor, [GROUPED]))} == {*grouped, calling}
+        assert {*flags_of(profile_on(PROCESSORS[processor], [CONV]))} == {*dense, calling}
+        assert {*flags_of(profile_on(PROCESSORS[processor], [GROUPED]))} == {*grouped, calling}
 
     def test_what_was_fastest_on_a_machine_is_among_the_first_three(self) -> None:
         """On Intel with AVX-512 ResNet50 took 127 ms, 84 on two threads and 177 in nchw88, in which
@@ -198,7 +189,7 @@ def tried(flags: str, ratio: float, verdict: Verdict, **fields: Any) -> TriedSet
     return TriedSetting(flags, difference=difference, **{"outputs": "equal", **fields})
 
 
-@each_row("advice/best")
+@each_row("engines/advice/best")
 def test_the_best_is_right_and_proven_or_named_as_likely(
     settings: list[list[Any]], said: str
 ) -> None:

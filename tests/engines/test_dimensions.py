@@ -16,7 +16,7 @@ from lar.engines.onnxruntime import providers
 from lar.options.variants import can_vary
 from lar.records.choices import Choice
 from lar.running.plan import parse_values
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 REASONS = Path(lar.engines.__file__).parent
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -150,7 +150,7 @@ class TestThreads:
         assert not [name for name in tried(MOBILENET, cores=1) if "threads" in name]
         assert "1 thread with caller" in tried(MOBILENET, cores=1)
 
-    @each_row("threads/spaces")
+    @each_row("engines/threads/spaces")
     def test_of_many_cores_the_quick_space_has_all_and_half(
         self, cores: int, quick: list[int], full: list[int]
     ) -> None:

@@ -22,6 +22,7 @@ from lar.engines.flops import FORMULAS, Operation, Shape, count_flops, flops_of
 from lar.engines.megengine.model_file import read_model as read_mge
 from lar.engines.onnx_file.contents import read_model as read_onnx
 from lar.records.run import ModelInfo
+from tests.tables import each_row
 
 ROOT = Path(__file__).resolve().parents[2]
 TWINS = sorted(path.stem for path in (ROOT / "models").glob("*.onnx"))
@@ -56,18 +57,7 @@ def read_twins(elsewhere: Callable[..., ModelInfo]) -> ReadTwins:
     return read
 
 
-@pytest.mark.parametrize(
-    ("kind", "inputs", "outputs", "rest", "flops"),
-    [
-        ("convolution", [(1, 2, 9), (4, 2, 3)], [(1, 4, 7)], {}, 2 * 7 * 4 * 6),
-        ("convolution", [(1, 3, 8, 8), (4, 3, 1, 1)], [(1, 4, 8, 8)], {"fused": 2}, 64 * 4 * 8),
-        ("local convolution", [(2, 3, 4, 4), (1, 2, 2, 27, 5)], [], {}, 2 * 2 * 540),
-        ("matrix product", [(10,), (10,)], [()], {}, 20),
-        ("rms normalisation", [(3, 10)], [(3, 10)], {}, 120),
-        ("interpolation", [(1, 1, 2, 2)], [(1, 1, 4, 4)], {"taps": 4}, 16 * 8),
-        ("movement", [None], [None], {}, 0),
-    ],
-)
+@each_row("engines/numbers/formulas")
 def test_a_kind_has_its_formula(
     kind: str, inputs: Any, outputs: Any, rest: dict[str, int], flops: int
 ) -> None:

@@ -13,7 +13,7 @@ from lar.engines.operator_times import OperatorTimes, executions_in
 from lar.engines.profile_files import decode_any
 from lar.errors import UsageError
 from lar.records.profile import ProfiledOperator, Step, Times
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 NODE = 'CompNode("cpu0:0" from "cpu0:0")'
 
@@ -52,7 +52,7 @@ def test_onnxruntimes_file_is_read() -> None:
     assert [fact.shape for fact in profile.operators[0].inputs] == [(2, 3)]
 
 
-@each_row("damaged_profiles/nodes")
+@each_row("engines/damaged_profiles/nodes")
 def test_what_onnxruntime_tells_of_a_node_may_be_damaged(args: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"raw\.json: is damaged, or .*: expected `"):
         decode_any(onnxruntime_file(**args), "raw.json")
@@ -68,7 +68,7 @@ def test_a_file_that_is_nested_too_deeply_is_refused(opening: bytes) -> None:
         decode_any(content, "raw.json")
 
 
-@each_row("damaged_profiles/times")
+@each_row("engines/damaged_profiles/times")
 def test_times_that_cannot_be_are_told(times: dict[str, float], said: str) -> None:
     with pytest.raises(UsageError) as caught:
         decode_any(megengine_file(**times), "raw.json")
@@ -76,7 +76,7 @@ def test_times_that_cannot_be_are_told(times: dict[str, float], said: str) -> No
     assert said in caught.value.message
 
 
-@each_row("damaged_profiles/others")
+@each_row("engines/damaged_profiles/others")
 def test_other_files_are_refused_in_one_line(content: str, said: str) -> None:
     with pytest.raises(UsageError) as caught:
         decode_any(content.encode("latin-1"), "raw.json")

@@ -11,7 +11,7 @@ import pytest
 from lar.engines import engine_named
 from tests.engines.megengine.probed import Probed, probe
 from tests.engines.onnx_models import MODELS
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 
 def probed(driver: str, name: str, settings: dict[str, Any], attempt: int = 0) -> Probed:
@@ -22,7 +22,7 @@ def probed(driver: str, name: str, settings: dict[str, Any], attempt: int = 0) -
     return probe(driver, MODELS / f"{name}.{suffix}", settings, attempt=attempt)
 
 
-@each_row("numbers/same")
+@each_row("engines/numbers/same")
 def test_numbers_stay_those_of_the_default(
     driver: str, model: str, settings: dict[str, Any]
 ) -> None:
@@ -32,7 +32,7 @@ def test_numbers_stay_those_of_the_default(
         np.testing.assert_allclose(found[name], numbers, rtol=1e-4, atol=1e-4)
 
 
-@each_row("threads/counts")
+@each_row("engines/threads/counts")
 def test_an_engine_starts_the_threads_asked_for(
     driver: str, settings: dict[str, Any], threads: int
 ) -> None:
@@ -41,7 +41,7 @@ def test_an_engine_starts_the_threads_asked_for(
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-@each_row("threads/cores")
+@each_row("engines/threads/cores")
 def test_threads_are_bound_to_the_cores_in_their_order(
     driver: str, settings: dict[str, Any], cores: list[int], binds_caller: bool
 ) -> None:

@@ -18,6 +18,7 @@ from lar.inputs.feed import Feed, feed_of
 from lar.inputs.grammar import PathItem
 from lar.records.run import FedInput, ImageSettings, RunSpec, TensorInfo
 from tests.refusals import refused
+from tests.tables import each_row
 
 IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5))
 FREE_IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5), resizable=True)
@@ -118,19 +119,7 @@ def test_inline_numbers_take_the_dtype_of_the_model() -> None:
     assert len(long.fed[0].source) == 60
 
 
-@pytest.mark.parametrize(
-    ("source", "model", "is_warned"),
-    [
-        ("float64", "float32", True),
-        ("float16", "float32", True),
-        ("float32", "float16", True),
-        ("int64", "int32", True),
-        ("uint8", "int64", True),
-        ("int32", "int32", False),
-        ("bool", "bool", False),
-        (">f8", "float64", False),
-    ],
-)
+@each_row("inputs/feed/converted")
 def test_dtypes_of_one_kind_are_converted(source: str, model: str, is_warned: bool) -> None:
     np.save("a.npy", np.array([[1, 0, 1]], source))
     result = feed("a.npy", infos=(vector(dtype=model),))
@@ -139,16 +128,7 @@ def test_dtypes_of_one_kind_are_converted(source: str, model: str, is_warned: bo
     assert result.warnings == ((warning,) if is_warned else ())
 
 
-@pytest.mark.parametrize(
-    ("source", "model"),
-    [
-        ("int32", "float32"),
-        ("float32", "int32"),
-        ("uint8", "float32"),
-        ("bool", "uint8"),
-        ("uint8", "bool"),
-    ],
-)
+@each_row("inputs/feed/kinds")
 def test_dtypes_of_different_kinds_are_refused(source: str, model: str) -> None:
     np.save("a.npy", np.array([[1, 0, 1]], source))
     error = refusal("a.npy", infos=(vector(dtype=model),))
@@ -189,16 +169,8 @@ def test_names_are_checked() -> None:
     assert feed("a:a.npy", "b:[1,2,3]", infos=two).fed[1].source == "[1,2,3]"
 
 
-@pytest.mark.parametrize(
-    ("shape", "problem"),
-    [
-        ((3, 4, 5), "has 3 axes, {1,3,4,5} of input data has 4"),
-        ((1, 4, 4, 5), "axis 1 must be 3"),
-        ((2, 3, 4, 5), "axis 0 must be 1"),
-        ((1, 3, 0, 5), "axis 2 must be 4"),
-    ],
-)
-def test_shapes_are_checked(shape: tuple[int, ...], problem: str) -> None:
+@each_row("inputs/feed/shapes")
+def test_shapes_are_checked(shape: list[int], problem: str) -> None:
     np.save("a.npy", np.zeros(shape, np.float32))
     assert problem in refusal("a.npy").message
 

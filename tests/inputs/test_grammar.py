@@ -1,43 +1,26 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lar.errors import UsageError
-from lar.inputs.grammar import Item, NumbersItem, PathItem, RawForm, ShapeItem, items_of
+from lar.inputs.grammar import NumbersItem, PathItem, ShapeItem, items_of
 from tests.refusals import refused
+from tests.tables import each_row
 
-NINES = "9" * 18  # the longest number of an axis
 
-
-@pytest.mark.parametrize(
-    ("text", "item"),
-    [
-        ("cat.npy", PathItem("", "cat.npy")),
-        ("data:cat.npy", PathItem("data", "cat.npy")),
-        (" data : cat.npy ", PathItem("data", "cat.npy")),
-        ("input.1:dir/my cat.npy", PathItem("input.1", "dir/my cat.npy")),
-        ("0:cat.npy", PathItem("0", "cat.npy")),
-        ("data:a:b.npy", PathItem("data", "a:b.npy")),
-        ("data:[1.5,2,3]", NumbersItem("data", "[1.5,2,3]")),
-        ("[[1.5,2],[3,4]]", NumbersItem("", "[[1.5,2],[3,4]]")),
-        ("b:1.0,2.0", NumbersItem("b", "1.0,2.0")),
-        ("-1e5", NumbersItem("", "-1e5")),
-        ("{1,3,224,224}", ShapeItem("", (1, 3, 224, 224), "{1,3,224,224}")),
-        ("data:{1, 3}", ShapeItem("data", (1, 3), "{1, 3}")),
-        ("seed:{ }", ShapeItem("seed", (), "{ }")),
-        ("x.bin,float32,1x3", PathItem("", "x.bin", RawForm("float32", (1, 3)))),
-        ("a:x.RAW,int8,7", PathItem("a", "x.RAW", RawForm("int8", (7,)))),
-        ("x.bin,int8," + NINES, PathItem("", "x.bin", RawForm("int8", (int(NINES),)))),
-        ("{" + NINES + "}", ShapeItem("", (int(NINES),), "{" + NINES + "}")),
-    ],
-)
-def test_an_item_is_a_name_and_a_value(text: str, item: Item) -> None:
-    assert items_of([text]) == (item,)
+@each_row("inputs/literals/grammar")
+def test_an_item_is_a_name_and_a_value(text: str, kind: str, fields: dict[str, Any]) -> None:
+    (item,) = items_of([text])
+    assert type(item).__name__ == kind
+    assert json.loads(msgspec.json.encode(item)) == fields
 
 
 def test_items_are_split_at_semicolons_and_flags_add_up() -> None:
@@ -71,25 +54,10 @@ def test_an_existing_file_is_a_path_colon_and_comma_or_not(
     assert items_of(["5"]) == (NumbersItem("", "5"),)
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "empty"),
-        (" ; ", "empty"),
-        (":cat.npy", "no name"),
-        ("data:", "no value"),
-        ("{1,3", "not a shape"),
-        ("{1,,3}", "not a shape"),
-        ("{-1,3}", "not a shape"),
-        ("{" + NINES + "9}", "not a shape"),
-        ("{" + "9" * 5000 + "}", "not a shape"),
-        ("x.bin,int8,9" + NINES, "no dtype and shape"),
-        ("x.bin,float32", "no dtype and shape"),
-        ("x.bin,float32,1*3", "no dtype and shape"),
-    ],
-)
+@each_row("inputs/literals/items")
 def test_what_is_no_item_is_refused(text: str, problem: str) -> None:
     assert refused(problem, items_of, [text]).message.startswith("--input: ")
+    refused("not a shape", items_of, ["{" + "9" * 5000 + "}"])
 
 
 @settings(max_examples=300)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,10 @@ from lar.inputs.feed import feed_of
 from lar.records.run import TensorInfo
 from tests.inputs.test_feed import spec_with
 from tests.refusals import refused
+from tests.tables import each_row
 
 ROW = TensorInfo(name="data", dtype="float32", shape=(4,))
-WHOLE = TensorInfo(name="data", dtype="int32", shape=(4,))
 IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 4, 5))
-AGAIN = "copy or save the file again"
-NUMBERS = "write numbers as [1.5,2,3], or rows of them as [[1,2],[3,4]]"
 
 
 def npy_bytes(array: Any) -> bytes:
@@ -33,28 +30,6 @@ def jpg_bytes() -> bytes:
     return bytes(cv2.imencode(".jpg", np.zeros((8, 8, 3), np.uint8))[1])
 
 
-def json_of(**entry: Any) -> bytes:
-    return json.dumps({"data": entry}).encode()
-
-
-FILES: dict[str, tuple[bytes, str]] = {
-    "cut.npy": (npy_bytes(np.zeros(4, np.float32))[:-4], AGAIN),
-    "junk.npy": (b"junk", AGAIN),
-    "junk.npz": (b"junk", "copy or save it again"),
-    "empty.npy": (b"", AGAIN),
-    "broken.pgm": (b"P5\n2\n", AGAIN),
-    "cut.ppm": (b"P6\n9 9\n255\n123", AGAIN),
-    "cut.jpg": (jpg_bytes()[:100], AGAIN),
-    "junk.png": (b"junk", AGAIN),
-    "junk.pb": (b"junk", AGAIN),
-    "broken.json": (b"{", "write {"),
-    "count.json": (json_of(shape=[4], raw=[1, 2]), "change the shape, or give as many numbers"),
-    "type.json": (json_of(shape=[1], type="text", raw=[1]), "change the type, or the numbers"),
-    "range.json": (json_of(shape=[1], type="float32", raw=[1e300]), "change the type"),
-    "short.bin": (b"123", "spell dtype and shape as in file.bin,float32,1x3x224x224"),
-}
-
-
 @pytest.fixture(autouse=True)
 def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -65,36 +40,27 @@ def hint_of(text: str, info: TensorInfo = ROW, **settings: Any) -> str:
     return caught.hint
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_that_cannot_be_fed(name: str) -> None:
-    content, hint = FILES[name]
-    Path(name).write_bytes(content)
+@each_row("inputs/feed/hints of files")
+def test_a_file_that_cannot_be_fed(name: str, content: str, hint: str) -> None:
+    Path(name).write_text(content, "latin-1")
     assert hint_of(name).startswith(hint)
 
 
-@pytest.mark.parametrize(
-    ("text", "info", "hint"),
-    [
-        ("nosuch.npy", ROW, "check the path"),
-        ("/dev/null", ROW, "copy its content into a file"),
-        ("[1,2", ROW, NUMBERS),
-        ("[[1],[2,3]]", ROW, NUMBERS),
-        ("[1e300,0,0,0]", ROW, "feed values that float32 holds"),
-        ("[1.5,0,0,0]", WHOLE, "feed values that int32 holds"),
-        (":a.npy", ROW, "write NAME:VALUE"),
-    ],
-)
-def test_a_text_that_cannot_be_fed(text: str, info: TensorInfo, hint: str) -> None:
-    assert hint_of(text, info) == hint
+def test_a_file_that_was_cut_short() -> None:
+    for name, content in (
+        ("cut.npy", npy_bytes(np.zeros(4, np.float32))),
+        ("cut.jpg", jpg_bytes()),
+    ):
+        Path(name).write_bytes(content[: min(100, len(content) - 4)])
+        assert hint_of(name) == "copy or save the file again"
 
 
-@pytest.mark.parametrize(
-    ("settings", "hint"),
-    [
-        ({"mean": (1.0, 2.0)}, "give one value, or 3"),
-        ({"channels": "rgb"}, "it goes with image files"),
-    ],
-)
+@each_row("inputs/feed/hints of texts")
+def test_a_text_that_cannot_be_fed(text: str, dtype: str, hint: str) -> None:
+    assert hint_of(text, TensorInfo(name="data", dtype=dtype, shape=(4,))) == hint
+
+
+@each_row("inputs/feed/hints of settings")
 def test_settings_that_do_not_go_with_the_data(settings: dict[str, Any], hint: str) -> None:
     np.save("image.npy", np.zeros((1, 3, 4, 5), np.float32))
     assert hint_of("image.npy", IMAGE, **settings).startswith(hint)

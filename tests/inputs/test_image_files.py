@@ -18,6 +18,7 @@ from lar.inputs.loaded import Loaded
 from lar.inputs.readers import read_path
 from tests.conftest import REPOSITORY, RunLar
 from tests.refusals import refused
+from tests.tables import each_row
 
 GAPS = st.lists(st.sampled_from([b" ", b"\n", b"\t", b"\r\n", b"#\n", b"# 9 #9\n"]), min_size=1)
 
@@ -46,49 +47,18 @@ def test_comments_may_stand_anywhere_in_the_header(
     assert loaded.channels == {1: "gray", 3: "rgb"}[channels]
 
 
-@pytest.mark.parametrize(
-    ("header", "data", "expected"),
-    [
-        (b"P5 3 1 15\n", bytes([0, 7, 15]), [0, 119, 255]),
-        (b"P5 1 1 255\n", bytes([255]), [255]),
-        (b"P5 3 1 1\n", bytes([0, 1, 1]), [0, 255, 255]),
-        (b"P5 3 1 65535\n", bytes([0, 0, 128, 0, 255, 255]), [0, 128, 255]),
-        (b"P5 3 1 256\n", bytes([0, 0, 0, 128, 1, 0]), [0, 128, 255]),
-        (b"P2 3 1 15\n", b"0 7\n#9\n15", [0, 119, 255]),
-        (b"P5 1 1 255\n", b"#next image", [35]),
-    ],
-)
+@each_row("inputs/images/maxima")
 def test_the_maximum_is_scaled_to_255(
-    tmp_path: Path, header: bytes, data: bytes, expected: list[int]
+    tmp_path: Path, header: str, data: str, expected: list[int]
 ) -> None:
-    loaded = read_bytes(header + data, tmp_path / "a.pgm")
+    loaded = read_bytes((header + data).encode("latin-1"), tmp_path / "a.pgm")
     assert loaded.array.ravel().tolist() == expected
     assert loaded.array.dtype == np.uint8
 
 
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
-        (b"P6 2 2 255\n" + bytes(11), "truncated: the header promises 12 bytes, 11 are there"),
-        (b"P5 2 2 256\n" + bytes(7), "truncated: the header promises 8 bytes, 7 are there"),
-        (b"P2 2 2 255\n1 2 3", "truncated: the header promises 4 numbers, 3 are there"),
-        (b"P5 999999999 999999999 255\n" + bytes(7), "truncated"),
-        (b"P2 1 1 255\n-1", "not a number"),
-        (b"P2 1 1 255\n" + b"1" * 99, "not a number"),
-        (b"P5 1 1 9\n\x0a", "sample of 10, above its maximum 9"),
-        (b"P5 1 1 0\n\x0a", "maximum 0"),
-        (b"P5 1 1 65536\n\x0a", "maximum 65536"),
-        (b"P5 1 1", "broken header"),
-        (b"P6 1 x 255\n111", "broken header"),
-        (b"P6", "broken header"),
-        (b"P4 8 1\n1", "not a P5 or P6"),
-        (b"P7\nWIDTH 1", "not a P5 or P6"),
-        (b"\xff\xd8", "not a P5 or P6"),
-        (b"", "empty"),
-    ],
-)
-def test_broken_netpbm_files_are_refused(tmp_path: Path, data: bytes, problem: str) -> None:
-    refused(problem, read_bytes, data, tmp_path / "a.ppm")
+@each_row("inputs/images/broken")
+def test_broken_netpbm_files_are_refused(tmp_path: Path, data: str, problem: str) -> None:
+    refused(problem, read_bytes, data.encode("latin-1"), tmp_path / "a.ppm")
 
 
 @pytest.mark.parametrize("suffix", [".jpg", ".JPEG", ".png", ".bmp", ".webp"])

@@ -16,6 +16,7 @@ from lar.inputs.image_settings import (
 from lar.inputs.loaded import Loaded
 from lar.records.run import ImageSettings, TensorInfo
 from tests.refusals import refused
+from tests.tables import each_row
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (1, 6, 8, 3), np.uint8)
 NCHW = TensorInfo(name="data", dtype="float32", shape=(1, 3, 6, 8))
@@ -123,16 +124,9 @@ def test_gray_and_colour_do_not_mix() -> None:
     fit_channels(image(), NCHW, ImageSettings(layout="nhwc"))
 
 
-@pytest.mark.parametrize(
-    ("shape", "axis"),
-    [
-        *(((1, 3, 8, 8), 1), ((1, 8, 8, 3), 3), ((1, 8, 8, 1), 3), ((1, 8, 8, 4), 3)),
-        *(((1, 8, 8, 2), 1), ((1, 8, 8, 5), 1), ((1, 4, 8, 4), 1), ((1, 1, 8, 3), 1)),
-        *(((1, 2, 8, 3), 3), ((1, 5, 8, 3), 3)),
-    ],
-)
-def test_the_channel_axis_is_told_from_the_shape(shape: tuple[int, ...], axis: int) -> None:
-    assert channel_axis_of(shape) == axis
+@each_row("inputs/images/axes")
+def test_the_channel_axis_is_told_from_the_shape(shape: list[int], axis: int) -> None:
+    assert channel_axis_of(tuple(shape)) == axis
 
 
 def test_flags_are_those_that_are_set() -> None:

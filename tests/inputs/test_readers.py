@@ -20,6 +20,7 @@ from lar.inputs.grammar import RawForm
 from lar.inputs.loaded import Loaded
 from lar.inputs.readers import READERS, read_path, shape_raw
 from tests.refusals import refused
+from tests.tables import each_row
 
 SHAPES = st_np.array_shapes(min_dims=0, max_dims=4, max_side=4)
 ARRAYS = st_np.arrays(
@@ -72,38 +73,7 @@ def entry_with(**changes: object) -> dict[str, object]:
     return {"a": {"shape": [2], "type": "int8", "raw": [1, 2], **changes}}
 
 
-@pytest.mark.parametrize(
-    ("document", "problem"),
-    [
-        ([], "not an object of named tensors"),
-        ({}, "no arrays"),
-        ({"a": [1]}, "no shape and raw"),
-        ({"a": {"shape": [1]}}, "no shape and raw"),
-        (entry_with(shape=2), "shape is not a list"),
-        (entry_with(shape=[-2]), "shape is not a list"),
-        (entry_with(shape=[2.0]), "shape is not a list"),
-        (entry_with(shape=[True, 2]), "shape is not a list"),
-        (entry_with(shape=[1] * 40), "shape is not a list"),
-        (entry_with(shape=[3]), r"shape \{3\} does not hold the 2 numbers"),
-        (entry_with(shape=[2**62, 2**62]), "does not hold the 2 numbers"),
-        (entry_with(raw="ab"), "raw is not a list"),
-        (entry_with(raw=[[1], [2]]), r"\[1\] is not a number"),
-        (entry_with(raw=[1, "2"]), '"2" is not a number'),
-        (entry_with(raw=[1, None]), "null is not a number"),
-        (entry_with(raw=[1, True]), "true is not a number"),
-        (entry_with(raw=[1, 128]), "holds 128, out of the range of int8"),
-        (entry_with(raw=[1, 1e300]), "out of the range of int8"),
-        (entry_with(raw=[1, 1.5]), "not whole"),
-        (entry_with(raw=[1, float("nan")]), "not whole"),
-        (entry_with(raw=[1, float("inf")]), "not whole"),
-        (entry_with(raw=[1, 10**400]), "no dtype"),
-        (entry_with(raw=[1, 2], type="bool"), "holds 2, out of the range of bool"),
-        (entry_with(raw=[1, 1e39], type="float"), "out of the range of float32"),
-        (entry_with(raw=[1, 70000], type="float16"), "out of the range of float16"),
-        (entry_with(type="float8"), "'float8' is not a dtype"),
-        (entry_with(type=["int8"]), "is not a dtype"),
-    ],
-)
+@each_row("inputs/readers/json")
 def test_wrong_json_is_refused(tmp_path: Path, document: object, problem: str) -> None:
     refused(problem, read_document, document, tmp_path / "a.json")
 
@@ -123,29 +93,15 @@ def test_onnx_tensors_are_read(tmp_path: Path, array: Any, name: str) -> None:
     np.testing.assert_array_equal(read.array, array)
 
 
-def tensor_bytes(**fields: object) -> bytes:
-    return bytes(onnx.TensorProto(**fields).SerializeToString())
-
-
-@pytest.mark.parametrize(
-    ("data", "problem"),
-    [
-        (b"\xff" * 20, "cannot be read"),
-        (tensor_bytes(dims=[1]), "not a TensorProto"),
-        (tensor_bytes(data_type=99), "not a TensorProto"),
-        (
-            tensor_bytes(data_type=1, dims=[2], raw_data=b"1234567"),
-            "needs 8 bytes of data, it has 7",
-        ),
-        (tensor_bytes(data_type=1, dims=[-1], raw_data=b"12345678"), "impossible"),
-        (tensor_bytes(data_type=1, dims=[1 << 60], raw_data=b"1234"), "bytes of data, it has 4"),
-        (tensor_bytes(data_type=1, dims=[1 << 60], float_data=[1]), "cannot be read"),
-        (tensor_bytes(data_type=22, dims=[1], raw_data=b"1"), "int4 elements"),
-        (tensor_bytes(data_type=1, dims=[1], data_location=1), "in another file"),
-    ],
-)
-def test_wrong_onnx_tensors_are_refused(tmp_path: Path, data: bytes, problem: str) -> None:
+@each_row("inputs/readers/onnx")
+def test_wrong_onnx_tensors_are_refused(
+    tmp_path: Path, fields: dict[str, Any], problem: str
+) -> None:
+    if "raw_data" in fields:
+        fields = {**fields, "raw_data": fields["raw_data"].encode()}
+    data = onnx.TensorProto(**fields).SerializeToString()
     refused(problem, read_bytes, data, tmp_path / "a.pb")
+    refused("cannot be read", read_bytes, b"\xff" * 20, tmp_path / "a.pb")
 
 
 def test_a_test_set_folder_gives_its_inputs_in_order(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from lar.inputs.feed import Feed
 from lar.records.run import ImageSettings, RunSpec, TensorInfo
 from lar.records.testcase import Packing
 from lar.testcases.data import feed_datum
+from tests.tables import each_row
 
 INPUTS = Path(__file__).resolve().parents[2] / "inputs"
 IMAGE = TensorInfo(name="data", dtype="float32", shape=(1, 3, 224, 224), resizable=True)
@@ -90,28 +91,7 @@ def test_the_data_is_repeated_and_transformed() -> None:
     np.testing.assert_allclose(array[1], (cat / np.std(cat))[0], rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "words"),
-    [
-        ("", {}, "empty"),
-        ("#rand(1)", {}, "not a random value"),
-        ("#rand(1,0)", {}, "in the wrong order"),
-        ("#rand(1e,2)", {}, "not a random value"),
-        ("#rand(0,1,...,3)", {}, "only the last axis"),
-        ("#rand(0,1,2,4)", {}, "axis 1 must be 3"),
-        ("#normal(0,1)", {}, "not a random value"),
-        ("c:#rand(0,1)", {}, "no input 'c'"),
-        ("b:#rand(0,1)", {}, "nothing feeds a"),
-        ("b:#rand(-1,1);a:#rand(0,1)", {}, "out of the range of uint8"),
-        ("a:1.0,2,3;b:#rand(0,1)", {}, "axes"),
-        ("a:no_such.npy;b:#rand(0,1)", {}, "no such file"),
-        ("a:[1.0,2,3];b:#rand(0,1)", {"resize": True}, "is not an image"),
-        ("a:[1.0,2,3];b:#rand(0,1)", {"transform": "foo"}, "NameError"),
-        ("a:[1.0,2,3];b:#rand(0,1)", {"transform": "1/0"}, "ZeroDivisionError"),
-        ("a:[1.0,2,3];b:#rand(0,1)", {"transform": "'text'"}, "not a number type"),
-        ("a:[1.0,2,3];b:#rand(0,1)", {"transform": "data.sum()"}, "0 axes"),
-    ],
-)
+@each_row("testcases/data/wrong")
 def test_what_is_wrong_is_told_in_one_line(text: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as caught:
         feed(text, FLOATS, TensorInfo(name="b", dtype="uint8", shape=(2, 3)), **options)

@@ -11,6 +11,7 @@ from lar.errors import UsageError
 from lar.running.plan import plan_run
 from lar.testcases.paths import Source, cases_of, source_of
 from tests.refusals import refused
+from tests.tables import each_row
 
 
 def make_folder(folder: Path, *names: str) -> Path:
@@ -53,13 +54,7 @@ def test_model_onnx_is_taken_before_others(tmp_path: Path) -> None:
     assert source_of(str(tmp_path)).model == str(tmp_path / "model.onnx")
 
 
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (["a.onnx", "b.onnx", "test_data_set_0/input_0.pb"], "several models: a.onnx, b.onnx"),
-        (["test_data_set_0/input_0.pb"], "testcases and no model"),
-    ],
-)
+@each_row("testcases/paths/parts")
 def test_a_folder_that_is_not_whole_is_refused(
     tmp_path: Path, names: list[str], words: str
 ) -> None:
@@ -76,17 +71,7 @@ def test_those_in_a_file_are_counted_whatever_its_name(tmp_path: Path) -> None:
     assert [case.name for case in spec.cases] == ["testcase 0", "testcase 1"]
 
 
-@pytest.mark.parametrize(
-    ("values", "flag"),
-    [
-        ({"input": ["[1]"]}, "--input"),
-        ({"batch_size": 2}, "--batch-size"),
-        ({"seed": 1}, "--seed"),
-        ({"mean": (1.0,)}, "--mean"),
-        ({"thread": 2}, "--thread"),
-        ({"fake_first": True}, "--fake-first"),
-    ],
-)
+@each_row("testcases/paths/others")
 def test_what_would_feed_something_else_is_refused(
     tmp_path: Path, values: dict[str, object], flag: str
 ) -> None:

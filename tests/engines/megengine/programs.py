@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from tests import command_lines
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 MODELS = REPOSITORY / "models"
@@ -19,25 +19,14 @@ CACHE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"
 
 
 def run_python(
-    *arguments: object,
-    env: Mapping[str, str] | None = None,
-    cwd: str | Path | None = None,
-    timeout: float = 60,
-) -> subprocess.CompletedProcess[str]:
+    *arguments: object, env: Mapping[str, str] | None = None, **options: Any
+) -> command_lines.Done:
     """Run Python on arguments, with lar and these variables in its environment."""
-    return subprocess.run(
-        [sys.executable, *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **(env or {})},
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+    environment = {**os.environ, "PYTHONPATH": command_lines.MODULE_PATH, **(env or {})}
+    return command_lines.run_python(*map(str, arguments), env=environment, **options)
 
 
-def ask(*arguments: object, cwd: str | Path | None = None) -> Any:
+def ask(*arguments: object) -> Any:
     """Return what a program has printed last, as JSON."""
-    done = run_python(*arguments, cwd=cwd, timeout=100)
-    assert done.returncode == 0, done.stderr
+    done = run_python(*arguments, timeout=100, code=0)
     return json.loads(done.stdout.splitlines()[-1])

@@ -45,7 +45,7 @@ from tests.engines.megengine.caches import (
     choose_algorithm,
     compare_caches,
 )
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 CONVOLUTION = "{1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32, pad 1"
 
@@ -270,7 +270,7 @@ def test_another_algorithm_is_chosen(operator: str) -> None:
     assert not compare_caches(again, before).differing
 
 
-@each_row("megengine/cache_names/unclear")
+@each_row("engines/megengine/cache_names/unclear")
 def test_a_choice_that_is_not_clear_is_refused(
     operator: str, algorithm: str, message: str, candidates: str
 ) -> None:
@@ -311,12 +311,12 @@ def test_the_next_best_is_the_fastest_of_the_others() -> None:
 # What names and keys mean
 
 
-@each_row("megengine/cache_names/winograd")
+@each_row("engines/megengine/cache_names/winograd")
 def test_which_winograd_a_name_tells(name: str, expected: str) -> None:
     assert winograd_of(name) == expected
 
 
-@each_row("megengine/cache_names/categories")
+@each_row("engines/megengine/cache_names/categories")
 def test_what_a_category_tells(category: str, expected: list[str] | None) -> None:
     found = operators_of({(category, b""): (algorithm("A"),) if expected else b""})
     assert [[each.device, each.name] for each in found] == [expected] * bool(expected)
@@ -328,7 +328,7 @@ def operator_with(name: str, key: bytes) -> Operator:
     return found
 
 
-@each_row("megengine/cache_names/keys")
+@each_row("engines/megengine/cache_names/keys")
 def test_a_key_is_told(operator: str, text: str, numbers: list[int], expected: str) -> None:
     blob = text.encode() + b"".join(map(number_bytes, numbers))
     assert operator_with(operator, blob).shapes == expected

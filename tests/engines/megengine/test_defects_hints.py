@@ -12,8 +12,7 @@ from lar.engines.megengine.defects import hints_for
 from lar.records.run import RunResult, RunSpec, Samples
 from tests.conftest import RunLar
 from tests.engines.megengine.programs import MODELS
-from tests.engines.runs import run_well
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 MKL = "MKL runs generic code on AMD, which takes 1.5 to 3 times as long"
 WRONG_INT8 = "--enable-nchw4 and --enable-nchw32 give wrong numbers on int8 models"
@@ -46,7 +45,7 @@ def effects_of(*arguments: Any, **keywords: Any) -> list[str]:
     return [each.partition("; way round: ")[0] for each in hint.split("; also: ") if each]
 
 
-@each_row("megengine/defects/hints")
+@each_row("engines/megengine/defects/hints")
 def test_a_quirk_is_told_where_the_model_meets_it(
     model: str, settings: dict[str, Any], expected: list[str]
 ) -> None:
@@ -84,7 +83,7 @@ def test_what_prefers_winograd_can_be_done() -> None:
 
 def test_a_run_prints_one_hint(run_lar: RunLar, tmp_path: Path) -> None:
     flags = ["--enable-nchw4", "--io-dump", str(tmp_path / "d.txt"), "--iter", "1"]
-    done = run_well(run_lar, "run", str(MODELS / "int8.mge"), *flags)
+    done = run_lar("run", str(MODELS / "int8.mge"), *flags, code=0)
     hints = [line for line in done.stderr.splitlines() if line.startswith("hint: ")]
     assert len(hints) == 1
     assert run_lar("run", str(MODELS / "one_operator.mge"), "--iter", "1").stderr.count("hint") == 0

@@ -26,8 +26,8 @@ from lar.engines.megengine.operator_kinds import elementwise_steps
 from lar.records.run import OutputSummary
 from tests.conftest import RunLar
 from tests.engines.megengine.programs import DIGITS, MODELS, REPOSITORY, run_python
-from tests.engines.runs import run_ok, run_well
-from tests.engines.tables import each_row
+from tests.engines.runs import run_ok
+from tests.tables import each_row
 
 SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
 
@@ -63,7 +63,7 @@ def test_outputs_with_and_without_a_dump_are_the_same_bits(
 
 
 def test_operators_have_their_names_and_parameters(run_lar: RunLar, tmp_path: Path) -> None:
-    done = run_well(run_lar, DIGITS, "--iter", "2", "--bin-io-dump", "cpu", cwd=tmp_path)
+    done = run_lar(DIGITS, "--iter", "2", "--bin-io-dump", "cpu", cwd=tmp_path, code=0)
     assert "the times are those of a run with --bin-io-dump" in done.stderr
     index = lar.open_dump(tmp_path / "cpu").index
     assert (index.iteration, index.device, index.engine_version) == (2, "cpu", "1.13.0")
@@ -79,7 +79,7 @@ def test_each_operator_has_the_algorithm_that_ran(
     run_lar: RunLar, tmp_path: Path, flags: list[str]
 ) -> None:
     arguments = ["--iter", "1", "--bin-io-dump", "dump", "--json", "r.json", *flags]
-    done = run_well(run_lar, DIGITS, *arguments, cwd=tmp_path)
+    done = run_lar(DIGITS, *arguments, cwd=tmp_path, code=0)
     dump = lar.open_dump(tmp_path / "dump")
     found = {
         (each.type, dump.tensor(each.outputs[0]).shape): each.algorithm
@@ -97,7 +97,7 @@ def test_each_operator_has_the_algorithm_that_ran(
 
 def test_the_engines_log_stays_whole_for_who_asks_for_it(run_lar: RunLar, tmp_path: Path) -> None:
     arguments = ["--iter", "1", "--warmup-iter", "0", "--verbose", "--bin-io-dump", "dump"]
-    done = run_well(run_lar, DIGITS, *arguments, cwd=tmp_path)
+    done = run_lar(DIGITS, *arguments, cwd=tmp_path, code=0)
     told = choices_in(done.stderr)
     assert {choice.operator for choice in told} >= {"ConvolutionForward", "MatrixMul"}
     algorithms = {choice.algorithm for choice in told}
@@ -125,7 +125,7 @@ main()
 def test_megengines_own_tool_compares_dumps_in_a_layout(run_lar: RunLar, tmp_path: Path) -> None:
     for name in ("a", "b"):
         arguments = ["--iter", "1", "--warmup-iter", "0", "--enable-nchw44", "--bin-io-dump", name]
-        run_well(run_lar, str(MODELS / "int8.mge"), *arguments, cwd=tmp_path)
+        run_lar(str(MODELS / "int8.mge"), *arguments, cwd=tmp_path, code=0)
     compared = run_python("-c", COMPARE, "a", "b", cwd=tmp_path)
     assert compared.returncode == 0, compared.stderr
     assert compared.stdout == ""
@@ -155,7 +155,7 @@ def test_a_name_that_is_not_ascii_is_dumped_too(run_lar: RunLar, tmp_path: Path)
     """Lite's own profile, which has the parameters too, cannot write such a name."""
     model = tmp_path / "named.mge"
     model.write_bytes(Path(DIGITS).read_bytes().replace(b"conv1.bias", "cév1.bias".encode()))
-    run_well(run_lar, str(model), "--iter", "1", "--bin-io-dump", "dump", cwd=tmp_path)
+    run_lar(str(model), "--iter", "1", "--bin-io-dump", "dump", cwd=tmp_path, code=0)
     dump = lar.open_dump(tmp_path / "dump")
     tensor = next(tensor for tensor in dump if tensor.name == "cév1.bias")
     assert dump.read(tensor.key).shape == (1, 16, 1, 1)
@@ -175,7 +175,7 @@ def test_the_operators_are_known_with_other_dumps_and_executions(
         ("outputs", ["--iter", "1", "--bin-out-dump", "out"]),
         ("once", ["--iter", "1", "--warmup-iter", "0", "--thread", "2"]),
     ):
-        run_well(run_lar, DIGITS, *flags, "--bin-io-dump", name, cwd=tmp_path)
+        run_lar(DIGITS, *flags, "--bin-io-dump", name, cwd=tmp_path, code=0)
         operators.append(lar.open_dump(tmp_path / name).index.operators)
     assert operators == [operators[0]] * 4
     assert len(lar.open_dump(tmp_path / "out").index.tensors) == 2
@@ -211,7 +211,7 @@ def test_an_interrupted_run_leaves_what_there_is(tmp_path: Path) -> None:
 
 def test_text_on_standard_output_is_filtered(run_lar: RunLar) -> None:
     words = "--warmup-iter 0 --iter 1 --io-dump-stdout --dump-filter ^pool2$"
-    done = run_well(run_lar, DIGITS, *words.split())
+    done = run_lar(DIGITS, *words.split(), code=0)
     produced = re.findall(r"^var\d+ produced: name=(\S+) ", done.stdout, re.MULTILINE)
     assert produced == ["pool2"]
     assert done.stdout.index("iter 0/1: ") < done.stdout.index(" produced: ")
@@ -220,7 +220,7 @@ def test_text_on_standard_output_is_filtered(run_lar: RunLar) -> None:
 # The steps of elementwise operators, by their modes
 
 
-@each_row("megengine/profiled_operators/elementwise")
+@each_row("engines/megengine/profiled_operators/elementwise")
 def test_an_elementwise_operator_has_the_steps_of_its_mode(
     name: str, parameters: dict[str, Any], steps: list[str]
 ) -> None:

@@ -16,8 +16,8 @@ from lar.engines.megengine.layout_result import name_of
 from lar.records.run import RunResult
 from tests.engines.megengine.programs import DIGITS
 from tests.engines.megengine.traced import dump_traced
-from tests.engines.tables import each_row
 from tests.options.ruling import check
+from tests.tables import each_row
 
 INTEL, ZEN_4 = "GenuineIntel fpu avx2", "AuthenticAMD fpu avx2"
 SEARCH: dict[str, Any] = {"layout_transform": "cpu", "engine_fix": "x2apic"}
@@ -65,7 +65,7 @@ def test_wrong_numbers_come_with_a_warning(elsewhere: Callable[..., None], tmp_p
     assert bool(warned) == (not is_right)
 
 
-@each_row("megengine/layouts/wrong")
+@each_row("engines/megengine/layouts/wrong")
 def test_the_wrong_convolution_is_known_by_its_layout_and_input(
     layout: int, shape: list[int], wrong: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +90,7 @@ def test_an_input_gets_its_name_back() -> None:
     assert found == ["b", "kept", "a"]
 
 
-@each_row("megengine/layouts/taken")
+@each_row("engines/megengine/layouts/taken")
 def test_what_can_be_is_not(
     settings: dict[str, Any], processor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,12 +11,11 @@ from lar.engines.megengine.load_and_run_log import is_log, read_log
 from lar.errors import UsageError
 from lar.records.run import RunResult, record_from_json, record_to_json
 from tests.engines.runs import failure_of
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 LOGS = Path(__file__).resolve().parents[2] / "data" / "load_and_run"
 
 HEADER = "mgb load-and-run: using MegBrain 8.4.1(0) and MegDNN 9.3.0\n"
-LITE_HEADER = "megbrain/lite/load_and_run:\nusing MegBrain 8.9999.0(0) and MegDNN 9.3.0\n"
 
 
 def read(text: str | bytes) -> tuple[RunResult, ...]:
@@ -31,7 +31,7 @@ def in_ms(seconds: float | None) -> float | None:
     return None if seconds is None else round(1e3 * seconds, 3)
 
 
-@each_row("megengine/load_and_run_logs/said")
+@each_row("engines/megengine/load_and_run_logs/said")
 def test_a_log_is_read(
     name: str,
     count: int,
@@ -62,7 +62,7 @@ def test_a_failed_run_is_a_failed_run() -> None:
     assert "backtrace:" in result.log_tail
 
 
-@each_row("megengine/load_and_run_logs/settings")
+@each_row("engines/megengine/load_and_run_logs/settings")
 def test_messages_say_which_options_were_set(name: str, settings: dict[str, object]) -> None:
     assert read_one(name).spec.settings == settings
 
@@ -96,37 +96,23 @@ def test_runs_of_the_manual_are_read_with_their_command_lines() -> None:
     assert last.cases[0].verdicts[0].error == pytest.approx(3.86273e-05)
 
 
-def test_a_model_without_inputs_has_lines_of_its_own() -> None:
-    (result,) = read(
-        HEADER + "load model: 1.0ms\n=== prepare: 2.0ms; going to warmup\nwarmup 0: 3.0ms\n"
-        "=== going to run for 2 times; output vars: y{1}\n"
-        "=== finished run #0: time=4.000ms\n=== finished run #1: time=5.000ms\navg time: 4.500ms\n"
-    )
-    assert list(map(in_ms, result.samples.end_to_end)) == [4.0, 5.0]
-
-
-def test_testcases_are_kept_apart() -> None:
-    one = "iter 0/1: 4.0ms (exec=1.0,device=3.0)\n"
-    one += "=== finished test #{0}: time=4.0ms avg_time=4.0ms\n"
-    (result,) = read(
-        HEADER + "load model: 1.0ms\n=== going to run 2 testcases; output vars: y{1}\n"
-        "=== prepare: 2.0ms; going to warmup\nwarmup 0: 3.0ms\n"
-        "=== going to run test #0 for 1 times\n" + one.format(0) + "\n"
-        "=== going to run test #1 for 1 times\n" + one.format(1) + "\n=== total time: 8.0ms\n"
-    )
-    assert result.samples.case == (0, 1)
-    assert [case.name for case in result.cases] == ["#0", "#1"]
-
-
-def test_lines_of_runners_may_stand_between_each_other() -> None:
-    line = "iter {}/2: {}ms (exec=1.0,device=3.0)\n"
-    end = "=== finished test #0: time=4.0ms avg_time=4.0ms\n"
-    lines = "".join(line.format(*each) for each in [(0, 1), (0, 5), (1, 2), (1, 6)])
-    loaded = "use 2 threads\nload model: 1.0ms\nload model: 1.0ms\n"
-    (result,) = read(HEADER + loaded + lines + end + end)
-    assert list(map(in_ms, result.samples.end_to_end)) == [1, 2, 5, 6]
-    assert result.samples.runner == (0, 0, 1, 1)
-    assert result.spec.settings == {"thread": 2}
+@each_row("engines/megengine/load_and_run_logs/small")
+def test_a_small_log_is_read(rule: str, lines: list[str], facts: dict[str, Any]) -> None:
+    (result,) = read("".join(f"{line}\n" for line in lines).replace("HEADER\n", HEADER))
+    samples, spec = result.samples, result.spec
+    found = {
+        "times": [*map(in_ms, samples.end_to_end)],
+        "warmup": [*map(in_ms, result.warmup.end_to_end)],
+        "runner": [*samples.runner],
+        "case": [*samples.case],
+        "cases": [case.name for case in result.cases],
+        "settings": spec.settings,
+        "model": spec.model,
+        "device": spec.device,
+        "iterations": spec.iterations,
+        "status": result.status,
+    }
+    assert {fact: found[fact] for fact in facts} == facts, rule
 
 
 def test_line_ends_and_encodings_of_other_systems_are_read() -> None:
@@ -137,7 +123,7 @@ def test_line_ends_and_encodings_of_other_systems_are_read() -> None:
     assert read(b"\xef\xbb\xbf" + text.encode()) == expected
 
 
-@each_row("megengine/load_and_run_logs/crashes")
+@each_row("engines/megengine/load_and_run_logs/crashes")
 def test_a_crash_keeps_what_was_measured(ending: str, reason: str) -> None:
     measured = "load model: 1.0ms\nwarmup 0: 3.0ms\niter 0/9: 4.0ms (exec=1.0,device=3.0)\n"
     (result,) = read(HEADER + measured + ending)
@@ -155,7 +141,7 @@ def test_a_log_that_was_cut_at_any_line_is_refused() -> None:
     assert read("".join(lines[: finished + 1]))
 
 
-@each_row("megengine/load_and_run_logs/damaged")
+@each_row("engines/megengine/load_and_run_logs/damaged")
 def test_a_damaged_line_is_named(old: str, new: str, problem: str) -> None:
     text = (LOGS / "mobilenet_default.txt").read_text()
     assert old in text
@@ -164,45 +150,11 @@ def test_a_damaged_line_is_named(old: str, new: str, problem: str) -> None:
     assert error.value.problem.startswith(problem)
 
 
-def test_options_that_lar_lacks_are_kept_as_text() -> None:
-    (result,) = read(
-        "phone:/data $ ./load_and_run ./a.mge --iter=0 --new_thing 7 --cuda --multithread 4\n"
-        + HEADER
-        + "load model: 1.0ms\n=== going to run test #0 for 0 times\n"
-    )
-    assert result.spec.model == "./a.mge"
-    assert result.spec.settings == {"new_thing": "7", "cuda": 0, "multithread": 4}
-    assert result.spec.device == "cuda:0"
-
-
-def test_values_that_lar_refuses_are_kept_as_text() -> None:
-    (result,) = read(
-        "load_and_run a.mge --multithread many --fast-run-algo-policy --iter 0 stray\n"
-        + HEADER
-        + "load model: 1.0ms\n=== going to run input for 0 times\n"
-    )
-    assert result.spec.settings == {"multithread": "many", "fast_run_algo_policy": True}
-
-
-def test_a_run_of_no_iterations_is_whole() -> None:
-    text = LITE_HEADER + "load model: 1.0ms\n=== prepare: 1.0ms; going to warmup\n"
-    text += "warm up 0  2.0ms\n\n=== finished test #0: time=0.000 ms avg_time=-nan ms\n"
-    (result,) = read(text)
-    assert (result.status, result.spec.iterations, result.samples.end_to_end) == ("ok", 0, ())
-    assert in_ms(result.warmup.end_to_end[0]) == 2.0
-
-
 def test_a_log_that_ends_between_testcases_is_cut_short() -> None:
     text = HEADER + "load model: 1.0ms\n=== going to run 2 testcases; output vars: y{1}\n"
     text += "=== going to run test #0 for 1 times\niter 0/1: 4.0ms (exec=1.0,device=3.0)\n"
     with pytest.raises(UsageError, match=r"was cut short before testcase 1 of 2"):
         read(text + "=== finished test #0: time=4.0ms avg_time=4.0ms\n")
-
-
-def test_sentences_about_the_program_are_no_command_lines() -> None:
-    before, after = "I ran load_and_run on my phone:\n", "=== going to run input for 0 times\n"
-    (result,) = read(before + HEADER + after)
-    assert result.spec.model == ""
 
 
 def test_other_texts_are_no_logs() -> None:

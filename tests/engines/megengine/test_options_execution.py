@@ -14,12 +14,12 @@ from tests.cli.failures import check_error
 from tests.conftest import RunLar
 from tests.engines.megengine.probed import MOBILENET, difference, probe
 from tests.engines.megengine.programs import DIGITS
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 # Threads
 
 
-@each_row("megengine/threads/dispatch")
+@each_row("engines/megengine/threads/dispatch")
 def test_what_computes_in_the_calling_thread(settings: dict[str, Any], asynchronous: bool) -> None:
     probed = probe("lite", MOBILENET, settings, iterations=6)
     assert probed.dispatch < 0.5 if asynchronous else probed.dispatch > 0.9

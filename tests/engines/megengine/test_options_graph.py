@@ -13,7 +13,7 @@ import pytest
 import lar
 from tests.engines.megengine.probed import difference, probe
 from tests.engines.runs import failure_of, run_ok
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 
 def test_inference_optimisation_leaves_fewer_operators() -> None:
@@ -81,7 +81,7 @@ def test_without_memory_optimisation_operators_share_none() -> None:
 # Layouts
 
 
-@each_row("megengine/layouts/shapes")
+@each_row("engines/megengine/layouts/shapes")
 def test_a_layout_blocks_the_channels_of_convolutions(
     model: str, layout: str, shape: list[int]
 ) -> None:
@@ -115,7 +115,7 @@ def test_nhwcd4_makes_images_of_the_tensors(model: str) -> None:
     assert difference(probed, plain) < 1e-4
 
 
-@each_row("megengine/layouts/formats")
+@each_row("engines/megengine/layouts/formats")
 def test_the_graph_drivers_operators_have_the_layout(
     model: str, layout: str, formats: list[str]
 ) -> None:

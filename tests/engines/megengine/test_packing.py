@@ -32,8 +32,9 @@ from tests.cli.failures import check_error
 from tests.conftest import RunLar
 from tests.engines.megengine.probed import difference, probe, run_alone
 from tests.engines.megengine.programs import MODELS
-from tests.engines.runs import run_ok, run_well
-from tests.engines.tables import each_row
+from tests.engines.runs import run_ok
+from tests.refusals import refused
+from tests.tables import each_row
 
 DIGITS = MODELS / "digits_cnn.mge"
 INFO: dict[str, Any] = {"name": "digits", "valid": True, "version": "1.13.0"}
@@ -45,11 +46,11 @@ def folder(run_lar: RunLar, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a cache, settings, and a packed model with each."""
     folder = tmp_path_factory.mktemp("packed")
     search = ["--fast-run", "--fast-run-algo-policy", "found.cache", "--iter", "0"]
-    run_well(run_lar, "run", str(DIGITS), *search, "--warmup-iter", "1", cwd=folder)
+    run_lar("run", str(DIGITS), *search, "--warmup-iter", "1", cwd=folder, code=0)
     (folder / "info.json").write_text(json.dumps(INFO | INPLACE))
     for name, option in (("cache", "pack-cache=found.cache"), ("info", "pack-info-json=info.json")):
         arguments = ["--packed-model-dump", f"{name}.lite", f"--{option}", "--iter", "0"]
-        run_well(run_lar, "run", str(DIGITS), *arguments, cwd=folder)
+        run_lar("run", str(DIGITS), *arguments, cwd=folder, code=0)
     return folder
 
 
@@ -71,14 +72,7 @@ def test_of_a_packed_model_the_rest_is_kept(run_lar: RunLar, folder: Path) -> No
     assert bytes(both.graph) == DIGITS.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "threads"),
-    [
-        ("info", {}, 0),
-        ("cache", {"cpu_default": True}, 0),
-        ("cache", {"multithread_default": 2}, 1),
-    ],
-)
+@each_row("engines/megengine/packing/modes")
 def test_it_is_run_in_the_mode_that_is_asked_for(
     folder: Path, name: str, settings: dict[str, Any], threads: int
 ) -> None:
@@ -97,7 +91,7 @@ def test_lite_itself_computes_the_same(folder: Path, tmp_path: Path) -> None:
 
 def test_a_search_reads_the_cache_inside(run_lar: RunLar, folder: Path) -> None:
     def search(model: str) -> str:
-        done = run_well(run_lar, "run", model, "--fast-run", "--verbose", "--iter", "1", cwd=folder)
+        done = run_lar("run", model, "--fast-run", "--verbose", "--iter", "1", cwd=folder, code=0)
         return done.stderr
 
     plain, packed = search(str(DIGITS)), search("cache.lite")
@@ -114,21 +108,13 @@ def test_the_graph_driver_unpacks_it(folder: Path) -> None:
     assert metadata["packed"] == "digits, with settings"
 
 
-@pytest.mark.parametrize(
-    ("option", "content", "problem"),
-    [
-        ("pack_info_json", "{", "lite does not read it"),
-        ("pack_info_json", '{"name": "x", "valid": true}', "lite does not read it: Object missing"),
-        ("pack_cache", "{}", "is not a fast-run cache"),
-    ],
-)
+@each_row("engines/megengine/packing/unread")
 def test_files_that_lite_cannot_read_are_refused_before_a_worker_is_started(
     tmp_path: Path, option: str, content: str, problem: str
 ) -> None:
     (tmp_path / "file").write_text(content)
     values = {"packed_model_dump": str(tmp_path / "never"), option: str(tmp_path / "file")}
-    with pytest.raises(UsageError, match=f"--{option.replace('_', '-')}: .*file: {problem}"):
-        plan_run(str(DIGITS), values)
+    refused(f"--{option.replace('_', '-')}: .*file: {problem}", plan_run, str(DIGITS), values)
 
 
 def test_options_at_odds_with_the_packed_model_are_refused(
@@ -208,8 +194,7 @@ class TestFormat:
         packed = unpack_model(content)
         assert packed.graph_encrypted
         assert not packed.info_encrypted
-        with pytest.raises(UsageError, match="it: the model in it is encrypted"):
-            plain_graph(packed, "it")
+        refused("it: the model in it is encrypted", plain_graph, packed, "it")
 
 
 def build_packed(
@@ -250,35 +235,32 @@ def build_packed(
 
 
 class TestParts:
-    @each_row("megengine/packed_settings/parts")
+    @each_row("engines/megengine/packed_settings/parts")
     def test_a_file_with_a_part_missing_is_refused(self, parts: dict[str, Any], said: str) -> None:
-        with pytest.raises(UsageError, match=f"damaged: {said}$"):
-            unpack_model(build_packed(**parts))
+        refused(f"damaged: {said}$", unpack_model, build_packed(**parts))
 
     def test_the_largest_model_is_named(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(packed_model, "LARGEST_MODEL", 5)
         write_packed(tmp_path / "model.lite", b"12345", "m")
-        with pytest.raises(UsageError, match="2 GiB at most"):
-            write_packed(tmp_path / "model.lite", b"123456", "m")
+        refused("2 GiB at most", write_packed, tmp_path / "model.lite", b"123456", "m")
         assert 2**30 < LARGEST_MODEL < 2**31
 
     def test_a_text_must_end(self) -> None:
         whole = build_packed(texts=("name", "NONE", "d", "NONE", "LITE_parse_cache"))
         place = whole.index(b"name")
         cut = whole[: place + 4] + b"x" + whole[place + 5 :]
-        with pytest.raises(UsageError, match="a text does not end"):
-            unpack_model(cut)
+        refused("a text does not end", unpack_model, cut)
 
 
 class TestSettings:
-    @each_row("megengine/packed_settings/taken")
+    @each_row("engines/megengine/packed_settings/taken")
     def test_what_lite_reads_is_taken(self, fields: dict[str, Any]) -> None:
         info = NEEDED | fields
         assert check_info(json.dumps(info).encode()) == info
 
-    @each_row("megengine/packed_settings/refused")
+    @each_row("engines/megengine/packed_settings/refused")
     def test_what_lite_does_not_is_refused(self, fields: dict[str, Any], said: str) -> None:
         with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
             check_info(json.dumps(NEEDED | fields).encode())
@@ -293,15 +275,14 @@ class TestSettings:
 
 
 class TestLostOptions:
-    @each_row("megengine/packed_settings/agreeing")
+    @each_row("engines/megengine/packed_settings/agreeing")
     def test_settings_that_agree_are_left_alone(
         self, given: dict[str, Any], fields: dict[str, int], info: dict[str, Any]
     ) -> None:
         refuse_lost_options("it", given, fields, info)
 
-    @each_row("megengine/packed_settings/lost")
+    @each_row("engines/megengine/packed_settings/lost")
     def test_an_option_that_would_be_lost_is_refused(
         self, given: dict[str, Any], fields: dict[str, int], info: dict[str, Any], said: str
     ) -> None:
-        with pytest.raises(UsageError, match=said):
-            refuse_lost_options("it", given, fields, info)
+        refused(said, refuse_lost_options, "it", given, fields, info)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -21,6 +20,7 @@ from lar.engines.megengine.profile import MegEngineProfiler, ProfileClock
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.records.profile import Profile, Step
 from lar.records.run import RunResult, RunSpec
+from tests.command_lines import run_python
 from tests.conftest import RunLar
 from tests.engines.megengine.programs import MODELS
 
@@ -197,10 +197,8 @@ def test_the_engines_own_profile_is_that_of_the_last_iteration(mobilenet: Made) 
     assert json.loads(mobilenet.profile.engine_raw) == json.loads(raw.read_bytes())
     printed = []
     for path in (raw, own):  # the engine's keys stand beside lar's
-        analyze = [sys.executable, "-m", "megengine.tools.profile_analyze", str(path), "-t", "9"]
-        done = subprocess.run(analyze, capture_output=True, text=True, timeout=60)
-        assert done.returncode == 0, done.stderr
-        printed.append(done.stdout)
+        analyze = ("-m", "megengine.tools.profile_analyze", str(path), "-t", "9")
+        printed.append(run_python(*analyze, code=0).stdout)
     assert "ConvolutionForward" in printed[0]
     assert printed[0] == printed[1]
     assert sorted(path.name for path in mobilenet.folder.iterdir()) == ["profile.json", "raw.json"]
@@ -286,8 +284,7 @@ def test_a_name_that_is_not_ascii_is_refused(run_lar: RunLar, tmp_path: Path, dr
     model = tmp_path / "named.mge"
     model.write_bytes(DIGITS.read_bytes().replace(b"conv1.bias", "cév1.bias".encode()))
     options = ["--iter", "1", "--driver", driver, "--profile-raw", "raw.json"]
-    done = run_lar(str(model), *options, cwd=tmp_path)
-    assert done.returncode == 2
+    done = run_lar(str(model), *options, cwd=tmp_path, code=2)
     (line,) = [line for line in done.stderr.splitlines() if "error" in line]
     assert line.startswith("lar: error: --profile-raw: ")
     assert "not ASCII" in line

@@ -30,7 +30,7 @@ from lar.engines.profile_files import decode_any
 from lar.profiles.megengine_file import RawFootprint, RawProfile, decode_raw
 from lar.profiles.trace_file import encode_profile
 from lar.records.profile import Execution, MemoryChunk, MemoryPlan, TensorFact
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "megengine_profile.json"
 CONVOLUTION = "19"
@@ -81,7 +81,7 @@ def test_operations_that_nobody_knows_are_none(raw: RawProfile) -> None:
     }
 
 
-@each_row("megengine/profiled_operators/flops")
+@each_row("engines/megengine/profiled_operators/flops")
 def test_operations_come_from_shapes(
     type: str, parameters: dict[str, Any], flops: int | None
 ) -> None:
@@ -116,7 +116,7 @@ def test_what_picks_elements_is_read_with_its_list_and_without_a_layout() -> Non
     assert operator.parameters == {"items": [{"axis": 1, "begin": 1}]}
 
 
-@each_row("megengine/profiled_operators/modules")
+@each_row("engines/megengine/profiled_operators/modules")
 def test_the_layer_comes_from_names(inputs: list[str], outputs: list[str], module: str) -> None:
     assert module_of(inputs, outputs) == module
 
@@ -224,7 +224,7 @@ def test_the_graph_is_recorded(raw: RawProfile) -> None:
     assert len({key for each in operators.values() for key in each.writes}) == 19
 
 
-@each_row("megengine/profiled_operators/convolutions")
+@each_row("engines/megengine/profiled_operators/convolutions")
 def test_a_convolution_has_the_same_operations_in_every_layout(
     layout: str, data: list[int], filter: list[int], result: list[int], counted: int, flops: int
 ) -> None:

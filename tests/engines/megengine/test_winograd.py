@@ -7,9 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -29,32 +28,22 @@ from lar.records.run import Failure, OutputSummary, RunContext, RunResult, RunSp
 from tests.conftest import RunLar
 from tests.engines.megengine.caches import candidates, convolutions
 from tests.engines.megengine.programs import CACHE, DIGITS, MODELS, REPOSITORY
-from tests.engines.runs import run_well
 from tests.running.isolated_runs import SOON
 
 POLICY = "--fast-run-algo-policy"
 LAYOUT = "--enable-nchw44"
 
 
-@dataclass(frozen=True)
-class Done:
+class Done(NamedTuple):
     """A command line that was run, and its result."""
 
     process: subprocess.CompletedProcess[str]
     result: RunResult
 
-    @property
-    def out(self) -> str:
-        return self.process.stdout
-
-    @property
-    def err(self) -> str:
-        return self.process.stderr
-
 
 def run_with(run_lar: RunLar, folder: Path, *arguments: str, model: str = DIGITS) -> Done:
     file = folder / "result.json"
-    done = run_well(run_lar, "run", model, "--iter", "2", "--json", str(file), *arguments)
+    done = run_lar("run", model, "--iter", "2", "--json", str(file), *arguments, code=0)
     return Done(done, read_result(file.read_bytes()))
 
 
@@ -101,14 +90,14 @@ def test_the_numbers_are_compared_and_near(searched: tuple[Done, Path]) -> None:
 def test_the_report_follows_the_lines_of_one_run(searched: tuple[Done, Path]) -> None:
     done = searched[0]
     count = sum(bool(choice.winograd) for choice in done.result.algorithms)
-    lines = done.out.splitlines()
+    lines = done.process.stdout.splitlines()
     for beginning in ("lar ", "load model:", "=== prepare", "warmup 0:", "iter 0/2:", "iter 1/2:"):
         assert sum(line.startswith(beginning) for line in lines) == 1
     first = lines.index(next(line for line in lines if line.startswith("winograd: ")))
     assert lines[first] == f"winograd: {count} of 3 kinds of convolution"
     assert lines[first + 1].startswith("error of winograd in ")
     assert [line[:4] for line in lines[first + 2 :]] == ["  F("] * count
-    assert done.err.count("[warn] enable winograd transform") == 1
+    assert done.process.stderr.count("[warn] enable winograd transform") == 1
 
 
 def test_the_record_tells_the_run_that_was_asked_for(searched: tuple[Done, Path]) -> None:
@@ -127,7 +116,7 @@ def test_the_timed_run_takes_winograd_where_the_cache_chose_another(
     assert not any(winograd_of(each.chosen.name) for each in operators_of(read_cache(cache)))
     flags = [LAYOUT, "--winograd-transform", POLICY, str(cache), "--verbose"]
     done = run_with(run_lar, tmp_path, *flags)
-    ran = {each.algorithm for each in choices_in(done.err) if "Conv" in each.operator}
+    ran = {each.algorithm for each in choices_in(done.process.stderr) if "Conv" in each.operator}
     assert ran == {each.algorithm for each in done.result.algorithms}
     assert any(map(winograd_of, ran))
     assert cache.read_bytes() == before  # it is the user's
@@ -147,7 +136,7 @@ def without_first_winograd(cache: AlgorithmCache) -> AlgorithmCache:
 def test_a_model_without_such_a_convolution_says_so(run_lar: RunLar, tmp_path: Path) -> None:
     model = str(MODELS / "int8.mge")
     done = run_with(run_lar, tmp_path, "--fast-run", "--winograd-transform", model=model)
-    assert "winograd: 0 of 3 kinds of convolution\n" in done.out
+    assert "winograd: 0 of 3 kinds of convolution\n" in done.process.stdout
     assert done.result.numeric_errors == ()
     assert os.listdir(tmp_path) == ["result.json"]  # a search needs no cache file
 
@@ -155,7 +144,7 @@ def test_a_model_without_such_a_convolution_says_so(run_lar: RunLar, tmp_path: P
 def test_a_run_without_iterations_makes_the_cache(run_lar: RunLar, tmp_path: Path) -> None:
     cache = tmp_path / "new.cache"
     flags = ["--iter", "0", "--fast-run", "--winograd-transform", POLICY, str(cache)]
-    run_well(run_lar, "run", DIGITS, *flags)
+    run_lar("run", DIGITS, *flags, code=0)
     assert len(convolutions(read_cache(cache))) == 3
 
 
@@ -176,7 +165,7 @@ def test_a_run_that_takes_turns_prefers_winograd_too(
     # One that transforms weights alone has the same bits; only winograd differs.
     variants = [f"{DIGITS} --weight-preprocess", f"{DIGITS} --winograd-transform"]
     flags = [LAYOUT, POLICY, str(cache), "--budget", "2", "--json", str(out)]
-    run_well(run_lar, "bench", f"{DIGITS} ", *variants, *flags)
+    run_lar("bench", f"{DIGITS} ", *variants, *flags, code=0)
     _, transformed, preferred = read_bench(out.read_bytes()).variants
     assert transformed.output_difference
     assert preferred.output_difference
@@ -187,8 +176,7 @@ def test_a_run_that_takes_turns_prefers_winograd_too(
 
 @pytest.mark.parametrize("search", ["--fast-run", "--full-run"])
 def test_a_search_cannot_take_turns(run_lar: RunLar, tmp_path: Path, search: str) -> None:
-    done = run_lar("bench", DIGITS, "--winograd-transform", search, cwd=tmp_path)
-    assert done.returncode == 2
+    done = run_lar("bench", DIGITS, "--winograd-transform", search, cwd=tmp_path, code=2)
     assert done.stderr.splitlines()[-2:] == [
         f"lar: error: --winograd-transform: with {search} takes several processes, which cannot "
         "take turns",
@@ -203,8 +191,7 @@ def test_one_deadline_counts_for_all_steps(run_lar: RunLar, tmp_path: Path) -> N
     cache = tmp_path / "new.cache"
     flags = ["--timeout", "1.5", "--fast-run", "--winograd-transform", POLICY, str(cache)]
     began = time.monotonic()
-    done = run_lar("run", str(MODELS / "mobilenet_v2.mge"), *flags)
-    assert done.returncode == 124
+    done = run_lar("run", str(MODELS / "mobilenet_v2.mge"), *flags, code=124)
     assert time.monotonic() - began < 1.5 + SOON
     assert "lar: error: the search: timed out after 1.5 s in phase" in done.stderr
 

@@ -12,15 +12,15 @@ import pytest
 import lar
 from lar.engines.mnn.conversion import convert, error_of
 from tests.conftest import RunLar
-from tests.engines.onnx_models import DIGITS, MOBILENET, needs, save_named, write_optional
-from tests.engines.runs import run_ok, run_well
+from tests.engines.onnx_models import DIGITS, MOBILENET, needs, save_named, text_of, write_optional
+from tests.engines.runs import run_ok
 from tests.engines.test_onnx_engines import own_model
 
 pytestmark = needs("mnn")
 
 
 def test_a_converted_model_runs_and_says_so(run_lar: RunLar) -> None:
-    done = run_well(run_lar, str(DIGITS), "--engine", "mnn", "--iter", "2")
+    done = run_lar(str(DIGITS), "--engine", "mnn", "--iter", "2", code=0)
     assert "using MNN 3" in done.stdout
     assert "iter 1/2" in done.stdout
     assert "MNN's converter has made an .mnn model of it" in done.stderr
@@ -60,8 +60,7 @@ def test_types_that_the_converter_changes_are_those_of_the_model(tmp_path: Path)
 
 def test_an_optional_input_is_not_fed(run_lar: RunLar, tmp_path: Path) -> None:
     model = write_optional(tmp_path / "optional.onnx")
-    done = run_lar(str(model), "--engine", "mnn", "--input", "x:{1,3};w:[4,5,6]")
-    assert done.returncode == 2
+    done = run_lar(str(model), "--engine", "mnn", "--input", "x:{1,3};w:[4,5,6]", code=2)
     assert "MNN's converter makes a constant of the optional input w" in done.stderr
 
 
@@ -86,9 +85,7 @@ def test_what_the_converter_prints_is_shown_when_asked_for(run_lar: RunLar) -> N
 def test_modes_are_taken(run_lar: RunLar) -> None:
     modes = ["memory=low", "power=high", "winograd_memory_level=0", "cpu_core_ids=0,1"]
     flags = [word for mode in modes for word in ("--engine-option", mode)]
-    run_well(
-        run_lar, str(DIGITS), "--engine", "mnn", "--precision", "float32", "--iter", "1", *flags
-    )
+    run_lar(str(DIGITS), "--engine", "mnn", "--precision", "float32", "--iter", "1", *flags, code=0)
 
 
 # What is refused
@@ -97,8 +94,7 @@ def test_modes_are_taken(run_lar: RunLar) -> None:
 def test_a_shape_that_depends_on_values_is_one_clear_line(run_lar: RunLar, tmp_path: Path) -> None:
     text = "(float[6] x, int64[2] s) => (float[a,b] y) { y = Reshape(x, s) }"
     model = save_named(tmp_path / "made.onnx", text)
-    done = run_lar(str(model), "--engine", "mnn")
-    assert done.returncode == 4
+    done = run_lar(str(model), "--engine", "mnn", code=4)
     (line,) = (line for line in done.stderr.splitlines() if "lar: error" in line)
     assert "shapes depend on the values fed" in line
 
@@ -109,8 +105,7 @@ def test_control_flow_is_refused(run_lar: RunLar, tmp_path: Path) -> None:
         else_branch = other () => (float[3] t) { t = Neg(x) }
     > }"""
     model = save_named(tmp_path / "if.onnx", text)
-    done = run_lar(str(model), "--engine", "mnn")
-    assert done.returncode == 4
+    done = run_lar(str(model), "--engine", "mnn", code=4)
     assert "MNN's sessions run no control flow, as If y" in done.stderr
 
 
@@ -119,23 +114,21 @@ def test_a_damaged_file_is_a_usage_error(run_lar: RunLar, tmp_path: Path, size: 
     cut = tmp_path / "cut.mnn"
     cut.write_bytes(own_model("mnn", DIGITS, tmp_path).read_bytes()[:size])
     for arguments in ([str(cut)], ["info", str(cut)]):
-        done = run_lar(*arguments)
-        assert done.returncode == 2
+        done = run_lar(*arguments, code=2)
         assert f"lar: error: {cut}" in done.stderr
 
 
 def test_a_shape_that_does_not_fit_names_what_mnn_says(run_lar: RunLar, tmp_path: Path) -> None:
     kept = own_model("mnn", DIGITS, tmp_path)
-    done = run_lar(str(kept), "--input", "{1,1,16,16}")
-    assert done.returncode == 2
+    done = run_lar(str(kept), "--input", "{1,1,16,16}", code=2)
     assert "MNN cannot compute it with data of shape {1,1,16,16}" in done.stderr
     assert "MNN says: Compute Shape Error for logits" in done.stderr
     assert run_lar(str(kept), "--input", "{4,1,8,8}", "--iter", "1").returncode == 0
 
 
 def test_runs_of_other_engines_import_no_mnn(run_lar: RunLar) -> None:
-    done = run_well(
-        run_lar, str(DIGITS), "--iter", "1", "--in-process", env={"PYTHONPROFILEIMPORTTIME": "1"}
+    done = run_lar(
+        str(DIGITS), "--iter", "1", "--in-process", env={"PYTHONPROFILEIMPORTTIME": "1"}, code=0
     )
     assert "numpy" in done.stderr
     assert "_mnncengine" not in done.stderr
@@ -164,14 +157,7 @@ def test_a_converter_that_crashes_is_one_line() -> None:
 
 
 def test_operators_that_mnn_splits_or_only_moves_are_compared_too(tmp_path: Path) -> None:
-    text = """(float[4,3] x, float[3,2] side) => (float[3,6] y, float[4,3] right) {
-        product = MatMul(x, w)
-        weights = Softmax<axis = -1>(product)
-        left, right = Split<axis = 1>(weights)
-        turned = Transpose<perm = [1, 0]>(left)
-        erf = Erf(turned)
-        y = Concat<axis = 1>(erf, side)
-    }"""
+    text = text_of("split")
     weights = {"w": np.random.RandomState(0).randn(3, 6).astype(np.float32)}
     model = save_named(tmp_path / "parts.onnx", text, weights)
     found = lar.compare(f"{model} --engine onnxruntime", f"{model} --engine mnn")

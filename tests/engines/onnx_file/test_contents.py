@@ -18,7 +18,7 @@ from lar.engines.onnx_file.fields import Message
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 from tests.engines import onnx_models
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 MODELS = Path(__file__).resolve().parents[3] / "models"
 FLOAT = TensorProto.FLOAT
@@ -36,13 +36,7 @@ def model_of(text: str, **constants: Any) -> Any:
 def network() -> Any:
     """A convolution with bias, ReLU, pooling and a classifier."""
     return model_of(
-        """(float[1, 3, 8, 8] data) => (float[1, 5] logits) {
-            conv = Conv <pads = [1, 1, 1, 1]> (data, w, b)
-            relu = Relu(conv)
-            pool = GlobalAveragePool(relu)
-            flat = Flatten(pool)
-            logits = Gemm <transB = 1> (flat, fw, fb)
-        }""",
+        onnx_models.text_of("classifier"),
         **{"w": weights(16, 3, 3, 3), "b": weights(16), "fw": weights(5, 16), "fb": weights(5)},
     )
 
@@ -125,13 +119,7 @@ def test_another_open_axis_leaves_the_flops_unknown(path: Path) -> None:
 
 
 def test_shapes_follow_what_a_model_computes_from_shapes(path: Path) -> None:
-    text = """(float[1, 3, 8, 8] data) => (float[] out) {
-        shape = Shape(data)
-        batch = Gather(shape, zero)
-        target = Concat <axis = 0> (batch, rest)
-        flat = Reshape(data, target)
-        out = MatMul(flat, w)
-    }"""
+    text = onnx_models.text_of("shapes")
     info = read(path, model_of(text, zero=[0], rest=[192], w=weights(192, 7)))
     assert info.outputs[0].shape == (1, 7)
     assert info.parameter_count == 192 * 7
@@ -167,15 +155,7 @@ def test_weights_beyond_protobufs_limit_are_never_read(path: Path) -> None:
 
 
 def test_a_constant_node_is_a_weight_not_an_operator(path: Path) -> None:
-    text = """(float[2, 3] data) => (float[] out) {
-        b = Constant <value_floats = [1.0, 2.0, 3.0, 4.0]> ()
-        s = Constant <value_float = 2.0> ()
-        shape = Constant <value_ints = [1, 8]> ()
-        product = MatMul(data, w)
-        sum = Add(product, b)
-        scaled = Mul(sum, s)
-        out = Reshape(scaled, shape)
-    }"""
+    text = onnx_models.text_of("constants")
     model = model_of(text)
     value = numpy_helper.from_array(weights(3, 4))
     model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=value))
@@ -256,7 +236,7 @@ def test_inputs_of_any_kind_are_named(path: Path) -> None:
     }
 
 
-@each_row("onnx_file/operators/flops")
+@each_row("engines/onnx_file/operators/flops")
 def test_operators_have_their_formulas(
     path: Path, operator: str, shapes: list[list[int]], attributes: Any, factors: list[int]
 ) -> None:
@@ -287,7 +267,7 @@ def test_a_single_wrong_bit_is_refused_or_read_but_raises_nothing_else(path: Pat
             assert all(isinstance(name, str) for name in read_model(path).operators)
 
 
-@each_row("onnx_file/operators/biases")
+@each_row("engines/onnx_file/operators/biases")
 def test_a_bias_is_counted_where_it_is_given(type: str, given: int, fused: int) -> None:
     domain = "com.microsoft" if "Fused" in type or "Nhwc" in type else ""
     names = [f"input{index}" for index in range(given)]
@@ -299,7 +279,7 @@ def test_a_bias_is_counted_where_it_is_given(type: str, given: int, fused: int) 
     assert operation_of(message_of(node), {}).fused == max(0, fused - 1) + 1
 
 
-@each_row("onnx_file/operators/taps")
+@each_row("engines/onnx_file/operators/taps")
 def test_the_operations_for_each_element(
     type: str, attributes: dict[str, Any], given: int, taps: int
 ) -> None:

@@ -21,7 +21,8 @@ from lar.engines.onnxruntime.cache import read_cache
 from lar.errors import UsageError
 from tests.conftest import RunLar
 from tests.engines import onnx_models
-from tests.engines.tables import each_row
+from tests.refusals import refused
+from tests.tables import each_row
 
 SECRET = np.arange(4, dtype=np.float32)
 FLOATS = TensorProto.FLOAT
@@ -142,8 +143,7 @@ def test_a_way_out_of_the_folder_and_back_is_refused(folder: Path) -> None:
     (folder / "w.bin").write_bytes(SECRET.tobytes())
     for location in ("../model/w.bin", str(folder / "w.bin")):
         path = write(folder, as_weight(external(location)))
-        with pytest.raises(UsageError, match="outside the model's folder"):
-            check_external_data(path)
+        refused("outside the model's folder", check_external_data, path)
         check_external_data(path, [str(folder)])
 
 
@@ -152,12 +152,11 @@ def test_a_folder_with_a_similar_name_is_not_allowed(folder: Path) -> None:
     beside.mkdir()
     (beside / "w.bin").write_bytes(SECRET.tobytes())
     path = write(folder, as_weight(external("../model2/w.bin")))
-    with pytest.raises(UsageError, match="outside"):
-        check_external_data(path, [str(folder)])
+    refused("outside", check_external_data, path, [str(folder)])
     check_external_data(path, [str(beside), str(folder)])
 
 
-@each_row("onnx_file/external_data/files")
+@each_row("engines/onnx_file/external_data/files")
 def test_a_file_that_is_not_there_is_named(
     entries: dict[str, str], problem: str, folder: Path
 ) -> None:
@@ -184,8 +183,7 @@ def test_of_two_locations_none_is_taken(folder: Path) -> None:
     (folder / "w.bin").write_bytes(SECRET.tobytes())
     tensor = external("w.bin")
     tensor.external_data.add(key="location", value="../secret.bin")
-    with pytest.raises(UsageError, match="without a name, or with two"):
-        check_external_data(write(folder, as_weight(tensor)))
+    refused("without a name, or with two", check_external_data, write(folder, as_weight(tensor)))
 
 
 def test_what_only_protobuf_can_read_is_refused(folder: Path) -> None:
@@ -193,8 +191,7 @@ def test_what_only_protobuf_can_read_is_refused(folder: Path) -> None:
     content = as_weight(external("../secret.bin")).SerializeToString() + b"\xa3\x06\xa4\x06"
     path = folder / "m.onnx"
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="not an ONNX model, or a damaged one"):
-        check_external_data(path)
+    refused("not an ONNX model, or a damaged one", check_external_data, path)
 
 
 COMMANDS = [

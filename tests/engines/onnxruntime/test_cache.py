@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zlib
 from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,6 @@ from tests.engines.onnxruntime.drivers import (
     run,
     save_external,
 )
-from tests.engines.runs import run_well
 
 INT8 = MODELS / "int8.onnx"
 SMALL = MODELS / "multi_input.onnx"
@@ -117,7 +117,7 @@ def test_weights_as_operators_take_them_stand_where_vectors_can_read_them(
     text = "(float[2,3] x) => (float[2,3] y) { m = MatMul(x, w) y = MatMul(m, v) }"
     model = str(save_model(tmp_path / "odd.onnx", text, weights))
     for words in (["--fast-run"], []):
-        run_well(run_lar, model, *words, "--fast-run-algo-policy", str(place), "--iter", "1")
+        run_lar(model, *words, "--fast-run-algo-policy", str(place), "--iter", "1", code=0)
     found = Message("Model", read_cache(place).model)
     entries = [each for tensor in tensors_outside(found) for each in tensor.external_data]
     places = [int(each.value) for each in entries if each.key == "offset"]
@@ -183,25 +183,15 @@ def test_another_processor_or_engine_is_another_run(
 # Several processes
 
 
-def test_many_processes_at_once_lose_nothing(place: Path) -> None:
+def test_many_processes_at_once_lose_nothing(run_lar: RunLar, place: Path) -> None:
     """Each has its own level, so that each replaces what the others have made."""
-    levels = ["all", "basic", "all", "extended"]
-    runs = [
-        subprocess.Popen(
-            [
-                *(sys.executable, "-m", "lar", str(DIGITS), "--iter", "1", "--fast-run"),
-                *("--fast-run-algo-policy", str(place), "--graph-optimization-level", level),
-            ],
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for level in levels
-    ]
-    for process in runs:
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors
+    flags = ["--iter", "1", "--fast-run", "--fast-run-algo-policy", str(place)]
+
+    def search(level: str) -> None:
+        run_lar(str(DIGITS), *flags, "--graph-optimization-level", level, code=0)
+
+    with ThreadPoolExecutor(4) as pool:  # run_lar has a process for each
+        [*pool.map(search, ["all", "basic", "all", "extended"])]
     record = read_cache(place)
     assert {path.name for path in place.parent.iterdir()} == {place.name, record.data}
 
@@ -234,8 +224,7 @@ with work_folder({str(place.parent)!r}) as folder:
 def test_a_model_that_does_not_load_leaves_nothing(run_lar: RunLar, place: Path) -> None:
     broken = place.parent.parent / "broken.onnx"
     save_model(broken, "(float[2] x) => (float[2] y) { y = Relu<nope = 1>(x) }")
-    ended = run_lar(str(broken), "--fast-run", "--fast-run-algo-policy", str(place))
-    assert ended.returncode == 2, ended.stderr
+    ended = run_lar(str(broken), "--fast-run", "--fast-run-algo-policy", str(place), code=2)
     assert "broken.onnx" in ended.stderr
     assert not content_of(place.parent)
 

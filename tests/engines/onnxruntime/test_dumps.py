@@ -22,7 +22,7 @@ from lar.engines.onnxruntime.dumps import FedGraph, dump_tensors, save_source
 from lar.engines.onnxruntime.graph import LEAST_NODES
 from tests.cli.failures import shim
 from tests.conftest import RunLar
-from tests.engines.onnx_models import save_model, with_fault
+from tests.engines.onnx_models import save_model, text_of, with_fault
 from tests.engines.onnxruntime.drivers import (
     DIGITS,
     EACH,
@@ -33,7 +33,6 @@ from tests.engines.onnxruntime.drivers import (
     operator_of,
     run,
 )
-from tests.engines.runs import run_well
 
 
 def written_to(driver: Any, place: Path, option: str = "bin_io_dump") -> Any:
@@ -78,7 +77,7 @@ def test_all_is_done_without_the_package_onnx(run_lar: RunLar, tmp_path: Path) -
     """Profiles and caches, and in a comparison dumps and operators that are run alone."""
     environment = shim(tmp_path, "onnx")
     words = "--iter 1 --profile p.json --fast-run --fast-run-algo-policy digits.cache"
-    run_well(run_lar, str(DIGITS), *words.split(), cwd=tmp_path, env=environment)
+    run_lar(str(DIGITS), *words.split(), cwd=tmp_path, env=environment, code=0)
     assert {it.source for it in lar.read_profile(tmp_path / "p.json").operators} == {"derived"}
     wrong = str(with_fault(DIGITS, "conv2.weight", tmp_path / "wrong.onnx"))
     done = run_lar("compare", str(DIGITS), wrong, "--isolate", env=environment)
@@ -88,19 +87,7 @@ def test_all_is_done_without_the_package_onnx(run_lar: RunLar, tmp_path: Path) -
 @pytest.fixture
 def odd_model(tmp_path: Path) -> Path:
     """Nodes without names, an input left out, several outputs, and a tensor of each odd kind."""
-    text = """(float[2,3] x) => (int64[2] "shape/of:x", float sum, float[2,2] values,
-        int64[2,2] places, double[2,2] double, int64[2,n] found, float[2,3] y)
-        <int64[1] k = {2}, float most = {0.5}, int64 index = {1}> {
-        "shape/of:x" = Shape(x)
-        sum = ReduceSum<keepdims = 0>(x)
-        clipped = Clip(x, "", most)
-        values, places = TopK(clipped, k)
-        double = Cast<to = 11>(values)
-        found = NonZero(clipped)
-        list = SequenceConstruct(x, clipped)
-        picked = SequenceAt(list, index)
-        y = Identity(picked)
-    }"""
+    text = text_of("kinds_of_tensors")
     return save_model(tmp_path / "odd.onnx", text)
 
 
@@ -133,7 +120,7 @@ def test_the_outputs_that_are_dumped_of_a_sequence_are_its_items(
     """A sequence that stays bound would grow with each run."""
     text = "(float[2,3] x) => (seq(float[]) list) { list = SplitToSequence<axis = 0>(x) }"
     path = save_model(tmp_path / "list.onnx", text)
-    run_well(run_lar, str(path), "--iter", "3", "--bin-out-dump", "out", cwd=tmp_path)
+    run_lar(str(path), "--iter", "3", "--bin-out-dump", "out", cwd=tmp_path, code=0)
     dump = lar.open_dump(tmp_path / "out")
     assert [(tensor.name, tensor.run) for tensor in dump] == [
         (name, run) for run in range(4) for name in ("list[0]", "list[1]")
@@ -248,22 +235,7 @@ def test_a_plain_operator_between_blocked_ones_is_blocked_too(
 def test_what_is_no_plain_tensor_breaks_nothing(load_driver: MakeDriver, tmp_path: Path) -> None:
     """Control flow, sequences, optional values, outputs that are left out, unnamed nodes."""
 
-    text = """(float[2,3] x, float[3,1,4] steps) =>
-        (float[] out, float[] state, int64[] count, bool[] there) {
-        most = ReduceMax<keepdims = 0>(x)
-        yes = Cast<to = 9>(most)
-        y = If(yes)<
-            then_branch = a () => (float[] inside) { inside = Relu(x) },
-            else_branch = b () => (float[] inside) { inside = Neg(x) }
-        >
-        pieces = SplitToSequence<axis = 0, keepdims = 0>(x)
-        count = SequenceLength(pieces)
-        perhaps = Optional(x)
-        there = OptionalHasElement(perhaps)
-        "", "", state = LSTM<hidden_size = 2>(steps, w, r)
-        short = Cast<to = 16>(y)
-        out = Cast<to = 1>(short)
-    }"""
+    text = text_of("no_plain_tensors")
     shapes = {"w": (1, 8, 4), "r": (1, 8, 2)}
     weights = {name: NUMBERS.random(shape, np.float32) for name, shape in shapes.items()}
     path = save_model(tmp_path / "odd.onnx", text, weights, opset=18)

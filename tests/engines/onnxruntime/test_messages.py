@@ -11,7 +11,7 @@ from tests.cli.failures import check_error
 from tests.conftest import RunLar
 from tests.engines.onnx_models import save_model
 from tests.engines.onnxruntime.drivers import save_external
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 
 @pytest.mark.parametrize("command", ["run", "info"])
@@ -26,7 +26,7 @@ def test_a_file_of_weights_that_is_missing_is_named(
         check_error(done, 2, f"its weights file {file}: no such file", "keep it beside")
 
 
-@each_row("onnxruntime/messages/invalid")
+@each_row("engines/onnxruntime/messages/invalid")
 def test_why_a_model_is_not_valid_stands_in_the_hint(
     run_lar: RunLar, tmp_path: Path, node: str, problem: str, reason: str
 ) -> None:
@@ -36,7 +36,7 @@ def test_why_a_model_is_not_valid_stands_in_the_hint(
     check_error(done, 2, f"m.onnx: {problem}", f"export it again (ONNX Runtime: {reason}")
 
 
-@each_row("onnxruntime/messages/lacking")
+@each_row("engines/onnxruntime/messages/lacking")
 def test_an_operator_that_the_engine_lacks_is_named(
     run_lar: RunLar, tmp_path: Path, node: str, opset: int, named: str, hint: str
 ) -> None:

@@ -39,8 +39,7 @@ from tests.engines.onnxruntime.drivers import (
     MakeDriver,
     feed_driver,
 )
-from tests.engines.runs import run_well
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 ProfileModel = Callable[..., Profile]
 
@@ -292,10 +291,10 @@ def test_a_graph_that_cannot_be_saved_leaves_work_unknown(
 
 def test_a_run_writes_both_profiles_and_tells_the_cost(run_lar: RunLar, tmp_path: Path) -> None:
     profile, raw = tmp_path / "p.json", tmp_path / "raw.json"
-    ended = run_well(
-        run_lar,
+    ended = run_lar(
         *(str(DIGITS), "--iter", "3", "--copy-to-host", "--profile", str(profile)),
         *("--profile-raw", str(raw), "--profile-memory", "--range-by", "relu=activations"),
+        code=0,
     )
     line = rf"^profile: {re.escape(str(profile))}; .*ms with the profiler, "
     assert re.search(line, ended.stdout, re.MULTILINE)
@@ -317,11 +316,11 @@ def test_a_run_writes_both_profiles_and_tells_the_cost(run_lar: RunLar, tmp_path
 def test_the_raw_profile_alone_is_made_without_a_second_run(
     run_lar: RunLar, tmp_path: Path
 ) -> None:
-    run_well(run_lar, str(DIGITS), "--iter", "2", "--profile-raw", "raw.json", cwd=tmp_path)
+    run_lar(str(DIGITS), "--iter", "2", "--profile-raw", "raw.json", cwd=tmp_path, code=0)
     assert len(RawProfile.in_file(str(tmp_path / "raw.json")).runs) == 3
 
 
-@each_row("onnxruntime/profiled_operators/modules")
+@each_row("engines/onnxruntime/profiled_operators/modules")
 def test_the_module_is_the_path_in_the_name(name: str, module: str) -> None:
     assert module_of(name, ()) == module
 
@@ -406,14 +405,14 @@ def kind_of(
     return kernel_kind(node, parameters, facts, constants, filters)
 
 
-@each_row("onnxruntime/kernel_kinds/convolutions")
+@each_row("engines/onnxruntime/kernel_kinds/convolutions")
 def test_convolutions(operator: str, given: dict[str, Any], kind: str) -> None:
     """Of weights that were filled up to blocks, the network's own decide."""
     found = {"shape": X, "weights": (8, 8, 3, 3), **given}
     assert kind_of(operator, **found) == f"{operator} {kind}"
 
 
-@each_row("onnxruntime/kernel_kinds/products")
+@each_row("engines/onnxruntime/kernel_kinds/products")
 def test_products(operator: str, shapes: list[list[int]], given: dict[str, Any], kind: str) -> None:
     assert kind_of(operator, *shapes, **given) == f"{operator} {kind}"
 

@@ -26,7 +26,7 @@ from lar.engines.onnxruntime.profile_file import (
 from lar.engines.onnxruntime.profiled_operators import OptimizedGraph, match_nodes, moved_bytes_of
 from lar.engines.profile_files import decode_any
 from lar.records.profile import Alignment, Step, TensorFact, ThreadUse
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 CUDA_PROFILE = Path(__file__).resolve().parents[2] / "data" / "onnxruntime_cuda_profile.json"
 
@@ -207,7 +207,7 @@ def test_copies_to_a_device_are_memcpys() -> None:
     assert (span.source_kind, span.destination_kind) == ("host", "device")
 
 
-@each_row("onnxruntime/profiled_operators/matched")
+@each_row("engines/onnxruntime/profiled_operators/matched")
 def test_events_are_matched_by_order_or_name(
     rule: str, nodes: Pairs, events: Pairs, found: dict[str, str]
 ) -> None:
@@ -239,7 +239,7 @@ def facts(**shapes: str) -> dict[str, TensorFact]:
     return found
 
 
-@each_row("onnxruntime/profiled_operators/bytes")
+@each_row("engines/onnxruntime/profiled_operators/bytes")
 def test_bytes_are_counted_once_by_type_and_shape(
     type: str, inputs: dict[str, str], outputs: dict[str, str], size: int | None
 ) -> None:

@@ -28,8 +28,8 @@ from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import LarError, UsageError
 from tests.conftest import RunLar
 from tests.engines.onnxruntime.drivers import DIGITS, MakeDriver
-from tests.engines.tables import each_row
 from tests.options.ruling import check
+from tests.tables import each_row
 
 CUDA = "CUDAExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
@@ -267,8 +267,7 @@ def test_where_there_is_no_tensorrt_its_package_is_named(run_lar: RunLar) -> Non
 
     if TENSORRT in onnxruntime.get_available_providers():
         pytest.skip("this ONNX Runtime has TensorRT")
-    ended = run_lar(str(DIGITS), "--tensorrt", "--tensorrt-cache", "engines")
-    assert ended.returncode == 2
+    ended = run_lar(str(DIGITS), "--tensorrt", "--tensorrt-cache", "engines", code=2)
     assert "--tensorrt: the installed ONNX Runtime has no provider 'tensorrt'" in ended.stderr
     assert "pip install onnxruntime-gpu" in ended.stderr
 
@@ -278,7 +277,7 @@ def test_a_cache_for_tensorrt_needs_a_place(asked_of: Asked, tmp_path: Path) -> 
         asked_of(tensorrt=True, tensorrt_cache=str(tmp_path / "nowhere" / "engines"))
 
 
-@each_row("onnxruntime/messages/unsaved")
+@each_row("engines/onnxruntime/messages/unsaved")
 def test_a_graph_that_cannot_be_saved_is_no_broken_model(message: str, hint: str) -> None:
     error = MEANINGS.explain(message, "model.onnx")
     assert isinstance(error, UsageError)

@@ -17,9 +17,8 @@ from lar.engines.onnxruntime import saving
 from lar.engines.onnxruntime.dumps import FedGraph
 from lar.errors import UsageError
 from tests.conftest import RunLar
-from tests.engines.onnx_models import save_model
+from tests.engines.onnx_models import save_model, text_of
 from tests.engines.onnxruntime.drivers import DIGITS, EACH, MakeDriver, bits_of, run, save_external
-from tests.engines.runs import run_well
 
 
 def run_elsewhere(path: Path, load: MakeDriver, **settings: Any) -> dict[str, bytes]:
@@ -70,17 +69,8 @@ def test_weights_of_other_files_come_into_the_dump(load_driver: MakeDriver, tmp_
 
 
 def test_a_run_writes_the_dump_into_its_place(run_lar: RunLar, tmp_path: Path) -> None:
-    run_well(
-        run_lar,
-        str(DIGITS),
-        "--model-dump",
-        "dump.onnx",
-        "--range",
-        "1e6",
-        "--iter",
-        "0",
-        cwd=tmp_path,
-    )
+    words = "--model-dump dump.onnx --range 1e6 --iter 0"
+    run_lar(str(DIGITS), *words.split(), cwd=tmp_path, code=0)
     assert [path.name for path in tmp_path.iterdir()] == ["dump.onnx"]
     assert run_lar("dump.onnx", "--iter", "1", cwd=tmp_path).returncode == 0
 
@@ -110,28 +100,7 @@ def control_flow_model(path: Path) -> Path:
     """Write a model with constants inside control flow: weights, numbers, one that is a branch's
     output, one inside a loop inside a branch."""
 
-    fixed = ", ".join(["1"] * 64)
-    text = f"""(float[2,32] x) => (float[2,32] y) {{
-        r = Relu(x)
-        sum = ReduceSum<keepdims = 0>(r)
-        asked = Cast<to = 9>(sum)
-        chosen = If(asked)<then_branch = then () => (float[2,32] looped) {{
-            product = MatMul(r, weight)
-            turns = Constant<value = int64 {{3}}>()
-            looped = Loop<
-                body = body (int64 turn, bool going, float[2,32] before)
-                    => (bool goes_on, float[2,32] after) {{
-                    two = Constant<value = float {{2}}>()
-                    after = Mul(before, two)
-                    goes_on = Identity(going)
-                }}
-            >(turns, "", product)
-        }}, else_branch = other () => (float[2,32] fixed) {{
-            fixed = Constant<value = float[2,32] {{{fixed}}}>()
-        }}>
-        y = Tanh(chosen)
-    }}"""
-    model = onnx.load(save_model(path, text))
+    model = onnx.load(save_model(path, text_of("constants_in_control_flow")))
     weight = numpy_helper.from_array(
         np.random.default_rng(0).random((32, 32), np.float32), "weight"
     )

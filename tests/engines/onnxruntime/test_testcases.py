@@ -12,7 +12,7 @@ from onnx import numpy_helper
 import lar
 from tests.engines.onnx_models import save_model
 from tests.engines.runs import failure_of, run_ok
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_wrong_integer_and_a_wrong_boolean_are_found(folder: Path) -> None:
     assert failure_of(result, 1).message.startswith("test #1: above[2,1] is ")
 
 
-@each_row("onnxruntime/messages/damaged testcases")
+@each_row("engines/onnxruntime/messages/damaged testcases")
 def test_a_damaged_folder_is_told_in_one_line(
     folder: Path, name: str, content: str | None, words: str
 ) -> None:

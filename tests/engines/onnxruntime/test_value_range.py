@@ -14,8 +14,7 @@ from lar.errors import CheckFailed
 from tests.conftest import RunLar
 from tests.engines.onnx_models import save_model
 from tests.engines.onnxruntime.drivers import DIGITS, MakeDriver
-from tests.engines.runs import run_well
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 SHAPE = (1, 16, 4, 4)
 
@@ -40,7 +39,7 @@ def ones_but(number: float) -> np.ndarray[Any, Any]:
     return array
 
 
-@each_row("onnxruntime/value_range/found")
+@each_row("engines/onnxruntime/value_range/found")
 def test_the_first_tensor_out_of_range_is_named(
     load_driver: MakeDriver,
     network: Path,
@@ -71,8 +70,7 @@ def test_the_place_is_that_of_the_plain_layout_whatever_runs(
 def test_a_failed_check_is_a_failed_run_and_exit_code_1(run_lar: RunLar, network: Path) -> None:
     np.save(network.parent / "x.npy", ones_but(7))
     given = ["--input", str(network.parent / "x.npy"), "--iter", "1", "--json", "-"]
-    ended = run_lar(str(network), *given, "--range", "139")
-    assert ended.returncode == 1
+    ended = run_lar(str(network), *given, "--range", "139", code=1)
     assert re.search(r"^lar: error: --range 139: tensor .* holds 140 at", ended.stderr, re.M)
     result = json.loads(ended.stdout)
     assert (result["status"], result["samples"]["end_to_end"]) == ("failed", [])
@@ -83,7 +81,7 @@ def test_what_is_timed_is_the_model_as_it_is(run_lar: RunLar, tmp_path: Path) ->
     outputs: list[Any] = []
     for flags in ([], ["--range", "1e6"]):
         result = tmp_path / "result.json"
-        run_well(run_lar, str(DIGITS), "--iter", "1", "--json", str(result), *flags)
+        run_lar(str(DIGITS), "--iter", "1", "--json", str(result), *flags, code=0)
         outputs.append(json.loads(result.read_text())["outputs"])
     assert outputs[0] == outputs[1]
 

@@ -15,7 +15,6 @@ import lar
 from lar.engines.openvino.config import config_of
 from lar.records.profile import Profile
 from lar.records.run import RunResult
-from tests.command_lines import Done
 from tests.conftest import RunLar
 from tests.engines.onnx_models import (
     DIGITS,
@@ -26,8 +25,9 @@ from tests.engines.onnx_models import (
     write_optional,
 )
 from tests.engines.runs import failure_of, run_ok
-from tests.engines.tables import each_row
+from tests.engines.test_caches import run_cached
 from tests.engines.test_onnx_engines import own_model
+from tests.tables import each_row
 
 pytestmark = needs("openvino")
 
@@ -115,15 +115,7 @@ def damaged(kind: str, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"),
-    [
-        ("junk", "damaged or cut short"),
-        ("no weights", "its weights digits_cnn.bin are missing; keep them beside the model"),
-        ("cut weights", "its weights file is cut short, or belongs to another model"),
-        ("cut xml", "it is damaged or cut short"),
-    ],
-)
+@each_row("engines/openvino/driver/damaged")
 def test_a_damaged_model_is_one_clear_line(kind: str, words: str, tmp_path: Path) -> None:
     path = damaged(kind, tmp_path)
     try:
@@ -143,7 +135,7 @@ def test_importing_it_reports_nothing_to_anybody() -> None:
     assert done.returncode == 0
 
 
-@each_row("openvino/properties/properties")
+@each_row("engines/openvino/properties/properties")
 def test_options_become_properties(
     settings: dict[str, Any], copies: int, properties: dict[str, str]
 ) -> None:
@@ -191,20 +183,9 @@ def test_bfloat16_is_fed_and_texts_are_refused(tmp_path: Path) -> None:
 # The compiled model that --fast-run-algo-policy keeps
 
 
-@pytest.fixture
-def cache(run_lar: RunLar, tmp_path: Path) -> Path:
-    place = tmp_path / "digits.cache"
-    done = run_cached(run_lar, place, "--fast-run")
-    assert done.returncode == 0, done.stderr
-    return place
-
-
-def run_cached(run_lar: RunLar, place: Path, *words: str) -> Done:
-    flags = ["--engine", "openvino", "--iter", "1", "--fast-run-algo-policy", str(place)]
-    return run_lar(str(DIGITS), *flags, *words)
-
-
-def test_lar_cache_shows_what_it_was_made_for(run_lar: RunLar, cache: Path) -> None:
+def test_lar_cache_shows_what_it_was_made_for(run_lar: RunLar, tmp_path: Path) -> None:
+    cache = tmp_path / "digits.cache"
+    assert run_cached(run_lar, "openvino", cache, "--fast-run").returncode == 0
     shown = run_lar("cache", "show", str(cache)).stdout
     assert "INFERENCE_PRECISION_HINT=f32" in shown
     assert "the same: 6" in run_lar("cache", "diff", str(cache), str(cache)).stdout

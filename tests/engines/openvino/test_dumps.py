@@ -11,18 +11,11 @@ import pytest
 import lar
 from lar.engines import engine_named
 from lar.engines.openvino.driver import CompiledDriver
-from lar.records.comparison import Comparison
 from lar.records.run import RunContext, RunSpec
 from tests.engines.onnx_models import DIGITS, MODELS, needs, write_resnet18
+from tests.engines.test_onnx_engines import sides
 
 pytestmark = needs("openvino")
-
-
-def compare(model: Path, other: Path | None = None, **asked: object) -> Comparison:
-    """Compare a model on ONNX Runtime with one on OpenVINO."""
-    return lar.compare(
-        f"{model} --engine onnxruntime", f"{other or model} --engine openvino", **asked
-    )
 
 
 @pytest.fixture(scope="module")
@@ -85,11 +78,11 @@ def test_what_cannot_be_taken_out_is_said(tmp_path: Path) -> None:
 
 
 def test_integers_have_their_scales(root: Path) -> None:
-    image = f"{root}/inputs/digit_7.npy"
-    alike = compare(MODELS / "int8.onnx", input=image)
+    image, quantised = f"{root}/inputs/digit_7.npy", MODELS / "int8.onnx"
+    alike = lar.compare(*sides("openvino", quantised, quantised), input=image)
     assert alike.finding == "same"
     lone = [it.tensor for it in alike.unmatched if it.side == "expected"]
     # Parameters of a model have twins too; these are what operators compute.
     assert not [tensor for tensor in lone if tensor.operator_type != "Initializer"]
-    rounded = compare(DIGITS, MODELS / "int8.onnx", input=image)
+    rounded = lar.compare(*sides("openvino", DIGITS, quantised), input=image)
     assert (rounded.finding, rounded.precision) == ("same", "int8")

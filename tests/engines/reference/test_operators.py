@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 
 from lar.engines.onnx_file.fields import Message
 from lar.engines.reference.evaluator import evaluator_of
-from tests.engines.tables import each_row
+from tests.tables import each_row
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -54,7 +54,7 @@ def described(name: str, dtype: Any, shape: Sequence[int] | None) -> onnx.ValueI
     return helper.make_tensor_value_info(name, kind, shape)
 
 
-@each_row("reference/operators/operators")
+@each_row("engines/reference/operators/operators")
 def test_an_operator_gives_what_onnx_runtime_gives(
     operator: str,
     inputs: list[list[Any]],

@@ -20,8 +20,9 @@ from lar.errors import EngineMissing
 from lar.records.run import RunSpec
 from lar.running.plan import require_engine
 from tests.conftest import RunLar
+from tests.engines.onnx_models import text_of
 from tests.engines.reference.models import compare_dumps, dump, save
-from tests.engines.runs import failure_of, run_ok, run_well
+from tests.engines.runs import failure_of, run_ok
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -49,8 +50,8 @@ def test_a_run_says_that_its_times_mean_nothing_and_gives_float64(
 ) -> None:
     dump, text = str(tmp_path / "dump"), str(tmp_path / "dump.txt")
     flags = ["--iter", "1", "--verbose", "--bin-io-dump", dump, "--io-dump", text]
-    done = run_well(
-        run_lar, str(MODELS / "int8.onnx"), "--engine", "reference", "--input", SEVEN, *flags
+    done = run_lar(
+        str(MODELS / "int8.onnx"), "--engine", "reference", "--input", SEVEN, *flags, code=0
     )
     assert NO_TIMES in done.stderr
     found = lar.open_dump(dump)
@@ -91,13 +92,7 @@ def test_testcases_for_other_types_are_judged_by_their_values(tmp_path: Path) ->
 def test_casts_between_floating_point_types_are_exact_and_those_to_integers_are_not(
     tmp_path: Path,
 ) -> None:
-    text = """(float[4] x) => (y) {
-        half = Cast <to = 10> (x)
-        back = Cast <to = 1> (half)
-        whole = Cast <to = 6> (back)
-        number = Cast <to = 1> (whole)
-        y = Sub(back, number)
-    }"""
+    text = text_of("casts")
     wide = X.astype(np.float64)
     found = run(save(tmp_path, text), X)
     assert found.dtype == np.float64
@@ -108,16 +103,7 @@ def test_weights_of_half_precision_constants_and_branches_are_computed_in_float6
     tmp_path: Path,
 ) -> None:
     """The branch takes a tensor from around it, which must still be there."""
-    text = """(float[4] x) => (y) {
-        third = Constant <value_float = 0.33333334> ()
-        early = Mul(x, third)
-        sum = ReduceSum <keepdims = 0> (early)
-        less = Less(sum, third)
-        y = If (less) <
-            then_branch = t () => (float[4] more) { more = Add(early, w) },
-            else_branch = e () => (float[4] less) { less = Sub(early, w) }
-        >
-    }"""
+    text = text_of("half_precision")
     half = np.array([0.1], np.float16)
     found = run(save(tmp_path, text, w=half), X)
     third = np.float64(np.float32(1 / 3))
@@ -214,9 +200,9 @@ def test_a_model_of_which_no_output_can_be_computed_is_refused(tmp_path: Path) -
     assert dump(path, "reference").index.left_out.keys() == {"n", "y"}  # the rest is of use
 
 
-def loop(trips: int, *, kept: str = "float[4]") -> str:
+def loop_without_trips(kept: str = "float[4]") -> str:
     return f"""(float[4] x) => (y, all, sizes) {{
-        count = Constant <value_int = {trips}> ()
+        count = Constant <value_int = 0> ()
         y, all, sizes = Loop (count, "", x) <body = body
             (int64 i, bool goes, float[4] a) => (bool on, float[4] sum, {kept} kept, int64[1] size)
             {{ [add] sum = Add(a, x) kept = Identity(sum) on = Identity(goes) size = Shape(a) }}
@@ -224,15 +210,8 @@ def loop(trips: int, *, kept: str = "float[4]") -> str:
     }}"""
 
 
-@pytest.mark.parametrize("trips", [1, 3])
-def test_a_loop_without_a_condition_makes_its_trips(tmp_path: Path, trips: int) -> None:
-    found = compare_dumps(save(tmp_path, loop(trips)))
-    (sums,) = (found.read(each.key) for each in found if each.name == "Loop_0/body/sum")
-    assert sums.shape == (trips, 4)
-
-
 def test_a_loop_without_a_trip_gives_what_it_is_fed_with(tmp_path: Path) -> None:
-    found = compare_dumps(save(tmp_path, loop(0)))
+    found = compare_dumps(save(tmp_path, loop_without_trips()))
     values = {each.name: found.read(each.key) for each in found}
     np.testing.assert_array_equal(values["y"], values["x"])
     assert values["all"].shape == (0, 4)
@@ -240,7 +219,7 @@ def test_a_loop_without_a_trip_gives_what_it_is_fed_with(tmp_path: Path) -> None
 
 def test_a_loop_without_a_trip_gives_no_tensor_another_ones_place(tmp_path: Path) -> None:
     """Of an output whose shape the body does not state nothing is known then."""
-    found = dump(save(tmp_path, loop(0, kept="float[]")), "reference")
+    found = dump(save(tmp_path, loop_without_trips("float[]")), "reference")
     assert "all" not in {each.name for each in found}
     assert found.index.left_out.keys() >= {"all", "sizes"}
 

@@ -1,4 +1,4 @@
-"""Tables of cases, as JSON beside the tests: rows whose first line is the names of the columns."""
+"""Tables of cases, as JSON beside their tests: rows whose first line names the columns."""
 
 from __future__ import annotations
 
