@@ -14,9 +14,9 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from figures import Figure, Figures, Measure, Outcome, Settings, measure_in_turns
+from figures import Figures, Outcome, Settings, measure_in_turns
 from processes import (
     LAR,
     MIB,
@@ -27,27 +27,19 @@ from processes import (
     PYTHON,
     RESNET50,
     memory_peak_of,
-    run_json,
     run_model,
     run_quietly,
+    run_well,
     seconds_of,
+    times_of_lar,
+    times_of_loop,
 )
+
+import lar
 
 LOAD_AND_RUN = (PYTHON, "-m", "megengine.tools.load_network_and_run")
 KEPT = tempfile.TemporaryDirectory()
 FIGURES = Figures("bench")
-
-
-def median_of(model: str, warmup: int, count: int) -> Measure:
-    """Return what reads the median seconds of an iteration that lar reports."""
-    asked = {"fill": "ones", "warmup_iter": warmup, "iter": count}
-    return lambda: statistics.median(run_model(model, **asked).samples.end_to_end)
-
-
-def bare_median_of(model: str, warmup: int, count: int) -> Measure:
-    """Return what reads the median seconds of an iteration of a bare loop."""
-    asked = f"{warmup} {count}\n"
-    return lambda: float(run_quietly([*PEERS, "loop", model], asked).stdout.split()[-1])
 
 
 def search_seconds() -> float:
@@ -59,9 +51,9 @@ def bare_search_seconds() -> float:
     return float(run_quietly([*PEERS, "search", MOBILENET]).stdout)
 
 
-def add_medians(name: str, model: str, warmup: int, count: int) -> None:
-    medians = median_of(model, warmup, count), bare_median_of(model, warmup, count)
-    FIGURES.versus(name, *medians)
+def add_medians(name: str, *asked: Any) -> None:
+    """Append a comparison of medians, of a model with untimed and with timed iterations."""
+    FIGURES.versus(name, lambda: times_of_lar(*asked).median, lambda: times_of_loop(*asked).median)
 
 
 # Whole processes
@@ -91,58 +83,42 @@ FIGURES.versus("search", search_seconds, bare_search_seconds)
 # Settings of MegEngine
 
 
-class Run(NamedTuple):
-    """What a run of ResNet50 gave."""
-
-    median_seconds: float
-    warmup_seconds: float
-    peak_bytes: float
+def run_with(*flags: str) -> lar.RunResult:
+    done = run_well(LAR, RESNET50, "--iter", "5", "--json", "-", *flags)
+    return lar.read_result(done.stdout)
 
 
-def run_with(*flags: str) -> Run:
-    result = run_json(RESNET50, "--iter", "5", "--json", "-", *flags)
-    return Run(
-        statistics.median(result["samples"]["end_to_end"]),
-        sum(result["warmup"]["end_to_end"]),
-        result["peak_memory_bytes"],
-    )
+def median_of(result: lar.RunResult) -> float:
+    return statistics.median(result.samples.end_to_end)
 
 
 @cache
-def search_once() -> tuple[Run, str]:
+def search_once() -> tuple[lar.RunResult, str]:
     """Search the algorithms of ResNet50 once; return the run, and the file of what it found."""
     cache = str(Path(KEPT.name, "resnet50.cache"))
     return run_with("--fast-run", "--fast-run-algo-policy", cache), cache
 
 
-def measure_setting(name: str, flags: Sequence[str], settings: Settings) -> Outcome:
+def measure_setting(flags: Sequence[str], settings: Settings) -> Outcome:
     """Measure a setting: latency in relation to the default, warm-up, peak memory."""
     asked = [search_once()[1] if word == "FILE" else word for word in flags]
     runs = []
 
     def run_once() -> float:
-        runs.append(search_once()[0] if name == "search" else run_with(*asked))
-        return runs[-1].median_seconds
+        runs.append(search_once()[0] if asked == ["--fast-run"] else run_with(*asked))
+        return median_of(runs[-1])
 
-    pairs = measure_in_turns(run_once, lambda: run_with().median_seconds, settings.repetitions)
+    pairs = measure_in_turns(run_once, lambda: median_of(run_with()), settings.repetitions)
     ratio = statistics.median(ours / theirs for ours, theirs in pairs)
-    warmup = statistics.median(each.warmup_seconds for each in runs)
-    peak = statistics.median(each.peak_bytes for each in runs)
+    warmup = statistics.median(sum(each.warmup.end_to_end) for each in runs)
+    peak = statistics.median(each.peak_memory_bytes or 0 for each in runs)
     return Outcome(f"{ratio:.2f}x, warm-up {warmup:.2f} s, {peak / MIB:.0f} MiB")
 
 
-for name, flags in {
-    "default": "",
-    "mkl": "--engine-env MKL_DEBUG_CPU_TYPE=5",
-    "nchw44": "--enable-nchw44",
-    "nchw88": "--enable-nchw88 --engine-fix x2apic",
-    "threads": "--multithread-default 2",
-    "searched": "--fast-run-algo-policy FILE",
-    "search": "--fast-run",
-}.items():
-    measure = partial(measure_setting, name, flags.split())
-    what = f"ResNet50 .mge, `{flags or 'lar'}`"
-    FIGURES.rows.append(Figure(f"setting-{name}", what, "", 5, measure))
+for name, (what, *_) in FIGURES.declared.items():
+    if name.startswith("setting-"):
+        _, _, *flags = what.replace("`", "").split()
+        FIGURES.row(name)(partial(measure_setting, flags))
 
 if __name__ == "__main__":
     sys.exit(FIGURES.main(__doc__))

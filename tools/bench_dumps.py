@@ -7,7 +7,6 @@ The dumps are those of every layer of ResNet50, made by two runs of other algori
 
 from __future__ import annotations
 
-import copy
 import functools
 import statistics
 import sys
@@ -15,10 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
 from figures import Figures, Measure, Outcome, Settings, measure_in_turns
-from model_zoo import describe_resnet18
-from onnx_twin import onnx_of
 from planted_faults import alter_constant, times
 from processes import (
     LAR,
@@ -150,19 +146,15 @@ def make_chain(nodes: int) -> RealNetwork:
     return network_of(f"{size} x0", f"{size} x{nodes // 4}", weights, lines)
 
 
-def write_pair(folder: Path, name: str, network: RealNetwork, weight: str) -> tuple[str, str]:
-    """Write a model with a fault in a weight, and as it should be; return them as sides."""
-    write_network(folder / f"{name}.onnx", network)
-    faulty = copy.deepcopy(network.model)
-    alter_constant(weight, times(FAULT))(faulty)
-    write_network(folder / f"{name}.faulty.onnx", RealNetwork(faulty, network.feeds))
-    return side_of_model(folder / f"{name}.faulty.onnx"), side_of_model(folder / f"{name}.onnx")
-
-
 def chain_sides(folder: Path, nodes: int) -> tuple[str, str]:
-    """Return a chain with a fault eight nodes before its end, and as it should be: an earlier one
-    would fade before the output."""
-    return write_pair(folder, f"chain{nodes}", make_chain(nodes), f"layer{nodes // 4 - 2}.rotation")
+    """Write a chain with a fault eight nodes before its end, and as it should be; return them as
+    sides. An earlier fault would fade before the output."""
+    right, faulty = make_chain(nodes), make_chain(nodes)
+    alter_constant(f"layer{nodes // 4 - 2}.rotation", times(FAULT))(faulty.model)
+    places = folder / f"chain{nodes}.faulty.onnx", folder / f"chain{nodes}.onnx"
+    for place, network in zip(places, (faulty, right), strict=True):
+        write_network(place, network)
+    return side_of_model(places[0]), side_of_model(places[1])
 
 
 def dumps_of(sides: Sequence[str]) -> list[str]:
@@ -194,22 +186,6 @@ def measure_linear(settings: Settings) -> Outcome:
     measured = ", ".join(f"{way} {growth:.1f}x" for way, growth in growths.items())
     return Outcome(measured, max(growths.values()) <= 4.5)
 
-
-@functools.cache
-def resnet18_sides() -> tuple[str, str, str]:
-    """Write ResNet18 with a fault, as it should be, and that once more."""
-    image = np.random.RandomState(0).normal(0, 1, (1, 3, 224, 224)).astype(np.float32)
-    network = RealNetwork(onnx_of(describe_resnet18()), {"data": image})
-    sides = write_pair(Path(KEPT.name), "resnet18", network, "layer3.0.conv2.weight")
-    write_network(Path(KEPT.name, "same.onnx"), network)
-    return *sides, side_of_model(Path(KEPT.name, "same.onnx"))
-
-
-FIGURES.versus(
-    "default-cost",
-    lambda: seconds_of(LAR, "compare", *resnet18_sides()[:2])(),
-    lambda: seconds_of(LAR, "compare", *resnet18_sides()[1:])(),
-)
 
 if __name__ == "__main__":
     sys.exit(FIGURES.main(__doc__))

@@ -21,7 +21,6 @@ from typing import NamedTuple
 from figures import Figures, Outcome, Settings
 from number_cases import Case, faulty_cases, healthy_cases
 from number_dumps import PROCESSES, dump_of, error_of, make_dumps
-from processes import PYTHON, ROOT, run_quietly
 from random_edits import SUBJECTS, Edited, draw_edit
 from real_pairs import (
     RealSide,
@@ -290,14 +289,6 @@ def compare_case(folder: Path, case: Case, *, isolate: bool = False) -> Compared
         # What does not reach the outputs shows where all tensors decide.
         found = compare_sides(sides, isolate=isolate, only="common")
     return Compared(case.name, shlex.join(sides), found)
-
-
-@FIGURES.row("sweep")
-def measure_sweep(_: Settings) -> Outcome:
-    """Run the sweep of operators, which prints each that is wrong and ends with a summary."""
-    done = run_quietly([PYTHON, str(ROOT / "tools" / "sweep_operators.py")])
-    *failing, summary = done.stdout.strip().splitlines() or [done.stderr.strip()]
-    return Outcome(summary, not done.returncode, tuple(failing))
 
 
 if __name__ == "__main__":

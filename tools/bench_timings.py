@@ -22,8 +22,8 @@ from typing import Any
 
 import onnx
 from disturbance import disturbed
-from figures import Figures, Outcome, Settings, note, repeat
-from processes import MOBILENET, MOBILENET_ONNX, PEERS, run_json, run_model, write_script
+from figures import Figures, Outcome, Settings, measure_in_turns, note, repeat
+from processes import MOBILENET, MOBILENET_ONNX, PEERS, run_model, write_script
 from queueing_theory import expected_wait, waits_by_recursion
 from real_networks import network_of
 
@@ -37,7 +37,6 @@ from lar.running.rounds import TurnTaker, await_all
 # Where hogs have a part of the CPUs, two threads are disturbed nearly all the time.
 ONE_THREAD = f"{MOBILENET_ONNX} --multithread 1"
 LAYERS = 33  # one more is 3 % of the time
-SLOWER = 1.03
 RECORDED_LAYERS, RECORDINGS = 8, 8
 PIECE = 100  # iterations, some tenths of a second
 RATE, LOAD = 20.0, 0.6
@@ -57,22 +56,9 @@ def measure_same(settings: Settings) -> Outcome:
 
 
 @FIGURES.row("slower-model")
-def measure_slower_model(settings: Settings) -> Outcome:
-    models = [write_chain(settings.folder, layers) for layers in (LAYERS, LAYERS + 1)]
-    return measure_slower(settings, *(f"{model} --multithread 1" for model in models))
-
-
-@FIGURES.row("slower-script")
-def measure_slower_script(settings: Settings) -> Outcome:
-    """Compare the scripted engine with itself, slowed; its times are those of a model."""
-    times = record_times(settings, settings.seed, 2000)
-    scripts = [[factor * time for time in times] for factor in (1.0, SLOWER)]
-    return measure_slower(settings, *(write_times(settings, it, True) for it in scripts))
-
-
-def measure_slower(settings: Settings, first: str, second: str) -> Outcome:
-    """Compare two models of which the second is slower."""
-    verdicts = compare_disturbed(settings, first, second)
+def measure_slower(settings: Settings) -> Outcome:
+    models = (write_chain(settings.folder, layers) for layers in (LAYERS, LAYERS + 1))
+    verdicts = compare_disturbed(settings, *(f"{model} --multithread 1" for model in models))
     right = sum(verdict == "slower" for verdict, _ in verdicts)
     middle = statistics.median(seconds for _, seconds in verdicts)
     return Outcome(
@@ -93,16 +79,17 @@ def measure_order(settings: Settings) -> Outcome:
 def compare_disturbed(settings: Settings, *specs: str) -> list[tuple[str, float]]:
     """Compare two specs again and again; return the verdict on the second, and the seconds that it
     took."""
-    words = ["bench", *specs, "--budget", f"{settings.budget_seconds:g}", "--json", "-"]
-    verdicts = []
+    verdicts: list[tuple[str, float]] = []
     with disturbed(settings.seed):
         for number in repeat(settings):
-            answer = run_json(*words, "--seed", str(settings.seed + number))
-            difference = answer["variants"][1]["difference"]
-            note(f"{answer['wall_seconds']:.1f} s, {answer['rounds']} rounds: {difference}")
+            result = lar.bench(
+                specs, budget_seconds=settings.budget_seconds, seed=settings.seed + number
+            )
+            difference = result.variants[1].difference
+            note(f"{result.wall_seconds:.1f} s, {result.rounds} rounds: {difference}")
             # Without one the budget was spent before there was anything to judge.
-            verdict = difference["verdict"] if difference else "not judged"
-            verdicts.append((verdict, answer["wall_seconds"]))
+            verdict = difference.verdict if difference else "not judged"
+            verdicts.append((verdict, result.wall_seconds))
     return verdicts
 
 
@@ -217,8 +204,7 @@ def measure_agreement(
 ) -> Outcome:
     """Compare lar with a peer as `lar bench` compares variants: fresh processes, which take turns,
     of which one computes at a time."""
-    chance = random.Random(settings.seed)
-    rounds = [play_round(settings, peer, model, centre, chance) for _ in repeat(settings)]
+    rounds = [play_round(settings, peer, model, centre) for _ in repeat(settings)]
     found = compare_pairs(rounds)
     if found is None or found.interval is None:
         return Outcome("no interval", False)
@@ -227,64 +213,50 @@ def measure_agreement(
 
 
 def play_round(
-    settings: Settings,
-    peer: str,
-    model: str,
-    centre: Callable[[Sequence[float]], float],
-    chance: random.Random,
+    settings: Settings, peer: str, model: str, centre: Callable[[Sequence[float]], float]
 ) -> list[float]:
     """Return the logarithms of lar's times over the peer's, of neighbouring turns."""
     spec = plan_run(model, parse_values({"fill": "ones"}))
     with contextlib.ExitStack() as stack:
         ours = TurnTaker(stack, spec, RunContext(work_folder=str(settings.folder)))
-        theirs = stack.enter_context(PeerProcess(peer, model))
+        theirs = stack.enter_context(peer_process(peer, model))
         await_all([ours])
-        ours.take_turn(UNTIMED, UNTIMED)
-        ratios = []
-        for _ in range(TURNS):
-            took = {}
-            for side in chance.sample(["ours", "theirs"], 2):
-                if side == "theirs":
-                    took[side] = theirs.take_turn(IN_TURN)
-                else:
-                    samples = ours.take_turn(UNTIMED, IN_TURN)
-                    assert samples is not None
-                    took[side] = centre(samples.end_to_end)
-            ratios.append(math.log(took["ours"] / took["theirs"]))
+
+        def take_turn() -> float:
+            samples = ours.take_turn(UNTIMED, IN_TURN)
+            assert samples is not None
+            return centre(samples.end_to_end)
+
+        pairs = measure_in_turns(take_turn, lambda: theirs(IN_TURN), TURNS)
+        ratios = [math.log(mine / other) for mine, other in pairs]
     note(f"{math.exp(statistics.median(ratios)):.4f}")
     return ratios
 
 
-class PeerProcess:
-    """A process of `peers.py`, which is stopped between its turns as lar's are."""
+@contextlib.contextmanager
+def peer_process(peer: str, model: str) -> Iterator[Callable[[int], float]]:
+    """Yield what has a process of `peers.py` make iterations, and returns the seconds of one. It is
+    stopped between its turns as lar's are."""
+    with subprocess.Popen(
+        [*PEERS, peer, model], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        asked, answers = process.stdin, process.stdout
 
-    def __init__(self, peer: str, model: str) -> None:
-        self._process = subprocess.Popen(
-            [*PEERS, peer, model], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
+        def take_turn(count: int) -> float:
+            print(UNTIMED, count, file=asked, flush=True)
+            process.send_signal(signal.SIGCONT)
+            answer = answers.readline()
+            process.send_signal(signal.SIGSTOP)
+            return float(answer.split()[0])
 
-    def __enter__(self) -> PeerProcess:
-        self._read()
-        self._process.send_signal(signal.SIGSTOP)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def take_turn(self, count: int) -> float:
-        """Return the seconds of an iteration."""
-        assert self._process.stdin
-        self._process.stdin.write(f"{UNTIMED} {count}\n")
-        self._process.stdin.flush()
-        self._process.send_signal(signal.SIGCONT)
-        answer = self._read()
-        self._process.send_signal(signal.SIGSTOP)
-        return float(answer)
-
-    def _read(self) -> str:
-        assert self._process.stdout
-        return self._process.stdout.readline()
+        try:
+            answers.readline()
+            process.send_signal(signal.SIGSTOP)
+            yield take_turn
+        finally:
+            process.kill()
 
 
 # Queues

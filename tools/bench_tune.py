@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import random
 import signal
@@ -24,14 +23,14 @@ from pathlib import Path
 
 from disturbance import disturbed
 from figures import Figures, Outcome, Settings, note, repeat
-from processes import DIGITS, LAR, MOBILENET, MOBILENET_ONNX, RESNET50, run_json
+from processes import DIGITS, LAR, MOBILENET, MOBILENET_ONNX, RESNET50
 
 import lar
-from lar.records.bench import BenchResult
+from lar.records.choices import Allowed
 from lar.records.tuning import RankedCandidate, TuneResult
 from lar.results.store import open_store
 
-ALLOWED = "engine-fixes,engine-env"
+ALLOWED: tuple[Allowed, ...] = ("engine-fixes", "engine-env")
 RIVALS = (MOBILENET, MOBILENET_ONNX)
 SMALL = (*DIGITS, *RIVALS)
 # Seconds in which a variant of a comparison is measured.
@@ -72,7 +71,7 @@ def measure_rivals(settings: Settings, *, is_busy: bool) -> Outcome:
             best, file = best_of_long_search()
             with tempfile.TemporaryDirectory() as place:
                 with disturbed(number) if is_busy else contextlib.nullcontext():
-                    found, tuned = tune(RIVALS, Path(place), seconds, allowed="")
+                    found, tuned = tune(RIVALS, Path(place), seconds, allowed=())
                 winner = best_of(found)
                 sides = ((best.model, file), (winner.model, tuned))
                 ratio = compare_settings(*sides, seconds=RIVAL_SECONDS)[0]
@@ -88,7 +87,7 @@ def measure_rivals(settings: Settings, *, is_busy: bool) -> Outcome:
 @functools.cache
 def best_of_long_search() -> tuple[RankedCandidate, str]:
     """Return the winner of the rivals' long search, and its settings file."""
-    found, tuned = tune(RIVALS, Path(tempfile.mkdtemp()), LONG_SECONDS, allowed="")
+    found, tuned = tune(RIVALS, Path(tempfile.mkdtemp()), LONG_SECONDS, allowed=())
     return best_of(found), tuned
 
 
@@ -119,7 +118,7 @@ def measure_kills(settings: Settings) -> Outcome:
             folder = Path(place, "killed")
             folder.mkdir()
             session = str(folder / "session")
-            words = ("tune", SMALL[0], "--session", session, "--allow", ALLOWED)
+            words = ("tune", SMALL[0], "--session", session, "--allow", ",".join(ALLOWED))
             command = [LAR, *words, "--budget", f"{settings.budget_seconds:g}"]
             count = 0
             while count < KILLS and kill_after(command, draw.uniform(2.0, 8.0)):
@@ -139,17 +138,14 @@ def measure_kills(settings: Settings) -> Outcome:
 
 
 def tune(
-    models: Sequence[str], folder: Path, seconds: float, allowed: str = ALLOWED
+    models: Sequence[str], folder: Path, seconds: float, allowed: Sequence[Allowed] = ALLOWED
 ) -> tuple[TuneResult, str]:
     """Tune a model; return the result and the settings file."""
-    permits = ("--allow", allowed) if allowed else ()
     folder.mkdir(exist_ok=True)
     settings = str(folder / "tuned.json")
-    answer = run_json(
-        *("tune", *models, "--budget", f"{seconds:g}", *permits, "--json", "-"),
-        *("--session", str(folder / "session"), "--output", settings),
-    )
-    return lar.read_tune(json.dumps(answer)), settings
+    found = lar.tune(models, session=folder / "session", budget=seconds, allow=allowed)
+    found.write_settings(settings)
+    return found, settings
 
 
 def best_of(result: TuneResult) -> RankedCandidate:
@@ -180,9 +176,7 @@ def compare_settings(
     """Compare two models, each with a settings file or none, by `lar bench`; return the ratio of
     the second to the first, and the verdict. Each is measured for so many seconds."""
     specs = [f"{model} --settings {file}" if file else model for model, file in sides]
-    answer = run_json("bench", *specs, "--budget", f"{2 * seconds:g}", "--json", "-")
-    result: BenchResult = lar.read_bench(json.dumps(answer))
-    difference = result.variants[1].difference
+    difference = lar.bench(specs, budget_seconds=2 * seconds).variants[1].difference
     return (difference.ratio, difference.verdict) if difference else (1.0, "")
 
 

@@ -7,7 +7,7 @@ so the two can differ only in how an engine computes.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -109,12 +109,6 @@ class Network:
         sizes = {"stride": stride, "padding": kernel // 2, "groups": groups}
         return self.add("conv", name, source, weights=self._draw(shape), **sizes, norm=norm)
 
-    def add_activated(
-        self, kind: str, name: str, conv: str, source: str, channels: tuple[int, int], **more: Any
-    ) -> str:
-        """Append a convolution, and a node of a kind that activates it."""
-        return self.add(kind, name, self.add_conv(conv, source, channels, **more))
-
     def add_linear(self, name: str, source: str, features: tuple[int, int]) -> str:
         """Append a fully connected layer, `features` in and out, He-initialised."""
         return self.add("linear", name, source, weights=self._draw(features[::-1]))
@@ -147,12 +141,6 @@ class Network:
         sizes = {"stride": 1, "padding": 1, "groups": 1}
         return self.add("quantized_conv", name, source, weights=weights, **sizes, **scales)
 
-    def add_classifier(self, source: str, features: int, classes: int) -> None:
-        """Append an average of each channel and a linear layer, whose logits are the output."""
-        x = self.add("global_average", "average", source)
-        x = self.add("flatten", "features", x)
-        self.outputs = [self.add_linear("logits", x, (features, classes))]
-
     def count_parameters(self) -> int:
         return sum(weight.size for node in self.nodes for weight in node.weights.values())
 
@@ -176,23 +164,42 @@ def read_networks(file: Path) -> dict[str, Callable[[], Network]]:
 
     `[name] seed=1` begins one. A line is a node: its name, its kind, what it takes, its settings.
     Without the name of what it takes it takes what the line before gives. `>` stands before the
-    outputs.
+    outputs. `[block kind]` begins the lines that one with such a kind stands for.
     """
-    sections = file.read_text().split("\n[")[1:]
-    return {each.partition("]")[0]: partial(read_network, each) for each in sections}
+    sections: dict[str, list[str]] = {}
+    for section in file.read_text().split("\n[")[1:]:
+        name, _, rest = section.partition("]")
+        sections[name] = rest.splitlines()
+    return {
+        name: partial(read_network, name, sections)
+        for name in sections
+        if not name.startswith("block ")
+    }
 
 
-def read_network(section: str) -> Network:
-    name, _, rest = section.partition("]")
-    first, *lines = rest.splitlines()
-    network, before = Network(name, **settings_in(first.split())), ""
+def read_network(name: str, sections: Mapping[str, Sequence[str]]) -> Network:
+    first, *lines = sections[name]
+    network = Network(name, **settings_in(first.split()))
+    add_lines(network, lines, "", sections)
+    return network
+
+
+def add_lines(
+    network: Network, lines: Iterable[str], before: str, sections: Mapping[str, Sequence[str]]
+) -> str:
+    """Append what lines of a text say; return what the last of them gives."""
     for line in lines:
         name, *words = line.split() or ["#"]
+        block = sections.get(f"block {words[0]}") if words else None
         if name == ">":
             network.outputs = words
+        elif block:
+            fields = dict(word.split("=") for word in words[1:])
+            filled = (each.format(name=name, source=before, **fields) for each in block)
+            before = add_lines(network, filled, before, sections)
         elif name != "#":
             before = add_line(network, name, before, *words)
-    return network
+    return before
 
 
 def add_line(network: Network, name: str, before: str, kind: str, *words: str) -> str:

@@ -4,8 +4,8 @@
     uv run python tools/option_pairs.py record new.jsonl models/...
     uv run python tools/option_pairs.py compare old.jsonl new.jsonl
 
-The command line is driven from outside: flags are read from `lar run --help all`, values come from
-`option_values.txt`, and a case is its exit code, standard error, the first lines of standard
+The command line is driven from outside: flags are those of the parser of `lar run`, values come
+from `option_values.txt`, and a case is its exit code, standard error, the first lines of standard
 output, the files written, whether a worker process was started, and the seconds. An older tree is
 recorded with its own script.
 
@@ -39,8 +39,9 @@ from unittest import mock
 
 import msgspec
 import numpy as np
-from processes import LAR, ROOT, run_well
+from processes import ROOT
 
+from lar.cli.parser import parser_of
 from tests.command_lines import OutOfTime, run_apart, run_here
 from tests.worker_forks import FORKS, fork_or_start
 
@@ -51,11 +52,6 @@ REFUSED = 2
 
 # Flags that take a value but are given without one.
 BARE = ("--cuda",)
-# Flags that end the program before it reads another flag.
-LEFT_OUT = ("--help",)
-FLAG_LINE = re.compile(
-    r"^ +(?:-\w, )?(--[a-z0-9][a-z0-9-]*)(?:[ =](\S+?))?(?:, --\S+(?: \S+)?)*(?:  .*)?$"
-)
 
 
 @dataclass(frozen=True)
@@ -80,19 +76,15 @@ class Case:
 # --- the cases ------------------------------------------------------------------------------------
 
 
-def help_of_run() -> str:
-    """Return the help of all flags of `lar run`."""
-    with mock.patch.dict(os.environ, COLUMNS="100"):
-        return run_well(LAR, "run", "--help", "all").stdout
-
-
-def read_flags(help_text: str) -> dict[str, str]:
-    """Return the flags of a help text in its order, each with the word shown for its value."""
-    found: dict[str, str] = {}
-    for line in help_text.splitlines():
-        match = FLAG_LINE.match(line)
-        if match and match[1] not in LEFT_OUT:
-            found.setdefault(match[1], match[2] or "")
+def flags_of_run() -> dict[str, str]:
+    """Return the flags that the help of `lar run` shows in its order, each with the word shown for
+    its value, without the one that ends the program before it reads another."""
+    found = {}
+    for action in parser_of("run")._actions:
+        names = [name for name in action.option_strings if name.startswith("--")]
+        if names and names[0] != "--help" and action.help != argparse.SUPPRESS:
+            metavar = action.metavar or f"{{{','.join(map(str, action.choices or ()))}}}"
+            found[names[0]] = "" if action.nargs == 0 else str(metavar)
     return found
 
 
@@ -252,7 +244,7 @@ def read_cases(file: Path) -> list[Case]:
 
 def record(options: argparse.Namespace) -> int:
     """Record all cases that the file lacks; return the exit code."""
-    metavars = read_flags(help_of_run())
+    metavars = flags_of_run()
     if options.flags:
         metavars = {flag: metavars[flag] for flag in options.flags.split(",")}
     for flag, metavar in metavars.items():

@@ -2,19 +2,19 @@
 
     python tools/peers.py run MODEL COUNT [WARMUP [FOLDER]]
     python tools/peers.py search MODEL
-    python tools/peers.py times MODEL ENGINE WARMUP COUNT
-    python tools/peers.py loop|onnxruntime-test MODEL
+    python tools/peers.py loop MODEL [openvino|mnn]
+    python tools/peers.py onnxruntime-test MODEL
 
 `run` is a whole run of a `.mge` through lite's C functions: it prints the milliseconds of each
 iteration after those that warm up, one by default, and what the outputs begin with. With a folder
 the engine computes in the calling thread and, unless it is `-`, dumps each tensor there. `search`
-prints the seconds of a first iteration in which MegEngine measures its algorithms. `times` prints
-the median and the minimum in seconds of a loop on OpenVINO or MNN with one thread.
+prints the seconds of a first iteration in which MegEngine measures its algorithms.
 
 The others read lines of two numbers, and make so many untimed iterations and so many timed ones for
-each. They print the seconds of an iteration: the median of a bare loop, or the mean that ONNX
-Runtime's own test program prints. That program makes a session for each call; here it gets the same
-one again, so that only the first call has what a first iteration costs. Inputs are ones.
+each. They print the seconds of an iteration: the median and the minimum of a bare loop, on OpenVINO
+and MNN with one thread, or the mean that ONNX Runtime's own test program prints. That program makes
+a session for each call; here it gets the same one again, so that only the first call has what a
+first iteration costs. Inputs are ones.
 """
 
 from __future__ import annotations
@@ -34,6 +34,9 @@ import numpy as np
 
 PROFILE, OPTIMIZED = 2, 8
 EMPTY_CACHE = bytes(4)  # no categories
+
+# What runs one iteration, and what comes before it and is not timed.
+Loop = tuple[Callable[[], Any], Callable[[], Any]]
 
 
 def check(status: int) -> None:
@@ -101,13 +104,22 @@ def search(model: str) -> None:
         print(*times_of(LiteModel(model, cache=cache.name).iterate, 1))
 
 
-def loop(model: str) -> None:
-    iterate = open_session(model) if model.endswith(".onnx") else LiteModel(model).iterate
-    answer_turns(lambda count: sorted(times_of(iterate, count))[count // 2])
+def loop(model: str, engine: str = "") -> None:
+    iterate, rearm = LOOPS[engine or model.rpartition(".")[2]](model)
+
+    def measure(count: int) -> tuple[float, float]:
+        times = times_of(iterate, count, rearm)
+        return statistics.median(times), min(times)
+
+    answer_turns(measure)
 
 
-def open_session(model: str) -> Callable[[], Any]:
-    """Load an `.onnx` with ONNX Runtime and return what runs one iteration."""
+def open_lite(model: str) -> Loop:
+    return LiteModel(model).iterate, bool
+
+
+def open_session(model: str) -> Loop:
+    """Load an `.onnx` with ONNX Runtime."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
@@ -117,17 +129,11 @@ def open_session(model: str) -> Callable[[], Any]:
         binding.bind_cpu_input(node.name, np.ones(shape, np.float32))
     for node in session.get_outputs():
         binding.bind_output(node.name, "cpu")
-    return lambda: session.run_with_iobinding(binding)
+    return lambda: session.run_with_iobinding(binding), bool
 
 
-def times(model: str, engine: str, warmup: str, count: str) -> None:
-    iterate, rearm = (open_openvino if engine == "openvino" else open_mnn)(model)
-    taken = times_of(iterate, int(warmup) + int(count), rearm)[int(warmup) :]
-    print(statistics.median(taken), min(taken))
-
-
-def open_openvino(model: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Compile a model with OpenVINO; return what runs one iteration, and what comes before it."""
+def open_openvino(model: str) -> Loop:
+    """Compile a model with OpenVINO."""
     import openvino
 
     core = openvino.Core()
@@ -139,9 +145,8 @@ def open_openvino(model: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
     return lambda: infer(request, {}, True, False), bool
 
 
-def open_mnn(model: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
-    """Load a `.mnn` with MNN; return what runs one iteration, and what comes before it: MNN
-    computes other tensors in the memory of its inputs."""
+def open_mnn(model: str) -> Loop:
+    """Load a `.mnn` with MNN, which computes other tensors in the memory of its inputs."""
     import MNN
 
     interpreter = MNN.Interpreter(model)
@@ -157,6 +162,9 @@ def open_mnn(model: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
             tensor.copyFrom(host)
 
     return lambda: interpreter.runSession(session), feed
+
+
+LOOPS = {"mge": open_lite, "onnx": open_session, "openvino": open_openvino, "mnn": open_mnn}
 
 
 def onnxruntime_test(model: str) -> None:
@@ -175,12 +183,12 @@ def onnxruntime_test(model: str) -> None:
         get_available_providers=onnxruntime.get_available_providers,
     )
 
-    def measure(count: int) -> float:
+    def measure(count: int) -> tuple[float]:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             program.run_model(model, count, feeds=feeds)
         found: Any = re.search(r"avg latency: ([0-9.e-]+) ms", printed.getvalue())
-        return float(found[1]) / 1e3
+        return (float(found[1]) / 1e3,)
 
     answer_turns(measure)
 
@@ -198,20 +206,19 @@ def times_of(
     return times
 
 
-def answer_turns(measure: Callable[[int], float]) -> None:
+def answer_turns(measure: Callable[[int], tuple[float, ...]]) -> None:
     """Measure what each line of standard input asks for."""
     print("ready", flush=True)
     for line in sys.stdin:
         untimed, timed = map(int, line.split())
         measure(untimed)
-        print(measure(timed), flush=True)
+        print(*measure(timed), flush=True)
 
 
 if __name__ == "__main__":
     peers: dict[str, Callable[..., None]] = {
         "run": run,
         "search": search,
-        "times": times,
         "loop": loop,
         "onnxruntime-test": onnxruntime_test,
     }

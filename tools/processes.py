@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
+import statistics
 import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
 import lar
+from lar.measurement.machine import read_memory
+from tests.command_lines import SCRIPTED_ENGINE
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "models"
@@ -30,7 +31,6 @@ RESNET50_ONNX = str(LARGE / "resnet50.onnx")
 MOBILENET = str(MODELS / "mobilenet_v2.mge")
 MOBILENET_ONNX = str(MODELS / "mobilenet_v2.onnx")
 DIGITS = tuple(str(MODELS / f"digits_cnn.{suffix}") for suffix in ("mge", "onnx"))
-SCRIPTED_ENGINE = str(ROOT / "tests" / "engines" / "scripted_engine")
 MIB = 2**20
 SAMPLE_SECONDS = 0.03
 
@@ -49,15 +49,6 @@ def run_well(*command: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def run_json(*words: str) -> dict[str, Any]:
-    """Run a command of lar that prints JSON on its standard output."""
-    done = run_quietly([LAR, *words])
-    with contextlib.suppress(ValueError):
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
-    raise SystemExit(f"lar {' '.join(words)}: {done.stderr or done.stdout}")
-
-
 def make_large(name: str) -> None:
     """Make a large model in both formats where it is missing."""
     if not (LARGE / f"{name}.mge").exists():
@@ -67,9 +58,9 @@ def make_large(name: str) -> None:
 def write_script(folder: Path, **script: Any) -> str:
     """Write a model of the tests' scripted engine, which this process and those that it starts find
     from then on; return its path."""
-    if SCRIPTED_ENGINE not in sys.path:
-        sys.path.append(SCRIPTED_ENGINE)
-        os.environ["PYTHONPATH"] = SCRIPTED_ENGINE
+    if str(SCRIPTED_ENGINE) not in sys.path:
+        sys.path.append(str(SCRIPTED_ENGINE))
+        os.environ["PYTHONPATH"] = str(SCRIPTED_ENGINE)
     path = folder / f"{len(list(folder.iterdir()))}.fake"
     path.write_text(json.dumps(script))
     return str(path)
@@ -82,9 +73,29 @@ def run_model(model: str | Path, **options: Any) -> lar.RunResult:
     return result
 
 
+class Times(NamedTuple):
+    """The seconds of iterations."""
+
+    median: float
+    minimum: float
+
+
+def times_of_lar(model: str, warmup: int, count: int, **options: Any) -> Times:
+    """Return the times that lar reports."""
+    asked = {"fill": "ones", "warmup_iter": warmup, "iter": count, **options}
+    taken = run_model(model, **asked).samples.end_to_end
+    return Times(statistics.median(taken), min(taken))
+
+
+def times_of_loop(model: str, warmup: int, count: int, *engine: str) -> Times:
+    """Return the times of a bare loop."""
+    done = run_quietly([*PEERS, "loop", model, *engine], f"{warmup} {count}\n")
+    return Times(*map(float, done.stdout.split()[-2:]))
+
+
 class Cost(NamedTuple):
     """What a command took: seconds, CPU seconds and the peak memory in bytes of all of its
-    processes together, with shared pages counted once, and of the largest one."""
+    processes together, with the part of each in shared pages, and of the largest one."""
 
     seconds: float
     cpu_seconds: float
@@ -101,8 +112,10 @@ def cost_of(*command: str, samples_memory: bool = True) -> Cost:
     ):
         first = psutil.Process(process.pid)
         running = [first, *first.children(recursive=True)]
-        together = max(together, memory_of(running))
-        largest = max(largest, *map(peak_of, running))
+        with contextlib.suppress(psutil.Error, OSError):
+            together = max(together, sum(each.memory_full_info().pss for each in running))
+        peaks = (read_memory("VmHWM", f"/proc/{each.pid}/status") for each in running)
+        largest = max(largest, *(float(peak or 0) for peak in peaks))
         time.sleep(SAMPLE_SECONDS)
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - began
@@ -118,24 +131,3 @@ def seconds_of(*command: str) -> Callable[[], float]:
 def memory_peak_of(*command: str) -> Callable[[], float]:
     """Return what measures the peak memory of a process and those that it starts, in bytes."""
     return lambda: cost_of(*command).together
-
-
-def peak_of(process: psutil.Process) -> float:
-    """Return the peak of a process's memory in bytes, 0 where it has ended."""
-    with contextlib.suppress(OSError):
-        status = Path("/proc", str(process.pid), "status").read_text()
-        if found := re.search(r"VmHWM:\s*(\d+)", status):
-            return int(found[1]) * 1024.0
-    return 0.0
-
-
-def memory_of(processes: Iterable[psutil.Process]) -> float:
-    """Return the memory of processes together in bytes. A page of a file counts once, and it
-    counts whole where processes of others have it too."""
-    own, of_files = 0, Counter[str]()
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            maps = process.memory_maps()
-            own += sum(each.anonymous for each in maps)
-            of_files |= Counter({each.path: each.rss - each.anonymous for each in maps})
-    return float(own + of_files.total())

@@ -17,10 +17,12 @@ from onnx import helper, numpy_helper
 from onnx_twin import run_onnx
 from real_networks import NETWORKS, RealNetwork, bodies_of, make_network, walk_graphs
 
+from lar.comparison.metrics import bounds_of, measure
+from lar.records.comparison import Tolerance
+
 QUANTIZED = ("residual", "mobile", "keras", "attention_timm")
 SUBJECTS = (*((name, "float") for name in NETWORKS), *((name, "qdq") for name in QUANTIZED))
 FACTORS = (0.5, 0.8, 1.3, 2.0, -1.0)
-TOLERANCE = 1e-4  # of an element, and of the root mean square of its tensor
 DRAWS = 30  # after which another kind of edit is tried
 
 # Another value of an attribute, from the present one.
@@ -290,7 +292,7 @@ def agree(actual: list[Any] | None, expected: list[Any] | None) -> bool:
     pairs = list(zip(flatten(actual), flatten(expected), strict=False))
     if any(one.shape != other.shape or one.dtype != other.dtype for one, other in pairs):
         return True
-    return all(arrays_agree(one, other) for one, other in pairs)
+    return not any(mismatches(one, other) for one, other in pairs)
 
 
 def flatten(outputs: Any) -> Iterator[Array]:
@@ -304,10 +306,8 @@ def flatten(outputs: Any) -> Iterator[Array]:
         yield np.asarray(outputs)
 
 
-def arrays_agree(actual: Array, expected: Array) -> bool:
+def mismatches(actual: Array, expected: Array) -> int:
+    """Return how many elements are past lar's default tolerance."""
     if expected.dtype.kind not in "fiu":
-        return bool((actual == expected).all())
-    actual, expected = actual.astype(np.float64), expected.astype(np.float64)
-    scale = np.sqrt(np.mean(np.square(expected), dtype=np.float64))
-    within = np.abs(actual - expected) <= TOLERANCE * (np.abs(expected) + scale)
-    return bool((within | (actual == expected) | (np.isnan(actual) & np.isnan(expected))).all())
+        return int((actual != expected).sum())
+    return measure(actual, expected, bounds_of(Tolerance(), expected.dtype.name)).mismatches

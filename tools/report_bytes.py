@@ -11,10 +11,8 @@ comparisons of two, get fewer options.
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import gzip
-import io
 import json
 import os
 import shutil
@@ -24,12 +22,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lar.cli.main import main as run_lar
 from lar.reports.styles import EXPORTS, STYLES, Style
+from tests.command_lines import run_here
 
 KEPT = "outputs.jsonl.gz"
 LARGE_BYTES = 150_000
 MOST_LINES = 12  # of a difference
+LIMIT_SECONDS = 600  # of a command
 
 # The words of each line: a flag and its values, or a style and options that act on each other.
 TABLE = [
@@ -128,18 +127,16 @@ def options_of(name: str, style: Style, is_large: bool) -> Iterator[list[str]]:
 
 def run_command(folder: Path, words: list[str]) -> Output:
     """Run one `lar report` in this process."""
-    printed, errors = io.StringIO(), io.StringIO()
     paths = [str(folder / word) if word.endswith(".json") else word for word in words]
     with tempfile.TemporaryDirectory() as place:
         csv, document = Path(place, "csv"), Path(place, "json")
         asked = ["--csv", str(csv), "--json", str(document)]
         if "--export" in words:
             asked = ["-o", str(document)]
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
-            code = run_lar(["report", *paths, *asked])
-        text = printed.getvalue().replace(place, "").replace(str(folder), "")
+        done = run_here(["report", *paths, *asked], timeout=LIMIT_SECONDS)
+        text = done.stdout.replace(place, "").replace(str(folder), "")
         contents = [file.read_text() if file.exists() else "" for file in (csv, document)]
-    return Output(words, code, text, *contents)
+    return Output(words, done.returncode, text, *contents)
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def write_resnet18(path: Path) -> Path:
     """Write ResNet-18, with drawn weights."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(REPOSITORY / "tools"))
-        network = importlib.import_module("model_zoo").describe_resnet18()
+        network = importlib.import_module("model_zoo").NETWORKS["resnet18"]()
         model = importlib.import_module("onnx_twin").onnx_of(network)
     path.write_bytes(model.SerializeToString())
     return path

@@ -36,7 +36,7 @@ def operation(kind: str | None, inputs: Any = (), outputs: Any = (), **rest: int
 def dump_resnet18(folder: str) -> None:
     """The program: make ResNet-18 for both engines."""
     sys.path.insert(0, str(ROOT / "tools"))
-    network = importlib.import_module("model_zoo").describe_resnet18()
+    network = importlib.import_module("model_zoo").NETWORKS["resnet18"]()
     importlib.import_module("megengine_twin").dump_megengine(network, Path(folder, "resnet18.mge"))
     model = importlib.import_module("onnx_twin").onnx_of(network)
     Path(folder, "resnet18.onnx").write_bytes(model.SerializeToString())

@@ -29,8 +29,8 @@ def test_a_chain_has_as_many_layers_as_asked_for(tmp_path: Path) -> None:
     ],
 )
 def test_a_peer_takes_turns(peer: str, model: str) -> None:
-    with bench_timings.PeerProcess(peer, str(ROOT / "models" / model)) as process:
-        times = [process.take_turn(count) for count in (1, 5)]
+    with bench_timings.peer_process(peer, str(ROOT / "models" / model)) as take_turn:
+        times = [take_turn(count) for count in (1, 5)]
     assert all(0 < seconds < 10 for seconds in times)
 
 

@@ -113,7 +113,7 @@ def cheap_folder(made_twice: MadeTwice) -> Path:
 
 def describe(name: str) -> tuple[Network, onnx.ModelProto, int]:
     """A network, its ONNX form and how much it computes; neither needs MegEngine."""
-    network = getattr(model_zoo, f"describe_{name}")()
+    network = model_zoo.NETWORKS[name]()
     model = onnx_twin.onnx_of(network)
     return network, model, onnx_twin.count_macs(model)
 

@@ -38,22 +38,12 @@ def write_recording(file: Path, *cases: Case) -> Path:
     return file
 
 
-def test_flags_are_read_from_the_help() -> None:
-    text = """
-device:
-  -h, --help            show this help message and exit
-  --cpu                 run on the CPU; see --cuda
-  --thread N            run N copies
-  --enable-fuse-conv-bias-nonlinearity
-                        fuse --cpu
-  --fill {uniform,normal}
-"""
-    assert option_pairs.read_flags(text) == {
-        "--cpu": "",
-        "--thread": "N",
-        "--enable-fuse-conv-bias-nonlinearity": "",
-        "--fill": "{uniform,normal}",
-    }
+def test_flags_are_those_of_a_run_with_the_words_for_their_values() -> None:
+    flags = option_pairs.flags_of_run()
+    assert flags["--cpu"] == ""
+    assert flags["--iter"] == "N"
+    assert flags["--input-layout"] == "{nchw,nhwc}"
+    assert "--help" not in flags
 
 
 def test_every_pair_is_planned_once_with_no_flag_and_each_alone() -> None:
@@ -65,7 +55,7 @@ def test_every_pair_is_planned_once_with_no_flag_and_each_alone() -> None:
 
 
 def test_every_flag_of_a_run_has_a_value_to_be_given() -> None:
-    flags = option_pairs.read_flags(option_pairs.help_of_run())
+    flags = option_pairs.flags_of_run()
     assert len(flags) > 80
     for flag, metavar in flags.items():
         for suffix in (".mge", ".onnx"):
