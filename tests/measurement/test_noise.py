@@ -66,41 +66,6 @@ def test_what_a_probe_computes_counts_for_no_reading(monkeypatch: pytest.MonkeyP
 
 
 @needs_schedstat
-def test_a_sleeping_process_shows_next_to_none() -> None:
-    meter = opened()
-    time.sleep(0.1)
-    assert meter.read(ends=True).busiest_thread < 0.05
-
-
-@needs_schedstat
-def test_a_reading_begins_where_the_last_one_ended() -> None:
-    meter = opened()
-    spin(0.05)
-    meter.read()
-    assert meter.read(ends=True).busiest_thread < 0.04
-
-
-@needs_schedstat
-def test_the_busiest_of_several_threads_is_told() -> None:
-    meter = opened()
-    busy, leave = threading.Event(), threading.Event()
-
-    def work() -> None:
-        spin(0.08)
-        busy.set()
-        leave.wait(30)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    busy.wait(30)
-    spin(0.02)
-    busiest = meter.read(ends=True).busiest_thread
-    leave.set()
-    thread.join()
-    assert 0.08 <= busiest < 0.16
-
-
-@needs_schedstat
 def test_a_thread_that_ended_disturbs_no_reading() -> None:
     meter = opened()
     thread = threading.Thread(target=spin, args=(0.01,))

@@ -82,12 +82,6 @@ def test_a_run_that_failed_at_once_has_one_row_of_facts() -> None:
     assert row["engine_version"] == row["sha256"] == row["processor"] == ""
 
 
-def test_what_was_not_measured_is_an_empty_cell(result: RunResult) -> None:
-    samples = Samples(end_to_end=(0.1,), host=(0.05,), device=(None,), queue_delay=(None,))
-    rows = rows_of(replace(result, warmup=Samples(), samples=samples))
-    assert [rows[0][name] for name in SAMPLE_COLUMNS] == ["0.1", "0.05", *[""] * 10]
-
-
 def test_the_variables_of_the_engine_are_one_cell(result: RunResult) -> None:
     assert rows_of(result)[0]["environment"] == ""
     environment = {"MKL_DEBUG_CPU_TYPE": "5", "A": "b=c"}

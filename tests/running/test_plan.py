@@ -137,16 +137,6 @@ def test_a_switch_takes_true_and_false_alone(value: Any) -> None:
     }
 
 
-def test_a_value_that_an_option_does_not_take_is_refused_by_its_flag() -> None:
-    for key, value, message in (
-        ("iter", -1, "--iter: -1 is negative"),
-        ("resize", (0, 1), "--resize: '0,1' is not a size"),
-        ("fill", "twos", "--fill: 'twos' is not one of its values"),
-    ):
-        with pytest.raises(UsageError, match=f"^{message}"):
-            parse_values({key: value})
-
-
 @pytest.mark.parametrize(("key", "value"), [("input", ["\udcff.npy"]), ("bin_out_dump", "\udcff")])
 def test_names_that_no_result_can_hold_are_refused(key: str, value: Any) -> None:
     with pytest.raises(UsageError, match="is not UTF-8"):

@@ -109,13 +109,6 @@ def test_errors_of_python_code_name_the_keyword(write_script: WriteScript) -> No
         lar.tune(write_script(faults=[{"at": "start", "do": "raise"}]), budget=5)
 
 
-def test_a_file_that_is_no_model_leaves_no_session(tmp_path: Path) -> None:
-    model, session = tmp_path / "m.onnx", tmp_path / "m.tune"
-    model.write_text("no model")
-    refused("", lar.tune, model, session=session, budget=5)
-    assert not session.exists()
-
-
 def test_what_a_search_found_until_its_time_ended_is_used(write_script: WriteScript) -> None:
     model = write_script(
         **{
