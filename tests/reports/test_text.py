@@ -16,18 +16,6 @@ from lar.reports.text import Screen, format_bytes, format_count, format_rows, fo
 CELLS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=9)
 
 
-def test_columns_are_as_wide_as_their_widest_cell() -> None:
-    assert format_rows(["a", "long header"], [["wide cell", "x"], ["", "y"]]) == [
-        "a          long header",
-        "wide cell  x",
-        "           y",
-    ]
-
-
-def test_a_table_without_rows_is_its_header() -> None:
-    assert format_rows(["a", "b"], []) == ["a  b"]
-
-
 def test_a_row_of_another_length_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="2 cells"):
         format_rows(["a", "b"], [["only one"]])
@@ -186,11 +174,6 @@ def test_cells_may_be_wrapped_instead(width: int) -> None:
         assert " ".join(lines).count(f" {word}") >= 2
     assert lines[-1].split() == ["--other", "no", "yes"]
     assert format_rows(("option", "one", "two"), rows, WRAPPED)[1].count(words) == 2
-
-
-def test_a_long_name_loses_its_middle() -> None:
-    (_, line) = format_rows(["name"], [["layer1.conv2.weight"]], screen=Screen(14))
-    assert line == "layer1...eight"
 
 
 def test_names_give_way_before_columns_do() -> None:
