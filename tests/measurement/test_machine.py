@@ -130,18 +130,7 @@ def test_an_unreadable_model_is_a_usage_error(tmp_path: Path) -> None:
     refused("no such model file", read_model_file, tmp_path / "gone.onnx")
 
 
-ARM = """processor\t: 0
-BogoMIPS\t: 50.00
-Features\t: fp asimd evtstrm aes
-CPU implementer\t: {implementer}
-CPU architecture: 8
-CPU variant\t: 0x3
-CPU part\t: {first}
-
-processor\t: 1
-CPU implementer\t: {implementer}
-CPU part\t: {second}
-"""
+ARM = (Path(__file__).parents[1] / "data" / "arm_cpuinfo.txt").read_text()
 
 
 @pytest.mark.parametrize(

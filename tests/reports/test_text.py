@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from operator import itemgetter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from hypothesis import strategies as st
 
 from lar.reports.model import MARKDOWN, WRAPPED, Column, Layout, Rule, Table
 from lar.reports.text import Screen, format_bytes, format_count, format_rows, format_table
+
+TABLES = json.loads(Path(__file__).with_name("numbers.json").read_text())
 
 CELLS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=9)
 
@@ -32,28 +36,12 @@ def test_every_cell_stands_under_its_header(rows: list[tuple[str, str, str]]) ->
             assert line[start : start + len(cell)] == cell
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "0"), (999, "999"), (1000, "1,000"), (1234567, "1,234,567"), (None, "N/A")],
-)
+@pytest.mark.parametrize(("value", "text"), TABLES["counts"])
 def test_counts(value: float | None, text: str) -> None:
     assert format_count(value) == text
 
 
-@pytest.mark.parametrize(
-    ("size", "text"),
-    [
-        (0, "0 B"),
-        (1023, "1023 B"),
-        (1024, "1.0 KiB"),
-        (1536, "1.5 KiB"),
-        (2**20, "1.0 MiB"),
-        (102_400_000, "97.7 MiB"),
-        (2**30, "1.00 GiB"),
-        (5 * 2**40, "5120.00 GiB"),
-        (None, "N/A"),
-    ],
-)
+@pytest.mark.parametrize(("size", "text"), TABLES["sizes"])
 def test_sizes(size: float | None, text: str) -> None:
     assert format_bytes(size) == text
 
