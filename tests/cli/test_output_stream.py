@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
-import time
 from collections.abc import Iterator
 from typing import TextIO
 
 import pytest
 
 from lar.cli.output_stream import Outlet
-from tests.running.isolated_runs import SOON
-
-LINES = "".join(f"line {index}\n" for index in range(20_000))  # more than a pipe holds
 
 
 @pytest.fixture
@@ -23,22 +18,6 @@ def pipe() -> Iterator[tuple[int, TextIO]]:
     with open(writing, "w") as stream:
         yield reading, stream
     os.close(reading)
-
-
-def test_room_is_waited_for_as_long_as_is_said(pipe: tuple[int, TextIO]) -> None:
-    outlet = Outlet(pipe[1])
-    outlet.write(LINES)
-    began = time.monotonic()
-    assert not outlet.has_room(0.2)
-    assert 0.2 <= time.monotonic() - began < 0.2 + SOON
-
-
-def test_no_line_is_cut_where_the_reader_leaves_off(pipe: tuple[int, TextIO]) -> None:
-    reading, stream = pipe
-    Outlet(stream).write(LINES)
-    came = os.read(reading, 1 << 20).decode()
-    assert came.endswith("\n")
-    assert LINES.startswith(came)
 
 
 def test_a_line_longer_than_a_pipe_takes_at_once_comes_too(pipe: tuple[int, TextIO]) -> None:
@@ -55,11 +34,3 @@ def test_what_was_written_to_the_stream_before_comes_first(pipe: tuple[int, Text
     stream.write("before\n")
     Outlet(stream).write("after\n")
     assert os.read(reading, 100) == b"before\nafter\n"
-
-
-def test_a_stream_in_memory_has_room() -> None:
-    stream = io.StringIO()
-    outlet = Outlet(stream)
-    outlet.write(LINES)
-    assert outlet.has_room(0)
-    assert stream.getvalue() == LINES

@@ -108,16 +108,6 @@ def test_rates_are_those_of_the_median_call() -> None:
     assert disturbed.time_ns == 10_000
 
 
-def test_a_forwarded_pointer_has_no_bandwidth() -> None:
-    """One was at 3,336 % of it: its bytes were those of the tensor behind the pointer."""
-    work = work_of([Piece(1000, 0, 0), Piece(2000, 0, 0)])
-    assert work.bytes_per_second is work.memory_percent(PEAK) is work.intensity is None
-    assert (work.bound(PEAK), work.saving_ns(PEAK)) == (None, None)
-    both = work_of([Piece(1000, 0, 0), Piece(1000, 0, 5000)])
-    assert both.memory_percent(PEAK) == 25
-    assert both.bytes_share == 1
-
-
 def test_operations_of_another_type_are_not_compared_with_those_of_float32() -> None:
     quantised = work_of([Piece(1000, 150_000, 1000, is_float32=False)])
     assert quantised.flops_per_second == 150e9

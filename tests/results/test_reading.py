@@ -112,11 +112,6 @@ def test_the_log_of_another_packages_engine_is_read(monkeypatch: pytest.MonkeyPa
     assert found == (("#1", (make_result([1.0]),)), ("#2", (make_result([2.0]),)))
 
 
-def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
-    refused("no such result file", read_results, str(tmp_path / "missing.json"))
-    refused("is a folder", read_results, str(tmp_path))
-
-
 def test_a_file_in_gzip_is_read_as_what_is_in_it() -> None:
     assert results_in(gzip.compress(V1), "a.json.gz") == results_in(V1, "a.json")
     problem = "a.json.gz: is damaged, or was cut short: "

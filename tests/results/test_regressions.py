@@ -67,11 +67,6 @@ def test_tags_of_one_sitting_each_show_how_much_sittings_differ() -> None:
     assert check(make_runs(5, 0.0103, seed=1), make_runs(5, 0.01, seed=2)).verdict == "slower"
 
 
-def test_one_run_on_each_side_shows_nothing() -> None:
-    found = check(make_runs(1, 0.02), make_runs(1, 0.01))
-    assert (found.verdict, known(found.difference).reason[:11]) == ("not judged", "1 against 1")
-
-
 def test_runs_of_other_tags_show_by_how_much_runs_differ() -> None:
     others = {"v0": make_runs(6, 0.02, seed=3)}
     assert check(make_runs(1, 0.011), make_runs(1, 0.01), others).verdict == "slower"
