@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from lar.profiles.activities import device_times_of
-from lar.profiles.devices import device_number, device_title
+from lar.profiles.devices import device_number, device_title, is_of_device, streams_of
 from lar.profiles.rows import rows_of
+from lar.records.profile import Category
 from tests.profiles.synthetic import operator_of
-from tests.profiles.timelines import STREAM, execution_of, profile_of, span_of, step_of
+from tests.profiles.timelines import HOST, STREAM, execution_of, profile_of, span_of, step_of
 
 OPERATORS = (operator_of("conv", "Convolution"), operator_of("copy", "Copy"))
 
@@ -19,6 +20,28 @@ OPERATORS = (operator_of("conv", "Convolution"), operator_of("copy", "Copy"))
 )
 def test_what_a_device_is_called(device: str, title: str, number: int) -> None:
     assert (device_title(device), device_number(device)) == (title, number)
+
+
+@pytest.mark.parametrize(
+    ("category", "device", "expected"),
+    [
+        ("kernel", None, True),
+        ("kernel", "cuda0", True),
+        ("memcpy", "cuda0", True),
+        ("memcpy", "cpu", False),
+        ("memcpy", None, False),  # nothing says that it is
+    ],
+)
+def test_what_a_device_did(category: Category, device: str | None, expected: bool) -> None:
+    span = span_of(category, "x", 0, 1, device=device)
+    assert is_of_device(profile_of([], device="cuda0"), span) is expected
+    assert not is_of_device(profile_of([]), span)
+
+
+def test_streams_are_threads_where_nothing_is_dispatched() -> None:
+    executions = [execution_of(0, 5, 9, thread=STREAM, dispatch=(0, 1), dispatch_thread=HOST)]
+    assert streams_of(profile_of(OPERATORS, (), executions, device="cuda0")) == {STREAM}
+    assert streams_of(profile_of(OPERATORS, (), executions)) == frozenset()
 
 
 def test_what_the_host_runs_beside_a_device_is_an_operator_too() -> None:
