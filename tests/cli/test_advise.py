@@ -8,36 +8,14 @@ from typing import Any
 import lar
 from tests.command_lines import run_lar
 from tests.conftest import WriteScript
+from tests.tuning.made_tune import LANDSCAPES
 
-CHOICES = {
-    "nchw88": {"enable_nchw88": True},
-    "nchw44": {"enable_nchw44": True},
-    "ioc16": {"enable_ioc16": True},
-    "weights": {"weight_preprocess": True},
-}
-EFFECTS = [
-    {"when": {"enable_nchw88": True}, "factor": 0.5},
-    {"when": {"weight_preprocess": True}, "fault": {"at": "load", "do": "abort"}},
-    {"when": {"enable_ioc16": True}, "factor": 0.25, "error": 0.5},
-]
-SEARCH = {"name": "fast-run", "search": {"fast_run": True}, "cache": "fast_run_algo_policy"}
+ADVISED: dict[str, Any] = LANDSCAPES["advised"]
 
 
 def script(write: WriteScript, gains: dict[str, float], **fields: Any) -> str:
     """A script whose profile speaks for some of its choices."""
-    choices = [{"name": name, "options": options} for name, options in CHOICES.items()]
-    return write(
-        **{
-            "inputs": [{"name": "data", "dtype": "float32", "shape": [1, 4]}],
-            "outputs": {"prob": [0.25, 0.75]},
-            "times": [[0.01, 0.0, None]],
-            "operators": [{"name": "conv", "type": "Convolution", "part": 0.9}],
-            "dimensions": [{"name": "all", "choices": [*choices, SEARCH]}],
-            "effects": EFFECTS,
-            "gains": gains,
-            **fields,
-        }
-    )
+    return write(**{**ADVISED, "gains": gains, **fields})
 
 
 def test_a_model_is_profiled_and_what_is_suggested_is_tried(
@@ -99,7 +77,7 @@ def test_where_nothing_is_faster_the_command_is_that_of_the_run(write_script: Wr
 
 
 def test_its_flags_are_those_of_the_run(write_script: WriteScript) -> None:
-    effects = [*EFFECTS, {"when": {"fast_run_algo_policy": True}, "factor": 0.5}]
+    effects = [*ADVISED["effects"], {"when": {"fast_run_algo_policy": True}, "factor": 0.5}]
     model = script(write_script, {"fast-run": 0.6, "nchw88": 0.4}, effects=effects)
     done = run_lar("advise", model, "--enable-nchw88", "--iter", "2", code=0)
     assert done.stdout.startswith("time: 5.000 ms an iteration (median of 2 ")

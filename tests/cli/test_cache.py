@@ -332,6 +332,3 @@ def test_pick_warns_of_an_algorithm_that_is_passed_over(copy: Path) -> None:
     copy.write_bytes(content)
     text = cache("pick", copy, "1", WINOGRAD)
     assert "note: a naive algorithm; the policy OPTIMIZED passes over it" in text
-
-
-# The command line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import time
 from collections.abc import Iterator
@@ -55,11 +54,3 @@ def test_what_was_written_to_the_stream_before_comes_first(pipe: tuple[int, Text
     stream.write("before\n")
     Outlet(stream).write("after\n")
     assert os.read(reading, 100) == b"before\nafter\n"
-
-
-def test_a_stream_in_memory_has_room() -> None:
-    stream = io.StringIO()
-    outlet = Outlet(stream)
-    outlet.write(LINES)
-    assert outlet.has_room(0)
-    assert stream.getvalue() == LINES

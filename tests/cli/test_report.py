@@ -77,27 +77,6 @@ def test_a_profile_that_was_written_anew_is_none_of_an_engine(tmp_path: Path, pr
     assert run_lar("report", str(anew)).stdout == run_lar("report", profile).stdout
 
 
-@pytest.mark.parametrize(
-    ("style", "count"), [(name, n) for name in WITH_TABLES for n in STYLES[name].profiles]
-)
-def test_names_control_no_terminal_and_end_no_line(tmp_path: Path, style: str, count: int) -> None:
-    evil = "\x1b[2J\u202econv\nTotal 0 </script>"
-    path = tmp_path / "evil.json"
-    times = [{evil: 30, "relu": 5}, {evil: 28, "relu": 6}]
-    write_profile(profile_of_times({evil: evil, "relu": "Relu"}, times, step_us=50), path)
-    profiles = [str(path)] * count
-    html = tmp_path / "report.html"
-    done = run_lar("report", *profiles, "--style", style, "--html", str(html), code=0)
-    assert done.stdout.replace("\n", "").isprintable()
-    assert not any(line.startswith("Total 0") for line in done.stdout.splitlines())
-    assert "Total 0 </script>" not in html.read_text()
-
-
-def test_standard_output_takes_a_report_in_place_of_the_text(profile: str) -> None:
-    done = run_lar("report", profile, "--style", "torch", "--json", "-", code=0)
-    json.loads(done.stdout)
-
-
 def test_every_option_is_honoured_by_a_style() -> None:
     (shown,) = (
         group for group in parser_of("report")._action_groups if group.title == "what is shown"

@@ -64,19 +64,6 @@ def test_no_iterations(write_script: WriteScript) -> None:
     assert result.samples.end_to_end == result.warmup.end_to_end == ()
 
 
-def test_no_warmup(write_script: WriteScript) -> None:
-    done = run_lar(write_script(), "--warmup-iter", "0", "--iter", "1", code=0)
-    assert "warmup" not in done.stdout
-    assert "sd=N/A" in done.stdout
-    assert "nan" not in done.stdout
-
-
-def test_default_counts(write_script: WriteScript) -> None:
-    lines = run_lar(write_script()).stdout.splitlines()
-    assert len([line for line in lines if line.startswith("warmup ")]) == 1
-    assert len([line for line in lines if re.match(r"iter \d/10: ", line)]) == 10
-
-
 # Drivers, engines, processes
 
 

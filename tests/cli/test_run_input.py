@@ -16,6 +16,8 @@ from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
 from tests.engines.onnx_models import save_model
 
+TABLES = json.loads(Path(__file__).with_name("input_kinds.json").read_text())
+
 
 @functools.cache
 def cat_outputs(suffix: str) -> list[tuple[str, str]]:
@@ -23,16 +25,7 @@ def cat_outputs(suffix: str) -> list[tuple[str, str]]:
     return outputs_of(f"models/mobilenet_v2.{suffix}", "--input", "inputs/cat.npy", cwd=ROOT)
 
 
-CAT_FORMS: dict[str, list[str]] = {
-    "json": ["--input", "data:inputs/cat.json"],
-    "ppm": ["--input", "inputs/cat.ppm", "--input-layout", "nchw", "--bgr"],
-    "jpg": ["--input", "inputs/cat.jpg", "--input_layout=nchw"],
-    "jpg, --bgr": ["--input=data:inputs/cat.jpg", "--input-layout=nchw", "--bgr"],
-    "resized to its own size": [
-        *("--input", "inputs/cat.ppm", "--input-layout", "nchw", "--bgr"),
-        *("--resize", "224x224", "--mean", "0", "--scale", "1,1,1"),
-    ],
-}
+CAT_FORMS: dict[str, list[str]] = TABLES["forms of the cat"]
 
 
 @each_format

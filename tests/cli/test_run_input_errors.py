@@ -67,24 +67,23 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
 PROMISED = ("cut.npy", "objects.npy", "cut.ppm", "broken.json", "count.json")
 
 
+def check_bad_file(model: str, place: Path, tensor: str = "") -> None:
+    content, piece = BAD_FILES[place.name]
+    place.write_bytes(content)
+    done = run_lar(model, "--input", tensor + str(place))
+    check_error(done, 2, f"--input: {place}: ", piece)
+    assert "iter " not in done.stdout
+
+
 @pytest.mark.parametrize("name", BAD_FILES)
 def test_bad_input_file(write_script: WriteScript, tmp_path: Path, name: str) -> None:
-    content, piece = BAD_FILES[name]
-    (tmp_path / name).write_bytes(content)
-    done = run_lar(write_script(inputs=ONE), "--input", str(tmp_path / name))
-    check_error(done, 2, f"--input: {tmp_path / name}: ", piece)
-    assert "iter " not in done.stdout
+    check_bad_file(write_script(inputs=ONE), tmp_path / name)
 
 
 @each_format
 @pytest.mark.parametrize("name", PROMISED)
 def test_bad_input_file_on_each_engine(tmp_path: Path, suffix: str, name: str) -> None:
-    content, piece = BAD_FILES[name]
-    (tmp_path / name).write_bytes(content)
-    model = str(ROOT / f"models/one_operator.{suffix}")
-    done = run_lar(model, "--input", f"data:{tmp_path / name}")
-    check_error(done, 2, f"--input: {tmp_path / name}: ", piece)
-    assert "iter " not in done.stdout
+    check_bad_file(str(ROOT / f"models/one_operator.{suffix}"), tmp_path / name, "data:")
 
 
 @not_root

@@ -5,6 +5,7 @@ It gives what ONNX Runtime gives when it is run directly.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,10 @@ from tests.cli.runs import save_kinds
 from tests.command_lines import run_lar
 from tests.running.isolated_runs import finished
 
+TABLES = json.loads(Path(__file__).with_name("input_kinds.json").read_text())
+
 # The kinds of models in `kinds/`, and the flags that feed each.
-KINDS = [
-    ("decoder", ["--input", "past:{1,2,0,4};x:{1,2,3,4}"]),
-    ("empty", []),
-    ("window", ["--shape", "batch=3,n=9"]),
-    ("optional", ["--input", "x:[1.0,2,3];w:[10.0,10,10]"]),
-    ("optional", ["--input", "x:[1.0,2,3]"]),
-    ("without_inputs", []),
-    ("all_optional", []),
-    ("classifier", ["--input", 'x:[["a"],["b"],["a"]]']),
-    ("bfloat16", ["--input", "x:[[1.0,2,3.3],[4,5,6]]"]),
-    ("float8", ["--shape", "n=2"]),
-    ("joined", ["--input", "s:{1,3};s:{2,3}"]),
-    ("split", ["--shape", "m=3"]),
-    ("any_rank", ["--input", "x:{2,3,1}"]),
-    ("negative", ["--shape", "x[0]=2"]),
-]
+KINDS = TABLES["kinds"]
 each_kind = pytest.mark.parametrize(("kind", "flags"), KINDS)
 
 

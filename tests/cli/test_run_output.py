@@ -82,20 +82,6 @@ def test_report_on_stdout_stands_there_alone(suffix: str) -> None:
     ]
 
 
-def test_csv_and_json_files_agree(tmp_path: Path, write_script: WriteScript) -> None:
-    names = [str(tmp_path / name) for name in ("report.json", "report.csv")]
-    script = write_script(times=[[0.25, 0.125, None]], outputs={"prob": [1.0]})
-    done = run_lar(script, "--iter", "2", "--json", names[0], "--csv", names[1], code=0)
-    assert "=== finished test #0: time=500.000ms" in done.stdout
-    result = lar.read_result(Path(names[0]).read_text())
-    rows = list(csv.DictReader(io.StringIO(Path(names[1]).read_text())))
-    times = [float(row["end_to_end_seconds"]) for row in rows if row["phase"] == "iterations"]
-    assert times == list(result.samples.end_to_end) == [0.25, 0.25]
-    assert {row["model"] for row in rows} == {script}
-    assert {row["sha256"] for row in rows} == {known(result.model).sha256}
-    assert {row["status"] for row in rows} == {"ok"}
-
-
 def test_report_of_the_longest_name(tmp_path: Path, write_script: WriteScript) -> None:
     report = tmp_path / ("x" * 250 + ".json")
     assert run_lar(write_script(), "--json", str(report)).returncode == 0

@@ -187,13 +187,6 @@ def test_what_cannot_be_cut_out_is_listed_with_the_reason() -> None:
     assert "not run alone: c: it cannot be cut out" in report_comparison(found).text.splitlines()
 
 
-def test_an_interrupted_one_has_what_is_known() -> None:
-    found = isolate(chain(TWO_FAULTS), chain(RIGHT), Played(TWO_FAULTS, interrupt_at="d"))
-    assert found.interrupted
-    assert [each.actual.name for each in found.tensors if each.single] == ["a", "b", "c"]
-    assert "interrupted: 3 operators of A were run alone" in found.notes
-
-
 def test_what_an_interrupt_leaves_unproven_is_a_suspect() -> None:
     played = Played(TWO_FAULTS, interrupt_at="a")
     found = compare_dumps(chain(TWO_FAULTS), chain(RIGHT), operators_of=lambda side: played)

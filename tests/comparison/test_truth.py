@@ -64,18 +64,6 @@ def test_the_side_that_is_off_is_named(
     assert (doubt in found.notes) == (actual is expected is WRONG)
 
 
-def test_errors_are_those_of_each_side() -> None:
-    found = judge(network("one", middle=WRONG), network("other"))
-    errors = {it.expected.name: it.truth for it in found.tensors}
-    assert {name: it.tensor.name for name, it in errors.items() if it} == {
-        name: name for name in ("data", "a", "b", "c")
-    }
-    both = known(errors["b"])
-    off, right = (known(it).relative_l2 or 0 for it in (both.actual, both.expected))
-    assert off > 0.01 > 1e-6 > right
-    assert found.culprits[0].output.truth == both
-
-
 def test_a_side_has_the_twin_in_the_truth_that_its_twin_has() -> None:
     """A calls two tensors by the names that the truth gives to others."""
     found = judge(network("one", names="bax"), network("other", names="pqr"))

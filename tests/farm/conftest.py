@@ -132,8 +132,3 @@ def farm(cluster: LocalCluster) -> Iterator[Farm]:
 
 def planned(model: str, **options: Any) -> RunSpec:
     return plan_run(model, parse_values({"iter": 2, **options}), elsewhere=True)
-
-
-def choice(name: str, option: str) -> dict[str, Any]:
-    """Return a dimension of a scripted model with one choice, that a switch is given."""
-    return {"name": f"with {option}", "choices": [{"name": name, "options": {option: True}}]}

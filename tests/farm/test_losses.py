@@ -23,7 +23,8 @@ from lar.farm.sending import Sending
 from lar.records.run import RunContext
 from tests.command_lines import MODULE_PATH
 from tests.conftest import WriteScript
-from tests.farm.conftest import LABELS, SOON, LocalCluster, await_that, choice, planned
+from tests.farm.conftest import LABELS, SOON, LocalCluster, await_that, planned
+from tests.tuning.made_tune import LANDSCAPES
 from tests.tuning.test_search import measured
 
 HANGS: dict[str, Any] = {"times": [[0.01, 0.01, 0.01], [SOON, 0.01, SOON]], "real_time": True}
@@ -177,18 +178,8 @@ def test_a_scheduler_that_goes(
         open_farm(cluster.address)
 
 
-# A choice that crashes at once, and one that goes on and helps. A round of these takes some
-# seconds.
-CRASHING: dict[str, Any] = {
-    "times": [[0.15, 0.01, 0.15]],
-    "real_time": True,
-    "outputs": {"y": [1.0]},
-    "effects": [
-        {"when": {"const_shape": True}, "fault": {"at": "start", "index": 1, "do": "abort"}},
-        {"when": {"record_comp_seq": True}, "factor": 0.5},
-    ],
-    "dimensions": [choice("constant", "const_shape"), choice("recorded", "record_comp_seq")],
-}
+# A round of these takes some seconds.
+CRASHING: dict[str, Any] = LANDSCAPES["one crashes at once, one goes on and helps"]
 
 
 def begin_tune(folder: Path, *words: str) -> subprocess.Popen[str]:

@@ -15,7 +15,8 @@ from lar.measurement.machine import read_machine
 from lar.records.run import RunResult, RunSpec
 from lar.tuning.player import Entrant, RoundOrder
 from tests.conftest import RunLar, WriteScript
-from tests.farm.conftest import LocalCluster, choice
+from tests.farm.conftest import LocalCluster
+from tests.tuning.made_tune import LANDSCAPES
 from tests.tuning.test_search import measured
 
 TIMES = [[0.01, 0, 0.01]]
@@ -78,15 +79,7 @@ def test_machines_are_never_mixed(farm: Farm) -> None:
 def test_a_search_on_another_machine(
     cluster: LocalCluster, write_script: WriteScript, run_lar: RunLar, tmp_path: Path
 ) -> None:
-    model = write_script(
-        times=TIMES,
-        outputs={"y": [1.0]},
-        effects=[
-            {"when": {"const_shape": True}, "factor": 0.5},
-            {"when": {"enable_ioc16": True}, "factor": 0.2, "error": 0.5},
-        ],
-        dimensions=[choice("constant", "const_shape"), choice("wrong", "enable_ioc16")],
-    )
+    model = write_script(**LANDSCAPES["one helps, one is wrong"])
     session = str(tmp_path / "session")
     words = ("tune", model, "--session", session, "--budget", "60", "--scheduler", cluster.address)
     run_lar(*words, "--json", str(tmp_path / "found.json"), code=0)

@@ -82,10 +82,6 @@ def test_samples_that_rise_all_the_time_have_no_interval() -> None:
     assert median_interval([1.0] * 50 + [2.0] * 50) is None
 
 
-def test_equal_samples_have_an_interval_without_width() -> None:
-    assert median_interval([0.25] * 30) == Interval(0.25, 0.25)
-
-
 def test_a_coarse_clock_gives_an_interval_of_its_ticks() -> None:
     times = [round(time, 1) for time in samples_of(INDEPENDENT, 200)]
     assert median_interval(times) == Interval(1.0, 1.0)

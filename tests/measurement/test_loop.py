@@ -195,14 +195,6 @@ def test_short_iterations_share_a_reading() -> None:
     assert driver.called.count("meter") == 1 + 2 + 1
 
 
-def test_the_shared_readings_add_up_to_the_delay_there_was() -> None:
-    driver = StepDriver(0, SHORT)
-    meter = StepMeter(driver, Reading(0, 0), *[Reading(0.75 * SHORT, 0)] * 99)
-    delays = taken(driver, 62, meter).queue_delay
-    readings = driver.called.count("meter") - 1
-    assert sum(delay or 0 for delay in delays) == pytest.approx(0.75 * SHORT * readings)
-
-
 def test_rows_go_on_where_the_warmup_left_them() -> None:
     driver = StepDriver(LONG, LONG)
     rows = SampleRows.anonymous(3)

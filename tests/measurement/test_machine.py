@@ -54,14 +54,6 @@ def test_variables_that_libraries_heed_are_kept() -> None:
     assert read_machine().variables == {}
 
 
-def test_a_field_is_read_from_its_first_line(tmp_path: Path) -> None:
-    path = tmp_path / "cpuinfo"
-    path.write_text("model\t: 1\nmodel name\t: A: CPU \nmodel name\t: Another\nflags\n")
-    assert read_field(str(path), "model name") == "A: CPU"
-    assert read_field(str(path), "flags") == ""
-    assert read_field(str(path), "bogus") == ""
-
-
 def test_what_the_system_does_not_tell_is_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,22 +118,7 @@ def test_a_checksum_file_that_does_not_match_means_damage(model: Path, name: str
     assert caught.hint
 
 
-def test_an_unreadable_model_is_a_usage_error(tmp_path: Path) -> None:
-    refused("no such model file", read_model_file, tmp_path / "gone.onnx")
-
-
-ARM = """processor\t: 0
-BogoMIPS\t: 50.00
-Features\t: fp asimd evtstrm aes
-CPU implementer\t: {implementer}
-CPU architecture: 8
-CPU variant\t: 0x3
-CPU part\t: {first}
-
-processor\t: 1
-CPU implementer\t: {implementer}
-CPU part\t: {second}
-"""
+ARM = (Path(__file__).parents[1] / "data" / "arm_cpuinfo.txt").read_text()
 
 
 @pytest.mark.parametrize(

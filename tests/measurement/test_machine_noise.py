@@ -143,11 +143,6 @@ def test_the_frequency_is_that_of_the_cpu_that_it_runs_on(system: Path) -> None:
     assert Frequency(usable_cpus()).read() == 2.4e9
 
 
-@pytest.mark.parametrize("kind", ["heat", "frequency"])
-def test_a_machine_may_show_neither_heat_nor_frequency(system: Path, kind: str) -> None:
-    assert kind not in MachineNoise().sources
-
-
 class Fixed:
     """A source that reads the same each time; a negative figure is one that went away."""
 

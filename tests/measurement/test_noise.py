@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,41 +62,6 @@ def test_what_a_probe_computes_counts_for_no_reading(monkeypatch: pytest.MonkeyP
     meter.read()
     monkeypatch.undo()
     assert meter.read(ends=True).busiest_thread < 0.05
-
-
-@needs_schedstat
-def test_a_sleeping_process_shows_next_to_none() -> None:
-    meter = opened()
-    time.sleep(0.1)
-    assert meter.read(ends=True).busiest_thread < 0.05
-
-
-@needs_schedstat
-def test_a_reading_begins_where_the_last_one_ended() -> None:
-    meter = opened()
-    spin(0.05)
-    meter.read()
-    assert meter.read(ends=True).busiest_thread < 0.04
-
-
-@needs_schedstat
-def test_the_busiest_of_several_threads_is_told() -> None:
-    meter = opened()
-    busy, leave = threading.Event(), threading.Event()
-
-    def work() -> None:
-        spin(0.08)
-        busy.set()
-        leave.wait(30)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    busy.wait(30)
-    spin(0.02)
-    busiest = meter.read(ends=True).busiest_thread
-    leave.set()
-    thread.join()
-    assert 0.08 <= busiest < 0.16
 
 
 @needs_schedstat
@@ -239,32 +203,6 @@ def test_threads_that_wait_for_those_of_the_same_process_are_not_disturbed(
     # Of a wait that began earlier: others had room for it then, or had not.
     assert read(4000, *rows[:2], (600, 900)) == (0, 500)
     assert read(5000, (200, 300), (200, 300), (200, 1100)) == (800, 0)
-
-
-@needs_schedstat
-def test_no_wait_is_longer_than_what_the_cpus_had_left_for_others() -> None:
-    """More threads than CPUs, which nobody else needs to disturb."""
-    began = time.monotonic()
-    meter = opened()
-    cores = noise.usable_cores([str(threading.get_native_id())])
-    data = bytes(1 << 22)
-    ends = time.monotonic() + 0.2
-
-    def compute() -> None:
-        while time.monotonic() < ends:
-            zlib.crc32(data)  # without the interpreter's lock
-
-    workers = [threading.Thread(target=compute) for _ in range(2 * cores)]
-    for each in workers:
-        each.start()
-    while time.monotonic() < ends:
-        time.sleep(0.02)
-    reading = meter.read(ends=True)
-    elapsed = time.monotonic() - began
-    for each in workers:
-        each.join()
-    left = cores * elapsed - reading.cpu
-    assert reading.queue_delay <= max(0.0, left) + 1e-6
 
 
 def as_nanoseconds(reading: noise.Reading) -> tuple[int, ...]:

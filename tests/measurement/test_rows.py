@@ -38,12 +38,6 @@ def filled(*rows: tuple[float, Reading | None]) -> Samples:
     return table.samples(0, len(rows))
 
 
-def test_a_new_table_is_empty() -> None:
-    rows = SampleRows.anonymous(3)
-    assert rows.count == 0
-    assert rows.samples(0, 3) == Samples()
-
-
 @given(st.lists(st.tuples(SECONDS, SECONDS, SECONDS), max_size=8), st.data())
 def test_what_is_appended_is_read(rows: list[tuple[float, ...]], data: st.DataObject) -> None:
     table = SampleRows.anonymous(len(rows))

@@ -102,13 +102,6 @@ def test_a_trace_that_is_not_permitted_is_refused(
     assert "SYS_PTRACE" in error.hint
 
 
-def test_it_needs_a_profile(run_lar: RunLar, write_script: WriteScript) -> None:
-    ended = run_lar(write_script(), "--profile-syscalls", code=2)
-    assert (
-        "--profile-syscalls needs --profile or --profile-host: no profile is made" in ended.stderr
-    )
-
-
 def can_trace() -> bool:
     """Tell whether this machine lets processes be traced."""
     if shutil.which("strace") is None:

@@ -28,8 +28,3 @@ def test_kernels_stand_for_the_operators_that_they_belong_to() -> None:
     profile = profile_of(OPERATORS, STEPS, [execution_of(1, 10, 50)], spans, device="cuda0")
     found = [(it.span.name, it.execution) for it in device_activities_of(profile)]
     assert found == [("gemm", 0), ("HtoD", None)]
-
-
-def test_a_cpu_is_no_device() -> None:
-    profile = profile_of(OPERATORS, STEPS, [execution_of(0, 10, 50)])
-    assert device_activities_of(profile) == []

@@ -20,7 +20,6 @@ from lar.profiles.ranges import (
     NamedRange,
     ranges_during,
     spans_of_patterns,
-    spans_of_ranges,
 )
 from lar.records.profile import Profile, Span
 from tests.conftest import WriteScript
@@ -167,11 +166,6 @@ def test_the_last_of_many_ranges_are_kept() -> None:
             pass
     names = [each.name for each in ranges_during(before)]
     assert names == ["one of many"] * (MOST_ENDED - 5) + ["one of the last"] * 5
-
-
-def test_times_count_from_the_profiles_zero() -> None:
-    (span,) = spans_of_ranges([NamedRange("a", "red", 1_000_500, 1_000_900)], 1_000_000)
-    assert (span.name, span.color, span.start_ns, span.end_ns) == ("a", "red", 500, 900)
 
 
 def test_where_nvtx_is_installed_a_range_is_one_of_its_too_in_the_worker_as_well(

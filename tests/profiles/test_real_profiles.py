@@ -65,12 +65,6 @@ def profile(made: tuple[str, Profile, str]) -> Profile:
     return made[1]
 
 
-def test_the_profile_tells_what_profiling_costs(made: tuple[str, Profile, str]) -> None:
-    _, profile, _ = made
-    cost = known(profile.facts.cost)
-    assert (cost.profiled_iterations, cost.unprofiled_iterations) == (ITERATIONS, ITERATIONS)
-
-
 def test_the_run_and_the_profile_say_the_same_of_what_disturbed_it(
     made: tuple[str, Profile, str],
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,6 +21,8 @@ from lar.profiles.roofline import (
 from lar.profiles.rows import savings_of
 from lar.records.profile import Peak, Profile, ProfileFacts, TensorFact
 from tests.profiles.synthetic import operator_of, profile_of_times
+
+TABLES = json.loads(Path(__file__).with_name("roofline.json").read_text())
 
 PEAK = Peak(100e9, 10e9, 2)
 figures = st.none() | st.integers(0, 10**12)
@@ -53,28 +57,14 @@ def test_figures_of_a_part_say_of_how_much() -> None:
 
 
 @pytest.mark.parametrize(
-    ("piece", "bound"),
-    [
-        (Piece(1000, 70_000, 100), "compute"),  # 70 % of one peak, 1 % of the other
-        (Piece(1000, 1000, 7000), "memory"),
-        (Piece(1000, 70_000, 9000), "memory"),
-        (Piece(1000, 90_000, 7000), "compute"),
-        (Piece(1000, 1000, 390), "far"),  # at 3.9 % of the memory's peak
-        (Piece(1000, 59_000, 5900), "far"),
-        (Piece(1000, 1000, 14_000), "cache"),  # more than the memory can
-        (Piece(1000, 120_000, 14_000), "compute"),
-        (Piece(1000, 0, 0), None),  # a view
-        (Piece(1000, None, 390), None),
-        (Piece(1000, None, 7000), "memory"),
-        (Piece(1000, 1000, None), None),
-        (Piece(1000, 70_000, None), "compute"),
-        (Piece(1000, 70_000, 100, is_float32=False), None),
-        (Piece(1000, 1000, 7000, is_float32=False), "memory"),
-    ],
+    ("flops", "size_bytes", "is_float32", "bound"),
+    TABLES["bounds of 1000 ns with so many operations and bytes, in float32 or not"],
 )
-def test_work_is_bound_by_a_roof_only_near_it(piece: Piece, bound: str | None) -> None:
-    flops, size_bytes = (each and 10 * each for each in (piece.flops, piece.size_bytes))
-    work = work_of([Piece(10 * piece.duration_ns, flops, size_bytes, piece.is_float32)])
+def test_work_is_bound_by_a_roof_only_near_it(
+    flops: int | None, size_bytes: int | None, is_float32: bool, bound: str | None
+) -> None:
+    flops, size_bytes = (each and 10 * each for each in (flops, size_bytes))
+    work = work_of([Piece(10_000, flops, size_bytes, is_float32)])
     assert work.bound(PEAK) == bound
     assert work.bound(None) is None
 
@@ -118,16 +108,6 @@ def test_rates_are_those_of_the_median_call() -> None:
     assert disturbed.time_ns == 10_000
 
 
-def test_a_forwarded_pointer_has_no_bandwidth() -> None:
-    """One was at 3,336 % of it: its bytes were those of the tensor behind the pointer."""
-    work = work_of([Piece(1000, 0, 0), Piece(2000, 0, 0)])
-    assert work.bytes_per_second is work.memory_percent(PEAK) is work.intensity is None
-    assert (work.bound(PEAK), work.saving_ns(PEAK)) == (None, None)
-    both = work_of([Piece(1000, 0, 0), Piece(1000, 0, 5000)])
-    assert both.memory_percent(PEAK) == 25
-    assert both.bytes_share == 1
-
-
 def test_operations_of_another_type_are_not_compared_with_those_of_float32() -> None:
     quantised = work_of([Piece(1000, 150_000, 1000, is_float32=False)])
     assert quantised.flops_per_second == 150e9
@@ -137,22 +117,7 @@ def test_operations_of_another_type_are_not_compared_with_those_of_float32() -> 
     assert work_of([Piece(1000, 0, 1000, is_float32=False)]).saving_ns(PEAK) == 900
 
 
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "is_float32"),
-    [
-        (["float32 4"], ["float32 4"], True),
-        (["float32 4", "int64 4"], ["float32 4"], True),  # indices
-        (["bool 4", "float32 4"], ["float32 4"], True),
-        (["float32 4", "float32 1", "uint8 1"], ["uint8 4"], True),  # is quantised
-        (["uint8 4", "float32 1", "uint8 1"], ["float32 4"], False),
-        (["QuantizedS8 4", "QuantizedS8 4", "QuantizedS32 4"], ["QuantizedS8 4"], False),
-        (["float16 4"], ["float32 4"], False),
-        (["float32 4", "uint8 4"], ["float32 4"], False),  # packed weights
-        (["int64 4"], ["int64 4"], False),
-        (["float64 1"], ["float64 1"], False),
-        ([], ["float32 4"], True),
-    ],
-)
+@pytest.mark.parametrize(("inputs", "outputs", "is_float32"), TABLES["of float32"])
 def test_the_peak_is_one_for_operators_of_float32(
     inputs: list[str], outputs: list[str], is_float32: bool
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,8 @@ from tests.browser import NEEDS_BROWSER, opened, unreadable
 from tests.reports.csv_rows import csv_rows
 from tests.reports.golden_files import check_golden
 from tests.reports.test_rendering import figures_of
+
+TABLES = json.loads(Path(__file__).with_name("comparisons.json").read_text())
 
 GOOD = Figures(
     elements=4,
@@ -151,21 +154,7 @@ def test_culprits_are_proven_or_seen_and_those_that_read_alike_are_one() -> None
     )
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"name": "/m/Conv_3[12]", "output": "/m/conv_out"}, "Conv /m/Conv_3 (tensor /m/conv_out)"),
-        ({"name": "conv[12]", "output": "conv"}, "Conv conv"),
-        ({"name": "", "output": "conv"}, "Conv conv"),
-        ({"name": "Conv[3]", "output": "conv"}, "Conv conv"),
-        ({"name": "conv(x,w)[7]", "output": "Convolution[0]"}, "Conv Convolution[0]"),
-        (
-            {"name": "r_nchwc[2]", "output": "r", "origin": ("c", "r"), "layout": "nchw16c"},
-            "Conv c + r (run as r_nchwc, nchw16c)",
-        ),
-        ({"name": "EP[1]", "output": "y", "opaque": True}, "Conv EP (tensor y) (opaque)"),
-    ],
-)
+@pytest.mark.parametrize(("given", "said"), TABLES["names of operators"])
 def test_operators_are_called_as_in_the_model(given: dict[str, Any], said: str) -> None:
     assert describe_operators([OperatorFacts(key="", type="Conv", **given)]) == said
 

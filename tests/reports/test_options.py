@@ -10,7 +10,6 @@ import pytest
 from lar.errors import UsageError
 from lar.reports.options import KEYS, collect_report_options, parse_rows
 from lar.reports.styles import STYLES
-from tests.refusals import refused
 
 
 def test_rows_are_a_number_and_none_means_all() -> None:
@@ -33,19 +32,3 @@ def test_an_option_that_a_style_lacks_names_the_styles_that_have_it() -> None:
         collect_report_options({key: "x"}, lacking, STYLES[lacking])
     able = caught.value.hint.removeprefix("styles that do: ").split(", ")
     assert able == [name for name, style in STYLES.items() if key in style.options]
-
-
-@pytest.mark.parametrize(
-    ("style", "key", "value", "flag", "hint"),
-    [
-        ("megengine", "sort", "-tiem", "--sort -tiem", "did you mean time? it knows time, comp"),
-        ("torch", "group_by", "x", "--group-by x", "it knows name, shape, instance"),
-        ("paddle", "view", ["model", "x"], "--view x", "it knows device, overview, "),
-    ],
-)
-def test_a_value_that_a_style_lacks_is_refused_with_those_that_it_has(
-    style: str, key: str, value: object, flag: str, hint: str
-) -> None:
-    caught = refused("", collect_report_options, {key: value}, style, STYLES[style])
-    assert caught.message == f"{flag}: the style {style} does not know it"
-    assert caught.hint.startswith(hint)

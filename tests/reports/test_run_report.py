@@ -59,11 +59,14 @@ def test_each_row_repeats_the_facts_of_the_run(result: RunResult) -> None:
         assert row["error"] == ""
 
 
-def test_settings_and_inputs_are_one_cell_each(result: RunResult) -> None:
+def test_settings_variables_and_inputs_are_one_cell_each(result: RunResult) -> None:
+    assert rows_of(result)[0]["environment"] == ""
     settings: dict[str, Setting] = {"fast_run": True, "workspace_limit": 10}
-    result = replace(result, spec=replace(result.spec, settings=settings))
-    row = rows_of(result)[0]
+    environment = {"MKL_DEBUG_CPU_TYPE": "5", "A": "b=c"}
+    spec = replace(result.spec, settings=settings, environment=environment)
+    row = rows_of(replace(result, spec=spec))[0]
     assert row["settings"] == "fast_run=True workspace_limit=10"
+    assert row["environment"] == "MKL_DEBUG_CPU_TYPE=5 A=b=c"
     assert row["inputs"] == "uniform, seed 0"
 
 
@@ -80,16 +83,3 @@ def test_a_run_that_failed_at_once_has_one_row_of_facts() -> None:
     assert row["model"] == 'odd "name",\nwith all.fake'
     assert all(row[name] == "" for name in SAMPLE_COLUMNS)
     assert row["engine_version"] == row["sha256"] == row["processor"] == ""
-
-
-def test_what_was_not_measured_is_an_empty_cell(result: RunResult) -> None:
-    samples = Samples(end_to_end=(0.1,), host=(0.05,), device=(None,), queue_delay=(None,))
-    rows = rows_of(replace(result, warmup=Samples(), samples=samples))
-    assert [rows[0][name] for name in SAMPLE_COLUMNS] == ["0.1", "0.05", *[""] * 10]
-
-
-def test_the_variables_of_the_engine_are_one_cell(result: RunResult) -> None:
-    assert rows_of(result)[0]["environment"] == ""
-    environment = {"MKL_DEBUG_CPU_TYPE": "5", "A": "b=c"}
-    result = replace(result, spec=replace(result.spec, environment=environment))
-    assert rows_of(result)[0]["environment"] == "MKL_DEBUG_CPU_TYPE=5 A=b=c"

@@ -34,7 +34,6 @@ from lar.reports.run_text import (
     format_ms,
     format_note,
     format_profile,
-    format_row,
     format_summary,
 )
 from tests.conftest import RunLar, WriteScript
@@ -148,24 +147,11 @@ def test_the_summary_tells_throughput_and_memory() -> None:
     assert re.match(r"latency: min=100.000ms median=109.500ms interval=[\d.]+,[\d.]+ms p90=", line)
 
 
-def test_runners_have_a_test_line_each_and_one_throughput() -> None:
+def test_interrupted_runners_have_the_throughput_of_their_own_rates() -> None:
+    """The time that all took is not known."""
     result = result_of(0.1, 0.1, 0.2, 0.2)
-    result = replace(
-        result,
-        spec=replace(result.spec, iterations=2, settings={"thread": 2}),
-        samples=replace(result.samples, runner=(0, 0, 1, 1)),
-        iterations_seconds=0.5,
-    )
-    row = format_row(0, (0.1, 0.01, 0.09), result.spec, 1)
-    assert row == "warmup 0: 100.000ms [runner 1]"
-    first, second = format_finish(result)
-    assert first.endswith(
-        "time=200.000ms avg_time=100.000ms sd=0.000ms minmax=100.000,100.000 [runner 0]"
-    )
-    assert second.endswith("minmax=200.000,200.000 [runner 1]")
-    assert "throughput: 8.000 iterations/s over 2 runners" in format_summary(result)
-    # Interrupted: the time that all took is not known, each runner's own rate is.
-    cut = replace(result, iterations_seconds=None)
+    spec = replace(SPEC, iterations=2, settings={"thread": 2})
+    cut = replace(result, spec=spec, samples=replace(result.samples, runner=(0, 0, 1, 1)))
     assert "throughput: 15.000 iterations/s over 2 runners" in format_summary(cut)
 
 

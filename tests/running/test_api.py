@@ -124,13 +124,6 @@ def test_a_wrong_input_is_a_result_that_says_so() -> None:
     assert known(result.failure).exit_code == 2
 
 
-def test_a_missing_model_is_refused() -> None:
-    with pytest.raises(lar.UsageError, match="no such model file"):
-        lar.run("none.onnx")
-    with pytest.raises(lar.UsageError, match="no such model file"):
-        lar.read_info("none.onnx")
-
-
 def test_info_of_a_model() -> None:
     info = lar.read_info(ROOT / "models/multi_input.mge")
     assert info.engine == "megengine"

@@ -22,11 +22,6 @@ def test_a_virtual_environment_runs_the_worker(write_script: WriteScript) -> Non
     assert result.spec.python == os.path.join(sys.prefix, "bin", "python")
 
 
-def test_the_command_line_takes_an_interpreter(write_script: WriteScript) -> None:
-    done = run_lar(write_script(), "--python", sys.executable, "--iter", "1")
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def bare_python(folder: Path) -> str:
     """A Python without packages."""
     (folder / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')

@@ -60,13 +60,6 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGINT)
 
 
-def test_an_interrupt_before_the_first_iteration_tells_no_times(write_script: WriteScript) -> None:
-    words = [write_script(faults=fault("hang", "load")), "--stall-timeout", "20"]
-    done = run_until(words, "lar ", interrupt)
-    assert (done.returncode, done.stderr) == (130, "lar: error: interrupted\n")
-    assert len(done.stdout.splitlines()) == 1
-
-
 @pytest.mark.parametrize("delay", [0.05, 0.11, 0.17])
 def test_every_iteration_of_an_interrupted_run_is_printed_once(
     write_script: WriteScript, tmp_path: Path, delay: float

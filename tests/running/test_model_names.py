@@ -10,10 +10,8 @@ import pytest
 
 import lar
 from lar.dumps.arrays import dump_of_arrays
-from lar.dumps.dump import Dump, DumpIndex
 from lar.dumps.index import open_dump
 from lar.engines import read_operators
-from lar.errors import UsageError
 from lar.reports.comparison_report import describe_culprit
 from lar.running.model_names import give_model, parse_models
 from tests.command_lines import ROOT
@@ -89,11 +87,6 @@ def test_damaged_models_of_megengine_are_value_errors(tmp_path: Path) -> None:
             read_operators(path)
         except ValueError:
             continue
-
-
-def test_an_empty_dump_has_no_names(model: str) -> None:
-    with pytest.raises(UsageError, match="has none of the names"):
-        give_model(Dump("none", DumpIndex(tensors=(), operators=()), lambda _: CONV), "A", model)
 
 
 def test_a_file_is_for_one_side_or_for_all() -> None:

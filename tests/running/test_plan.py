@@ -13,7 +13,7 @@ from lar.errors import UsageError
 from lar.measurement.rows import size_of_rows
 from lar.options.table import OPTIONS
 from lar.options.values import MOST_ITERATIONS
-from lar.records.run import ImageSettings, RunSpec
+from lar.records.run import RunSpec
 from lar.running import plan
 from lar.running.plan import is_writable, parse_values, plan_run
 from tests.command_lines import ROOT
@@ -32,41 +32,6 @@ def planned(model: str, **values: Any) -> RunSpec:
 def test_a_model_alone_gives_the_default_spec(script: str) -> None:
     spec = plan_run(script, {})
     assert spec == RunSpec(model=script, engine="fake", driver="script")
-
-
-def test_every_option_of_lar_itself_reaches_the_spec(script: str) -> None:
-    spec = planned(
-        script,
-        iter=3,
-        warmup_iter=2,
-        timeout=5.0,
-        stall_timeout=None,
-        input=["a.npy", "b:[1]"],
-        input_layout="nchw",
-        resize=(8, 9),
-        mean=(1.0,),
-        scale=(2.0, 3.0, 4.0),
-        rgb=True,
-        fill="zeros",
-        seed=7,
-        verbose=True,
-    )
-    assert spec == RunSpec(
-        model=script,
-        engine="fake",
-        driver="script",
-        inputs=("a.npy", "b:[1]"),
-        image=ImageSettings(
-            layout="nchw", size=(8, 9), mean=(1.0,), scale=(2.0, 3.0, 4.0), channels="rgb"
-        ),
-        fill="zeros",
-        seed=7,
-        settings={"verbose": True},
-        warmup_iterations=2,
-        iterations=3,
-        timeout_seconds=5.0,
-        stall_seconds=None,
-    )
 
 
 @pytest.mark.parametrize("number", [0, 1])
@@ -135,16 +100,6 @@ def test_a_switch_takes_true_and_false_alone(value: Any) -> None:
         "enable_nchw44": True,
         "fast_run": False,
     }
-
-
-def test_a_value_that_an_option_does_not_take_is_refused_by_its_flag() -> None:
-    for key, value, message in (
-        ("iter", -1, "--iter: -1 is negative"),
-        ("resize", (0, 1), "--resize: '0,1' is not a size"),
-        ("fill", "twos", "--fill: 'twos' is not one of its values"),
-    ):
-        with pytest.raises(UsageError, match=f"^{message}"):
-            parse_values({key: value})
 
 
 @pytest.mark.parametrize(("key", "value"), [("input", ["\udcff.npy"]), ("bin_out_dump", "\udcff")])

@@ -8,11 +8,6 @@ from lar.running.plan import join_options
 from lar.running.variants import parse_vary
 
 
-def test_a_variants_own_value_replaces_the_shared_one() -> None:
-    shared = {"iter": 10, "warmup_iter": 2}
-    assert join_options(shared, {"iter": 3, "seed": 7}) == {"iter": 3, "warmup_iter": 2, "seed": 7}
-
-
 def test_own_environment_variables_come_after_the_shared_ones() -> None:
     joined = join_options({"engine_env": "A=1"}, {"engine_env": ["A=2", "B=3"]})
     assert joined == {"engine_env": ["A=1", "A=2", "B=3"]}

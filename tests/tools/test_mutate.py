@@ -9,21 +9,7 @@ import pytest
 
 from tests.command_lines import run_python
 
-SOURCE = '''"""A module."""
-
-LIMIT: int = 3
-
-
-def is_small(value: int = 0) -> bool:
-    """Return 1 for True."""
-    return value < LIMIT and not value == 2
-
-
-def describe(value: int) -> str:
-    if is_small(value):
-        return f"{value + 1}"
-    return "large"
-'''
+SOURCE = Path(__file__).with_name("mutated.txt").read_text()
 
 
 def test_each_kind_of_change_is_found_but_none_in_texts(tmp_path: Path) -> None:

@@ -19,10 +19,9 @@ from lar.options.option import flag_of
 from lar.records.choices import OptionValue
 from lar.records.tuning import ModelSpace
 from lar.running.plan import parse_values, plan_run
-from lar.tuning.deployment import check_deployment, write_packed
+from lar.tuning.deployment import write_packed
 from tests.cli.marks import needs_megengine
-from tests.conftest import RunLar, WriteScript
-from tests.refusals import refused
+from tests.conftest import RunLar
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
 DIGITS, ONNX = str(MODELS / "digits_cnn.mge"), str(MODELS / "digits_cnn.onnx")
@@ -114,11 +113,6 @@ def test_a_file_that_is_named_as_another_format_is_said(tmp_path: Path) -> None:
         f"note: {out}: named .mge, but its content is a model in the ONNX format; "
         "rename it to .onnx, or give --engine onnxruntime",
     ]
-
-
-def test_an_engine_without_such_a_file_is_named(write_script: WriteScript, tmp_path: Path) -> None:
-    space = ModelSpace(model=write_script(), engine="fake", dimensions=())
-    refused("the scripted engine has no file that holds", check_deployment, space)
 
 
 @needs_megengine

@@ -20,6 +20,8 @@ from tests.refusals import refused
 from tests.tuning.made_tune import dimensions_of
 from tests.tuning.test_space import LANDSCAPE, make_space, survey_space
 
+TABLES = json.loads(Path(__file__).with_name("refusals.json").read_text())
+
 MKL = "MKL_DEBUG_CPU_TYPE=5"
 DIGITS = str(Path(__file__).resolve().parents[2] / "models" / "digits_cnn.mge")
 
@@ -87,25 +89,7 @@ def test_a_choice_of_another_engine_is_left_out() -> None:
     assert [*chosen(memory=["no-arena"], layout=["nchw44"])] == ["nchw44"]
 
 
-@pytest.mark.parametrize(
-    ("text", "problem", "hint"),
-    [
-        ("nchw4", "there is no choice 'nchw4' here", "did you mean nchw44?"),
-        ("winograd", "there is no choice", "`lar tune MODEL --list-space` prints them"),
-        ("--enable-nchw45", ": unknown flag --enable-nchw45", "did you mean --enable-nchw4"),
-        ("--multithread", ": --multithread: expected one argument", ""),
-        ("--multithread two", ": --multithread: 'two' is not", ""),
-        (
-            *("--batch-size 2", ": --batch-size: does not say how the engine computes"),
-            "give it to all candidates: lar tune MODEL --batch-size ...",
-        ),
-        (
-            *("--json a", ": --json: does not say how a model is run"),
-            "a choice has flags of the engine alone",
-        ),
-        ('--engine-env "A', ": No closing quotation", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem", "hint"), TABLES["no choices"])
 def test_what_is_no_choice_is_refused(text: str, problem: str, hint: str) -> None:
     given = text * problem.startswith(":")
     error = refusal(layout=[text])
@@ -124,20 +108,7 @@ def test_choices_are_listed_once_in_dimensions_that_there_are() -> None:
     assert unknown.hint == "there are layout, algorithms, threads, arena"
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "is not JSON: Expecting value"),
-        ("layout = ['nchw44']", "is not JSON: Expecting value"),
-        ("[" * 100_000, "is not JSON: "),
-        ("\xff", "is not JSON: "),
-        *((text, "is not a JSON object of dimensions") for text in ("[]", "{}")),
-        *(
-            (f'{{"a": {value}}}', "'a' is neither quick nor full nor a list of texts")
-            for value in ("[]", "[1]", '"most"', '{"b": 1}')
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), TABLES["no lists"])
 def test_what_is_no_list_is_refused(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "space.json"
     path.write_text(text, encoding="latin-1")

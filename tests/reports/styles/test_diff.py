@@ -20,6 +20,8 @@ from tests.conftest import RunLar
 from tests.profiles.synthetic import profile_of_times
 from tests.reports.conftest import Report
 
+TABLES = json.loads(Path(__file__).with_name("diff.json").read_text())
+
 TYPES = {"a": "Conv", "b": "Pool", "c": "Relu"}
 FIRST = {"a": 62, "b": 22, "c": 3}
 SECOND = {"a": 41, "b": 22, "c": 4}
@@ -136,20 +138,7 @@ def test_of_long_lists_of_instruction_sets_those_that_differ_are_shown() -> None
     assert contrasts_of(*sides) == [("machine: instruction sets", "avx512f avx512bw", "-")]
 
 
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        ((), "abc"),
-        (("--sort", "+change"), "cba"),
-        (("--sort", "percent"), "acb"),
-        (("--sort", "b"), "abc"),
-        (("--sort", "name"), "abc"),
-        (("--sort=-name",), "cba"),
-        (("--top", "1"), "a"),
-        (("--filter", "^a$|Pool"), "ab"),
-        (("--filter", "nothing"), ""),
-    ],
-)
+@pytest.mark.parametrize(("words", "names"), TABLES["order and choice"])
 def test_order_and_choice(report: Report, words: Sequence[str], names: str) -> None:
     runs = run_of(FIRST), run_of({"a": 41, "b": 24, "c": 4})
     rows = rows_in(report(runs, *words, "--json", "-"))

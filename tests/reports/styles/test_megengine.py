@@ -26,9 +26,7 @@ from lar.reports.styles import STYLES
 from lar.reports.styles.megengine import build
 from lar.reports.styles.megengine.records import is_single, sum_pairwise
 from lar.reports.text import Screen
-from tests.conftest import RunLar
 from tests.profiles.synthetic import changed, profile_of_times, rows_in, with_facts
-from tests.refusals import refused
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "megengine_profile.json"
 
@@ -224,10 +222,6 @@ def test_in_the_engines_own_file_it_is_infinite_as_its_tool_has_it(own: Profile)
     assert {name.split()[-1] for name in names_of(own, sort="bandwidth")[: len(still)]} == still
 
 
-def test_putting_together_needs_to_know_how(own: Profile) -> None:
-    refused("--aggregate-by type: how is not said", build, own, {"aggregate_by": "type"})
-
-
 def test_the_filter_looks_at_name_and_type(own: Profile) -> None:
     assert len(names_of(own, filter="^Pooling")) == 2
     assert len(names_of(own, filter="logits")) == 3
@@ -348,21 +342,6 @@ def test_a_profile_without_executions_has_no_times() -> None:
     lines = lines_of(Profile())
     assert lines[1:3] == ["total device time  N/A", "total host time    N/A"]
     assert len(lines) == 5 + 4
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--order-by", "colour"], "the style megengine does not know it\n"),
-        (["--aggregate-by", "type"], "--aggregate-by type: how is not said"),
-        (["--opr-name", "("], "is not a regular expression"),
-        (["--min-time", "soon"], "not a number of seconds"),
-    ],
-)
-def test_what_cannot_be_is_told(run_lar: RunLar, words: list[str], said: str) -> None:
-    done = run_lar("report", str(DATA), "--style", "megengine", *words)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
 
 
 def test_the_engines_own_file_is_of_the_only_timed_iteration() -> None:

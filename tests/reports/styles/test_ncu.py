@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,19 +28,10 @@ from tests.refusals import refused
 from tests.reports.csv_rows import csv_rows
 from tests.reports.golden_files import check_golden
 
+TABLES = json.loads(Path(__file__).with_name("ncu.json").read_text())
+
 # As the document's command asks for them, in this order.
-METRICS = (
-    "gpu__time_duration.sum",
-    "sm__throughput.avg.pct_of_peak_sustained_elapsed",
-    "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",
-    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
-    "launch__grid_size",
-    "launch__block_size",
-    "launch__registers_per_thread",
-    "launch__shared_mem_per_block_static",
-    "launch__shared_mem_per_block_dynamic",
-    "sm__warps_active.avg.pct_of_peak_sustained_active",
-)
+METRICS = tuple(TABLES["metrics of the document"])
 
 METRICS_OF_CONV = """\
 
@@ -191,21 +184,7 @@ def test_a_bound_of_several_operators_says_of_how_much_of_the_time() -> None:
     assert row["Bound"] == "far 90%, memory 10%"
 
 
-@pytest.mark.parametrize(
-    ("options", "names"),
-    [
-        ({}, ["conv", "add"]),
-        ({"sort": "+median"}, ["add", "conv"]),
-        ({"sort": "-total"}, ["conv", "add"]),
-        ({"sort": "memory"}, ["add", "conv"]),
-        ({"sort": "bytes"}, ["add", "conv"]),
-        ({"sort": "+compute"}, ["conv", "add"]),  # what is not known comes last
-        ({"sort": "saving", "top": 1}, ["conv"]),
-        ({"group_by": "type"}, ["Convolution", "Elemwise"]),
-        ({"group_by": "kernel"}, ["GEMM", "Elemwise"]),
-        ({"group_by": "range"}, ["outside the ranges"]),
-    ],
-)
+@pytest.mark.parametrize(("options", "names"), TABLES["rows"])
 def test_rows_are_sorted_cut_and_put_together(options: dict[str, Any], names: list[str]) -> None:
     assert names_of(two_operators(), **options) == names
 

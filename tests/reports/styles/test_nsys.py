@@ -13,7 +13,6 @@ from lar.records.profile import Profile
 from lar.reports.styles.nsys import build
 from lar.reports.text import Screen
 from tests.profiles.synthetic import WORKER, small_profile, span_of
-from tests.reports.conftest import Report
 from tests.reports.golden_files import check_golden
 from tests.reports.styles.nsys_sample import SAMPLE, profile_of_sample
 
@@ -216,17 +215,3 @@ def test_the_document_keeps_its_columns_on_a_narrow_terminal() -> None:
     header, row = lines_for(70)  # what follows from the others goes then
     assert header == ["Time(%)", "Total", "Time", "Operations", "Minimum", "Maximum", "Name"]
     assert row[-2:] == ["memcpy", "HtoH]"]
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--view", "cuda_gpu_kern_sum"], "a view no more\nhint: --view computation has it"),
-        (["--view", "nvtx_kern_sum"], "does not know it\nhint: it knows api_calls, "),
-        (["--time-unit", "ms"], "--time-unit: the style nsys does not know this\nhint: "),
-        (["--sort", "stddev"], "does not know it\nhint: "),
-        (["--columns", "disturbed"], "does not know it\nhint: it knows median, p90"),
-    ],
-)
-def test_what_the_document_does_not_have(report: Report, words: list[str], said: str) -> None:
-    assert said in report([small_profile()], "--style", "nsys", *words, code=2)

@@ -241,19 +241,6 @@ def test_the_command(report: Report) -> None:
     assert "--csv: the style tensorboard has no tables" in said
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--view", "diff"], "--view diff: compares two profiles"),
-        (["--view", "operator_table"], "hint: --view operator has it now"),
-        (["--view", "kernels"], "did you mean kernel?"),
-        (["--top", "3"], "--top: the style tensorboard does not know this"),
-    ],
-)
-def test_what_it_has_not_is_told(report: Report, words: list[str], said: str) -> None:
-    assert said in report([RUN], *STYLE, *words, code=2)
-
-
 def test_without_the_plugin_one_line_says_what_to_install(
     report: Report, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lar.profiles.calls import Memory
-from lar.records.profile import Allocation, Correction, Profile
+from lar.records.profile import Allocation, Profile
 from lar.reports.report import Report
 from lar.reports.styles.torch import KeyAverage, TableTotals, build, table_of
 from tests.profiles.synthetic import WORKER, changed, profile_of_times, rows_in, small_profile
@@ -135,11 +135,6 @@ def test_operators_have_all_of_the_time_and_what_is_around_them_none() -> None:
     assert build(profile, {}).text.endswith("Self CPU time total: 1.658ms\n")
     shares = [row["Self CPU %"] for row in rows.values() if row["Self CPU %"] is not None]
     assert sum(shares) == pytest.approx(100)
-
-
-def test_what_profiling_cost_is_a_row() -> None:
-    row = rows_of(replace(small_profile(), correction=Correction(1.0, 1000)))["Profiling"]
-    assert (row["# of Calls"], row["Self CPU (us)"], row["Self CPU %"]) == (2, 2, None)
 
 
 def test_a_device_has_columns_of_its_own() -> None:
