@@ -5,7 +5,11 @@ from __future__ import annotations
 import csv
 import os
 import shutil
+import signal
+import subprocess
+import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ import pytest
 
 import lar
 from lar.results.store import open_store
+from lar.tuning.session import TAG
 from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar, WriteScript
 from tests.known import known
@@ -102,6 +107,13 @@ def test_errors_of_python_code_name_the_keyword(write_script: WriteScript) -> No
     refused("budget: 'soon' is not a time", lar.tune, model, budget="soon")
     with pytest.raises(lar.LarError, match="the plain run"):
         lar.tune(write_script(faults=[{"at": "start", "do": "raise"}]), budget=5)
+
+
+def test_a_file_that_is_no_model_leaves_no_session(tmp_path: Path) -> None:
+    model, session = tmp_path / "m.onnx", tmp_path / "m.tune"
+    model.write_text("no model")
+    refused("", lar.tune, model, session=session, budget=5)
+    assert not session.exists()
 
 
 def test_what_a_search_found_until_its_time_ended_is_used(write_script: WriteScript) -> None:
@@ -194,6 +206,35 @@ def test_an_interrupted_search_goes_on_where_it_stood(
     searches = [tag for tag, _ in measured(session) if tag.startswith("search")]
     names = [tag.split(": ", 1)[1] for tag in searches]
     assert len(names) == len({*names})
+
+
+def test_a_search_that_is_killed_repeats_nothing_that_ended(
+    write_script: WriteScript, tmp_path: Path
+) -> None:
+    crash = {"when": {"enable_nchw32": True}, "fault": {"at": "start", "do": "abort"}}
+    script = {**SEARCHED, "real_time": True, "effects": [*SEARCHED["effects"], crash]}
+    model, session = write_script(**script), str(tmp_path / "s")
+    words = [sys.executable, "-m", "lar", "tune", model, "--session", session, "--budget", "60"]
+    for _ in range(3):
+        process = subprocess.Popen(
+            words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        before = len(measured(session)) if os.path.exists(session) else 0
+        deadline = time.monotonic() + 30
+        while process.poll() is None and time.monotonic() < deadline:
+            if os.path.exists(session) and os.path.getsize(session):
+                with_more = [tag for tag, _ in measured(session)]
+                if len(with_more) > before:
+                    break
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    assert subprocess.run(words, stdout=subprocess.DEVNULL, check=True).returncode == 0
+    found = [TAG.fullmatch(tag) for tag, _ in measured(session)]
+    ends = Counter(each[3] for each in found if each and each[1] == "search")
+    assert all(count == 1 for count in ends.values())
+    crashes = [tag for tag, status in measured(session) if status == "crashed"]
+    assert len(crashes) == 1
 
 
 # Real engines
