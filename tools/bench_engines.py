@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from figures import Figures
-from processes import LAR, MOBILENET_ONNX, MODELS, Times, run_well, times_of_lar, times_of_loop
+from processes import LAR, LARGE, MODELS, Times, run_well, times_of_lar, times_of_loop
 
 ONE_OPERATOR = str(MODELS / "one_operator.onnx")
+RESNET18 = str(LARGE / "resnet18.onnx")
 APP = str(Path(LAR).with_name("benchmark_app"))
 ASKED_OF_APP = ("-d", "CPU", "-api", "sync", "-hint", "none", "-nstreams", "1", "-nthreads", "1")
-WARMUP, ITERATIONS = 20, 300
+# In the type of the model; else it puts a conversion in front.
+TYPES = ("-infer_precision", "f32", "-ip", "f32")
+WARMUP, ITERATIONS = 10, 100
 MANY = 1000, 20_000  # untimed and timed iterations of one operator
 KEPT = tempfile.TemporaryDirectory()
 FIGURES = Figures("bench_engines")
@@ -28,7 +31,7 @@ FIGURES = Figures("bench_engines")
 
 def times_of_app(model: str) -> Times:
     """Return the times that `benchmark_app` prints, in hundredths of a millisecond."""
-    asked = (*ASKED_OF_APP, "-infer_precision", "f32", "-niter", str(ITERATIONS))
+    asked = (*ASKED_OF_APP, *TYPES, "-niter", str(ITERATIONS))
     printed = run_well(APP, "-m", model, *asked).stdout
     found = (re.search(rf"{name}:\s+([0-9.]+) ms", printed) for name in ("Median", "Min"))
     return Times(*(float(each[1]) / 1e3 for each in found if each))
@@ -63,7 +66,7 @@ def add_figure(name: str, field: str, *asked: Any) -> None:
 
 for engine in ("openvino", "mnn"):
     for field in Times._fields:
-        add_figure(f"{engine}-{field}", field, engine, MOBILENET_ONNX, WARMUP, ITERATIONS)
+        add_figure(f"{engine}-{field}", field, engine, RESNET18, WARMUP, ITERATIONS)
     add_figure(f"added-{engine}", "median", engine, ONE_OPERATOR, *MANY)
 
 if __name__ == "__main__":
