@@ -195,7 +195,7 @@ class Rounding:
         self.whole = precision_of_sides(graphs)
 
     def among(self, pairs: Iterable[Pair]) -> Rounding:
-        """Return the same, but with only some pairs known."""
+        """Return a copy that knows only these pairs."""
         other = copy(self)
         other.by_node = {node: pair for pair in pairs for node in pair[:2]}
         return other

@@ -78,7 +78,7 @@ def files_of(path: str) -> list[str] | None:
     """Return the files of a folder or list, None for any other path.
 
     Raises:
-        UsageError: there are none.
+        UsageError: the folder or list has no files, or a list names one that is missing.
     """
     if os.path.isdir(path):
         if numbered(path, INPUT):
