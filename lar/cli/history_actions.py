@@ -174,8 +174,8 @@ def import_results(arguments: argparse.Namespace) -> int:
     """Store what other stores have: all of it, or nothing if one is damaged."""
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(open_store(path)) for path in arguments.files]
-        rows = chain.from_iterable(store.rows(store.entries()) for store in stores)
-        return add_rows(rows, arguments.store)
+        rows = [store.rows(store.entries()) for store in stores]  # refuses what is damaged
+        return add_rows(chain.from_iterable(rows), arguments.store)
 
 
 def add_rows(rows: Iterable[dict[str, object]], path: str | None) -> int:

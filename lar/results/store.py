@@ -266,18 +266,20 @@ class Store(Database):
             return tuple(map(self._insert, rows))
 
     def rows(self, entries: Sequence[Entry]) -> Iterator[dict[str, object]]:
-        """Yield the whole rows of entries, for another store.
+        """Return the whole rows of entries, for another store; each is read when it is asked for.
 
         Raises:
             UsageError: a row is damaged.
         """
         self.refuse_damaged(entries)
+        return map(self._row, entries)
+
+    def _row(self, entry: Entry) -> dict[str, object]:
         names = (*COLUMNS, "result")
         query = f"select {', '.join(names)} from results where id = ?"
-        for entry in entries:
-            with self._explained():
-                row = self._connection.execute(query, (entry.id,)).fetchone()
-            yield dict(zip(names, row, strict=True))
+        with self._explained():
+            row = self._connection.execute(query, (entry.id,)).fetchone()
+        return dict(zip(names, row, strict=True))
 
     def _insert(self, row: dict[str, object]) -> Added:
         known = self._connection.execute(

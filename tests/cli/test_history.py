@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -262,3 +263,13 @@ def test_the_processes_of_a_bench_are_saved(write_script: WriteScript, tmp_path:
     done = run_lar("results", "b.json", "--format", "csv", cwd=tmp_path)
     assert len(done.stdout.splitlines()) == 3
     assert "--copy-to-host" in done.stdout
+
+
+def test_a_damaged_store_is_not_copied_and_leaves_no_other(tmp_path: Path) -> None:
+    source, other = str(fill_store(tmp_path / "a.sqlite")), tmp_path / "b.sqlite"
+    with sqlite3.connect(source) as connection:
+        connection.execute("update results set median_seconds = 'x' where id = 2")
+    for words in (["import", source, "--store"], ["export", "--store", source, "--output"]):
+        done = run_lar("history", *words, str(other), code=2)
+        assert "result 2 is damaged" in done.stderr
+        assert not other.exists()
