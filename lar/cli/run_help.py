@@ -10,7 +10,6 @@ from typing import Any, NoReturn
 from lar.cli.arguments import add_rows, argument, declared, headings_of, name_supporters
 from lar.cli.commands import COMMANDS
 from lar.cli.parser import Parser, format_entries, help_width, parser_of
-from lar.engines import ENGINES, support_of_options
 from lar.errors import UsageError
 from lar.options.option import Group, Option
 from lar.options.suggestions import nearest_spelling
@@ -67,6 +66,8 @@ def format_run_help(asked: str = "") -> str:
 
 def format_options(options: Sequence[Option[Any]]) -> str:
     """Return the help of some options, under the headings of their groups."""
+    from lar.engines import ENGINES, support_of_options  # slow to import, and only help asks them
+
     support = support_of_options()
     # An option that every engine honours needs no remark; one that times nothing lacks many.
     engines = {engine.name for engine in ENGINES if not engine.is_exact}
@@ -81,6 +82,8 @@ def format_options(options: Sequence[Option[Any]]) -> str:
 
 def all_parsers() -> dict[str, Parser]:
     """Return the parsers of all commands, that of `lar run` with the names of engines."""
+    from lar.engines import support_of_options  # slow to import
+
     parsers = {name: parser_of(name) for name in COMMANDS}
     name_supporters(parsers["run"], support_of_options())
     return parsers

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import operator
+import os
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,7 +46,9 @@ def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
 
     The search is slow: lar makes it only if its own engines are not enough.
     """
-    from importlib.metadata import entry_points
+    if not has_added_engines():
+        return {}, {}
+    from importlib.metadata import entry_points  # slower to import than all of a help is to print
 
     own = {engine.name for engine in ENGINES}
     found: dict[str, Engine] = {}
@@ -62,6 +66,17 @@ def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
         else:
             broken[point.name] = f"{point.value} is not a lar Engine named {point.name!r}"
     return found, broken
+
+
+def has_added_engines() -> bool:
+    """Return whether a package in the folders of `sys.path` may add engines; an archive may."""
+    for folder in sys.path:
+        if os.path.isfile(folder):
+            return True
+        for file in Path(folder).glob("*-info/entry_points.txt"):
+            if f"[{ENTRY_POINTS}]".encode() in file.read_bytes():
+                return True
+    return False
 
 
 def each_engine() -> Iterator[Engine]:
