@@ -198,10 +198,11 @@ def refuses_damaged_models(it: Subject) -> None:
 def refuses_what_it_cannot_do(it: Subject) -> None:
     """An option without a row, and a property that is not there, are refused by its name."""
     switches = [each for each in table.OPTIONS if each.by_engine and not each.parse]
-    lacking = [{each.key: True} for each in switches if each.key not in it.engine.rows]
-    for options in (*lacking[:1], {"engine_option": "no.such.property=1"}):
-        refusal = it.require_refusal(it.engine.title, **options)
-        require(refusal, f"a run with {options} is refused after its worker was started")
+    lacking = [each.key for each in switches if each.key not in it.engine.rows]
+    wrong = dict[str, Any].fromkeys(lacking[:1], True) | {"engine_option": "no.such.property=1"}
+    for key, value in wrong.items():
+        refusal = it.require_refusal(it.engine.title, **{key: value})
+        require(refusal, f"{key} is refused after a worker was started")
 
 
 def runs_several_copies(it: Subject) -> None:
