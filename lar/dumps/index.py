@@ -17,7 +17,7 @@ from lar.dumps.excerpts import begins_text_dump, open_text
 from lar.dumps.graph import index_of
 from lar.errors import DumpError, check_keywords
 from lar.files.input_file import MOST_TEXT_BYTES, cannot_read, read_input
-from lar.files.path_conflicts import INDEX_SUFFIX, index_place
+from lar.options.paths import INDEX_SUFFIX, index_place
 from lar.records.run import record_of_format, record_to_json
 
 HEAD_BYTES = 4096

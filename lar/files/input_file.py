@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import stat
 from collections.abc import Iterator
 from functools import partial
@@ -25,9 +24,6 @@ MOST_TEXT_BYTES = 1 << 30
 FLAG = "--max-file-size"
 VARIABLE = "LAR_MAX_FILE_SIZE"
 MOST_DIGITS = 18
-# A path with more of them is split.
-MOST_SEMICOLONS = 8
-RAW_FORM = r",\w+,\d+(x\d+)*\s*\Z"
 
 
 def open_input(
@@ -171,31 +167,3 @@ def cannot_read(
     reason = (failure.strerror or str(failure)).lower()
     hint = "check the path and its permissions"
     return error(f"cannot be read: {reason}", hint, flag=flag, subject=os.fspath(path))
-
-
-def split_items(*texts: str) -> list[str]:
-    """Split the texts of an input flag at semicolons, but not the path of an existing file.
-
-    The longest path counts: if `a;b.npy` exists, it is one item.
-    """
-    items: list[str] = []
-    for text in texts:
-        pieces = text.split(";")
-        while pieces:
-            most = min(len(pieces), MOST_SEMICOLONS + 1)
-            joined = (";".join(pieces[:count]) for count in range(most, 1, -1))
-            item = next(filter(_ends_in_path, joined), pieces[0])
-            pieces = pieces[item.count(";") + 1 :]
-            items.append(item.strip())
-    return [item for item in items if item]
-
-
-def _ends_in_path(item: str) -> bool:
-    """Return whether an item names an existing file: `PATH`, `NAME:PATH`, `PATH,float32,1x3`."""
-    item = item.lstrip()
-    path, first = re.sub(RAW_FORM, "", item).strip(), item.partition(";")[0]
-    if not first.strip():
-        return False
-    # A name stands in the first piece.
-    ends = [path] + [path[index + 1 :] for index, letter in enumerate(first) if letter == ":"]
-    return any(os.path.exists(end.strip()) for end in ends)

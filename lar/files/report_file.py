@@ -6,13 +6,12 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TextIO
 
 from lar.errors import UsageError, error_of_write, printable_lines
-from lar.files.path_conflicts import Place, refuse_clashes
 from lar.files.work_folders import prefix_of_owner, remove_leftovers
 
 # Text, which may be encoded as UTF-8, whole or in pieces that end between two characters.
@@ -154,21 +153,3 @@ def is_stdout(name: str) -> bool:
     except OSError:
         return False
     return os.path.samestat(there, stdout) and not stat.S_ISCHR(stdout.st_mode)
-
-
-def check_places(
-    outputs: Sequence[OutputFile], read: Iterable[str], places: Sequence[Place] = ()
-) -> None:
-    """Refuse reports that would replace each other, or a file that is read, or spoil one of the
-    command's other places.
-
-    Raises:
-        UsageError: naming the flags.
-    """
-    on_stdout = [output.flag for output in outputs if output.to_stdout]
-    if len(on_stdout) > 1:
-        raise UsageError(
-            f"{on_stdout[0]} and {on_stdout[1]} go to the same place", "give each its own"
-        )
-    files = [Place(output.name, output.flag) for output in outputs if not output.to_stdout]
-    refuse_clashes([*places, *files], read)
