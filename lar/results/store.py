@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from lar.errors import UsageError, check_keywords, error_of_write
 from lar.files.database import Database, open_database, refuse_no_database
 from lar.files.unpacking import unpack_zlib
-from lar.files.user_data import data_folder
+from lar.files.work_folders import data_folder
 from lar.measurement.summary import summarize
 from lar.options.table import STORE
 from lar.records.run import RunResult, read_result, record_to_json
