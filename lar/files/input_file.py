@@ -6,18 +6,14 @@ Only regular files are opened. A pipe would keep lar waiting for its writer, and
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import stat
-from collections.abc import Iterator
 from functools import partial
 from io import BufferedReader
 
 from lar.errors import UsageError
 
 CHECK_PATH = "check the path"
-NOT_REGULAR = "is not a regular file", "copy its content into a file"
 MOST_TEXT_BYTES = 1 << 30
 # The most bytes that are read of a file which would be refused for its size, and the variable that
 # gives their number to the processes that a command starts, and to `lar` in Python.
@@ -48,29 +44,21 @@ def open_input(
     if not path:
         raise refusal(f"the name of the {what} is empty", "give the path of a file")
     try:
-        # Without O_NONBLOCK, opening a pipe waits for somebody to write into it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except FileNotFoundError:
-        raise refusal(f"no such {what}", CHECK_PATH) from None
-    except OSError as failure:
-        if failure.errno == errno.ENXIO:  # a socket
-            raise refusal(*NOT_REGULAR) from None
-        raise cannot_read(path, failure, flag, error=error) from None
-    except ValueError:
-        raise refusal("cannot be read: no file has such a name", CHECK_PATH) from None
-    try:
-        status = os.fstat(descriptor)
+        status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
             raise refusal(f"is a folder, not a {what}", "give a file")
         if not stat.S_ISREG(status.st_mode):
-            raise refusal(*NOT_REGULAR)
+            raise refusal("is not a regular file", "copy its content into a file")
         if limit is not None and status.st_size > max(limit, asked_bytes()):
             problem = f"has {status.st_size} bytes; at most {limit} are read"
             raise refusal(problem, f"check that it is the right {what}; {FLAG} SIZE allows more")
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return open(descriptor, "rb")  # it closes the descriptor, even when an interrupt comes here
+        return open(path, "rb")
+    except FileNotFoundError:
+        raise refusal(f"no such {what}", CHECK_PATH) from None
+    except OSError as failure:
+        raise cannot_read(path, failure, flag, error=error) from None
+    except ValueError:
+        raise refusal("cannot be read: no file has such a name", CHECK_PATH) from None
 
 
 def asked_bytes() -> int:
@@ -84,22 +72,6 @@ def asked_bytes() -> int:
         problem = f"{text[:40]!r} is not a number of bytes"
         raise UsageError(problem, f"give one, or {FLAG}", flag=VARIABLE)
     return int(text)
-
-
-@contextlib.contextmanager
-def reading_at_most(size_bytes: int | None) -> Iterator[None]:
-    """Have this process, and those that it starts, read so many bytes of a file; None changes
-    nothing."""
-    before = os.environ.get(VARIABLE)
-    if size_bytes is not None:
-        os.environ[VARIABLE] = str(size_bytes)
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.environ[VARIABLE] = before
-        elif size_bytes is not None:
-            del os.environ[VARIABLE]
 
 
 def check_input(path: str | os.PathLike[str], flag: str = "", *, what: str = "file") -> None:
@@ -127,15 +99,12 @@ def read_input(
     refusal = partial(error, flag=flag, subject=path)
     with open_input(path, flag, what=what, error=error, limit=limit) as file:
         try:
-            content: bytes | None = file.read()
+            return file.read()
         except OSError as failure:
             raise cannot_read(path, failure, flag, error=error) from None
         except MemoryError:
             hint = f"check that it is the right {what}"
             raise refusal("does not fit into memory", hint) from None
-    if content is None:  # some files of /proc wait for more to come
-        raise refusal(*NOT_REGULAR)
-    return content
 
 
 def read_input_lines(
