@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from lar.errors import LarError, UsageError, error_of_write, file_size_limit
+from lar.errors import LarError, UsageError, error_of_write, limit_of
 from lar.files import locks
 from lar.files.report_file import check_writable
 from lar.files.work_folders import error_of_full_disk
@@ -110,7 +110,7 @@ def error_of_database(error: sqlite3.DatabaseError, place: str) -> LarError:
     if "full" in text or "disk I/O" in text:
         # SQLite has one text for both, and for a write that a limit stops.
         full = error_of_full_disk(os.path.dirname(place) or os.curdir)
-        if file_size_limit() is not None and (full is None or full.errno == errno.EFBIG):
+        if limit_of("RLIMIT_FSIZE") is not None and (full is None or full.errno == errno.EFBIG):
             return error_of_write(OSError(errno.EFBIG, text), subject=place)
         hint = "make room on the disk, or write the result with --json FILE"
         return LarError(f"cannot be written: {text}", hint, subject=place)

@@ -25,7 +25,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from lar.errors import NO_ROOM, UsageError, file_size_limit
+from lar.errors import NO_ROOM, UsageError, limit_of
 from lar.files.locks import locked
 
 OWNED = re.compile(r"\.?lar-(\d+)-(\d+)-([0-9a-f]{8})-.+")
@@ -142,7 +142,7 @@ def error_of_full_disk(folder: str) -> OSError | None:
 
     Engines do not say why they cannot write a file, if they say anything.
     """
-    limit = file_size_limit()
+    limit = limit_of("RLIMIT_FSIZE")
     try:
         sizes = [entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()]
         if limit is not None and limit <= max(sizes, default=0):

@@ -24,7 +24,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from lar.errors import UsageError, check_keywords, error_of_write
+from lar.errors import UsageError, error_of_write
 from lar.files.database import Database, open_database, refuse_no_database
 from lar.files.unpacking import unpack_zlib
 from lar.files.work_folders import data_folder
@@ -188,7 +188,6 @@ def default_path() -> str:
     return os.path.join(data_folder(), FILE_NAME)
 
 
-@check_keywords
 def save(result: RunResult, *, tag: str = "", store: str | None = None) -> int:
     """Put a result into the store and return its number there.
 
