@@ -21,6 +21,9 @@ Content = str | bytes | Iterable[bytes]
 class OutputFile(AbstractContextManager["OutputFile"]):
     """A file that `FILE|-` names. What stood there before stays until `write` replaces it."""
 
+    _temporary: Path | None = None
+    _stream: TextIO | None = None
+
     def __init__(self, name: str, flag: str) -> None:
         """Open the output.
 
@@ -29,8 +32,6 @@ class OutputFile(AbstractContextManager["OutputFile"]):
         """
         self.flag, self.name, self.path = flag, name, Path(name)
         self.to_stdout = name == "-" or is_stdout(name)
-        self._temporary: Path | None = None
-        self._stream: TextIO | None = None
         if self.to_stdout:
             return
         try:
@@ -41,9 +42,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
                 # nobody reads is refused, not waited for.
                 descriptor = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
                 os.set_blocking(descriptor, True)
-                self._stream = open(  # noqa: SIM115
-                    descriptor, "w", encoding="utf-8", errors="backslashreplace"
-                )
+                self._stream = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115
                 return
             # What a link leads to is replaced, not the link.
             self.path = Path(os.path.realpath(name))
@@ -71,10 +70,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
                     write_text(self._stream, text)
             elif self._temporary is not None:
                 with self._temporary.open("wb") as file:
-                    for piece in pieces_of(text):
-                        if isinstance(piece, str):  # a name in it may be no UTF-8
-                            piece = piece.encode(errors="backslashreplace")
-                        file.write(piece)
+                    file.writelines(pieces_of(text))
                 take_place(self._temporary, self.path)
                 self._temporary = None
         except OSError as error:
@@ -118,13 +114,14 @@ def write_text(stream: TextIO, text: Content) -> None:
     """Write text, which may be encoded already, to a stream of text: a named pipe gets the same as
     a file, but a stream that may be a terminal gets printable text."""
     is_shown = stream is sys.stdout or stream.isatty()
-    for piece in pieces_of(text):
-        content = piece.decode() if isinstance(piece, bytes) else piece
+    for content in map(bytes.decode, pieces_of(text)):
         stream.write(printable_lines(content) if is_shown else content)
 
 
-def pieces_of(text: Content) -> Iterable[str | bytes]:
-    return (text,) if isinstance(text, (str, bytes)) else text
+def pieces_of(text: Content) -> Iterable[bytes]:
+    """Return the pieces of a text as UTF-8; a name in it that is none is escaped."""
+    whole = text.encode(errors="backslashreplace") if isinstance(text, str) else text
+    return (whole,) if isinstance(whole, bytes) else whole
 
 
 def check_writable(name: str, flag: str) -> None:
