@@ -39,9 +39,7 @@ def locked(
     with contextlib.ExitStack() as stack:
         is_free = True
         with contextlib.suppress(OSError):
-            # Something else in the folder's place meanwhile is neither followed nor waited for.
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            file = os.open(os.path.realpath(place), flags)
+            file = os.open(place, os.O_RDONLY | os.O_NONBLOCK)  # else a pipe would be waited for
             stack.callback(os.close, file)
             is_free = take_lock(file, kind, seconds)
         if needed and not is_free:
