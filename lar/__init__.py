@@ -28,7 +28,7 @@ def __dir__() -> list[str]:
 def __getattr__(name: str) -> object:
     if name == "__all__":  # `from lar import *` asks; a list would have to repeat each name
         return __dir__()
-    module = None if name.startswith("_") else _modules().get(name)
+    module = _modules().get(name)
     if module is None:
         raise AttributeError(f"module 'lar' has no attribute {name!r}")
     import importlib

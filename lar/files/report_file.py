@@ -16,6 +16,7 @@ from lar.files.work_folders import prefix_of_owner, remove_leftovers
 
 # Text, which may be encoded as UTF-8, whole or in pieces that end between two characters.
 Content = str | bytes | Iterable[bytes]
+HINT = "choose another file"
 
 
 class OutputFile(AbstractContextManager["OutputFile"]):
@@ -51,8 +52,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
             remove_leftovers(str(self.path.parent))
             self._temporary = make_temporary(self.path)
         except OSError as error:
-            hint = "choose another file"
-            raise error_of_write(error, flag=flag, subject=name, hint=hint) from None
+            raise error_of_write(error, flag=flag, subject=name, hint=HINT) from None
 
     def write(self, text: Content) -> None:
         """Write the whole content.
@@ -74,8 +74,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
                 take_place(self._temporary, self.path)
                 self._temporary = None
         except OSError as error:
-            hint = "choose another file"
-            raise error_of_write(error, flag=self.flag, subject=self.path, hint=hint) from None
+            raise error_of_write(error, flag=self.flag, subject=self.path, hint=HINT) from None
 
     def __exit__(self, *error: object) -> None:
         with contextlib.suppress(OSError):
