@@ -50,8 +50,7 @@ def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
     Raises:
         LarError: as `explained`.
     """
-    is_writable = not os.path.exists(place) or os.access(place, os.W_OK)
-    mode = "rwc" if create else "rw" if is_writable else "ro"
+    mode = "rwc" if create else "rw"  # which only reads a file that may not be written
     with contextlib.ExitStack() as stack:
         with explained(place):
             address = f"file:{quote(os.fsencode(os.path.abspath(place)))}?mode={mode}"
@@ -123,7 +122,7 @@ class Database:
         Raises:
             UsageError: it is something else, or of a newer lar.
         """
-        with self._explained():
+        with explained(self.path):
             if self._version(schema) == schema:
                 return
             with self._transaction():  # in which no other process changes it
@@ -160,9 +159,6 @@ class Database:
         """Return the first value that a query finds, None if it finds none."""
         found = self._connection.execute(query).fetchone()
         return found and found[0]
-
-    def _explained(self) -> contextlib.AbstractContextManager[None]:
-        return explained(self.path)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
