@@ -6,12 +6,8 @@ import _signal as signal  # type: ignore[import-not-found]  # the part in C, whi
 import os
 import sys
 
-TYPE_CHECKING = False  # `typing` is slow to import
-if TYPE_CHECKING:
-    from typing import NoReturn
 
-
-def main() -> NoReturn:
+def main() -> None:
     """Run the command line of this process; Ctrl-C is one line from the first moment on."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
@@ -23,12 +19,12 @@ def main() -> NoReturn:
     run_from_shell()
 
 
-def leave(signal_number: int, frame: object) -> NoReturn:
+def leave(signal_number: int, frame: object) -> None:
     """End at once: there is nothing to clean up yet."""
     leave_with(b"interrupted", 130)
 
 
-def leave_with(problem: bytes, code: int) -> NoReturn:
+def leave_with(problem: bytes, code: int) -> None:
     """End with an error before the code that prints errors is there."""
     try:  # noqa: SIM105 - contextlib is slow to import
         os.write(2, b"lar: error: " + problem + b"\n")

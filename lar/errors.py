@@ -15,12 +15,10 @@ What an engine does during a run (fails, crashes, hangs) is not an exception but
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import wraps
-from typing import NamedTuple, ParamSpec, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
-P = ParamSpec("P")
-R = TypeVar("R")
+E = TypeVar("E", bound="LarError")
 
 EXIT_CODES = {
     "ok": 0,
@@ -60,32 +58,12 @@ def format_message(flag: str, subject: str, problem: str) -> str:
     return ": ".join(part for part in (flag, subject, problem) if part)
 
 
-class Note(NamedTuple):  # a dataclass would be slow to import, for a usage error too
-    """A warning for the user, of the parts that an error has too."""
-
-    problem: str
-    flag: str = ""
-    subject: str = ""
-
-    @property
-    def message(self) -> str:
-        """The whole line."""
-        return format_message(self.flag, self.subject, self.problem)
-
-    def called(self, names: Mapping[str, str]) -> Note:
-        """Return it with the names that the user knows for its flag and its subject."""
-        return self._replace(
-            flag=names.get(self.flag, self.flag),
-            subject=names.get(self.subject, self.subject),
-        )
-
-
 class LarError(Exception):
     """An error for the user: `flag: subject: problem`, and a hint that says what to do.
 
     `flag` is the option that is wrong, `subject` the file, tensor or value that the problem is
     about; either may be empty. The line is put together here and nowhere else, so that no
-    finished message has to be taken apart.
+    finished message has to be taken apart. A warning is an error that is not raised.
     """
 
     exit_code = 4
@@ -114,6 +92,11 @@ class LarError(Exception):
     def message(self) -> str:
         """The whole line."""
         return format_message(self.flag, self.subject, self.problem)
+
+    def called(self: E, names: Mapping[str, str]) -> E:
+        """Return it with the names that the user knows for its flag and its subject."""
+        flag, subject = (names.get(part, part) for part in (self.flag, self.subject))
+        return type(self)(self.problem, self.hint, self.detail, flag=flag, subject=subject)
 
 
 class CheckFailed(LarError):
@@ -170,29 +153,22 @@ def error_of_write(
 
 def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
     """Return why a file cannot be written, and what to do: `hint` where there is room."""
-    if error.errno == errno.EFBIG and (limit := file_size_limit()) is not None:
+    if error.errno == errno.EFBIG and (limit := limit_of("RLIMIT_FSIZE")) is not None:
         reason = "the limit of a file's size is reached"
         return reason, f"it is {limit >> 10} KiB (ulimit -f): raise it with ulimit -f unlimited"
     reason = (error.strerror or str(error)).lower()
     return reason, "make room on the disk" if error.errno in NO_ROOM else hint
 
 
-def file_size_limit() -> int | None:
-    """Return the limit of a file's size in bytes, None without one."""
-    import resource
-
-    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    return None if soft == resource.RLIM_INFINITY else soft
-
-
-def address_space_limit() -> int:
-    """Return the limit of this process's address space in bytes, 0 without one."""
+def limit_of(resource_name: str) -> int | None:
+    """Return a limit of this process in bytes, None without one: `RLIMIT_FSIZE`, of a file's size,
+    or `RLIMIT_AS`, of the address space."""
     try:
         import resource
-    except ImportError:  # it is so low that no library can be loaded
-        return 0
-    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return 0 if soft == resource.RLIM_INFINITY else soft
+    except ImportError:  # that is so low that no library can be loaded
+        return None
+    soft, _ = resource.getrlimit(getattr(resource, resource_name))
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def says_out_of_memory(text: str) -> bool:
@@ -213,7 +189,7 @@ def memory_error(error: BaseException) -> LarError | None:
 
     The cause of an error counts too: NumPy and the engines raise other errors from it.
     """
-    says, limit = "", address_space_limit()
+    says, limit = "", limit_of("RLIMIT_AS")
     each: BaseException | None = error
     while each is not None:
         says += f"{type(each).__name__}: {each}\n"
@@ -224,7 +200,7 @@ def memory_error(error: BaseException) -> LarError | None:
     if is_own or not says_out_of_memory(says):
         return None
     library = isinstance(error, (ImportError, OSError)) and "failed to map segment" in str(error)
-    what = f"no memory to load a library: {first_line(error)}" if library else "out of memory"
+    what = f"out of memory for a library: {first_line(error)}" if library else "out of memory"
     return LarError(what, "free memory, or raise its limit: ulimit -v unlimited")
 
 
@@ -250,28 +226,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return `; did you mean 'x'?` at a mistyped word, empty when none is near."""
     near = nearest(word, known)
     return f"; did you mean {near!r}?" if near else ""
-
-
-def check_keywords(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a function of the API name the nearest keyword when one is misspelt.
-
-    The function raises UsageError then. It must take no other keywords than those it names.
-    """
-    code = function.__code__
-    known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-
-    @wraps(function)
-    def checked(*values: P.args, **keywords: P.kwargs) -> R:
-        for each in keywords:
-            if each not in known:
-                raise UsageError(
-                    f"unknown keyword {each!r}{did_you_mean(each, known)}",
-                    f"help(lar.{function.__name__}) lists them",
-                    subject=f"lar.{function.__name__}",
-                )
-        return function(*values, **keywords)
-
-    return checked
 
 
 def printable(text: str, kept: str = "") -> str:

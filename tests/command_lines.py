@@ -44,6 +44,7 @@ def run_here(words: Sequence[str], cwd: str | Path | None = None, timeout: float
         patch.setattr(sys, "argv", ["lar", *words])
         patch.setattr(sys, "stdout", stdout)
         patch.setattr(sys, "stderr", stderr)
+        variables = {*os.environ}
         before = signal.signal(signal.SIGALRM, end)
         signal.setitimer(signal.ITIMER_REAL, timeout)
         try:
@@ -51,6 +52,8 @@ def run_here(words: Sequence[str], cwd: str | Path | None = None, timeout: float
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, before)
+            for name in {*os.environ} - variables:  # as of --max-file-size
+                del os.environ[name]
     texts = []
     for stream in (stdout, stderr):
         stream.flush()

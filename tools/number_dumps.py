@@ -27,7 +27,7 @@ from onnx_twin import onnx_of
 from planted_networks import NETWORKS
 from processes import ROOT
 
-from lar.files.path_conflicts import index_place
+from lar.options.paths import index_place
 from lar.records.run import RunContext
 from lar.running.plan import plan_run
 from lar.running.steps import make_run

@@ -116,9 +116,8 @@ def open_files(
     Raises:
         UsageError: it cannot be written, or would replace what is read.
     """
-    from lar.cli.report_files import open_reports
-    from lar.files.path_conflicts import paths_in
-    from lar.files.report_file import check_places
+    from lar.cli.report_files import check_places, open_reports
+    from lar.options.paths import paths_in
     from lar.running.places import places_of
 
     files = stack.enter_context(open_reports(vars(arguments)))

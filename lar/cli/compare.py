@@ -18,7 +18,7 @@ from lar.options.table import COPY_TO_HOST, SCHEDULER, VERBOSE, WARMUP_ITER, opt
 from lar.options.variants import BENCH_OPTIONS
 
 if TYPE_CHECKING:
-    from lar.files.path_conflicts import Place
+    from lar.options.paths import Place
     from lar.records.comparison import Comparison, ComparisonOfSides
     from lar.reports.report import Report
     from lar.running.compared_sides import Side
@@ -171,7 +171,7 @@ def places_read(
 ) -> tuple[list[str], list[Place]]:
     """Return the files that a comparison reads, and others that no report may spoil."""
     from lar.dumps.dump import Dump
-    from lar.files.path_conflicts import paths_in, places_of_dump
+    from lar.options.paths import paths_in, places_of_dump
     from lar.running.model_names import parse_models
     from lar.running.places import places_of
 

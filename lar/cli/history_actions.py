@@ -16,9 +16,9 @@ from lar.cli.report_files import open_reports, render
 from lar.cli.results import write_table
 from lar.cli.screen import say
 from lar.errors import UsageError, count_of
-from lar.files.path_conflicts import Place, refuse_clashes
 from lar.files.report_file import OutputFile
 from lar.measurement.machine import read_model_file
+from lar.options.paths import Place, refuse_clashes
 from lar.options.table import OPTIONS
 from lar.records.facts import MachineFacts, ModelFile
 from lar.records.run import RunResult, record_to_json

@@ -25,7 +25,7 @@ from lar.errors import (
     printable_lines,
     reason_of_write,
 )
-from lar.files.input_file import reading_at_most
+from lar.files.input_file import VARIABLE
 from lar.options.suggestions import nearest_spelling, suggest_flag
 from lar.running.interrupts import heed_interrupts
 
@@ -115,8 +115,9 @@ def dispatch(words: list[str]) -> int:
     if unknown:
         # A command of several actions has a parser for each of them.
         refuse_unknown(unknown[0], arguments.parser, load_command(name))
-    with reading_at_most(vars(arguments).get(MAX_FILE_SIZE)):
-        code: int = load_command(name).main(arguments)
+    if (most := vars(arguments).get(MAX_FILE_SIZE)) is not None:
+        os.environ[VARIABLE] = str(most)
+    code: int = load_command(name).main(arguments)
     return code
 
 

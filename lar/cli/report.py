@@ -172,7 +172,8 @@ def export(arguments: argparse.Namespace) -> int:
     Raises:
         UsageError: --output is missing, or the file cannot be written.
     """
-    from lar.files.report_file import OutputFile, check_places
+    from lar.cli.report_files import check_places
+    from lar.files.report_file import OutputFile
     from lar.profiles.packed_file import is_packed_name, pack
 
     if arguments.other:

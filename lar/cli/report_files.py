@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lar.cli.screen import screen_of_output
-from lar.errors import LarError, error_of_write, kind_of_error
+from lar.errors import LarError, UsageError, error_of_write, kind_of_error
+from lar.options.paths import Place, refuse_clashes
 from lar.options.table import SAVE, STORE, TAG
 
 if TYPE_CHECKING:
-    from lar.files.path_conflicts import Place
     from lar.files.report_file import OutputFile
     from lar.records.run import RunResult
     from lar.reports.report import Report
@@ -103,7 +103,7 @@ def open_places(
     if not places:
         yield ReportFiles()
         return
-    from lar.files.report_file import OutputFile, check_places  # what only prints needs no files
+    from lar.files.report_file import OutputFile  # what only prints needs no files
 
     with contextlib.ExitStack() as stack:
         files = ReportFiles(
@@ -111,6 +111,24 @@ def open_places(
         )
         check_places(files.files, read, others)
         yield files
+
+
+def check_places(
+    outputs: Sequence[OutputFile], read: Iterable[str], places: Sequence[Place] = ()
+) -> None:
+    """Refuse reports that would replace each other, or a file that is read, or spoil one of the
+    command's other places.
+
+    Raises:
+        UsageError: naming the flags.
+    """
+    on_stdout = [output.flag for output in outputs if output.to_stdout]
+    if len(on_stdout) > 1:
+        raise UsageError(
+            f"{on_stdout[0]} and {on_stdout[1]} go to the same place", "give each its own"
+        )
+    files = [Place(output.name, output.flag) for output in outputs if not output.to_stdout]
+    refuse_clashes([*places, *files], read)
 
 
 @contextlib.contextmanager

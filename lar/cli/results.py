@@ -28,7 +28,8 @@ def main(arguments: argparse.Namespace) -> int:
         UsageError: a file is no result, or the table cannot be written.
     """
     # Imported here: the help needs none of it.
-    from lar.files.report_file import OutputFile, check_places
+    from lar.cli.report_files import check_places
+    from lar.files.report_file import OutputFile
     from lar.results.naming import name_of_baseline, read_named
 
     with OutputFile(arguments.output, "--output") as output:

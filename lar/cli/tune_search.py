@@ -11,13 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.cli.progress_line import PacedLine
-from lar.cli.report_files import FORMS, kept_for_later, open_reports, place_in, raise_all
+from lar.cli.report_files import (
+    FORMS,
+    check_places,
+    kept_for_later,
+    open_reports,
+    place_in,
+    raise_all,
+)
 from lar.cli.screen import say
 from lar.errors import LarError, UsageError, printable
-from lar.files.path_conflicts import Place, paths_in
-from lar.files.report_file import OutputFile, check_places
+from lar.files.report_file import OutputFile
 from lar.files.work_folders import work_folder
 from lar.options.option import is_set
+from lar.options.paths import Place, paths_in
 from lar.options.table import INPUT, PACKED_MODEL_DUMP
 from lar.records.tuning import TuneRequest, space_of
 from lar.reports.space_report import report_space

@@ -19,10 +19,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from lar.errors import count_of
-from lar.files.input_file import open_input, read_input_lines, split_items
+from lar.files.input_file import open_input, read_input_lines
 from lar.inputs.grammar import place_of
 from lar.inputs.loaded import input_error
 from lar.inputs.numbered_files import INPUT, numbered
+from lar.options.paths import split_items
 
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo

@@ -14,7 +14,7 @@ from lar.dumps.delivery import facts_of_run, files_of_items
 from lar.dumps.dump import DumpIndex
 from lar.dumps.index import is_tensor, read_headers, read_index, write_index
 from lar.errors import UsageError
-from lar.files.path_conflicts import index_place
+from lar.options.paths import index_place
 from lar.options.table import BIN_OUT_DUMP
 from lar.records.dataset import Item
 from lar.records.run import RunResult, RunSpec

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from lar.dumps.dump import Array, Stored
 from lar.dumps.names import DumpedName, parse_name
-from lar.errors import DumpError, check_keywords
+from lar.errors import DumpError
 from lar.files.input_file import open_input
 
 COUNTS = struct.Struct("<3I")
@@ -109,7 +109,6 @@ class TensorHeader:
         return BY_NAME[named] if others and named in others else self.element
 
 
-@check_keywords
 def load_tensor_binary(path: str | os.PathLike[str]) -> tuple[Array, str]:
     """Read a tensor that MegEngine, load_and_run or lar dumped; return its values and its name.
 

@@ -18,8 +18,8 @@ from lar.dumps.facts import SUFFIX, DumpFacts
 from lar.dumps.graph import index_of
 from lar.dumps.index import read_headers, read_index, tensor_files, write_index
 from lar.errors import UsageError
-from lar.files.path_conflicts import index_place, paths_in
 from lar.files.work_folders import error_of_full_disk
+from lar.options.paths import index_place, paths_in
 from lar.records.run import RunResult, RunSpec
 
 # The fields that a run's spec and an index share.

@@ -15,15 +15,14 @@ from lar.dumps.binary import TensorHeader, read_header, read_start, read_stored
 from lar.dumps.dump import DUMP_FORMAT, Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.excerpts import begins_text_dump, open_text
 from lar.dumps.graph import index_of
-from lar.errors import DumpError, check_keywords
+from lar.errors import DumpError
 from lar.files.input_file import MOST_TEXT_BYTES, cannot_read, read_input
-from lar.files.path_conflicts import INDEX_SUFFIX, index_place
+from lar.options.paths import INDEX_SUFFIX, index_place
 from lar.records.run import record_of_format, record_to_json
 
 HEAD_BYTES = 4096
 
 
-@check_keywords
 def open_dump(path: str | os.PathLike[str]) -> Dump:
     """Open a file or folder with tensors; no tensor is read yet.
 

@@ -11,7 +11,7 @@ import msgspec
 
 from lar.engines import each_engine
 from lar.engines.engine import Engine
-from lar.errors import UsageError, check_keywords
+from lar.errors import UsageError
 from lar.files.input_file import read_input
 from lar.files.unpacking import unpack
 from lar.profiles.trace_file import decode_profile, is_written_by_lar, read_as_written
@@ -28,7 +28,6 @@ PROBLEMS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-@check_keywords
 def read_profile(path: str | Path) -> Profile:
     """Read a profile: what `--profile` or `--profile-raw` wrote.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import posixpath
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -13,10 +12,10 @@ from typing import IO, Any
 
 from lar.engines import engine_for, engine_named
 from lar.errors import Interrupted, LarError, UsageError
-from lar.files.input_file import RAW_FORM, open_input, split_items
-from lar.files.path_conflicts import is_below
+from lar.files.input_file import open_input
 from lar.files.report_file import OutputFile
 from lar.measurement.machine import checksum_place
+from lar.options.paths import find_path, is_below, split_items
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
 from lar.records.run import Failure, RunContext, RunSpec
 from lar.records.testcase import Case
@@ -196,14 +195,11 @@ class Sending:
 
     def add_item(self, item: str) -> str:
         """Take along the file of an item: `PATH`, `NAME:PATH`, `PATH,float32,1x3`."""
-        form = re.search(RAW_FORM, item)
-        whole = item[: form.start()] if form else item
-        begins = [0, *(index + 1 for index, letter in enumerate(whole) if letter == ":")]
-        for begin in begins:
-            path = whole[begin:].strip()
-            if path and os.path.exists(path):
-                return item[:begin] + self.add(path, "--input") + item[len(whole) :]
-        return item
+        place = find_path(item)
+        if place is None:
+            return item
+        path = self.add(item[place].strip(), "--input")
+        return item[: place.start] + path + item[place.stop :]
 
     def rewrite_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Take along the files of options; return the options with their places."""

@@ -17,14 +17,13 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from lar.errors import LarError, UsageError, error_of_write, file_size_limit
+from lar.errors import LarError, UsageError, error_of_write, limit_of
 from lar.files import locks
 from lar.files.report_file import check_writable
 from lar.files.work_folders import error_of_full_disk
 
-# The numbers by which SQLite's own tools and `file` recognise lar's files.
+# The number by which SQLite's own tools and `file` recognise lar's files.
 STORE_ID = 0x6C617273  # "lars"
-SESSION_ID = 0x6C617274  # "lart", which lar wrote until sessions became stores
 
 HEAD = b"SQLite format 3\x00"
 
@@ -51,22 +50,17 @@ def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
     Raises:
         LarError: as `explained`.
     """
-    is_writable = not os.path.exists(place) or os.access(place, os.W_OK)
-    mode = "rwc" if create else "rw" if is_writable else "ro"
-    with explained(place):
-        connection = sqlite3.connect(
-            f"file:{quote(os.fsencode(os.path.abspath(place)))}?mode={mode}",
-            uri=True,
-            timeout=locks.PATIENCE_SECONDS,
-            isolation_level=None,
-        )
-    connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
-    with contextlib.closing(connection):
+    mode = "rwc" if create else "rw"  # which only reads a file that may not be written
+    with contextlib.ExitStack() as stack:
         with explained(place):
+            address = f"file:{quote(os.fsencode(os.path.abspath(place)))}?mode={mode}"
+            patience = locks.PATIENCE_SECONDS
+            connection = sqlite3.connect(address, patience, isolation_level=None, uri=True)
+            stack.callback(connection.close)
+            connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
             # The folder is synchronised too when the journal has gone: else a power cut right after
             # a change may undo it.
-            connection.execute("pragma synchronous = extra")
-            connection.execute("pragma fullfsync = on")
+            connection.executescript("pragma synchronous = extra; pragma fullfsync = on")
         yield connection
 
 
@@ -82,8 +76,6 @@ def explained(place: str) -> Iterator[None]:
         yield
     except sqlite3.DatabaseError as error:
         raise error_of_database(error, place) from None
-    except OSError as error:
-        raise error_of_write(error, subject=place) from None
 
 
 def error_of_database(error: sqlite3.DatabaseError, place: str) -> LarError:
@@ -110,10 +102,9 @@ def error_of_database(error: sqlite3.DatabaseError, place: str) -> LarError:
     if "full" in text or "disk I/O" in text:
         # SQLite has one text for both, and for a write that a limit stops.
         full = error_of_full_disk(os.path.dirname(place) or os.curdir)
-        if file_size_limit() is not None and (full is None or full.errno == errno.EFBIG):
-            return error_of_write(OSError(errno.EFBIG, text), subject=place)
-        hint = "make room on the disk, or write the result with --json FILE"
-        return LarError(f"cannot be written: {text}", hint, subject=place)
+        is_disk = full.errno != errno.EFBIG if full else limit_of("RLIMIT_FSIZE") is None
+        number = errno.ENOSPC if is_disk else errno.EFBIG
+        return error_of_write(OSError(number, text), subject=place)
     return LarError(f"the store cannot be used: {text}", subject=place)
 
 
@@ -131,7 +122,7 @@ class Database:
         Raises:
             UsageError: it is something else, or of a newer lar.
         """
-        with self._explained():
+        with explained(self.path):
             if self._version(schema) == schema:
                 return
             with self._transaction():  # in which no other process changes it
@@ -151,9 +142,7 @@ class Database:
         application = self._first("pragma application_id")
         is_empty = not (application or version or self._first("select count(*) from sqlite_master"))
         if application != STORE_ID and not is_empty:
-            older = application == SESSION_ID
-            what = "a session of an older lar tune" if older else "a database"
-            raise refusal(f"is {what}, but not a store of lar", "give another file")
+            raise refusal("is a database, but not a store of lar", "give another file")
         # lar never makes these, and they may compute anything, even without an end.
         foreign = self._first("select name from sqlite_master where type in ('view', 'trigger')")
         if foreign is not None:
@@ -171,18 +160,9 @@ class Database:
         found = self._connection.execute(query).fetchone()
         return found and found[0]
 
-    def _explained(self) -> contextlib.AbstractContextManager[None]:
-        return explained(self.path)
-
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
         """Make all changes or none."""
-        self._connection.execute("begin immediate")
-        try:
+        with self._connection:  # which commits them or rolls them back
+            self._connection.execute("begin immediate")
             yield
-            self._connection.execute("commit")
-        except BaseException:
-            # After some errors SQLite has done so itself.
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.execute("rollback")
-            raise

@@ -6,28 +6,20 @@ Only regular files are opened. A pipe would keep lar waiting for its writer, and
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import re
 import stat
-from collections.abc import Iterator
 from functools import partial
 from io import BufferedReader
 
 from lar.errors import UsageError
 
 CHECK_PATH = "check the path"
-NOT_REGULAR = "is not a regular file", "copy its content into a file"
 MOST_TEXT_BYTES = 1 << 30
 # The most bytes that are read of a file which would be refused for its size, and the variable that
 # gives their number to the processes that a command starts, and to `lar` in Python.
 FLAG = "--max-file-size"
 VARIABLE = "LAR_MAX_FILE_SIZE"
 MOST_DIGITS = 18
-# A path with more of them is split.
-MOST_SEMICOLONS = 8
-RAW_FORM = r",\w+,\d+(x\d+)*\s*\Z"
 
 
 def open_input(
@@ -52,29 +44,21 @@ def open_input(
     if not path:
         raise refusal(f"the name of the {what} is empty", "give the path of a file")
     try:
-        # Without O_NONBLOCK, opening a pipe waits for somebody to write into it.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except FileNotFoundError:
-        raise refusal(f"no such {what}", CHECK_PATH) from None
-    except OSError as failure:
-        if failure.errno == errno.ENXIO:  # a socket
-            raise refusal(*NOT_REGULAR) from None
-        raise cannot_read(path, failure, flag, error=error) from None
-    except ValueError:
-        raise refusal("cannot be read: no file has such a name", CHECK_PATH) from None
-    try:
-        status = os.fstat(descriptor)
+        status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
             raise refusal(f"is a folder, not a {what}", "give a file")
         if not stat.S_ISREG(status.st_mode):
-            raise refusal(*NOT_REGULAR)
+            raise refusal("is not a regular file", "copy its content into a file")
         if limit is not None and status.st_size > max(limit, asked_bytes()):
             problem = f"has {status.st_size} bytes; at most {limit} are read"
             raise refusal(problem, f"check that it is the right {what}; {FLAG} SIZE allows more")
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return open(descriptor, "rb")  # it closes the descriptor, even when an interrupt comes here
+        return open(path, "rb")
+    except FileNotFoundError:
+        raise refusal(f"no such {what}", CHECK_PATH) from None
+    except OSError as failure:
+        raise cannot_read(path, failure, flag, error=error) from None
+    except ValueError:
+        raise refusal("cannot be read: no file has such a name", CHECK_PATH) from None
 
 
 def asked_bytes() -> int:
@@ -88,22 +72,6 @@ def asked_bytes() -> int:
         problem = f"{text[:40]!r} is not a number of bytes"
         raise UsageError(problem, f"give one, or {FLAG}", flag=VARIABLE)
     return int(text)
-
-
-@contextlib.contextmanager
-def reading_at_most(size_bytes: int | None) -> Iterator[None]:
-    """Have this process, and those that it starts, read so many bytes of a file; None changes
-    nothing."""
-    before = os.environ.get(VARIABLE)
-    if size_bytes is not None:
-        os.environ[VARIABLE] = str(size_bytes)
-    try:
-        yield
-    finally:
-        if before is not None:
-            os.environ[VARIABLE] = before
-        elif size_bytes is not None:
-            del os.environ[VARIABLE]
 
 
 def check_input(path: str | os.PathLike[str], flag: str = "", *, what: str = "file") -> None:
@@ -131,15 +99,12 @@ def read_input(
     refusal = partial(error, flag=flag, subject=path)
     with open_input(path, flag, what=what, error=error, limit=limit) as file:
         try:
-            content: bytes | None = file.read()
+            return file.read()
         except OSError as failure:
             raise cannot_read(path, failure, flag, error=error) from None
         except MemoryError:
             hint = f"check that it is the right {what}"
             raise refusal("does not fit into memory", hint) from None
-    if content is None:  # some files of /proc wait for more to come
-        raise refusal(*NOT_REGULAR)
-    return content
 
 
 def read_input_lines(
@@ -171,31 +136,3 @@ def cannot_read(
     reason = (failure.strerror or str(failure)).lower()
     hint = "check the path and its permissions"
     return error(f"cannot be read: {reason}", hint, flag=flag, subject=os.fspath(path))
-
-
-def split_items(*texts: str) -> list[str]:
-    """Split the texts of an input flag at semicolons, but not the path of an existing file.
-
-    The longest path counts: if `a;b.npy` exists, it is one item.
-    """
-    items: list[str] = []
-    for text in texts:
-        pieces = text.split(";")
-        while pieces:
-            most = min(len(pieces), MOST_SEMICOLONS + 1)
-            joined = (";".join(pieces[:count]) for count in range(most, 1, -1))
-            item = next(filter(_ends_in_path, joined), pieces[0])
-            pieces = pieces[item.count(";") + 1 :]
-            items.append(item.strip())
-    return [item for item in items if item]
-
-
-def _ends_in_path(item: str) -> bool:
-    """Return whether an item names an existing file: `PATH`, `NAME:PATH`, `PATH,float32,1x3`."""
-    item = item.lstrip()
-    path, first = re.sub(RAW_FORM, "", item).strip(), item.partition(";")[0]
-    if not first.strip():
-        return False
-    # A name stands in the first piece.
-    ends = [path] + [path[index + 1 :] for index, letter in enumerate(first) if letter == ":"]
-    return any(os.path.exists(end.strip()) for end in ends)

@@ -39,9 +39,7 @@ def locked(
     with contextlib.ExitStack() as stack:
         is_free = True
         with contextlib.suppress(OSError):
-            # Something else in the folder's place meanwhile is neither followed nor waited for.
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            file = os.open(os.path.realpath(place), flags)
+            file = os.open(place, os.O_RDONLY | os.O_NONBLOCK)  # else a pipe would be waited for
             stack.callback(os.close, file)
             is_free = take_lock(file, kind, seconds)
         if needed and not is_free:
@@ -52,19 +50,17 @@ def locked(
 def take_lock(file: int, kind: int, seconds: float) -> bool:
     """Lock a file; return False if another program holds it for so long.
 
+    It waits in line: a process that only looked now and then might never find it free. A thread
+    waits, with a copy of the descriptor: if it comes too late, the lock goes when both are closed.
+
     Raises:
         OSError: the file system has no such locks.
     """
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, kind | fcntl.LOCK_NB)
         return True
-    return seconds > 0 and wait_for_lock(file, kind, seconds)
-
-
-def wait_for_lock(file: int, kind: int, seconds: float) -> bool:
-    """Wait for a lock in line: a process that only looked now and then might never find it free. A
-    thread waits, with a copy of the descriptor: if it comes too late, the lock goes when both are
-    closed."""
+    if not seconds:
+        return False
     import threading  # slow to import, and seldom needed
 
     copy = os.dup(file)

@@ -6,21 +6,24 @@ import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TextIO
 
 from lar.errors import UsageError, error_of_write, printable_lines
-from lar.files.path_conflicts import Place, refuse_clashes
 from lar.files.work_folders import prefix_of_owner, remove_leftovers
 
 # Text, which may be encoded as UTF-8, whole or in pieces that end between two characters.
 Content = str | bytes | Iterable[bytes]
+HINT = "choose another file"
 
 
 class OutputFile(AbstractContextManager["OutputFile"]):
     """A file that `FILE|-` names. What stood there before stays until `write` replaces it."""
+
+    _temporary: Path | None = None
+    _stream: TextIO | None = None
 
     def __init__(self, name: str, flag: str) -> None:
         """Open the output.
@@ -30,8 +33,6 @@ class OutputFile(AbstractContextManager["OutputFile"]):
         """
         self.flag, self.name, self.path = flag, name, Path(name)
         self.to_stdout = name == "-" or is_stdout(name)
-        self._temporary: Path | None = None
-        self._stream: TextIO | None = None
         if self.to_stdout:
             return
         try:
@@ -42,9 +43,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
                 # nobody reads is refused, not waited for.
                 descriptor = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
                 os.set_blocking(descriptor, True)
-                self._stream = open(  # noqa: SIM115
-                    descriptor, "w", encoding="utf-8", errors="backslashreplace"
-                )
+                self._stream = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115
                 return
             # What a link leads to is replaced, not the link.
             self.path = Path(os.path.realpath(name))
@@ -53,8 +52,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
             remove_leftovers(str(self.path.parent))
             self._temporary = make_temporary(self.path)
         except OSError as error:
-            hint = "choose another file"
-            raise error_of_write(error, flag=flag, subject=name, hint=hint) from None
+            raise error_of_write(error, flag=flag, subject=name, hint=HINT) from None
 
     def write(self, text: Content) -> None:
         """Write the whole content.
@@ -72,15 +70,11 @@ class OutputFile(AbstractContextManager["OutputFile"]):
                     write_text(self._stream, text)
             elif self._temporary is not None:
                 with self._temporary.open("wb") as file:
-                    for piece in pieces_of(text):
-                        if isinstance(piece, str):  # a name in it may be no UTF-8
-                            piece = piece.encode(errors="backslashreplace")
-                        file.write(piece)
+                    file.writelines(pieces_of(text))
                 take_place(self._temporary, self.path)
                 self._temporary = None
         except OSError as error:
-            hint = "choose another file"
-            raise error_of_write(error, flag=self.flag, subject=self.path, hint=hint) from None
+            raise error_of_write(error, flag=self.flag, subject=self.path, hint=HINT) from None
 
     def __exit__(self, *error: object) -> None:
         with contextlib.suppress(OSError):
@@ -119,13 +113,14 @@ def write_text(stream: TextIO, text: Content) -> None:
     """Write text, which may be encoded already, to a stream of text: a named pipe gets the same as
     a file, but a stream that may be a terminal gets printable text."""
     is_shown = stream is sys.stdout or stream.isatty()
-    for piece in pieces_of(text):
-        content = piece.decode() if isinstance(piece, bytes) else piece
+    for content in map(bytes.decode, pieces_of(text)):
         stream.write(printable_lines(content) if is_shown else content)
 
 
-def pieces_of(text: Content) -> Iterable[str | bytes]:
-    return (text,) if isinstance(text, (str, bytes)) else text
+def pieces_of(text: Content) -> Iterable[bytes]:
+    """Return the pieces of a text as UTF-8; a name in it that is none is escaped."""
+    whole = text.encode(errors="backslashreplace") if isinstance(text, str) else text
+    return (whole,) if isinstance(whole, bytes) else whole
 
 
 def check_writable(name: str, flag: str) -> None:
@@ -154,21 +149,3 @@ def is_stdout(name: str) -> bool:
     except OSError:
         return False
     return os.path.samestat(there, stdout) and not stat.S_ISCHR(stdout.st_mode)
-
-
-def check_places(
-    outputs: Sequence[OutputFile], read: Iterable[str], places: Sequence[Place] = ()
-) -> None:
-    """Refuse reports that would replace each other, or a file that is read, or spoil one of the
-    command's other places.
-
-    Raises:
-        UsageError: naming the flags.
-    """
-    on_stdout = [output.flag for output in outputs if output.to_stdout]
-    if len(on_stdout) > 1:
-        raise UsageError(
-            f"{on_stdout[0]} and {on_stdout[1]} go to the same place", "give each its own"
-        )
-    files = [Place(output.name, output.flag) for output in outputs if not output.to_stdout]
-    refuse_clashes([*places, *files], read)

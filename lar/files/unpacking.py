@@ -11,7 +11,7 @@ import gzip
 import io
 import os
 import zlib
-from typing import IO, cast
+from typing import IO, Any, cast
 
 from lar.errors import UsageError
 from lar.files.input_file import FLAG, asked_bytes
@@ -97,19 +97,17 @@ def unpack(data: bytes, name: str, hint: str) -> bytes:
         raise UsageError("does not fit into memory", hint, subject=name) from None
 
 
-def unpack_zlib(data: object, name: str) -> bytes:
+def unpack_zlib(data: Any, name: str) -> bytes:
     """Return the content of a zlib stream.
 
     Raises:
         UsageError: it is too much.
         ValueError: it is no such stream, is damaged, or was cut short.
     """
-    if not isinstance(data, bytes):
-        raise ValueError("it is not there")
     stream = zlib.decompressobj()
     try:
         content = stream.decompress(data, most_unpacked(len(data)) + 1)
-    except zlib.error as error:
+    except (zlib.error, TypeError) as error:
         raise ValueError(str(error)) from None
     check_unpacked(len(content), len(data), name)
     if not stream.eof:

@@ -1,14 +1,16 @@
-"""Folders and files that live as long as the process that made them, and leftovers of killed ones.
+"""Folders and files that live as long as the process that made them, and leftovers of killed ones;
+the folder of what stays.
 
 A process that is killed cannot remove what it has made. So the names say whose they are, and the
 next process that works in the same place removes what has no living owner:
 
-    .lar-PID-START-HOST-RANDOM
+    .lar-PID-START-HOST-RANDOM[.claims-PLACE]
 
 START is when the process began, in clock ticks since the machine started, so that another process
 with the same number is not taken for the owner. HOST stands for the machine and its space of
 process numbers: lar leaves alone what another machine or container has made in a shared folder,
-even if both have one name, like boards that were set up with the same image.
+even if both have one name, like boards that were set up with the same image. PLACE stands for the
+path that the owner writes in the end, where no other process may write meanwhile.
 """
 
 from __future__ import annotations
@@ -18,27 +20,34 @@ import errno
 import functools
 import os
 import re
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from lar.errors import NO_ROOM, UsageError, file_size_limit
-from lar.files.input_file import read_input
+from lar.errors import NO_ROOM, UsageError, limit_of
 from lar.files.locks import locked
 
 OWNED = re.compile(r"\.?lar-(\d+)-(\d+)-([0-9a-f]{8})-.+")
 MACHINE_ID, BOOT_ID = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
 NETWORK = Path("/sys/class/net")
 PROBE_BYTES = 1 << 16
-CLAIM = "claim"  # the file in a folder that names the place which its owner writes
-LONGEST_CLAIM = 1 << 16
 ELSEWHERE = "wait until that has ended, or choose another place"
+
+
+def data_folder() -> str:
+    """Return lar's folder among the user's data, by the XDG specification; it may be missing."""
+    data = os.environ.get("XDG_DATA_HOME", "")
+    if not os.path.isabs(data):
+        own = "Library/Application Support" if sys.platform == "darwin" else ".local/share"
+        data = os.path.join(os.path.expanduser("~"), own)
+    return os.path.join(data, "lar")
 
 
 def prefix_of_owner(hidden: bool = True) -> str:
     """Return the beginning of the names of all that this process makes for itself."""
     pid = os.getpid()
-    return f"{'.' * hidden}lar-{pid}-{start_of(pid) or 0}-{hosts()[0]}-"
+    return f"{'.' * hidden}lar-{pid}-{start_of(pid) or 0}-{host()}-"
 
 
 def start_of(pid: int) -> int | None:
@@ -56,42 +65,32 @@ def start_of(pid: int) -> int | None:
 
 
 @functools.cache
-def hosts() -> tuple[str, str]:
-    """Return eight digits for this machine and its space of process numbers, and those of older
-    versions of lar, which knew a machine by its name alone."""
-    try:
-        space = os.readlink("/proc/self/ns/pid")
-    except OSError:
-        space = ""
-    older = f"{os.uname().nodename} {space}"
-    new, old = (zlib.crc32(text.encode()) for text in (f"{older} {identity()}", older))
-    return f"{new:08x}", f"{old:08x}"
+def host() -> str:
+    """Return eight digits for this machine and its space of process numbers.
 
-
-def identity() -> str:
-    """Return what distinguishes this machine from others of its name: its id, and the addresses of
-    its network devices, since copies of a system have one id. Without both it is the number of the
-    system's start: then lar does not know its own leftovers from before the start."""
+    What distinguishes it from others of its name is its id, and the addresses of its network
+    devices, since copies of a system have one id. Without both it is the number of the system's
+    start: then lar does not know its own leftovers from before the start.
+    """
     devices = sorted(NETWORK.glob("*/device"))
     places = [MACHINE_ID, *(each.with_name("address") for each in devices)]
-    return " ".join(filter(None, map(read_line, places))) or read_line(BOOT_ID)
+    identity = " ".join(filter(None, map(read_line, places))) or read_line(BOOT_ID)
+    space = ""
+    with contextlib.suppress(OSError):
+        space = os.readlink("/proc/self/ns/pid")
+    return digits_of(f"{os.uname().nodename} {space} {identity}")
 
 
 def read_line(path: Path) -> str:
     """Return the content of a short file, nothing if it cannot be read."""
-    try:
+    with contextlib.suppress(OSError):
         return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
+    return ""
 
 
-def has_owner(name: str) -> bool | None:
-    """Return whether the process that made a file or folder of that name lives; None if that cannot
-    be known, or the name is not one of ours."""
-    found = OWNED.fullmatch(name)
-    if found is None or found[3] not in hosts():
-        return None
-    return start_of(int(found[1])) == int(found[2])
+def digits_of(text: str) -> str:
+    """Return eight digits that stand for a text."""
+    return f"{zlib.crc32(os.fsencode(text)):08x}"
 
 
 @contextlib.contextmanager
@@ -108,53 +107,33 @@ def work_folder(beside: str | None = None, *, claim: str = "", flag: str = "") -
     import tempfile  # slow to import, and a usage error needs none
 
     where = tempfile.gettempdir() if beside is None else beside
+    ending = f".claims-{digits_of(os.path.realpath(claim))}" if claim else ""
     remove_leftovers(where)  # before it is locked: that may take a while
     with locked(where, flag, hint=ELSEWHERE) if claim else contextlib.nullcontext():
-        if claim:
-            check_unclaimed(remove_leftovers(where), claim, flag)
-        folder = tempfile.mkdtemp(prefix=prefix_of_owner(beside is not None), dir=where)
-        if claim:
-            Path(folder, CLAIM).write_bytes(os.fsencode(os.path.realpath(claim)))
+        for folder, owner in remove_leftovers(where).items() if claim else ():
+            if folder.endswith(ending):
+                problem = f"another run is writing it (process {owner})"
+                raise UsageError(problem, ELSEWHERE, flag=flag, subject=claim)
+        folder = tempfile.mkdtemp(ending, prefix_of_owner(beside is not None), where)
     try:
         yield folder
     finally:
         remove(folder)
 
 
-def check_unclaimed(folders: list[str], place: str, flag: str) -> None:
-    """Refuse a place that one of the folders' living owners is about to write.
-
-    Raises:
-        UsageError: naming the process.
-    """
-    for folder in folders:
-        try:
-            claimed = read_input(os.path.join(folder, CLAIM), limit=LONGEST_CLAIM)
-        except UsageError:
-            continue
-        if claimed == os.fsencode(os.path.realpath(place)):
-            owner = OWNED.fullmatch(os.path.basename(folder))
-            raise UsageError(
-                f"another run is writing it (process {owner[1] if owner else '?'})",
-                ELSEWHERE,
-                flag=flag,
-                subject=place,
-            )
-
-
-def remove_leftovers(where: str) -> list[str]:
-    """Remove what dead processes have left in a folder; return what living ones have there."""
-    living = []
-    try:
-        names = [entry.name for entry in os.scandir(where) if "lar-" in entry.name[:5]]
-    except OSError:
-        return []
-    for name in names:
-        path, lives = os.path.join(where, name), has_owner(name)
-        if lives:
-            living.append(path)
-        elif lives is False:
-            remove(path)
+def remove_leftovers(where: str) -> dict[str, str]:
+    """Remove what dead processes have left in a folder; return what living ones have there, with
+    their numbers."""
+    living: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for path in [entry.path for entry in os.scandir(where)]:
+            owned = OWNED.fullmatch(os.path.basename(path))
+            if owned is None or owned[3] != host():
+                continue
+            if start_of(int(owned[1])) == int(owned[2]):
+                living[path] = owned[1]
+            else:
+                remove(path)
     return living
 
 
@@ -163,7 +142,7 @@ def error_of_full_disk(folder: str) -> OSError | None:
 
     Engines do not say why they cannot write a file, if they say anything.
     """
-    limit = file_size_limit()
+    limit = limit_of("RLIMIT_FSIZE")
     try:
         sizes = [entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()]
         if limit is not None and limit <= max(sizes, default=0):
@@ -179,10 +158,8 @@ def error_of_full_disk(folder: str) -> OSError | None:
 
 def remove(path: str) -> None:
     """Remove a file or folder if it can be: it may be somebody else's."""
-    with contextlib.suppress(OSError):
-        if os.path.isdir(path) and not os.path.islink(path):
-            import shutil
+    import shutil
 
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.unlink(path)
+    shutil.rmtree(path, ignore_errors=True)  # which leaves files and links alone
+    with contextlib.suppress(OSError):
+        os.unlink(path)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.errors import Note, UsageError
+from lar.errors import UsageError
 from lar.inputs.axes import AxisSizes, hint_at_json, hint_to_generate
 from lar.inputs.dtypes import name_of
 from lar.inputs.generation import describe_source, generate_array
@@ -52,7 +52,7 @@ class Feed:
 
     arrays: dict[str, Any]
     fed: tuple[FedInput, ...]
-    notes: tuple[Note, ...]
+    notes: tuple[UsageError, ...]
     guessed: tuple[str, ...] = ()
 
     @property
@@ -83,7 +83,7 @@ def feed_of(
         subjects = _find_subjects(given, spec.image)
         sizes = AxisSizes(infos, spec.shape)
         made: dict[str, list[tuple[Array, FedInput]]] = {}
-        notes: list[Note | None] = [*_warn_unjudged(texts, infos)]
+        notes: list[UsageError | None] = [*_warn_unjudged(texts, infos)]
         for info, value in given:
             parts = made.setdefault(info.name, [])
             name = f"{info.name}[{len(parts)}]" if info.sequence else info.name
@@ -106,7 +106,7 @@ def feed_of(
             made[info.name] = [(array, record)]
             if texts:
                 what = f"{record.dtype} {format_shape(record.shape)} ({record.source})"
-                notes.append(Note(f"{info.name} is not given, and generated: {what}", "--input"))
+                notes.append(input_error("", f"{info.name} is not given, and generated: {what}"))
     except MemoryError:
         raise UsageError("the data does not fit into memory", LESS, flag="--input") from None
     fed = [info for info in infos if info.name in made]
@@ -198,7 +198,9 @@ def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
     return array if fits or array.ndim == 0 or array.shape[0] != 1 else array[0, ...]
 
 
-def _warn_unjudged(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> Iterator[Note]:
+def _warn_unjudged(
+    texts: Sequence[str | Item], infos: Sequence[TensorInfo]
+) -> Iterator[UsageError]:
     """Yield a warning for each folder in a text whose expected outputs nobody looks at.
 
     Items that are no texts are those of testcases, which are judged, or of a data set.
@@ -207,11 +209,10 @@ def _warn_unjudged(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> 
     items = items_of(typed, [info.name for info in infos])
     for path in (item.path for item in items if isinstance(item, PathItem)):
         if outputs := expected_outputs(path):
-            yield Note(
+            yield input_error(
+                path,
                 f"its expected outputs ({', '.join(outputs)}) are not judged; "
                 "`lar run` on a folder with it and its .onnx judges them",
-                "--input",
-                path,
             )
 
 
@@ -231,7 +232,7 @@ def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettin
 
 def _fit(
     loaded: Loaded, info: TensorInfo, image: ImageSettings, is_subject: bool
-) -> tuple[Array, Note | None]:
+) -> tuple[Array, UsageError | None]:
     """Return the array that the model takes, and a warning where there is one."""
     where, dtype = loaded.source, model_dtype(info)
     if loaded.channels:

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lar.errors import UsageError
-from lar.files.input_file import check_input, split_items
+from lar.files.input_file import check_input
 from lar.inputs.loaded import input_error
+from lar.options.paths import split_items
 from lar.records.record import ShortRecord
 
 if TYPE_CHECKING:

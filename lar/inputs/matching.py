@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.errors import Note, UsageError
+from lar.errors import UsageError
 from lar.inputs.axes import hint_to_generate, open_axes
 from lar.inputs.dtypes import cast_values, count_nonfinite, dtype_of, kind_of, name_of, settle
 from lar.inputs.grammar import RAW_HINT, RawForm
@@ -99,7 +99,7 @@ def check_shape(shape: tuple[int, ...], info: TensorInfo, where: str, hint: str 
         raise input_error(where, misfit, hint or hint_to_generate(info))
 
 
-def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, Note | None]:
+def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageError | None]:
     """Return the array settled in the model's dtype, and a warning where there is one.
 
         source                    model's dtype    what happens
@@ -119,7 +119,7 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, Note | N
         UsageError: the table says error, or a value does not fit.
     """
     array, where = loaded.array, loaded.source
-    warning: Note | None = None
+    warning: UsageError | None = None
     kinds = {kind_of(array.dtype), kind_of(dtype)}
     if kinds == {"V", "f"} and array.itemsize == dtype.itemsize:
         return settle(array, array.dtype).view(dtype), None
@@ -136,19 +136,19 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, Note | N
                 )
             problem = f"holds {name_of(array.dtype)}, the model takes {name_of(dtype)}"
             raise input_error(where, problem, hint)
-        warning = Note(f"converted from {array.dtype.name} to {dtype}", "--input", where)
+        warning = input_error(where, f"converted from {array.dtype.name} to {dtype}")
     try:
         return cast_values(array, dtype), warning
     except ValueError as error:
         raise input_error(where, str(error), f"feed values that {name_of(dtype)} holds") from None
 
 
-def warn_nonfinite(array: Array, where: str) -> Note | None:
+def warn_nonfinite(array: Array, where: str) -> UsageError | None:
     """Return a warning if elements are NaN or infinite."""
     count = count_nonfinite(array)
     if not count:
         return None
-    return Note(f"{count} of {array.size} values are NaN or infinite", "--input", where)
+    return input_error(where, f"{count} of {array.size} values are NaN or infinite")
 
 
 def model_dtype(info: TensorInfo) -> np.dtype[Any]:

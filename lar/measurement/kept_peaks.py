@@ -27,7 +27,7 @@ import msgspec
 from lar.errors import LarError, UsageError
 from lar.files.input_file import read_input
 from lar.files.report_file import OutputFile
-from lar.files.user_data import data_folder
+from lar.files.work_folders import data_folder
 from lar.measurement import peak
 from lar.measurement.machine import installed_version, read_instruction_sets, read_machine
 from lar.records.profile import Peak

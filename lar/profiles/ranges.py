@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lar.errors import UsageError, check_keywords
+from lar.errors import UsageError
 
 if TYPE_CHECKING:
     from lar.records.profile import Execution, Profile, ProfiledOperator, Span
@@ -59,7 +59,6 @@ OPEN: list[NamedRange] = []
 ENDED: deque[NamedRange] = deque(maxlen=MOST_ENDED)
 
 
-@check_keywords
 def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[None]:
     """Name the work inside, in the profiles of runs that take place at the same time.
 

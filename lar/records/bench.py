@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from lar.errors import check_keywords
 from lar.records.facts import EngineFacts, MachineFacts, ModelFile
 from lar.records.record import Record
 from lar.records.run import (
@@ -197,7 +196,6 @@ def row_of(variant: VariantResult) -> dict[str, str | int | float | None]:
     }
 
 
-@check_keywords
 def read_bench(data: bytes | str) -> BenchResult:
     """Decode what `lar bench --json` wrote, of any version so far.
 

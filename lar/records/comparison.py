@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import field, replace
 from typing import Any, Literal
 
-from lar.errors import check_keywords
 from lar.records.quantization import Quantization
 from lar.records.record import Record
 from lar.records.run import Setting, record_of_format
@@ -391,7 +390,6 @@ class ComparisonOfSides(Record):
         return any(comparison.interrupted for comparison in self.comparisons)
 
 
-@check_keywords
 def read_comparison(data: bytes | str) -> Comparison:
     """Decode a comparison that `--report FILE.json` wrote, of any version so far.
 
@@ -401,7 +399,6 @@ def read_comparison(data: bytes | str) -> Comparison:
     return record_of_format(data, Comparison, COMPARISON_FORMAT)
 
 
-@check_keywords
 def read_comparison_of_sides(data: bytes | str) -> ComparisonOfSides:
     """Decode a comparison of several sides that `--report FILE.json` wrote.
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from lar.errors import LarError, check_keywords, format_message, kind_of_error
+from lar.errors import LarError, format_message, kind_of_error
 from lar.records.dataset import Item, ItemClasses
 from lar.records.facts import MOST_COPIES, EngineFacts, MachineFacts, ModelFile
 from lar.records.record import Record, ShortRecord
@@ -583,7 +583,6 @@ def part_of(value: Any, kind: type[Any] | None) -> Any:
     return kind(**{key: part_of(each, PARTS.get(key)) for key, each in value.items()})
 
 
-@check_keywords
 def read_result(data: bytes | str) -> RunResult:
     """Decode a result that `--json` wrote, of any version so far.
 

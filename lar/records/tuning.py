@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from lar.errors import LarError, check_keywords
+from lar.errors import LarError
 from lar.records.choices import Allowed, Choice, Dimension, Objective, OptionValue
 from lar.records.facts import EngineFacts, MachineFacts
 from lar.records.record import Record
@@ -191,7 +191,6 @@ def space_of(result: TuneResult) -> ModelSpace | None:
     return next((it for it in spaces if best and it.model == best.model), None)
 
 
-@check_keywords
 def read_tune(data: bytes | str) -> TuneResult:
     """Decode what `lar tune --json` wrote.
 

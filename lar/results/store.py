@@ -24,10 +24,10 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from lar.errors import UsageError, check_keywords, error_of_write
-from lar.files.database import Database, open_database, refuse_no_database
+from lar.errors import UsageError, error_of_write
+from lar.files.database import Database, explained, open_database, refuse_no_database
 from lar.files.unpacking import unpack_zlib
-from lar.files.user_data import data_folder
+from lar.files.work_folders import data_folder
 from lar.measurement.summary import summarize
 from lar.options.table import STORE
 from lar.records.run import RunResult, read_result, record_to_json
@@ -188,7 +188,6 @@ def default_path() -> str:
     return os.path.join(data_folder(), FILE_NAME)
 
 
-@check_keywords
 def save(result: RunResult, *, tag: str = "", store: str | None = None) -> int:
     """Put a result into the store and return its number there.
 
@@ -262,7 +261,7 @@ class Store(Database):
 
         If one row has an error, no row is stored.
         """
-        with self._explained(), self._transaction():
+        with explained(self.path), self._transaction():
             return tuple(map(self._insert, rows))
 
     def rows(self, entries: Sequence[Entry]) -> Iterator[dict[str, object]]:
@@ -277,7 +276,7 @@ class Store(Database):
     def _row(self, entry: Entry) -> dict[str, object]:
         names = (*COLUMNS, "result")
         query = f"select {', '.join(names)} from results where id = ?"
-        with self._explained():
+        with explained(self.path):
             row = self._connection.execute(query, (entry.id,)).fetchone()
         return dict(zip(names, row, strict=True))
 
@@ -294,7 +293,7 @@ class Store(Database):
     def entries(self, selection: Selection | None = None) -> list[Entry]:
         """Return the columns of the selected results, oldest first."""
         values = (selection or Selection()).values
-        with self._explained():
+        with explained(self.path):
             rows = self._connection.execute(SELECT, values).fetchall()
         return [entry_of(*row) for row in rows]
 
@@ -318,7 +317,7 @@ class Store(Database):
         Raises:
             UsageError: there is no result with that number, or it is damaged.
         """
-        with self._explained():
+        with explained(self.path):
             row = self._connection.execute(
                 "select result from results where id = ?", (number,)
             ).fetchone()
@@ -336,7 +335,7 @@ class Store(Database):
         Raises:
             LarError: the store cannot be written.
         """
-        with self._explained():
+        with explained(self.path):
             with self._transaction():
                 rows = [(number,) for number in numbers]
                 self._connection.executemany("delete from results where id = ?", rows)

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lar.errors import check_keywords
 from lar.files.work_folders import work_folder
 from lar.inputs.loaded import Array
 from lar.records.run import ModelInfo, OutputSummary, RunContext, RunResult
@@ -67,7 +66,6 @@ def open_ranges() -> tuple[str, ...]:
     return ranges.open_ranges() if ranges else ()
 
 
-@check_keywords
 def read_info(
     model: str | Path,
     engine: str | None = None,

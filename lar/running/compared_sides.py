@@ -16,9 +16,9 @@ from lar.engines import formats_of
 from lar.engines.formats import HEAD_SIZE, format_named
 from lar.errors import UsageError, count_of
 from lar.files.input_file import cannot_read, check_input, open_input
-from lar.files.path_conflicts import INDEX_SUFFIX
 from lar.inputs.loaded import Array
 from lar.options.option import flag_of
+from lar.options.paths import INDEX_SUFFIX
 from lar.options.suggestions import suggest_flag
 from lar.options.table import FLAGS, ON, SCHEDULER, option_of
 from lar.records.run import RunSpec

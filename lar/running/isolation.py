@@ -26,7 +26,7 @@ from lar.errors import (
     ENGINE_HINT,
     EXIT_CODES,
     OutOfTime,
-    address_space_limit,
+    limit_of,
     out_of_address_space,
     says_out_of_memory,
 )
@@ -482,7 +482,7 @@ class Watch:
             hint = f"it is {limit} s (ulimit -t): raise it with ulimit -t unlimited"
         self.result = replace(self.result, peak_memory_bytes=peak)
         unexplained = Failure(message, hint, EXIT_CODES["crashed"], self.log_tail())
-        if (space := address_space_limit()) and says_out_of_memory(
+        if (space := limit_of("RLIMIT_AS")) and says_out_of_memory(
             self._log.decode(errors="replace")
         ):
             unexplained = Failure.of(out_of_address_space(space), self.log_tail())

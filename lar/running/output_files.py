@@ -20,10 +20,10 @@ from pathlib import Path
 
 from lar.engines import engine_named
 from lar.errors import UsageError, count_of, error_of_write, printable_lines
-from lar.files.path_conflicts import index_place
 from lar.files.report_file import open_for_writing
 from lar.files.work_folders import error_of_full_disk, work_folder
 from lar.measurement.machine import read_model_file
+from lar.options.paths import index_place
 from lar.options.table import BY_KEY
 from lar.records.run import Failure, RunContext, RunResult, RunSpec
 from lar.running.places import STREAMS, TENSORS

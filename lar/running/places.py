@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from lar.files.path_conflicts import Place, places_of_dump
+from lar.options.paths import Place, places_of_dump
 from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, OPTIONS
 
 STREAMS = ("stdout", "stderr")

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines import check_options, driver_for, engine_for, find_engine
 from lar.engines.engine import DriverEntry, Engine
-from lar.errors import EngineMissing, LarError, UsageError, address_space_limit, count_of
-from lar.files.input_file import check_input, split_items
-from lar.files.path_conflicts import paths_in, refuse_clashes
+from lar.errors import EngineMissing, LarError, UsageError, count_of, limit_of
+from lar.files.input_file import check_input
 from lar.measurement.rows import size_of_rows
 from lar.options import table
 from lar.options.option import Option, is_set
+from lar.options.paths import paths_in, refuse_clashes, split_items
 from lar.options.rules import RULES, Asked, Exclusion, check_rules
 from lar.options.suggestions import suggest_flag
 from lar.options.values import MOST_ITERATIONS, pairs_in, sizes_of_axes
@@ -207,7 +207,7 @@ def stopping_of(values: Mapping[str, Any]) -> Stopping:
 def room_for(seconds: float, runners: int) -> int:
     """Return how many iterations each runner has room for in a time, if their number is open."""
     room = min(MOST_ITERATIONS // runners, math.ceil(seconds * MOST_IN_A_SECOND))
-    if limit := address_space_limit():
+    if limit := limit_of("RLIMIT_AS"):
         # Their table is no memory before it is used, but counts there all the same.
         room = min(room, limit // 16 // runners // size_of_rows(1))
     return max(1, room)

@@ -21,7 +21,6 @@ import numpy as np
 
 from lar.datasets.items import IMAGES
 from lar.errors import UsageError, first_line
-from lar.files.input_file import split_items
 from lar.inputs.axes import AxisSizes
 from lar.inputs.dtypes import cast_values, kind_of
 from lar.inputs.feed import Feed, feed_of
@@ -30,6 +29,7 @@ from lar.inputs.grammar import LoadedItem
 from lar.inputs.image_settings import image_size, layout_of
 from lar.inputs.loaded import Array, Loaded, check_memory, input_error
 from lar.inputs.matching import check_shape, input_named, model_dtype
+from lar.options.paths import split_items
 from lar.records.run import ImageSettings, RunSpec, TensorInfo
 from lar.records.testcase import Packing
 

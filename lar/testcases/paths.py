@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from lar.errors import UsageError
-from lar.files.input_file import split_items
 from lar.inputs.numbered_files import INPUT, OUTPUT, numbered
+from lar.options.paths import split_items
 from lar.testcases.packed_file import graphs_in
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import ClassVar
 from lar import __version__
 from lar.engines import engine_named
 from lar.errors import LarError, UsageError
-from lar.files.path_conflicts import Place
 from lar.files.report_file import OutputFile
 from lar.measurement.statistics import percentile_of
 from lar.options.command_line import format_command
+from lar.options.paths import Place
 from lar.options.table import BY_KEY, find_untyped
 from lar.records.choices import OptionValue
 from lar.records.facts import ModelFile

@@ -16,7 +16,7 @@ from lar.dumps.dump import DumpIndex
 from lar.dumps.index import is_tensor, read_index, write_index
 from lar.dumps.names import Variable, format_name
 from lar.errors import DumpError
-from lar.files.path_conflicts import index_place
+from lar.options.paths import index_place
 from tests.refusals import refused
 from tests.tables import each_row
 

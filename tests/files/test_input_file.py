@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import socket
 from pathlib import Path
@@ -101,8 +100,7 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
 def test_an_interrupt_as_a_file_opens_is_not_an_error_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(descriptor: int, mode: str) -> None:
-        open(descriptor, mode).close()  # as Python does with what nobody gets
+    def interrupt(path: Path, mode: str) -> None:
         raise KeyboardInterrupt
 
     path = tmp_path / "file"
@@ -110,15 +108,3 @@ def test_an_interrupt_as_a_file_opens_is_not_an_error_of_the_file(
     monkeypatch.setattr("lar.files.input_file.open", interrupt, raising=False)
     with pytest.raises(KeyboardInterrupt):
         open_input(path)
-
-
-def test_a_file_that_waits_for_its_content_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Waiting(io.BytesIO):
-        def read(self, size: int | None = -1) -> bytes:
-            return None  # type: ignore[return-value]  # as /proc/kmsg does
-
-    monkeypatch.setattr("lar.files.input_file.open_input", lambda *_, **__: Waiting())
-    with pytest.raises(UsageError, match="is not a regular file"):
-        read_input(tmp_path / "file")

@@ -14,8 +14,7 @@ import pytest
 from lar.errors import UsageError
 from lar.files.work_folders import (
     error_of_full_disk,
-    has_owner,
-    hosts,
+    host,
     prefix_of_owner,
     remove_leftovers,
     start_of,
@@ -34,10 +33,11 @@ def names(folder: Path) -> list[str]:
 
 
 def test_what_is_left_is_removed_unless_its_owner_lives(tmp_path: Path) -> None:
-    dead = f".lar-{DEAD}-17-{hosts()[0]}-abc"
-    recycled = f".lar-{os.getpid()}-{(start_of(os.getpid()) or 0) + 1}-{hosts()[0]}-abc"
+    dead = f".lar-{DEAD}-17-{host()}-abc"
+    recycled = f".lar-{os.getpid()}-{(start_of(os.getpid()) or 0) + 1}-{host()}-abc"
+    own = [prefix_of_owner() + "abc", prefix_of_owner(hidden=False) + "abc-cache"]
     kept = [
-        prefix_of_owner() + "abc",
+        *own,
         f".lar-{DEAD}-17-{'0' * 8}-abc",  # of another machine
         ".lar-abc",
         "lar-notes",
@@ -45,8 +45,9 @@ def test_what_is_left_is_removed_unless_its_owner_lives(tmp_path: Path) -> None:
     for name in (dead, recycled, *kept):
         (tmp_path / name).mkdir()
         (tmp_path / name / "tensor").write_bytes(b"x")
-    (tmp_path / f".lar-{DEAD}-18-{hosts()[0]}-file").write_text("half a report")
-    assert remove_leftovers(str(tmp_path)) == [str(tmp_path / kept[0])]
+    (tmp_path / f".lar-{DEAD}-18-{host()}-file").write_text("half a report")
+    living = {str(tmp_path / name): str(os.getpid()) for name in own}
+    assert remove_leftovers(str(tmp_path)) == living
     assert names(tmp_path) == sorted(kept)
 
 
@@ -54,7 +55,7 @@ def test_a_link_of_such_a_name_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "tensor").write_bytes(b"x")
     (tmp_path / "here").mkdir()
-    (tmp_path / "here" / f".lar-{DEAD}-17-{hosts()[0]}-abc").symlink_to(tmp_path / "data")
+    (tmp_path / "here" / f".lar-{DEAD}-17-{host()}-abc").symlink_to(tmp_path / "data")
     remove_leftovers(str(tmp_path / "here"))
     assert names(tmp_path / "here") == []
     assert names(tmp_path / "data") == ["tensor"]
@@ -66,7 +67,7 @@ def test_a_machine_of_the_same_name_is_another(tmp_path: Path) -> None:
     def host_of(number: int) -> str:
         code = (
             "import sys; from pathlib import Path; from lar.files import work_folders as it\n"
-            "it.MACHINE_ID, it.NETWORK, it.BOOT_ID = map(Path, sys.argv[1:]); print(*it.hosts())"
+            "it.MACHINE_ID, it.NETWORK, it.BOOT_ID = map(Path, sys.argv[1:]); print(it.host())"
         )
         words = [f"{tmp_path}/{each}{number}" for each in ("id", "net", "boot")]
         return run_python("-c", code, *words, code=0).stdout
@@ -77,23 +78,9 @@ def test_a_machine_of_the_same_name_is_another(tmp_path: Path) -> None:
         (tmp_path / f"net{number}" / "eth0" / "address").write_text(f"02:00:00:00:00:0{number}\n")
     for number in (3, 4):
         (tmp_path / f"boot{number}").write_text(f"start {number}\n")
-    found = [host_of(number).split() for number in (1, 1, 2, 3, 4)]
+    found = [host_of(number) for number in (1, 1, 2, 3, 4)]
     assert found[0] == found[1]
-    assert len({new for new, _ in found}) == 4
-    assert {old for _, old in found} == {hosts()[1]}
-
-
-def test_what_an_older_lar_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / f".lar-{DEAD}-17-{hosts()[1]}-abc").mkdir()
-    remove_leftovers(str(tmp_path))
-    assert names(tmp_path) == []
-
-
-def test_a_name_says_whether_its_owner_lives() -> None:
-    assert has_owner(prefix_of_owner() + "abc")
-    assert has_owner(prefix_of_owner(hidden=False) + "abc-cache")
-    assert has_owner(f".lar-{DEAD}-17-{hosts()[0]}-abc") is False
-    assert has_owner(".lar-abc") is None
+    assert len({*found}) == 4
 
 
 def test_a_place_is_written_by_one_at_a_time(tmp_path: Path) -> None:

@@ -76,12 +76,12 @@ def test_numpy_starts_no_threads_in_lars_own_process() -> None:
 
 
 def test_an_error_of_another_cause_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lar.errors.address_space_limit", lambda: 1 << 50)
+    monkeypatch.setattr("lar.errors.limit_of", lambda _: 1 << 50)
     assert memory_error(ValueError("a defect")) is None
-    monkeypatch.setattr("lar.errors.address_space_limit", lambda: 1)
+    monkeypatch.setattr("lar.errors.limit_of", lambda _: 1)
     assert memory_error(UsageError("a flag")) is None
     assert memory_error(ValueError("explained away")) is not None
-    monkeypatch.setattr("lar.errors.address_space_limit", lambda: 0)
+    monkeypatch.setattr("lar.errors.limit_of", lambda _: 0)
     error = LarError("cannot be loaded")
     error.__cause__ = MemoryError()
     assert memory_error(error) is None

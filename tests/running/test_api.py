@@ -208,11 +208,6 @@ def test_a_run_that_failed_has_no_arrays(write_script: WriteScript) -> None:
         (lar.run, "input_", "input"),
         (lar.bench, "budget", "budget_seconds"),
         (lar.compare, "rtl", "rtol"),
-        (lar.read_info, "engin", "engine"),
-        (lar.read_result, "dta", "data"),
-        (lar.open_dump, "pth", "path"),
-        (lar.save, "tagg", "tag"),
-        (lar.range, "colour", "color"),
     ],
 )
 def test_a_misspelt_keyword_names_the_nearest(
@@ -221,13 +216,6 @@ def test_a_misspelt_keyword_names_the_nearest(
     needed = ("x", "y") if call is lar.compare else ("x",)
     with pytest.raises(lar.UsageError, match=f"{keyword!r}; did you mean {meant!r}"):
         call(*needed, **{keyword: 1})
-
-
-def test_a_keyword_that_is_near_none_is_refused() -> None:
-    with pytest.raises(lar.UsageError) as raised:
-        lar.read_info("x", frobnicate=1)  # type: ignore[call-arg]
-    assert raised.value.message == "lar.read_info: unknown keyword 'frobnicate'"
-    assert raised.value.hint == "help(lar.read_info) lists them"
 
 
 def test_help_shows_what_a_function_takes() -> None:

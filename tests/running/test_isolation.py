@@ -226,7 +226,7 @@ def test_a_crash_is_of_the_address_space_where_it_has_a_limit_and_memory_was_ref
     prints: str,
     message: str,
 ) -> None:
-    monkeypatch.setattr(isolation, "address_space_limit", lambda: limit)
+    monkeypatch.setattr(isolation, "limit_of", lambda _: limit)
     failure = known(lar.run(write_script(faults=fault("abort", "load"), prints=prints)).failure)
     assert failure.message == message
     assert ("1024 MiB (ulimit -v)" in failure.hint) == message.startswith("out of memory")

@@ -126,8 +126,8 @@ def test_there_is_room_for_as_many_iterations_as_may_come(monkeypatch: pytest.Mo
     assert plan.room_for(long, 1) == MOST_ITERATIONS
     assert plan.room_for(long, 4) == MOST_ITERATIONS // 4
     assert plan.room_for(short, 1) == plan.MOST_IN_A_SECOND / 1000
-    monkeypatch.setattr(plan, "address_space_limit", lambda: 2**30)
+    monkeypatch.setattr(plan, "limit_of", lambda _: 2**30)
     room = plan.room_for(long, 2)
     assert room * 2 * size_of_rows(1) == pytest.approx(2**26, rel=0.01)
-    monkeypatch.setattr(plan, "address_space_limit", lambda: 1)
+    monkeypatch.setattr(plan, "limit_of", lambda _: 1)
     assert plan.room_for(long, 2) == 1

@@ -27,6 +27,6 @@ def test_a_worker_is_killed_when_its_parent_dies() -> None:
 @pytest.mark.parametrize("kind", [OSError, ImportError])
 def test_a_library_for_which_there_is_no_memory(kind: type[Exception]) -> None:
     failure = failure_of(kind("libengine.so: failed to map segment from shared object"))
-    assert failure.message.startswith("no memory to load a library: libengine.so")
+    assert failure.message.startswith("out of memory for a library: libengine.so")
     assert "ulimit -v" in failure.hint
     assert failure.exit_code == 4

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lar.errors import UsageError
-from lar.files.path_conflicts import Place, paths_in, places_of_dump, refuse_clashes
+from lar.options.paths import Place, paths_in, places_of_dump, refuse_clashes
 
 DUMP = (
     Place("d", "--bin-io-dump"),
@@ -67,5 +67,7 @@ def test_a_folder_of_tensors_stands_for_its_files(workplace: Path) -> None:
 
 
 def test_paths_are_found_in_what_is_fed() -> None:
-    found = set(paths_in(["a:x.npy; b.bin,float32,1x4", "{1,2}"]))
-    assert {"x.npy", "b.bin"} <= found
+    for name in ("x.npy", "b.bin", "c;d.npy", "e:f.npy"):
+        Path(name).touch()
+    found = [*paths_in(["a:x.npy; b.bin,float32,1x4", "{1,2}", "c;d.npy;a:e:f.npy", "a:gone.npy"])]
+    assert found == ["x.npy", "b.bin", "c;d.npy", "e:f.npy"]

@@ -1,17 +1,21 @@
-"""The places that a command writes to and reads from: no one may spoil another."""
+"""The paths in options: files in the texts of `--input`, and the places that a command writes to or
+reads from, of which no one may spoil another."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import NamedTuple
 
 from lar.errors import UsageError
-from lar.files.input_file import split_items
 
 INDEX_SUFFIX = ".index.json"  # behind a dump's folder
+# A path with more of them is split.
+MOST_SEMICOLONS = 8
+RAW_FORM = re.compile(r",\w+,\d+(x\d+)*\s*\Z")
 
 
 class Place(NamedTuple):
@@ -113,11 +117,38 @@ def file_at(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+def split_items(*texts: str) -> list[str]:
+    """Split the texts of an input flag at semicolons, but not the path of an existing file.
+
+    The longest path counts: if `a;b.npy` exists, it is one item.
+    """
+    items: list[str] = []
+    for text in texts:
+        pieces = text.split(";")
+        while pieces:
+            most = min(len(pieces), MOST_SEMICOLONS + 1)
+            joined = (";".join(pieces[:count]).strip() for count in range(most, 1, -1))
+            items.append(next(filter(find_path, joined), pieces[0].strip()))
+            pieces = pieces[items[-1].count(";") + 1 :]
+    return [item for item in items if item]
+
+
+def find_path(item: str) -> slice | None:
+    """Return where in an item the path of an existing file stands: `PATH`, `NAME:PATH`,
+    `PATH,float32,1x3`; None if there is none."""
+    form = RAW_FORM.search(item)
+    # A name stands before the first semicolon.
+    begins = [0, *(colon.end() for colon in re.finditer(":", item.partition(";")[0]))]
+    ends = [len(item), *([form.start()] if form else [])]
+    places = (slice(*place) for place in product(begins, ends))
+    return next((place for place in places if os.path.exists(item[place].strip())), None)
+
+
 def paths_in(texts: Iterable[str]) -> Iterator[str]:
-    """Yield what may be paths in texts of `--input`: `NAME:FILE;NAME:FILE.bin,float32,1x3`."""
+    """Yield the files in texts of `--input`: `NAME:FILE;NAME:FILE.bin,float32,1x3`."""
     for item in split_items(*texts):
-        for path in (item, item.partition(":")[2]):
-            yield from {path.strip(), path.partition(",")[0].strip()} - {""}
+        if place := find_path(item):
+            yield item[place].strip()
 
 
 def paths_of_files(paths: Iterable[str]) -> Iterator[str]:
