@@ -142,14 +142,11 @@ def items_left(spec: RunSpec, files: Sequence[str]) -> tuple[Item, ...]:
     """
     runs = Counter(int(match[1]) for name in files if (match := RUN.match(name)))
     outputs = max(runs.values(), default=1)
-    first = spec.warmup_iterations
-    if any(runs[number] < outputs for number in range(first)):
+    first, count = spec.warmup_iterations, spec.iterations
+
+    def are_whole(begin: int, count: int) -> bool:
+        return all(runs[number] >= outputs for number in range(begin, begin + count))
+
+    if not are_whole(0, first):
         return spec.items
-    return tuple(
-        item
-        for item in spec.items
-        if any(
-            runs[first + item.number * spec.iterations + iteration] < outputs
-            for iteration in range(spec.iterations)
-        )
-    )
+    return tuple(it for it in spec.items if not are_whole(first + it.number * count, count))

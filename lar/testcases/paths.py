@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lar.errors import UsageError
 from lar.files.input_file import split_items
-from lar.inputs.numbered_files import INPUT, OUTPUT, numbered
+from lar.inputs.loaded import INPUT, OUTPUT, numbered
 from lar.testcases.packed_file import graphs_in
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lar.errors import UsageError
-from lar.inputs.batching import repeat_batch, repeat_batches
+from lar.inputs.feed import repeat_batch, repeat_batches
 from lar.records.run import FedInput, TensorInfo
 from tests.refusals import refused
 

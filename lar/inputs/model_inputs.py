@@ -1,22 +1,33 @@
-"""Matching of arrays with the model's inputs: by name or position, then by shape and dtype."""
+"""What a model's inputs take: which of them an array feeds, by name or position, whether its shape
+and dtype fit, and the sizes of axes of any size.
+
+Axes of one name have one size. It is known from `--shape`, or from the arrays that are fed; an open
+axis of unknown size is 1. A name may be made of other names, as exporters of decoders write
+it: `past_sequence_length + 1`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from lar.errors import Note, UsageError
-from lar.inputs.axes import hint_to_generate, open_axes
 from lar.inputs.dtypes import cast_values, count_nonfinite, dtype_of, kind_of, name_of, settle
 from lar.inputs.grammar import RAW_HINT, RawForm
-from lar.inputs.image_settings import channel_axis_of
+from lar.inputs.images import channel_axis_of
 from lar.inputs.loaded import Array, Loaded, UnnamedInput, input_error
 from lar.records.run import TensorInfo, format_shape
 
 # load_and_run's name for an item that gives none.
 DEFAULT_NAME = "data"
+SIGN = re.compile(r"\s*[+*]\s*")
+SUM = re.compile(r"(.+?)\s*([+*])\s*([^+*]+)")
+# For a hint where 1 was too small.
+EXAMPLE_SIZE = 64
+COMPLEX_HINT = "give real and imaginary parts as the model takes them: array.real, array.imag"
 
 
 def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInfo:
@@ -29,17 +40,17 @@ def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInf
     """
     if not infos:
         raise input_error(where, "the model has no inputs", "leave --input out")
-    if found := find_named(name, infos):
-        return found
+    found = find_named(name, infos)
     required = [info for info in infos if not info.optional] or infos
+    if not name:
+        found = required[0] if len(required) == 1 else find_named(DEFAULT_NAME, infos)
+    if found:
+        return found
     listing = f"its inputs are {', '.join(info.name for info in required)}"
     if name:
         raise input_error(where, f"the model has no input {name!r}", listing)
-    default = required[0] if len(required) == 1 else find_named(DEFAULT_NAME, infos)
-    if default is None:
-        problem = "does not say which of the model's inputs it feeds"
-        raise UnnamedInput(where, problem, f"; {listing}")
-    return default
+    problem = "does not say which of the model's inputs it feeds"
+    raise UnnamedInput(where, problem, f"; {listing}")
 
 
 def find_named(name: str, infos: Sequence[TensorInfo]) -> TensorInfo | None:
@@ -72,7 +83,7 @@ def find_misfit(shape: tuple[int, ...], info: TensorInfo) -> str:
     A resizable input of 4 axes has fixed channels, one of another rank only a fixed rank. Any other
     input has all axes fixed, except those of any size.
     """
-    if info.any_rank:
+    if info.any_rank or shape == info.shape:
         return ""
     text, wanted = format_shape(shape), f"{info.shape_text} of input {info.name}"
     if len(shape) != len(info.shape):
@@ -94,8 +105,7 @@ def check_shape(shape: tuple[int, ...], info: TensorInfo, where: str, hint: str 
     Raises:
         UsageError: `find_misfit` finds one.
     """
-    misfit = find_misfit(shape, info)
-    if misfit:
+    if misfit := find_misfit(shape, info):
         raise input_error(where, misfit, hint or hint_to_generate(info))
 
 
@@ -131,9 +141,7 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, Note | N
             if dtype.kind == "O":
                 hint = "save texts, with array.astype(str)"
             elif "c" in kinds:
-                hint = (
-                    "give real and imaginary parts as the model takes them: array.real, array.imag"
-                )
+                hint = COMPLEX_HINT
             problem = f"holds {name_of(array.dtype)}, the model takes {name_of(dtype)}"
             raise input_error(where, problem, hint)
         warning = Note(f"converted from {array.dtype.name} to {dtype}", "--input", where)
@@ -145,10 +153,9 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, Note | N
 
 def warn_nonfinite(array: Array, where: str) -> Note | None:
     """Return a warning if elements are NaN or infinite."""
-    count = count_nonfinite(array)
-    if not count:
-        return None
-    return Note(f"{count} of {array.size} values are NaN or infinite", "--input", where)
+    if count := count_nonfinite(array):
+        return Note(f"{count} of {array.size} values are NaN or infinite", "--input", where)
+    return None
 
 
 def model_dtype(info: TensorInfo) -> np.dtype[Any]:
@@ -170,7 +177,116 @@ def form_of(info: TensorInfo, where: str) -> RawForm:
     Raises:
         UsageError: an axis of the input is of any size.
     """
-    if open_axes(info) or info.any_rank:
+    if None in info.shape or info.any_rank:
         problem = f"needs a shape: input {info.name} is {info.shape_text}"
         raise input_error(where, problem, RAW_HINT)
     return RawForm(info.dtype, tuple(size or 0 for size in info.shape))
+
+
+class AxisSizes:
+    """The sizes of the axes of a model's inputs, as far as they are known.
+
+    `guessed` are those that were taken as 1, by their names in `--shape`: the model's name of an
+    axis, or `INPUT[AXIS]`.
+    """
+
+    def __init__(self, infos: Sequence[TensorInfo], given: Mapping[str, int]) -> None:
+        """Take the sizes of `--shape`.
+
+        Raises:
+            UsageError: no input has such an axis.
+        """
+        self.known = {name: (size, "--shape") for name, size in given.items()}
+        self.guessed: dict[str, None] = {}
+        axes = [(info, at) for info in infos for at in range(len(info.shape))]
+        names = dict.fromkeys(name_at(info, at) for info, at in axes if info.shape[at] is None)
+        parts = {part for name in names for part in SIGN.split(name)}
+        places = [place_of(info, at) for info, at in axes]
+        for name in {*given} - {*names, *parts, *places}:
+            known = ", ".join(names) or ", ".join(places[:4]) or "none"
+            raise UsageError(
+                "no input has such an axis", f"axes are {known}", flag="--shape", subject=name
+            )
+
+    def learn(self, info: TensorInfo, shape: Sequence[int]) -> None:
+        """Take the sizes of the array that an input is fed with.
+
+        Raises:
+            UsageError: an axis of that name has another size elsewhere.
+        """
+        for at, size in enumerate(shape):
+            for name in {name_at(info, at), place_of(info, at)}:
+                known, origin = self.known.setdefault(name, (size, f"input {info.name}"))
+                if known != size:
+                    problem = f"axis {name} of input {info.name} is {size}, and {known} in {origin}"
+                    raise input_error("", problem, "give it the same size everywhere")
+
+    def shape_of(self, info: TensorInfo) -> tuple[int, ...]:
+        """Return the shape of generated data for an input.
+
+        Raises:
+            UsageError: the model does not say how many axes it has.
+        """
+        if info.any_rank:
+            what = "a sequence" if info.sequence else "which may have any number of axes"
+            problem = f"nothing feeds {info.name}, {what}"
+            raise input_error("", problem, hint_to_generate(info))
+        return tuple(self.size_at(info, at) for at in range(len(info.shape)))
+
+    def size_at(self, info: TensorInfo, at: int) -> int:
+        """Return the size of an axis of generated data."""
+        place, fixed = place_of(info, at), info.shape[at]
+        if place in self.known:
+            return self.known[place][0]
+        return self.size_of(name_at(info, at)) if fixed is None else fixed
+
+    def size_of(self, name: str) -> int:
+        """Return the size of the axes of a name, 1 if it is unknown."""
+        if name in self.known:
+            return self.known[name][0]
+        if found := SUM.fullmatch(name):
+            first, second = self.size_of(found[1]), self.size_of(found[3])
+            return first + second if found[2] == "+" else first * second
+        if name.isdecimal():
+            return int(name)
+        self.guessed[name] = None
+        return 1
+
+
+def place_of(info: TensorInfo, at: int) -> str:
+    """Return the name in `--shape` of an axis by its place."""
+    return f"{info.name}[{at}]"
+
+
+def name_at(info: TensorInfo, at: int) -> str:
+    """Return the name of an axis in `--shape`: the model's name of it, or its place."""
+    return (info.axes[at] if info.axes else "") or place_of(info, at)
+
+
+def hint_to_generate(info: TensorInfo) -> str:
+    """Return a hint at the item that would generate data for an input."""
+    if ";" in info.name:
+        return hint_at_json(info.name)
+    shape = [size or int(size is None) for size in info.shape]
+    shape = shape or ([1, EXAMPLE_SIZE] if info.any_rank else [])
+    return f"{info.name}:{format_shape(shape)} generates data that fits"
+
+
+def hint_at_json(name: str) -> str:
+    """Return how to feed an input whose name no item can have."""
+    return f'a ; separates items; a .json file feeds it: {{"{name}": {{"shape": [1], "raw": [0]}}}}'
+
+
+def hint_at_sizes(infos: Sequence[TensorInfo], guessed: Sequence[str]) -> str:
+    """Return what to type if an engine failed and axes of any size were taken as 1; empty if these
+    are only batches."""
+    batches = {name_at(info, 0) for info in infos if len(info.shape) > 1}
+    examples = {name: 1 if name in batches else EXAMPLE_SIZE for name in guessed}
+    if EXAMPLE_SIZE not in examples.values():
+        return ""
+    sizes = AxisSizes(infos, examples)
+    shapes = {info.name: format_shape(sizes.shape_of(info)) for info in infos if info.shape}
+    items = ";".join(f"{name}:{shape}" for name, shape in shapes.items())
+    typed = ",".join(f"{name}={size}" for name, size in examples.items())
+    taken = f"lar took {', '.join(guessed)} as 1, which may be too small"
+    return f"{taken}: give their sizes, as --shape {typed!r} or --input {items!r}"
