@@ -32,15 +32,8 @@ def go_on(spec: RunSpec, place: Path, model_sha256: str) -> RunSpec:
         UsageError: the folder has something else than a part of this run.
         OSError: it cannot be read or written.
     """
-    facts = facts_of_run(spec, model_sha256)
-    index = DumpIndex(
-        tensors=(),
-        operators=(),
-        complete=False,
-        device=spec.device,
-        files=files_of_items(spec),
-        **facts,
-    )
+    facts = {**facts_of_run(spec, model_sha256), "files": files_of_items(spec)}
+    index = DumpIndex(tensors=(), operators=(), complete=False, device=spec.device, **facts)
     if any(place.iterdir()):
         check_same_run(index, place)
         whole = [header.path.name for header in read_headers(place, damaged=True)]

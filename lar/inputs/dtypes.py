@@ -143,11 +143,9 @@ def generate_array(
     if kind == "f":
         return _draw_floats(generator, dtype, shape, fill)
     if fill == "normal":
-        raise UsageError(
-            f"input {name} takes {name_of(dtype)}, and normal is for floating-point data",
-            f"feed {name} with --input, or leave --fill out",
-            flag="--fill normal",
-        )
+        problem = f"input {name} takes {name_of(dtype)}, and normal is for floating-point data"
+        hint = f"feed {name} with --input, or leave --fill out"
+        raise UsageError(problem, hint, flag="--fill normal")
     if kind == "O":
         return generator.choice([*string.ascii_lowercase], shape).astype(dtype)
     if kind in "iu" and dtype.itemsize == 1:

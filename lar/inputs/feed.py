@@ -129,9 +129,7 @@ def _collect(
     for item in items_of(texts, [info.name for info in infos]):
         for info, value in _read_item(item, infos):
             if not info.sequence and any(info is other for other, _ in given):
-                raise UsageError(
-                    f"two items feed {info.name}", "give each input once", flag="--input"
-                )
+                raise input_error("", f"two items feed {info.name}", "give each input once")
             given.append((info, value))
     return given
 
@@ -241,6 +239,10 @@ def without_batch(infos: Sequence[TensorInfo], size: int | None) -> list[TensorI
     ]
 
 
+def batch_error(size: int, problem: str, hint: str) -> UsageError:
+    return UsageError(problem, hint, flag=f"--batch-size {size}")
+
+
 def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: bool) -> Array:
     """Return the array with a first axis of that size: its items over and over.
 
@@ -252,18 +254,12 @@ def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: boo
     """
     if array.ndim == 0 or not (info.resizable or info.shape[0] in (None, size)):
         wanted = "no batch" if array.ndim == 0 else f"a batch of {info.shape[0]} alone"
-        raise UsageError(
-            f"input {info.name} takes {wanted}",
-            "leave it out, or export the model with a batch of any size",
-            flag=f"--batch-size {size}",
-        )
+        hint = "leave it out, or export the model with a batch of any size"
+        raise batch_error(size, f"input {info.name} takes {wanted}", hint)
     if len(array) > size and not is_generated:
-        raise UsageError(
-            f"input {info.name} is fed {len(array)} items",
-            f"give {len(array)} or more; to run them one after the other, feed a folder, a list or "
-            "a .npz",
-            flag=f"--batch-size {size}",
-        )
+        hint = "to run them one after the other, feed a folder, a list or a .npz"
+        hint = f"give {len(array)} or more; {hint}"
+        raise batch_error(size, f"input {info.name} is fed {len(array)} items", hint)
     return np.ascontiguousarray(array[np.arange(size) % len(array)])
 
 
@@ -279,11 +275,8 @@ def repeat_batches(
     sizes = {info.name: info.shape[0] for info in infos if info.shape and info.shape[0] is not None}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {first}" for name, first in sizes.items())
-        raise UsageError(
-            f"the model's inputs have no batch in common: {listed}",
-            "leave it out, and feed each input with --input",
-            flag=f"--batch-size {size}",
-        )
+        problem = f"the model's inputs have no batch in common: {listed}"
+        raise batch_error(size, problem, "leave it out, and feed each input with --input")
     generated = {each.name for each in fed if each.generated}
     repeated = {
         info.name: repeat_batch(arrays[info.name], info, size, is_generated=info.name in generated)

@@ -83,19 +83,20 @@ def find_misfit(shape: tuple[int, ...], info: TensorInfo) -> str:
     A resizable input of 4 axes has fixed channels, one of another rank only a fixed rank. Any other
     input has all axes fixed, except those of any size.
     """
-    if info.any_rank or shape == info.shape:
+    if info.any_rank:
         return ""
-    text, wanted = format_shape(shape), f"{info.shape_text} of input {info.name}"
     if len(shape) != len(info.shape):
-        return f"its shape {text} has {len(shape)} axes, {wanted} has {len(info.shape)}"
+        wanted = f"{info.shape_text} of input {info.name} has {len(info.shape)}"
+        return f"its shape {format_shape(shape)} has {len(shape)} axes, {wanted}"
     fixed: Sequence[int] = range(len(shape))
     if info.resizable and 0 in shape:
-        return f"its shape {text} has an axis of 0, which the engine does not take"
+        return f"its shape {format_shape(shape)} has an axis of 0, which the engine does not take"
     if info.resizable:
         fixed = [channel_axis_of(info.shape)] if len(shape) == 4 else []
     for axis in fixed:
         if info.shape[axis] not in (None, shape[axis]):
-            return f"its shape {text} is not {wanted}: axis {axis} must be {info.shape[axis]}"
+            wanted = f"{info.shape_text} of input {info.name}: axis {axis} must be"
+            return f"its shape {format_shape(shape)} is not {wanted} {info.shape[axis]}"
     return ""
 
 
@@ -204,9 +205,8 @@ class AxisSizes:
         places = [place_of(info, at) for info, at in axes]
         for name in {*given} - {*names, *parts, *places}:
             known = ", ".join(names) or ", ".join(places[:4]) or "none"
-            raise UsageError(
-                "no input has such an axis", f"axes are {known}", flag="--shape", subject=name
-            )
+            problem, hint = "no input has such an axis", f"axes are {known}"
+            raise input_error(name, problem, hint, flag="--shape")
 
     def learn(self, info: TensorInfo, shape: Sequence[int]) -> None:
         """Take the sizes of the array that an input is fed with.

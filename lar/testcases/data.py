@@ -141,11 +141,12 @@ def transform(expression: str, data: Array, info: TensorInfo) -> Array:
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(
+        problem, flag = (
             f"{type(error).__name__}: {first_line(error)}",
-            "it is a Python expression on data, a NumPy array, and np",
-            flag=f"--input-transform {expression!r}",
-        ) from None
+            f"--input-transform {expression!r}",
+        )
+        hint = "it is a Python expression on data, a NumPy array, and np"
+        raise UsageError(problem, hint, flag=flag) from None
 
 
 def image_settings(
