@@ -223,10 +223,8 @@ def apply_settings(loaded: Loaded, info: TensorInfo, settings: ImageSettings) ->
     if settings.channels is not None and settings.channels != loaded.channels:
         _check_order_is_known(loaded, settings.channels)
         pixels = pixels[..., ::-1]
-    if (settings.layout or layout) == "nchw":
-        pixels, axis = pixels.transpose(0, 3, 1, 2), 1
-    else:
-        axis = 3
+    axis = 1 if (settings.layout or layout) == "nchw" else 3
+    pixels = np.moveaxis(pixels, 3, axis)
     try:
         return cast_values(_normalise(pixels, axis, dtype, settings, where), dtype)
     except ValueError as error:

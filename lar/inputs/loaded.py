@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from lar.errors import UsageError
@@ -80,6 +81,7 @@ def check_memory(byte_count: int, where: str) -> None:
         raise input_error(where, problem, LESS)
 
 
+@cache  # asked for each item of a data set
 def memory_bytes() -> int:
     """Return the size of the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
