@@ -252,8 +252,9 @@ def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: boo
         UsageError: the model's input has no batch of any size, or items of the user would be left
             out.
     """
-    if array.ndim == 0 or not (info.resizable or info.shape[0] in (None, size)):
-        wanted = "no batch" if array.ndim == 0 else f"a batch of {info.shape[0]} alone"
+    has_batch = not info.sequence and array.ndim > 0
+    if not has_batch or not (info.resizable or info.shape[0] in (None, size)):
+        wanted = f"a batch of {info.shape[0]} alone" if has_batch else "no batch"
         hint = "leave it out, or export the model with a batch of any size"
         raise batch_error(size, f"input {info.name} takes {wanted}", hint)
     if len(array) > size and not is_generated:

@@ -45,6 +45,12 @@ def test_the_result_tells_the_shape_that_was_fed() -> None:
     assert arrays["data"].shape == told.shape == (5, 2)
 
 
+def test_a_sequence_has_no_batch() -> None:
+    info = TensorInfo(name="s", dtype="float32", shape=(1, 2), sequence=True)
+    arrays = {"s": [np.zeros((1, 2), np.float32)]}
+    refused("input s takes no batch", repeat_batches, arrays, [], [info], 2)
+
+
 @pytest.mark.parametrize("shape", [(1, 2), ()])
 def test_a_batch_that_is_fixed_is_refused(shape: tuple[int, ...]) -> None:
     info = TensorInfo(name="data", dtype="float32", shape=shape)
