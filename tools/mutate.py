@@ -155,7 +155,7 @@ def imported_names(path: Path) -> set[str]:
 
 
 def module_name(file: str) -> str:
-    """Return the name of a module: `lar.inputs.npy` for `lar/inputs/npy.py`."""
+    """Return the name of a module: `lar.inputs.feed` for `lar/inputs/feed.py`."""
     return file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 

@@ -20,17 +20,15 @@ from typing import TYPE_CHECKING
 
 from lar.errors import count_of
 from lar.files.input_file import open_input, read_input_lines
-from lar.inputs.grammar import place_of
-from lar.inputs.loaded import input_error
-from lar.inputs.numbered_files import INPUT, numbered
+from lar.inputs.grammar import IMAGES, RAW, place_of
+from lar.inputs.loaded import INPUT, input_error, numbered
 from lar.options.paths import split_items
 
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo
 
 # The formats of `--input` that hold one item in a file.
-IMAGES = (".ppm", ".pgm", ".jpg", ".jpeg", ".png", ".bmp", ".webp")
-SUFFIXES = (".npy", *IMAGES, ".json", ".pb", ".npz", ".bin", ".raw")
+SUFFIXES = (".npy", *IMAGES, ".json", ".pb", ".npz", *RAW)
 LISTS = (".txt", ".lst")
 STACKS = (".npz", ".npy")
 MOST_ITEMS = 1_000_000
@@ -51,28 +49,21 @@ def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
     parts = split_items(*texts)
     if count := stack_in(parts):
         return [(str(number), ()) for number in range(count)]
-    columns = [source_of(part) for part in parts]
-    if all(files is None for _, files in columns):
+    places = [place_of(part) for part in parts]
+    columns = [files_of(path) for _, path in places]
+    if not any(columns):
         return None
-    count = len(columns[0][1] or ())
-    for part, (_, files) in zip(parts, columns, strict=True):
+    count = len(columns[0] or ())
+    for part, files in zip(parts, columns, strict=True):
         if files is None:
             hint = "give a folder or a list for each input, or a stack for each"
             raise input_error(part, "feeds one run, and another item feeds many", hint)
         if len(files) != count:
             problem = f"{part} holds {count_of(len(files), 'item')}, {parts[0]} holds {count}"
             raise input_error("", problem, "give as many for each input")
-    names = names_of(columns[0][1] or ())
-    return [
-        (name, tuple((given, files[row]) for given, files in columns if files))
-        for row, name in enumerate(names)
-    ]
-
-
-def source_of(part: str) -> tuple[str, list[str] | None]:
-    """Return an item's input name and its files, None if it is the data of one run."""
-    name, path = place_of(part)
-    return name, files_of(path) if os.path.exists(path) else None
+    inputs, rows = [name for name, _ in places], zip(*filter(None, columns), strict=True)
+    names = zip(names_of(columns[0] or ()), rows, strict=True)
+    return [(name, tuple(zip(inputs, files, strict=True))) for name, files in names]
 
 
 def files_of(path: str) -> list[str] | None:
@@ -93,7 +84,7 @@ def files_of(path: str) -> list[str] | None:
         if not files:
             hint = f"it reads {', '.join(SUFFIXES)}"
             raise input_error(path, "is a folder that holds no file that lar reads", hint)
-    elif path.lower().endswith(LISTS):
+    elif path.lower().endswith(LISTS) and os.path.exists(path):
         files = read_list(path)
     else:
         return None
@@ -168,19 +159,16 @@ def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
     """
     import zipfile  # slow to import, and few runs have a stack
 
-    shapes = {}
     try:
         with open_input(path) as file:
             if path.lower().endswith(".npy"):
                 return {"": shape_in(file.read(4096))}
-        with open_input(path) as file, zipfile.ZipFile(file) as archive:
-            for name in archive.namelist():
-                with archive.open(name) as member:
-                    shapes[name.removesuffix(".npy")] = shape_in(member.read(4096))
+            with zipfile.ZipFile(file) as archive:
+                heads = {name: archive.open(name).read(4096) for name in archive.namelist()}
+        return {name.removesuffix(".npy"): shape_in(head) for name, head in heads.items()}
     except Exception:
         # For damaged, encrypted and foreign archives zipfile may raise nearly anything.
         return {}
-    return shapes
 
 
 def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:

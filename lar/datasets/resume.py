@@ -32,15 +32,8 @@ def go_on(spec: RunSpec, place: Path, model_sha256: str) -> RunSpec:
         UsageError: the folder has something else than a part of this run.
         OSError: it cannot be read or written.
     """
-    facts = facts_of_run(spec, model_sha256)
-    index = DumpIndex(
-        tensors=(),
-        operators=(),
-        complete=False,
-        device=spec.device,
-        files=files_of_items(spec),
-        **facts,
-    )
+    facts = {**facts_of_run(spec, model_sha256), "files": files_of_items(spec)}
+    index = DumpIndex(tensors=(), operators=(), complete=False, device=spec.device, **facts)
     if any(place.iterdir()):
         check_same_run(index, place)
         whole = [header.path.name for header in read_headers(place, damaged=True)]
@@ -142,14 +135,11 @@ def items_left(spec: RunSpec, files: Sequence[str]) -> tuple[Item, ...]:
     """
     runs = Counter(int(match[1]) for name in files if (match := RUN.match(name)))
     outputs = max(runs.values(), default=1)
-    first = spec.warmup_iterations
-    if any(runs[number] < outputs for number in range(first)):
+    first, count = spec.warmup_iterations, spec.iterations
+
+    def are_whole(begin: int, count: int) -> bool:
+        return all(runs[number] >= outputs for number in range(begin, begin + count))
+
+    if not are_whole(0, first):
         return spec.items
-    return tuple(
-        item
-        for item in spec.items
-        if any(
-            runs[first + item.number * spec.iterations + iteration] < outputs
-            for iteration in range(spec.iterations)
-        )
-    )
+    return tuple(it for it in spec.items if not are_whole(first + it.number * count, count))

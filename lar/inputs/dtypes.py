@@ -1,12 +1,29 @@
-"""The dtypes that models take, and changing an array's dtype without changing what it says."""
+"""The dtypes that models take: changing an array's dtype without changing what it says, and data
+that is generated, the same for the same seed, input name, dtype and shape.
+
+    fill      floating-point        uint8, int8               other integers   bool     text
+    uniform   0 to 1                the dtype's whole range   0 or 1           either   a to z
+    normal    mean 0, deviation 1   refused                   refused          refused  refused
+    zeros     0                     0                         0                False    "0"
+    ones      1                     1                         1                True     "1"
+
+Floats of uniform fill stay positive so that a logarithm or a root in the model gives numbers.
+8-bit integers are mostly pixels or quantized values; wider ones mostly indices, lengths or masks,
+for which 0 and 1 are valid in nearly any model. No float is subnormal: arithmetic with those takes
+many times longer on some processors.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
+import string
 from typing import Any
 
 import numpy as np
 
-from lar.inputs.loaded import Array
+from lar.errors import UsageError
+from lar.inputs.loaded import Array, check_memory
 
 # load_and_run's JSON files say float and int for the 32-bit types.
 _ALIASES = {"float": "float32", "int": "int32"}
@@ -45,9 +62,14 @@ def name_of(dtype: np.dtype[Any]) -> str:
     return TEXT if dtype.kind in "OSU" else dtype.name
 
 
+def is_narrow(dtype: np.dtype[Any]) -> bool:
+    """Return whether a dtype is one of the floating-point types that NumPy lacks."""
+    return dtype.isbuiltin == 2 and dtype.name in NARROW  # 2: of a package; a name takes long
+
+
 def kind_of(dtype: np.dtype[Any]) -> str:
     """Return NumPy's letter of a kind of dtype: f for all floating-point types, O for texts."""
-    return "f" if dtype.name in NARROW else "O" if dtype.kind in "SU" else dtype.kind
+    return "f" if is_narrow(dtype) else "O" if dtype.kind in "SU" else dtype.kind
 
 
 def settle(array: Array, dtype: np.dtype[Any]) -> Array:
@@ -55,6 +77,8 @@ def settle(array: Array, dtype: np.dtype[Any]) -> Array:
 
     Values that the dtype cannot hold come out wrong: see `cast_values`.
     """
+    if array.dtype == dtype and array.flags.carray:  # faster than np.require finds it
+        return array
     # np.ascontiguousarray would give an array of rank 0 an axis.
     with np.errstate(all="ignore"):
         return np.require(array, dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
@@ -99,6 +123,56 @@ def _check_whole(array: Array, dtype: np.dtype[Any]) -> None:
 def plain_array(array: Array) -> Array:
     """Return an array of NumPy's own types that holds the same: float32 for narrow floats, and an
     array of texts for Python's texts."""
-    if array.dtype.name in NARROW:
+    if is_narrow(array.dtype):
         return array.astype(np.float32)
     return array.astype(str) if array.dtype.kind == "O" else array
+
+
+def generate_array(
+    name: str, dtype: np.dtype[Any], shape: tuple[int, ...], *, fill: str, seed: int
+) -> Array:
+    """Return generated data for the input of this name; other inputs' data is independent of it.
+
+    Raises:
+        UsageError: the array would not fit into the machine's memory, or there is no such fill for
+            this dtype.
+    """
+    check_memory(math.prod(shape) * max(dtype.itemsize, 4), f"generated data for {name}")
+    if fill in ("zeros", "ones"):
+        one = "01"[fill == "ones"]
+        return np.full(shape, one if dtype.kind == "O" else int(one), dtype)
+    generator, kind = generator_of(f"{seed}:{name}"), kind_of(dtype)
+    if kind == "f":
+        return _draw_floats(generator, dtype, shape, fill)
+    if fill == "normal":
+        problem = f"input {name} takes {name_of(dtype)}, and normal is for floating-point data"
+        hint = f"feed {name} with --input, or leave --fill out"
+        raise UsageError(problem, hint, flag="--fill normal")
+    if kind == "O":
+        return generator.choice([*string.ascii_lowercase], shape).astype(dtype)
+    if kind in "iu" and dtype.itemsize == 1:
+        limits = np.iinfo(dtype)
+        return generator.integers(limits.min, limits.max, shape, dtype.type, endpoint=True)
+    return generator.integers(0, 1, shape, np.uint8, endpoint=True).astype(dtype)
+
+
+def generator_of(text: str) -> np.random.Generator:
+    """Return a generator of random numbers, the same for the same text."""
+    entropy = int.from_bytes(hashlib.sha256(text.encode()).digest(), "little")
+    return np.random.Generator(np.random.PCG64(entropy))
+
+
+def describe_source(fill: str, seed: int) -> str:
+    """Return how data was generated, as results name it: `uniform, seed 0`."""
+    return f"{fill}, seed {seed}" if fill in ("uniform", "normal") else fill
+
+
+def _draw_floats(
+    generator: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...], fill: str
+) -> Array:
+    drawn = np.float64 if dtype == np.float64 else np.float32
+    draw = generator.standard_normal if fill == "normal" else generator.random
+    array: Array = draw(shape, drawn).astype(dtype, copy=False)
+    if not is_narrow(dtype):  # bfloat16 has the exponents of float32, others few numbers
+        array[np.abs(array) < np.finfo(dtype).tiny] = 0
+    return array

@@ -1,7 +1,9 @@
-"""The feed of a model: an array for each of its inputs, made from the texts of `--input`."""
+"""The feed of a model: an array for each of its inputs, made from the texts of `--input`, and
+repeated along the batch for `--batch-size`."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,30 +11,12 @@ from typing import Any
 import numpy as np
 
 from lar.errors import UsageError
-from lar.inputs.axes import AxisSizes, hint_at_json, hint_to_generate
-from lar.inputs.dtypes import name_of
-from lar.inputs.generation import describe_source, generate_array
-from lar.inputs.grammar import Item, LoadedItem, NumbersItem, PathItem, ShapeItem, items_of
-from lar.inputs.image_settings import (
-    apply_settings,
-    fit_channels,
-    flags_of,
-    hint_at_flags,
-    takes_settings,
-)
-from lar.inputs.literals import read_numbers
-from lar.inputs.loaded import LESS, Array, Loaded, input_error
-from lar.inputs.matching import (
-    check_shape,
-    convert_dtype,
-    find_misfit,
-    form_of,
-    input_named,
-    input_of,
-    model_dtype,
-    warn_nonfinite,
-)
-from lar.inputs.readers import expected_outputs, read_path, shape_raw
+from lar.inputs import images, model_inputs
+from lar.inputs.dtypes import describe_source, generate_array, name_of
+from lar.inputs.grammar import Item, NumbersItem, PathItem, ShapeItem, items_of
+from lar.inputs.loaded import LESS, OUTPUT, Array, Loaded, input_error, numbered
+from lar.inputs.model_inputs import AxisSizes, check_shape, find_misfit, input_named, model_dtype
+from lar.inputs.readers import read_numbers, read_path, shape_raw
 from lar.records.run import FedInput, ImageSettings, RunSpec, TensorInfo, format_shape
 
 Given = Loaded | ShapeItem
@@ -88,21 +72,20 @@ def feed_of(
             parts = made.setdefault(info.name, [])
             name = f"{info.name}[{len(parts)}]" if info.sequence else info.name
             if isinstance(value, ShapeItem):
-                check_shape(value.shape, info, value.text or info.name)
-                parts.append(_generate(name, info, value.shape, spec))
+                parts.append(_generate(name, info, value.shape, spec, value.text))
             else:
                 array, note = _fit(value, info, spec.image, info.name in subjects)
-                notes += [note, warn_nonfinite(array, value.source)]
+                notes += [note, model_inputs.warn_nonfinite(array, value.source)]
                 parts.append((array, _record(name, array, value.source)))
             if not info.any_rank:
                 sizes.learn(info, parts[-1][0].shape)
         left = [info for info in infos if info.name not in made and not info.optional]
         if left and texts and not generates:
             names = ", ".join(info.name for info in left)
-            raise input_error("", f"nothing feeds {names}", hint_to_generate(left[0]))
+            hint = model_inputs.hint_to_generate(left[0])
+            raise input_error("", f"nothing feeds {names}", hint)
         for info in left:
             array, record = _generate(info.name, info, sizes.shape_of(info), spec)
-            check_shape(array.shape, info, info.name)
             made[info.name] = [(array, record)]
             if texts:
                 what = f"{record.dtype} {format_shape(record.shape)} ({record.source})"
@@ -126,8 +109,9 @@ def _record(name: str, array: Array, source: str, generated: bool = False) -> Fe
 
 
 def _generate(
-    name: str, info: TensorInfo, shape: tuple[int, ...], spec: RunSpec
+    name: str, info: TensorInfo, shape: tuple[int, ...], spec: RunSpec, text: str = ""
 ) -> tuple[Array, FedInput]:
+    check_shape(shape, info, text or info.name)
     array = generate_array(name, model_dtype(info), shape, fill=spec.fill, seed=spec.seed)
     return array, _record(name, array, describe_source(spec.fill, spec.seed), generated=True)
 
@@ -145,9 +129,7 @@ def _collect(
     for item in items_of(texts, [info.name for info in infos]):
         for info, value in _read_item(item, infos):
             if not info.sequence and any(info is other for other, _ in given):
-                raise UsageError(
-                    f"two items feed {info.name}", "give each input once", flag="--input"
-                )
+                raise input_error("", f"two items feed {info.name}", "give each input once")
             given.append((info, value))
     return given
 
@@ -160,7 +142,8 @@ def _refuse_semicolons(texts: Sequence[str | Item], infos: Sequence[TensorInfo])
     """
     for text in (text for text in texts if isinstance(text, str)):
         if name := next((it.name for it in infos if ";" in it.name and f"{it.name}:" in text), ""):
-            raise input_error(text, "the name of the input holds a ;", hint_at_json(name))
+            problem = "the name of the input holds a ;"
+            raise input_error(text, problem, model_inputs.hint_at_json(name))
 
 
 def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[TensorInfo, Given]]:
@@ -174,17 +157,16 @@ def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[Tensor
             yield info, Loaded(drop_outer_axis(read_numbers(item.text), info), source, "text")
         except ValueError as error:
             raise input_error(source, str(error), _NUMBERS_FORM) from None
-    elif isinstance(item, LoadedItem):
-        for loaded in item.loaded:
-            info = input_of(loaded, item.name, infos)
-            yield info, replace(loaded, array=drop_outer_axis(loaded.array, info))
+    elif isinstance(item, Loaded):
+        info = model_inputs.input_of(item, "", infos)
+        yield info, item._replace(array=drop_outer_axis(item.array, info))
     else:
         if item.name:
             input_named(item.name, infos, item.path)
         for loaded in read_path(item.path, item.name):
-            info = input_of(loaded, item.name, infos)
+            info = model_inputs.input_of(loaded, item.name, infos)
             if loaded.kind == "raw":
-                loaded = shape_raw(loaded, item.form or form_of(info, item.path))
+                loaded = shape_raw(loaded, item.form or model_inputs.form_of(info, item.path))
             yield info, loaded
 
 
@@ -208,22 +190,21 @@ def _warn_unjudged(
     typed = [text for text in texts if isinstance(text, str)]
     items = items_of(typed, [info.name for info in infos])
     for path in (item.path for item in items if isinstance(item, PathItem)):
-        if outputs := expected_outputs(path):
-            yield input_error(
-                path,
-                f"its expected outputs ({', '.join(outputs)}) are not judged; "
-                "`lar run` on a folder with it and its .onnx judges them",
-            )
+        if found := numbered(path, OUTPUT) if os.path.isdir(path) else []:
+            outputs = ", ".join(os.path.basename(file) for _, file in found)
+            problem = f"its expected outputs ({outputs}) are not judged"
+            hint = "`lar run` on a folder with it and its .onnx judges them"
+            yield input_error(path, f"{problem}; {hint}")
 
 
 def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettings) -> set[str]:
     """Return the names of the inputs that image settings apply to, none without settings."""
-    flags = flags_of(image)
+    flags = images.flags_of(image)
     if not flags:
         return set()
     pairs = [(info, value) for info, value in given if isinstance(value, Loaded)]
-    images = {info.name for info, value in pairs if value.channels}
-    subjects = images or {info.name for info, value in pairs if takes_settings(value, info)}
+    pictures = {info.name for info, it in pairs if it.channels}
+    subjects = pictures or {info.name for info, it in pairs if images.takes_settings(it, info)}
     if not subjects:
         hint = "it takes an image file, or an array of 3 or 4 axes from a file"
         raise UsageError("no image is fed that it could apply to", hint, flag=flags[0])
@@ -236,10 +217,10 @@ def _fit(
     """Return the array that the model takes, and a warning where there is one."""
     where, dtype = loaded.source, model_dtype(info)
     if loaded.channels:
-        loaded = fit_channels(loaded, info, image)
-    hint = hint_at_flags(loaded, info, image)
+        loaded = images.fit_channels(loaded, info, image)
+    hint = images.hint_at_flags(loaded, info, image)
     if is_subject:
-        array = apply_settings(loaded, info, image)
+        array = images.apply_settings(loaded, info, image)
         check_shape(array.shape, info, where, hint)
         return array, None
     if loaded.channels and (find_misfit(loaded.array.shape, info) or dtype != np.uint8):
@@ -249,4 +230,60 @@ def _fit(
     if loaded.kind == "text" and info.shape == () and loaded.array.size == 1:
         hint = f"it takes one number: {info.name}:{loaded.array.item()}"
     check_shape(loaded.array.shape, info, where, hint)
-    return convert_dtype(loaded, dtype)
+    return model_inputs.convert_dtype(loaded, dtype)
+
+
+def without_batch(infos: Sequence[TensorInfo], size: int | None) -> list[TensorInfo]:
+    """Return inputs with an open batch if theirs is the size asked for: data is repeated for it."""
+    return [
+        replace(info, shape=(None, *info.shape[1:])) if size and info.shape[:1] == (size,) else info
+        for info in infos
+    ]
+
+
+def batch_error(size: int, problem: str, hint: str) -> UsageError:
+    return UsageError(problem, hint, flag=f"--batch-size {size}")
+
+
+def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: bool) -> Array:
+    """Return the array with a first axis of that size: its items over and over.
+
+    Only as much generated data is taken as is needed.
+
+    Raises:
+        UsageError: the model's input has no batch of any size, or items of the user would be left
+            out.
+    """
+    has_batch = not info.sequence and array.ndim > 0
+    if not has_batch or not (info.resizable or info.shape[0] in (None, size)):
+        wanted = f"a batch of {info.shape[0]} alone" if has_batch else "no batch"
+        hint = "leave it out, or export the model with a batch of any size"
+        raise batch_error(size, f"input {info.name} takes {wanted}", hint)
+    if len(array) > size and not is_generated:
+        hint = "to run them one after the other, feed a folder, a list or a .npz"
+        hint = f"give {len(array)} or more; {hint}"
+        raise batch_error(size, f"input {info.name} is fed {len(array)} items", hint)
+    return np.ascontiguousarray(array[np.arange(size) % len(array)])
+
+
+def repeat_batches(
+    arrays: dict[str, Array], fed: Sequence[FedInput], infos: Sequence[TensorInfo], size: int
+) -> tuple[dict[str, Array], tuple[FedInput, ...]]:
+    """Return all inputs with that batch, and what the result says about them.
+
+    Raises:
+        UsageError: an input has no batch of any size, or is fed more items than that, or the
+            model's inputs have no batch in common.
+    """
+    sizes = {info.name: info.shape[0] for info in infos if info.shape and info.shape[0] is not None}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} {first}" for name, first in sizes.items())
+        problem = f"the model's inputs have no batch in common: {listed}"
+        raise batch_error(size, problem, "leave it out, and feed each input with --input")
+    generated = {each.name for each in fed if each.generated}
+    repeated = {
+        info.name: repeat_batch(arrays[info.name], info, size, is_generated=info.name in generated)
+        for info in infos
+        if info.name in arrays
+    }
+    return repeated, tuple(replace(each, shape=repeated[each.name].shape) for each in fed)

@@ -17,21 +17,21 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from lar.errors import UsageError
 from lar.files.input_file import check_input
-from lar.inputs.loaded import input_error
+from lar.inputs.loaded import Loaded, input_error
 from lar.options.paths import split_items
 from lar.records.record import ShortRecord
 
-if TYPE_CHECKING:
-    from lar.inputs.loaded import Loaded
+# The suffixes of formats that are read alike.
+IMAGES = (".ppm", ".pgm", ".jpg", ".jpeg", ".png", ".bmp", ".webp")
+RAW = (".bin", ".raw")
 
 _NUMBER_CHARACTERS = frozenset("0123456789[],.+-eE \t\n")
 _RAW_FORM = re.compile(r"(.+\.(?i:bin|raw)),(\w+),(\d{1,18}(?:x\d{1,18})*)")
 _RAW_COMMA = re.compile(r"\.(bin|raw),", re.IGNORECASE)
+_SHAPE = re.compile(r"\{\s*(\d{1,18}(\s*,\s*\d{1,18})*)?\s*\}")
 RAW_HINT = "spell dtype and shape as in file.bin,float32,1x3x224x224"
 FORMS = "give a file, a folder, numbers such as [1.5,2,3], or a shape such as {1,3,224,224}"
 
@@ -66,15 +66,8 @@ class ShapeItem(ShortRecord):
     text: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class LoadedItem:
-    """An array that a reader has read already; no text makes one."""
-
-    name: str
-    loaded: tuple[Loaded, ...]
-
-
-Item = PathItem | NumbersItem | ShapeItem | LoadedItem
+Item = PathItem | NumbersItem | ShapeItem | Loaded
+"""An item. No text makes a `Loaded`: it is an array that a reader has read already."""
 
 
 def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[Item, ...]:
@@ -114,12 +107,14 @@ def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
             check_input(path, flag)
 
 
-def place_of(text: str) -> tuple[str, str]:
-    """Return the name of the model's input in an item, empty if none is given, and the path."""
-    if os.path.exists(text):
+def place_of(text: str, names: Sequence[str] = ()) -> tuple[str, str]:
+    """Return the name of the model's input in an item, empty if none is given, and its value, which
+    may be a path; `names` are the model's inputs."""
+    known = [len(name) for name in names if text.startswith(f"{name}:")]
+    end = max(known, default=text.find(":"))
+    if end < 0 or text.startswith(("[", "{")) or _is_numbers(text) or os.path.exists(text):
         return "", text
-    name, _, path = text.partition(":")
-    return name.strip(), path.strip()
+    return text[:end].strip(), text[end + 1 :].strip()
 
 
 def item_of(text: str, names: Sequence[str] = ()) -> Item:
@@ -128,19 +123,19 @@ def item_of(text: str, names: Sequence[str] = ()) -> Item:
     Raises:
         UsageError: the name or the value is empty, or a shape or raw form is misspelled.
     """
-    name, value = _split_name(text, names)
+    name, value = place_of(text, names)
+    if not name and value != text:
+        raise input_error(text, "has no name before the colon", "write NAME:VALUE")
     if not value:
         raise input_error(text, "has no value after the name", FORMS)
-    if _is_numbers(value):
+    is_there = os.path.exists(value)
+    if _is_numbers(value) or (value.startswith("[") and not is_there):
         return NumbersItem(name, value)
-    if os.path.exists(value):
+    if is_there:
         return PathItem(name, value)
-    if value.startswith("["):
-        return NumbersItem(name, value)
     if value.startswith("{"):
         return ShapeItem(name, _shape_of(value), value)
-    match = _RAW_FORM.fullmatch(value)
-    if match:
+    if match := _RAW_FORM.fullmatch(value):
         path, dtype, axes = match.groups()
         return PathItem(name, path, RawForm(dtype, tuple(map(int, axes.split("x")))))
     if _RAW_COMMA.search(value):
@@ -148,29 +143,11 @@ def item_of(text: str, names: Sequence[str] = ()) -> Item:
     return PathItem(name, value)
 
 
-def _split_name(text: str, names: Sequence[str]) -> tuple[str, str]:
-    if text.startswith(("[", "{")) or _is_numbers(text) or os.path.exists(text):
-        return "", text
-    known = [name for name in names if text.startswith(f"{name}:")]
-    name, colon, value = text.partition(":")
-    if known:
-        name = max(known, key=len)
-        value = text[len(name) + 1 :]
-    elif not colon:
-        return "", text
-    if not name.strip():
-        raise input_error(text, "has no name before the colon", "write NAME:VALUE")
-    return name.strip(), value.strip()
-
-
 def _is_numbers(value: str) -> bool:
     return _NUMBER_CHARACTERS.issuperset(value) and any(map(str.isdigit, value))
 
 
 def _shape_of(value: str) -> tuple[int, ...]:
-    axes = [axis.strip() for axis in value[1:-1].split(",")]
-    if not value.endswith("}") or not all(axis.isdecimal() and len(axis) <= 18 for axis in axes):
-        if value.replace(" ", "") == "{}":
-            return ()
+    if not _SHAPE.fullmatch(value):
         raise input_error(value, "is not a shape", "write it as {1,3,224,224}")
-    return tuple(map(int, axes))
+    return tuple(map(int, re.findall(r"\d+", value)))

@@ -1,12 +1,12 @@
-"""An array as a reader has loaded it from a file, and the error for what it cannot read."""
+"""An array as a reader has loaded it from a file, the error for what it cannot read, and the files
+of ONNX's folders of test data. NumPy and dataclasses, slow to import, are not imported here."""
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+import re
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from lar.errors import UsageError
 
@@ -18,9 +18,12 @@ Array: TypeAlias = "NDArray[Any]"
 BROKEN = "copy or save the file again"
 LESS = "feed less at once, or take a machine with more memory"
 
+# The files of a folder `test_data_set_N`, as ONNX has them.
+INPUT = r"input_(\d{1,9})\.pb"
+OUTPUT = r"output_(\d{1,9})\.pb"
 
-@dataclass(frozen=True, eq=False)
-class Loaded:
+
+class Loaded(NamedTuple):
     """One array as its source holds it, before it is matched with an input of the model.
 
     `kind` says how far the source fixes the dtype: a "tensor" has its own, the numbers of a
@@ -61,21 +64,10 @@ class UnnamedInput(UsageError):
         super().__init__(problem, hint, flag="--input", subject=where)
 
 
-def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:
-    """Return the names of the arrays to read: all, or one if the item gives a name.
-
-    The only array of a file may be fed under any name.
-
-    Raises:
-        UsageError: there are no arrays, or there are several and none has the name given.
-    """
-    if not names:
-        raise input_error(path, "holds no arrays")
-    if not wanted or len(names) == 1:
-        return names
-    if wanted not in names:
-        raise input_error(path, f"holds no array {wanted!r}", f"it holds {', '.join(names)}")
-    return [wanted]
+def numbered(folder: str, pattern: str) -> list[tuple[int, str]]:
+    """Return the numbers and paths of a folder's entries of one kind, in order."""
+    found = ((re.fullmatch(pattern, name), name) for name in os.listdir(folder))
+    return sorted((int(match[1]), os.path.join(folder, name)) for match, name in found if match)
 
 
 def check_memory(byte_count: int, where: str) -> None:
@@ -89,9 +81,7 @@ def check_memory(byte_count: int, where: str) -> None:
         raise input_error(where, problem, LESS)
 
 
+@cache  # asked for each item of a data set
 def memory_bytes() -> int:
-    """Return the size of the machine's memory, the greatest int where it is unknown."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return sys.maxsize
+    """Return the size of the machine's memory."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,29 +1,47 @@
-"""Reading of files: one reader for each format, by suffix, in READERS."""
+"""Reading: one reader for each format of files, by suffix, in READERS; and values that are typed.
+
+Sources of the formats: numpy.lib.format (versions 1.0 and 2.0; 3.0 is for structured dtypes only),
+onnx.proto and onnx-data.proto of ONNX, load_and_run's JSON. NumPy parses its headers, data is read
+here: sizes are checked before anything is allocated.
+"""
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import IO, Any
 
 import numpy as np
 
 from lar.errors import UsageError
-from lar.files.input_file import open_input, read_input
+from lar.files.input_file import open_input
+from lar.files.unpacking import check_unpacked
 from lar.inputs.dtypes import cast_values, dtype_of, kind_of
-from lar.inputs.grammar import FORMS, RAW_HINT, RawForm
-from lar.inputs.image_files import read_image, read_netpbm
-from lar.inputs.literals import MOST_AXES, array_of_values
-from lar.inputs.loaded import LESS, Array, Loaded, check_memory, input_error, pick_names
-from lar.inputs.npy import read_npy, read_npz
-from lar.inputs.numbered_files import INPUT, OUTPUT, numbered
+from lar.inputs.grammar import FORMS, IMAGES, RAW, RAW_HINT, RawForm
+from lar.inputs.images import read_image
+from lar.inputs.loaded import INPUT, LESS, Array, Loaded, check_memory, input_error, numbered
 from lar.records.run import format_shape
 
-Reader = Callable[[str, str], tuple[Loaded, ...]]
-"""Reads the arrays of a file; if a name is given and several have names, only the one wanted."""
+Reader = Callable[[io.BufferedReader, str, str], tuple[Loaded, ...]]
+"""Reads the arrays of an open file, whose path follows; if a name is given and several have names,
+only the one wanted."""
+
+# NumPy 1 holds no more axes than this, and leaves this module untyped.
+MOST_AXES = 32
+npy_format: Any = np.lib.format
+
+# The bit of a .zip's flags that an encrypted member has.
+ENCRYPTED = 1
+
+_JSON_FORM = 'write {"data": {"shape": [1, 2], "type": "float32", "raw": [0.5, 2]}}'
 
 
 def read_path(path: str, wanted: str = "") -> tuple[Loaded, ...]:
@@ -32,9 +50,8 @@ def read_path(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     Raises:
         UsageError: there is no such file, no reader for it, or nothing readable in it.
     """
-    reader = read_test_set if os.path.isdir(path) else _reader_of(path)
     try:
-        return reader(path, wanted)
+        return read_test_set(path, wanted) if os.path.isdir(path) else _read_file(path, wanted)
     except UsageError:
         raise
     except OSError as error:
@@ -48,18 +65,18 @@ def read_path(path: str, wanted: str = "") -> tuple[Loaded, ...]:
         raise input_error(path, f"cannot be read: {problem}") from None
 
 
-def _reader_of(path: str) -> Reader:
+def _read_file(path: str, wanted: str) -> tuple[Loaded, ...]:
     suffix = os.path.splitext(path)[1].lower()
     if not os.path.exists(path):
         raise input_error(path, "no such file", "check the path" if suffix in READERS else FORMS)
     with open_input(path, "--input") as file:
         size = os.fstat(file.fileno()).st_size
-    if suffix not in READERS:
-        raise input_error(path, "has an unknown format", f"lar reads {', '.join(READERS)}")
-    if size == 0 and suffix not in RAW:
-        raise input_error(path, "is empty")
-    check_memory(size, path)
-    return READERS[suffix]
+        if suffix not in READERS:
+            raise input_error(path, "has an unknown format", f"lar reads {', '.join(READERS)}")
+        if size == 0 and suffix not in RAW:
+            raise input_error(path, "is empty")
+        check_memory(size, path)
+        return READERS[suffix](file, path, wanted)
 
 
 def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
@@ -77,13 +94,71 @@ def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     return tuple(loaded for _, file in found for loaded in read_path(file))
 
 
-def expected_outputs(path: str) -> list[str]:
-    """Return the names of output_0.pb, ... in a folder, none if it is not a folder."""
-    found = numbered(path, OUTPUT) if os.path.isdir(path) else []
-    return [os.path.basename(file) for _, file in found]
+def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:
+    """Return the names of the arrays to read: all, or one if the item gives a name.
+
+    The only array of a file may be fed under any name.
+
+    Raises:
+        UsageError: there are no arrays, or there are several and none has the name given.
+    """
+    if not names:
+        raise input_error(path, "holds no arrays")
+    if not wanted or len(names) == 1:
+        return names
+    if wanted not in names:
+        raise input_error(path, f"holds no array {wanted!r}", f"it holds {', '.join(names)}")
+    return [wanted]
 
 
-def read_json(path: str, wanted: str = "") -> tuple[Loaded, ...]:
+def read_numbers(text: str) -> Array:
+    """Read an inline value: `[1.5,2,3]` is (1,3), `[[1,2],[3,4]]` is (1,2,2), `1,2` is (2,).
+
+    The shape is the nesting of the brackets, the text itself counting as one more pair.
+
+    Returns:
+        An array of int64 or uint64; of float64 if a point or an exponent occurs; or of texts.
+
+    Raises:
+        ValueError: the text is not a list of numbers, or its lists differ in length.
+    """
+    try:
+        nested = np.array(json.loads(f"[{text}]"), object)
+    except RecursionError:
+        raise ValueError(f"has more than {MOST_AXES} levels of brackets") from None
+    except ValueError:
+        raise ValueError("is not a list of numbers such as [1.5,2,3]") from None
+    values = nested.ravel().tolist()
+    is_whole = not any(isinstance(value, list) for value in values)
+    if nested.ndim > MOST_AXES or (nested.ndim == MOST_AXES and not is_whole):
+        raise ValueError(f"has more than {MOST_AXES} levels of brackets")
+    if not is_whole:
+        raise ValueError("is ragged: its lists differ in length or depth")
+    return array_of_values(values).reshape(nested.shape)
+
+
+def array_of_values(values: Sequence[Any]) -> Array:
+    """Return an array of one axis: bool, int64, uint64 or texts if all are such, else float64.
+
+    Raises:
+        ValueError: one is not a number, or one fits no dtype.
+    """
+    types = {type(value) for value in values}
+    if types in ({bool}, {str}):
+        return np.array(values, np.bool_ if types == {bool} else object)
+    if not types <= {int, float}:
+        culprit = next(value for value in values if type(value) not in (int, float))
+        raise ValueError(f"{json.dumps(culprit)[:40]} is not a number")
+    dtype: type[np.generic] = np.float64
+    if types == {int}:
+        dtype = np.uint64 if min(values) >= 0 and max(values) >= 2**63 else np.int64
+    try:
+        return np.array(values, dtype)
+    except OverflowError:
+        raise ValueError("holds a number that no dtype holds") from None
+
+
+def read_json(file: IO[bytes], path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """Read load_and_run's JSON: `{"name": {"shape": [2], "type": "float32", "raw": [1, 2]}}`.
 
     `type` is a NumPy name, or float or int for 32 bits; without it the numbers are as inline
@@ -94,7 +169,7 @@ def read_json(path: str, wanted: str = "") -> tuple[Loaded, ...]:
             number or does not fit the type.
     """
     try:
-        document = json.loads(read_input(path, "--input"))
+        document = json.load(file)
     except RecursionError:
         raise input_error(path, "is nested too deeply", _JSON_FORM) from None
     except ValueError as error:
@@ -104,9 +179,6 @@ def read_json(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     return tuple(
         _load_entry(document[name], name, path) for name in pick_names([*document], wanted, path)
     )
-
-
-_JSON_FORM = 'write {"data": {"shape": [1, 2], "type": "float32", "raw": [0.5, 2]}}'
 
 
 def _load_entry(entry: Any, name: str, path: str) -> Loaded:
@@ -128,9 +200,8 @@ def _load_entry(entry: Any, name: str, path: str) -> Loaded:
             array = cast_values(array, dtype_of(str(type_name)))
     except ValueError as error:
         raise input_error(where, str(error), "change the type, or the numbers") from None
-    return Loaded(
-        array, path, "text" if type_name is None else "tensor", name=name, name_binds=True
-    )
+    kind: Any = "text" if type_name is None else "tensor"
+    return Loaded(array, path, kind, name=name, name_binds=True)
 
 
 def _is_shape(value: object) -> bool:
@@ -141,17 +212,107 @@ def _is_shape(value: object) -> bool:
     )
 
 
-def read_pb(path: str, wanted: str = "") -> tuple[Loaded, ...]:
-    """Read an ONNX TensorProto, or a SequenceProto of some; `input_N.pb` has the position N.
+def read_npy(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Loaded, ...]:
+    """Read one array of numbers or texts, in any order and byte order; or the bytes of a type that
+    NumPy has no name for, such as bfloat16.
 
-    Source of the format: onnx.proto and onnx-data.proto of ONNX.
+    Raises:
+        UsageError: the file is no .npy, is truncated, or holds objects or records.
+    """
+    return (Loaded(_read_array(file, os.fstat(file.fileno()).st_size, path), path),)
+
+
+def read_npz(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Loaded, ...]:
+    """Read all arrays of an archive, or only the one that is wanted.
+
+    Raises:
+        UsageError: as for `read_npy`, or the archive is broken, empty or lacks the wanted array.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return _read_members(archive, os.fstat(file.fileno()).st_size, path, wanted)
+    except (UsageError, MemoryError):
+        raise
+    except Exception as error:  # for damage, zipfile raises nearly anything
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # it seeks before the file
+            raise
+        hint = "copy or save it again"
+        raise input_error(path, "is damaged, or not a .npz archive", hint) from None
+
+
+def _read_members(
+    archive: zipfile.ZipFile, size: int, path: str, wanted: str
+) -> tuple[Loaded, ...]:
+    members = {member.filename: member for member in archive.infolist()}
+    unpacked_bytes = sum(member.file_size for member in members.values())
+    check_unpacked(unpacked_bytes, size, path, flag="--input")
+    strangers = [name for name in members if not name.endswith(".npy")]
+    if strangers:
+        problem = f"holds {strangers[0]}, which is not a .npy array"
+        raise input_error(path, problem, "save arrays with numpy.savez")
+    names, found = pick_names([name[:-4] for name in members], wanted, path), []
+    for name in names:
+        member, where = members[f"{name}.npy"], f"{path}: array {name!r}"
+        if member.flag_bits & ENCRYPTED:
+            raise input_error(where, "is encrypted", "save arrays with numpy.savez")
+        with archive.open(member) as stream:
+            array = _read_array(stream, member.file_size, where)
+        found.append(Loaded(array, path, name=name, name_binds=len(names) > 1))
+    return tuple(found)
+
+
+def _read_array(stream: Any, size: int, where: str) -> Array:
+    """Read header and data; the array may be a view in another order or byte order."""
+    try:
+        start = stream.read(8)
+        length = stream.read(2 if start[6:7] == b"\1" else 4)
+        header = start + length + stream.read(int.from_bytes(length, "little"))
+        shape, fortran_order, dtype = _parse_header(header)
+    except (zipfile.BadZipFile, zlib.error, EOFError):
+        raise
+    except Exception as error:
+        # NumPy's parser of headers lets through whatever Python's tokenizer raises.
+        problem = " ".join(str(error).split())[:100] or type(error).__name__
+        raise input_error(where, f"is not a .npy file: {problem}") from None
+    is_plain = dtype.kind in "biufcUS" or (dtype.kind == "V" and dtype.fields is None)
+    if not is_plain or dtype.subdtype is not None:
+        content = "Python objects" if dtype.hasobject else f"elements of dtype {dtype}"
+        raise input_error(where, f"holds {content}", "save an array of numbers, or of str")
+    if len(shape) > MOST_AXES or any(axis < 0 for axis in shape):
+        raise input_error(where, f"the header's shape {format_shape(shape)[:60]} is impossible")
+    promised = math.prod(shape) * dtype.itemsize
+    present = size - len(header)
+    if promised > present:
+        problem = f"truncated: the header promises {promised} bytes, {present} are there"
+        raise input_error(where, problem)
+    check_memory(promised, where)
+    data = np.empty(promised, np.uint8)
+    missing = promised - stream.readinto(data.data)
+    if missing:
+        raise input_error(where, f"truncated: {missing} of {promised} bytes are missing")
+    array = data.view(dtype)
+    return array.reshape(shape[::-1]).T if fortran_order else array.reshape(shape)
+
+
+@lru_cache(maxsize=8)  # the files of a data set have one header
+def _parse_header(header: bytes) -> tuple[Any, bool, np.dtype[Any]]:
+    stream = io.BytesIO(header)
+    version = npy_format.read_magic(stream)
+    if version > (2, 0):
+        raise ValueError(f"version {version[0]}.{version[1]} is for records")
+    shape, fortran_order, dtype = getattr(npy_format, f"read_array_header_{version[0]}_0")(stream)
+    return shape, fortran_order, dtype
+
+
+def read_pb(file: IO[bytes], path: str, wanted: str = "") -> tuple[Loaded, ...]:
+    """Read an ONNX TensorProto, or a SequenceProto of some; `input_N.pb` has the position N.
 
     Raises:
         UsageError: the file is no such message, or its data is elsewhere or incomplete.
     """
     import onnx
 
-    content, match = read_input(path, "--input"), re.fullmatch(INPUT, os.path.basename(path))
+    content, match = file.read(), re.fullmatch(INPUT, os.path.basename(path))
     position = int(match[1]) if match else None
     tensor = onnx.TensorProto.FromString(content)
     if tensor.HasField("segment"):  # only in sequences: the number of their items
@@ -192,10 +353,9 @@ def _array_in(tensor: Any, path: str) -> Array:
     return np.vectorize(bytes.decode, "O")(array) if array.dtype.kind == "S" else array
 
 
-def read_raw(path: str, wanted: str = "") -> tuple[Loaded, ...]:
+def read_raw(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """Read the bytes of a file that says neither dtype nor shape."""
-    with open_input(path, "--input") as file:
-        return (Loaded(np.fromfile(file, np.uint8), path, "raw"),)
+    return (Loaded(np.fromfile(file, np.uint8), path, "raw"),)
 
 
 def shape_raw(loaded: Loaded, form: RawForm) -> Loaded:
@@ -216,18 +376,11 @@ def shape_raw(loaded: Loaded, form: RawForm) -> Loaded:
     return Loaded(loaded.array.view(dtype).reshape(form.shape), loaded.source)
 
 
-RAW = (".bin", ".raw")
 READERS: Mapping[str, Reader] = {
     ".npy": read_npy,
     ".npz": read_npz,
     ".json": read_json,
-    ".ppm": read_netpbm,
-    ".pgm": read_netpbm,
-    ".jpg": read_image,
-    ".jpeg": read_image,
-    ".png": read_image,
-    ".bmp": read_image,
-    ".webp": read_image,
+    **dict.fromkeys(IMAGES, read_image),
     ".pb": read_pb,
     **dict.fromkeys(RAW, read_raw),
 }

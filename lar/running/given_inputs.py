@@ -67,9 +67,8 @@ def inputs_like(other: RunSpec, mine: RunSpec, folder: Path) -> tuple[str, ...]:
         LarError: one of them cannot be read.
     """
     # Imported here: few runs need these.
-    from lar.inputs.axes import AxisSizes
-    from lar.inputs.dtypes import dtype_of
-    from lar.inputs.generation import generate_array
+    from lar.inputs.dtypes import dtype_of, generate_array
+    from lar.inputs.model_inputs import AxisSizes
 
     infos, theirs = wanted_inputs(mine), wanted_inputs(other)
     if {each.name for each in infos} == {each.name for each in theirs}:

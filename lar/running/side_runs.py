@@ -194,7 +194,7 @@ class SideRuns:
             fed = inputs_of(dump, spec)
             inputs = write_inputs(fed, folder, dump.source) if fed or wanted_inputs(spec) else ()
             return replace(spec, inputs=inputs), ""
-        from lar.inputs.generation import describe_source
+        from lar.inputs.dtypes import describe_source
 
         last = self.specs[max(self.specs)]
         inputs = inputs_like(last, spec, folder) if last.model != spec.model else ()

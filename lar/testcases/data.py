@@ -19,16 +19,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from lar.datasets.items import IMAGES
 from lar.errors import UsageError, first_line
-from lar.inputs.axes import AxisSizes
-from lar.inputs.dtypes import cast_values, kind_of
+from lar.inputs.dtypes import cast_values, generator_of, kind_of
 from lar.inputs.feed import Feed, feed_of
-from lar.inputs.generation import generator_of
-from lar.inputs.grammar import LoadedItem
-from lar.inputs.image_settings import image_size, layout_of
+from lar.inputs.grammar import IMAGES
+from lar.inputs.images import image_size, layout_of
 from lar.inputs.loaded import Array, Loaded, check_memory, input_error
-from lar.inputs.matching import check_shape, input_named, model_dtype
+from lar.inputs.model_inputs import AxisSizes, check_shape, input_named, model_dtype
 from lar.options.paths import split_items
 from lar.records.run import ImageSettings, RunSpec, TensorInfo
 from lar.records.testcase import Packing
@@ -52,26 +49,22 @@ def feed_datum(
     if len(parts) == 1 and parts[0].startswith("#"):
         parts = [f"{info.name}:{parts[0]}" for info in infos if not info.optional]
     files = [part for part in parts if not is_random(part)]
-    drawn: dict[str, LoadedItem] = {}
     sizes = AxisSizes(infos, spec.shape)
-    for name, _, value in (part.rpartition("#") for part in parts if is_random(part)):
-        info = input_named(name.removesuffix(":"), infos, f"#{value}")
-        array = draw(f"#{value}", info, sizes, spec.seed, number)
-        drawn[info.name] = LoadedItem(info.name, (Loaded(array, f"#{value}"),))
-    rest = [info.name for info in infos if info.name not in drawn]
+    drawn = [draw(part, infos, sizes, spec.seed, number) for part in parts if is_random(part)]
+    names = {each.name for each in drawn}
+    rest = [info.name for info in infos if info.name not in names]
     if len(rest) == len(files) == 1 and not files[0].startswith(f"{rest[0]}:"):
         files = [f"{rest[0]}:{files[0]}"]
     spec = replace(spec, image=image_settings(spec.image, packing, files, infos))
-    feed = feed_of([*drawn.values(), *files], infos, spec, generates=False)
+    feed = feed_of([*drawn, *files], infos, spec, generates=False)
     inputs = {info.name: info for info in infos}
     arrays, fed = dict(feed.arrays), []
     for each in feed.fed:
-        if each.name in drawn:
-            each = replace(each, generated=True)
-        elif each.name in arrays:  # not an item of a sequence
+        is_drawn = each.name in names
+        if each.name in arrays and not is_drawn:  # not an item of a sequence
             arrays[each.name] = change(packing, arrays[each.name], inputs[each.name])
             each = replace(each, shape=arrays[each.name].shape)
-        fed.append(each)
+        fed.append(replace(each, generated=each.generated or is_drawn))
     return Feed(arrays, tuple(fed), feed.notes)
 
 
@@ -95,12 +88,17 @@ def change(packing: Packing, array: Array, info: TensorInfo) -> Array:
     return array
 
 
-def draw(text: str, info: TensorInfo, sizes: AxisSizes, seed: int, number: int) -> Array:
+def draw(
+    item: str, infos: Sequence[TensorInfo], sizes: AxisSizes, seed: int, number: int
+) -> Loaded:
     """Return random numbers for an input: the same for each seed and number of the testcase.
 
     Raises:
-        UsageError: the text is not a random value, or does not fit the input.
+        UsageError: the item is not a random value, or does not fit the input.
     """
+    name, _, value = item.rpartition("#")
+    text = f"#{value}"
+    info = input_named(name.removesuffix(":"), infos, text)
     match = RANDOM.fullmatch(text)
     if not match:
         raise input_error(text, "is not a random value", RANDOM_FORM)
@@ -120,7 +118,8 @@ def draw(text: str, info: TensorInfo, sizes: AxisSizes, seed: int, number: int) 
     generator = generator_of(f"{seed}:{number}:{info.name}")
     values = generator.uniform(low, high, shape)
     try:
-        return cast_values(values if kind_of(dtype) == "f" else np.rint(values), dtype)
+        array = cast_values(values if kind_of(dtype) == "f" else np.rint(values), dtype)
+        return Loaded(array, text, name=info.name, name_binds=True)
     except ValueError as error:
         raise input_error(text, str(error), f"input {info.name} takes {dtype}") from None
 
@@ -142,11 +141,12 @@ def transform(expression: str, data: Array, info: TensorInfo) -> Array:
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(
+        problem, flag = (
             f"{type(error).__name__}: {first_line(error)}",
-            "it is a Python expression on data, a NumPy array, and np",
-            flag=f"--input-transform {expression!r}",
-        ) from None
+            f"--input-transform {expression!r}",
+        )
+        hint = "it is a Python expression on data, a NumPy array, and np"
+        raise UsageError(problem, hint, flag=flag) from None
 
 
 def image_settings(
@@ -165,16 +165,12 @@ def image_settings(
     info = next((info for info in infos if len(info.shape) == 4), None)
     if not pictures or info is None:
         return given
-    settings = replace(given, layout=given.layout or layout_of(info.shape))
     if given.channels is None and any(text.lower().endswith(".ppm") for text in pictures):
-        settings = replace(settings, channels="bgr")
+        given = replace(given, channels="bgr")
     if packing.resize:
         height, width = image_size(info.shape)
         if height is None or width is None:
-            raise UsageError(
-                f"input {info.name} takes images of any size",
-                "give the size: --resize 224x224",
-                flag="--resize-input",
-            )
-        settings = replace(settings, size=(height, width))
-    return settings
+            problem, hint = "takes images of any size", "give the size: --resize 224x224"
+            raise UsageError(f"input {info.name} {problem}", hint, flag="--resize-input")
+        given = replace(given, size=(height, width))
+    return replace(given, layout=given.layout or layout_of(info.shape))

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from lar.engines import engine_named
 from lar.engines.driver import SILENT, Driver, Silent
 from lar.errors import NO_ROOM, LarError, UsageError, first_line
-from lar.inputs.axes import hint_at_sizes
+from lar.inputs.model_inputs import hint_at_sizes
 from lar.measurement.loop import is_failure, no_garbage_collection, take_samples
 from lar.measurement.noise import Meter
 from lar.measurement.pacing import Idle, Pace, Requests

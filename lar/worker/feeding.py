@@ -16,12 +16,11 @@ from lar.datasets.classes import classes_of
 from lar.engines import engine_named
 from lar.errors import CheckFailed, UsageError
 from lar.inputs import dtypes
-from lar.inputs.axes import AxisSizes
-from lar.inputs.batching import repeat_batches, without_batch
-from lar.inputs.feed import Feed, feed_of
+from lar.inputs.feed import Feed, feed_of, repeat_batches, without_batch
 from lar.inputs.grammar import Item as Given
-from lar.inputs.grammar import LoadedItem, PathItem, items_of
+from lar.inputs.grammar import PathItem, items_of
 from lar.inputs.loaded import Array, Loaded, UnnamedInput
+from lar.inputs.model_inputs import AxisSizes
 from lar.inputs.readers import read_path
 from lar.options.table import DISABLE_ASSERT_THROW
 from lar.records.dataset import Item
@@ -159,7 +158,7 @@ class Feeder:
         spec = self.spec
         stack = () if spec.items[0].inputs else read_stack(spec)
         for item in spec.items:
-            given: list[Given] = [LoadedItem(each.name, (slice_of(each, item),)) for each in stack]
+            given: list[Given] = [slice_of(each, item) for each in stack]
             given += [PathItem(name, file) for name, file in item.inputs]
             try:
                 feed = self.read(given)
@@ -177,7 +176,7 @@ def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
         UsageError: the file is wrong.
     """
     return tuple(
-        replace(loaded, name=item.name or loaded.name)
+        loaded._replace(name=item.name or loaded.name, name_binds=True)
         for item in items_of(spec.inputs)
         if isinstance(item, PathItem)
         for loaded in read_path(item.path, item.name)
@@ -187,7 +186,7 @@ def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
 def slice_of(stack: Loaded, item: Item) -> Loaded:
     """Return one item of a stack, with its first axis."""
     array = stack.array[item.number : item.number + 1]
-    return replace(stack, array=array, source=f"{stack.source}, item {item.number}")
+    return stack._replace(array=array, source=f"{stack.source}, item {item.number}")
 
 
 def tell_classes(item: Item, emit: Emit, outputs: Mapping[str, Any]) -> None:

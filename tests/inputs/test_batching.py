@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lar.errors import UsageError
-from lar.inputs.batching import repeat_batch, repeat_batches
+from lar.inputs.feed import repeat_batch, repeat_batches
 from lar.records.run import FedInput, TensorInfo
 from tests.refusals import refused
 
@@ -43,6 +43,12 @@ def test_the_result_tells_the_shape_that_was_fed() -> None:
     fed = FedInput(name="data", dtype="float32", shape=(1, 2), source="a.npy")
     arrays, (told,) = repeat_batches({"data": np.zeros((1, 2), np.float32)}, [fed], [FREE], 5)
     assert arrays["data"].shape == told.shape == (5, 2)
+
+
+def test_a_sequence_has_no_batch() -> None:
+    info = TensorInfo(name="s", dtype="float32", shape=(1, 2), sequence=True)
+    arrays = {"s": [np.zeros((1, 2), np.float32)]}
+    refused("input s takes no batch", repeat_batches, arrays, [], [info], 2)
 
 
 @pytest.mark.parametrize("shape", [(1, 2), ()])

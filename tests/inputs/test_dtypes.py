@@ -1,11 +1,23 @@
-"""Values become those of another dtype where they fit, from both sides of each limit."""
+"""Values become those of another dtype where they fit, from both sides of each limit; and data is
+generated."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pytest
 
-from lar.inputs.dtypes import cast_values
+from lar.errors import UsageError
+from lar.inputs import loaded
+from lar.inputs.dtypes import cast_values, describe_source, dtype_of, generate_array
+from lar.inputs.loaded import Array, check_memory
+from tests.refusals import refused
+
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+FLOATS = ["float16", "float32", "float64"]
+DTYPES = ["bool", *INTEGERS, *FLOATS]
+SHAPE = (1, 3, 32, 33)
 
 
 @pytest.mark.parametrize("kind", ["int8", "uint8", "int16", "uint16", "int32", "bool"])
@@ -24,3 +36,90 @@ def test_the_largest_float16_is_kept() -> None:
     assert cast_values(np.array([65504.0]), np.dtype(np.float16))[0] == 65504
     with pytest.raises(ValueError, match="out of the range of float16"):
         cast_values(np.array([65536.0]), np.dtype(np.float16))
+
+
+def generate(
+    dtype: str, fill: str = "uniform", *, name: str = "data", seed: int = 0, shape: Any = SHAPE
+) -> Array:
+    return generate_array(name, dtype_of(dtype), shape, fill=fill, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("fill", "dtype"),
+    [
+        *((fill, dtype) for fill in ("uniform", "zeros", "ones") for dtype in DTYPES),
+        *(("normal", dtype) for dtype in FLOATS),
+    ],
+)
+def test_every_dtype_and_fill_gives_settled_data(dtype: str, fill: str) -> None:
+    for shape in (SHAPE, (), (1,)):
+        array = generate(dtype, fill, shape=shape)
+        assert array.dtype == dtype
+        assert array.shape == shape
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+
+
+@pytest.mark.parametrize(
+    ("fill", "dtype"),
+    [*(("uniform", dtype) for dtype in DTYPES), *(("normal", dtype) for dtype in FLOATS)],
+)
+def test_seed_and_name_decide_the_data(dtype: str, fill: str) -> None:
+    array = generate(dtype, fill)
+    assert np.array_equal(array, generate(dtype, fill))
+    assert not np.array_equal(array, generate(dtype, fill, seed=1))
+    assert not np.array_equal(array, generate(dtype, fill, name="other"))
+
+
+def test_the_drawn_values_do_not_change_between_releases() -> None:
+    expected = [0.2821691, 0.65340066, 0.6374713]
+    np.testing.assert_allclose(generate("float32", shape=(3,)), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_floats_fill_their_range_and_are_never_subnormal(dtype: str) -> None:
+    uniform, normal = generate(dtype), generate(dtype, "normal")
+    assert uniform.min() >= 0
+    assert uniform.max() <= 1
+    assert abs(float(uniform.mean(dtype=np.float64)) - 0.5) < 0.05
+    assert abs(float(normal.mean(dtype=np.float64))) < 0.1
+    assert abs(float(normal.std(dtype=np.float64)) - 1) < 0.1
+    many = generate(dtype, shape=(300_000,))
+    assert not ((many != 0) & (np.abs(many) < np.finfo(dtype).tiny)).any()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"), [("uint8", 0, 255), ("int8", -128, 127), ("int64", 0, 1)]
+)
+def test_integers_fill_their_range(dtype: str, low: int, high: int) -> None:
+    array = generate(dtype)
+    assert (array.min(), array.max()) == (low, high)
+
+
+@pytest.mark.parametrize("dtype", ["bool", *INTEGERS])
+def test_normal_data_is_floating_point(dtype: str) -> None:
+    with pytest.raises(UsageError, match=f"--fill normal: input ids takes {dtype}") as caught:
+        generate(dtype, "normal", name="ids")
+    assert caught.value.hint == "feed ids with --input, or leave --fill out"
+
+
+def test_zeros_and_ones() -> None:
+    assert not generate("float32", "zeros").any()
+    assert (generate("float32", "ones") == 1).all()
+
+
+def test_sources_are_named() -> None:
+    assert describe_source("uniform", 3) == "uniform, seed 3"
+    assert describe_source("zeros", 3) == "zeros"
+
+
+def test_more_than_the_memory_is_refused_before_it_is_allocated() -> None:
+    for fill in ("uniform", "zeros", "ones"):
+        with pytest.raises(UsageError, match="more than this machine's memory"):
+            generate("uint8", fill, shape=(1 << 40, 1 << 20))
+
+
+def test_data_as_large_as_the_memory_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaded, "memory_bytes", lambda: 100)
+    check_memory(100, "x")
+    refused("x: needs 101 bytes", check_memory, 101, "x")

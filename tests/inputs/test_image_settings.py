@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from lar.inputs.image_settings import (
+from lar.inputs.images import (
     apply_settings,
     channel_axis_of,
     fit_channels,

@@ -27,7 +27,7 @@ from lar.dumps.facts import DumpFacts
 from lar.engines.flatbuffer import Table, open_root
 from lar.engines.megengine.packed_model import graph_in
 from lar.records.quantization import Quantization
-from lar.testcases import packed_file
+from lar.testcases import paths
 
 if TYPE_CHECKING:
     from lar.graphs.origins import ModelOperator
@@ -47,7 +47,7 @@ class Places(NamedTuple):
     tensors: int
 
 
-NEW, OLD = packed_file.NEW_IDENTIFIER, packed_file.OLD_IDENTIFIER
+NEW, OLD = paths.NEW_IDENTIFIER, paths.OLD_IDENTIFIER
 FIELDS = {NEW: Places(2, 3, 4, 10, 11), OLD: Places(3, 1, 2, 6, 7)}
 
 
@@ -92,10 +92,10 @@ def open_graph(graph: memoryview) -> Graph:
     Raises:
         ValueError, struct.error: it is damaged.
     """
-    if graph[: len(packed_file.OLD_MAGIC)] == packed_file.OLD_MAGIC:
-        head = packed_file.OLD_HEAD
+    if graph[: len(paths.OLD_MAGIC)] == paths.OLD_MAGIC:
+        head = paths.OLD_HEAD
         graph = graph[head.size + head.unpack_from(graph)[1] :]
-    identifier = packed_file.GRAPH_HEAD.unpack_from(graph)[1]
+    identifier = paths.GRAPH_HEAD.unpack_from(graph)[1]
     if identifier not in FIELDS:
         return Graph([], [], FIELDS[NEW], False)
     root, places, is_new = open_root(graph[4:]), FIELDS[identifier], identifier == NEW

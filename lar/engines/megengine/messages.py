@@ -29,8 +29,8 @@ def resized_inputs(
 
 def shape_error(model: str, resized: Sequence[tuple[TensorInfo, tuple[int, ...]]]) -> UsageError:
     """Return the error of a model that cannot be computed with the shapes that are fed."""
-    from lar.inputs.axes import hint_to_generate
-    from lar.inputs.image_settings import image_size  # imports NumPy
+    from lar.inputs.images import image_size  # imports NumPy
+    from lar.inputs.model_inputs import hint_to_generate
     from lar.records.run import format_shape
 
     fed = ", ".join(f"{info.name} of shape {format_shape(shape)}" for info, shape in resized)

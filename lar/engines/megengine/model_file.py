@@ -21,7 +21,7 @@ from lar.engines.megengine.operator_kinds import FACTS
 from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
-from lar.testcases.packed_file import graphs_in
+from lar.testcases.paths import graphs_in
 
 KINDS = FACTS.work_by_type
 

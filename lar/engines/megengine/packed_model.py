@@ -23,7 +23,7 @@ from typing import Any
 from lar.engines.flatbuffer import Table, open_root
 from lar.engines.formats import BROKEN
 from lar.errors import LarError, UsageError, first_line
-from lar.testcases.packed_file import graphs_in
+from lar.testcases.paths import graphs_in
 
 PACKED_MAGIC = b"packed_model"
 NOT_ENCRYPTED = "NONE"

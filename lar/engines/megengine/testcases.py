@@ -1,4 +1,4 @@
-"""MegEngine's files of testcases, unpacked and written; `lar.testcases.packed_file` has the format.
+"""MegEngine's files of testcases, unpacked and written; `lar.testcases.paths` has the format.
 
 In the model's graph an assertion (operator AssertEqual) stands over each output, with an input
 `NAME:expect` for what is expected. lar takes the assertions off: it runs the model below them and
@@ -26,7 +26,7 @@ from lar.errors import UsageError, first_line
 from lar.options.table import C_OPR_LIB
 from lar.records.run import RunContext, RunSpec
 from lar.records.testcase import Case, Expected, Packing
-from lar.testcases.packed_file import BROKEN, HEADER, MAGIC, graphs_in
+from lar.testcases.paths import BROKEN, HEADER, MAGIC, graphs_in
 
 EXPECT = ":expect"
 ASSERTION = "AssertEqual"

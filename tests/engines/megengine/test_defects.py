@@ -40,7 +40,7 @@ from lar.errors import UsageError
 from lar.measurement import machine
 from lar.measurement.machine import read_instruction_sets
 from lar.options.table import BY_KEY
-from lar.testcases.packed_file import HEADER, MAGIC
+from lar.testcases.paths import HEADER, MAGIC
 from tests.conftest import RunLar
 from tests.engines.megengine import programs
 from tests.engines.megengine.probed import run_alone

@@ -12,7 +12,7 @@ import pytest
 
 import lar
 from lar.errors import LarError, UsageError
-from lar.testcases.packed_file import graphs_in
+from lar.testcases.paths import graphs_in
 from tests.conftest import RunLar
 from tests.engines.megengine.programs import MODELS, REPOSITORY
 from tests.engines.runs import failure_of, run_ok

@@ -1,23 +1,179 @@
-"""Image settings: size, channel order, mean, scale and layout of what is fed.
+"""Images: reading of their files, and the settings size, channel order, mean, scale and layout.
 
-They apply to image files; if no image file is fed, to arrays of 3 or 4 axes from other files.
-`channel_axis_of` finds the layout of an array, as of the model, from its shape; an image is NHWC.
-The order: resize, channel order, layout, then `(pixel - mean) * scale`, computed in float32
-(float64 for such a model), rounded where the model takes whole numbers.
+Netpbm is read here, other formats by OpenCV. The settings apply to image files; if no image file is
+fed, to arrays of 3 or 4 axes from other files. `channel_axis_of` finds the layout of an array, as
+of the model, from its shape; an image is NHWC. The order: resize, channel order, layout, then
+`(pixel - mean) * scale`, computed in float32 (float64 for such a model), rounded where the model
+takes whole numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+import struct
+from collections.abc import Callable, Sequence
+from io import BufferedReader
 from typing import Any, Literal
 
 import numpy as np
 
 from lar.errors import UsageError
+from lar.files.unpacking import check_unpacked
 from lar.inputs.dtypes import cast_values, dtype_of, settle
 from lar.inputs.loaded import Array, Loaded, check_memory, input_error
 from lar.records.run import ImageSettings, TensorInfo
+
+_GAP = rb"(?:\s|#[^\r\n]*[\r\n])"
+_NETPBM_HEADER = re.compile(rb"P([2356])" + (_GAP + rb"+(\d{1,9})") * 3 + _GAP)
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_COMMENT = re.compile(rb"#[^\r\n]*")
+
+
+def read_image(file: BufferedReader, path: str, wanted: str = "") -> tuple[Loaded, ...]:
+    """Read a Netpbm image, or a PNG, JPEG, BMP or WebP image as `cv2.imread` does: uint8 (1,H,W,3),
+    blue first.
+
+    Raises:
+        UsageError: the file is truncated, unpacks to too much, or OpenCV cannot decode it.
+    """
+    if path.lower().endswith((".ppm", ".pgm")):
+        # An array, not bytes: the fed array is then a writable view of it.
+        return (_read_netpbm(np.fromfile(file, np.uint8), path),)
+    import cv2
+
+    data = file.read()
+    size_of = next((size_of for begin, size_of in _SIZES if begin.match(data)), None)
+    if size_of is None:
+        raise input_error(path, "cannot be decoded as an image: it is no PNG, JPEG, BMP or WebP")
+    try:
+        # OpenCV allocates what a header says before it looks at the rest.
+        height, width = size_of(data)
+    except (struct.error, IndexError, ValueError):
+        problem = "truncated or broken: the image ends before its end marker"
+        raise input_error(path, problem) from None
+    check_unpacked(3 * height * width, len(data), path, flag="--input")
+    try:
+        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    except cv2.error:
+        image = None
+    if image is None:
+        raise input_error(path, "cannot be decoded as an image")
+    return (Loaded(image[np.newaxis], path, channels="bgr"),)
+
+
+def _read_netpbm(data: Array, path: str) -> Loaded:
+    """Read a gray (P5, plain P2) or colour (P6, plain P3) image as uint8 (1,H,W,C).
+
+    Colours come as the file has them, red first. Where the file's maximum is not 255, values are
+    scaled to 0..255. What follows the first image is ignored, as the format allows more images.
+    Source of the format: the manual pages pgm(5) and ppm(5) of Netpbm.
+
+    Raises:
+        UsageError: another or broken header, truncated data, or a sample above the maximum.
+    """
+    header = _NETPBM_HEADER.match(data.data)
+    if header is None:
+        if bytes(data[:2]) in (b"P2", b"P3", b"P5", b"P6"):
+            raise input_error(path, "has a broken header: it needs width, height and maximum")
+        raise input_error(path, f"is not a P5 or P6 image: it starts with {bytes(data[:2])!r}")
+    width, height, maximum = map(int, header.groups()[1:])
+    if not 0 < maximum < 65536:
+        raise input_error(path, f"the header's maximum {maximum} is not in 1..65535")
+    channels = 3 if header[1] in (b"3", b"6") else 1
+    rest, count = data[header.end() :], width * height * channels
+    if header[1] in (b"2", b"3"):
+        samples = _parse_plain(rest.tobytes(), count, path)
+    else:
+        stored = np.dtype(np.uint8 if maximum < 256 else ">u2")
+        promised = count * stored.itemsize
+        _check_there(promised, "bytes", rest.size, path)
+        samples = rest[:promised].view(stored)
+    if samples.size and samples.max() > maximum:
+        raise input_error(path, f"holds a sample of {samples.max()}, above its maximum {maximum}")
+    if maximum != 255:
+        samples = (samples.astype(np.uint32) * 255 + maximum // 2) // maximum
+    image = samples.astype(np.uint8, copy=False).reshape(1, height, width, channels)
+    return Loaded(image, path, channels="rgb" if channels == 3 else "gray")
+
+
+def _parse_plain(text: bytes, count: int, path: str) -> Array:
+    words = _COMMENT.sub(b"", text).split(maxsplit=count)[:count]
+    _check_there(count, "numbers", len(words), path)
+    if not all(word.isdigit() and len(word) < 10 for word in words):
+        raise input_error(path, "holds a sample that is not a number")
+    return np.array([int(word) for word in words], np.uint32)
+
+
+def _check_there(promised: int, what: str, there: int, path: str) -> None:
+    if promised > there:
+        problem = f"truncated: the header promises {promised} {what}, {there} are there"
+        raise input_error(path, problem)
+
+
+# The functions that follow return the height and width that an image states. They raise an error
+# of struct, IndexError or ValueError where its end is not there, if its format marks it.
+
+
+def _size_of_png(data: bytes) -> tuple[int, int]:
+    """Walk the chunks to the end of the image. Source: the PNG specification, section 5.3.
+
+    OpenCV allocates a broken chunk's length before it is found to be broken.
+    """
+    position, kind = 8, b""
+    while kind != b"IEND":
+        length, kind = struct.unpack_from(">I4s4x", data, position)
+        position += 12 + length
+    width, height = struct.unpack_from(">II", data, 16)
+    return height, width
+
+
+def _size_of_jpeg(data: bytes) -> tuple[int, int]:
+    """Walk the markers to the end of the first image, past thumbnails inside segments.
+
+    Source: ITU-T T.81, annex B. An image that is cut short is decoded too, the rest of it gray.
+    A frame of more pixels than any coder packs into a file of this size is incomplete too.
+    """
+    position = marker = height = width = 0
+    while marker != 0xD9:
+        position = data.index(b"\xff", position + 2)
+        marker = data[position + 1]
+        if marker in _JPEG_FRAMES:
+            height, width = struct.unpack_from(">HH", data, position + 5)
+        if marker == 0xFF:  # may stand before any marker
+            position -= 1
+        elif marker not in (0x00, 0x01) and not 0xD0 <= marker <= 0xD8:
+            position += int.from_bytes(data[position + 2 : position + 4], "big")
+    if height * width > 1024 * len(data):
+        raise ValueError
+    return height, width
+
+
+def _size_of_bmp(data: bytes) -> tuple[int, int]:
+    """Source: the structures BITMAPCOREHEADER and BITMAPINFOHEADER of Windows."""
+    (header_bytes,) = struct.unpack_from("<I", data, 14)
+    width, height = struct.unpack_from("<HH" if header_bytes == 12 else "<ii", data, 18)
+    return abs(height), abs(width)  # a height below 0: the first row is the top one
+
+
+def _size_of_webp(data: bytes) -> tuple[int, int]:
+    """Source: RFC 9649, sections 2.5 to 2.7."""
+    if data[12:16] == b"VP8X":
+        width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
+    elif data[12:16] == b"VP8L":
+        (bits,) = struct.unpack_from("<I", data, 21)
+        width, height = bits % (1 << 14) + 1, (bits >> 14) % (1 << 14) + 1
+    else:
+        width, height = (side % (1 << 14) for side in struct.unpack_from("<HH", data, 26))
+    return height, width
+
+
+# The beginnings of images, and the functions that find their sizes.
+_SIZES: tuple[tuple[re.Pattern[bytes], Callable[[bytes], tuple[int, int]]], ...] = (
+    (re.compile(rb"\x89PNG"), _size_of_png),
+    (re.compile(rb"\xff\xd8"), _size_of_jpeg),
+    (re.compile(rb"BM"), _size_of_bmp),
+    (re.compile(rb"RIFF....WEBP", re.DOTALL), _size_of_webp),
+)
 
 
 def channel_axis_of(shape: Sequence[int | None]) -> int:
@@ -67,10 +223,8 @@ def apply_settings(loaded: Loaded, info: TensorInfo, settings: ImageSettings) ->
     if settings.channels is not None and settings.channels != loaded.channels:
         _check_order_is_known(loaded, settings.channels)
         pixels = pixels[..., ::-1]
-    if (settings.layout or layout) == "nchw":
-        pixels, axis = pixels.transpose(0, 3, 1, 2), 1
-    else:
-        axis = 3
+    axis = 1 if (settings.layout or layout) == "nchw" else 3
+    pixels = np.moveaxis(pixels, 3, axis)
     try:
         return cast_values(_normalise(pixels, axis, dtype, settings, where), dtype)
     except ValueError as error:
@@ -90,7 +244,7 @@ def fit_channels(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> L
     by_layout = {"nchw": 1, "nhwc": 3, None: channel_axis_of(info.shape)}
     expected, actual = info.shape[by_layout[settings.layout]], loaded.array.shape[3]
     if (actual, expected) == (3, 1) and (loaded.array == loaded.array[..., :1]).all():
-        return replace(loaded, array=loaded.array[..., :1], channels="gray")
+        return loaded._replace(array=loaded.array[..., :1], channels="gray")
     fits = (actual, expected) not in ((1, 3), (3, 1), (3, 4), (1, 4))
     if not fits and (expected != 4 or info.shape[3] != actual):
         kind = "colour image, such as a P6 .ppm" if expected == 3 else "gray image, a P5 .pgm"

@@ -1,0 +1,294 @@
+"""What a model's inputs take: which of them an array feeds, by name or position, whether its shape
+and dtype fit, and the sizes of axes of any size.
+
+Axes of one name have one size. It is known from `--shape`, or from the arrays that are fed; an open
+axis of unknown size is 1. A name may be made of other names, as exporters of decoders write
+it: `past_sequence_length + 1`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from lar.errors import UsageError
+from lar.inputs.dtypes import cast_values, count_nonfinite, dtype_of, kind_of, name_of, settle
+from lar.inputs.grammar import RAW_HINT, RawForm
+from lar.inputs.images import channel_axis_of
+from lar.inputs.loaded import Array, Loaded, UnnamedInput, input_error
+from lar.records.run import TensorInfo, format_shape
+
+# load_and_run's name for an item that gives none.
+DEFAULT_NAME = "data"
+SIGN = re.compile(r"\s*[+*]\s*")
+SUM = re.compile(r"(.+?)\s*([+*])\s*([^+*]+)")
+# For a hint where 1 was too small.
+EXAMPLE_SIZE = 64
+COMPLEX_HINT = "give real and imaginary parts as the model takes them: array.real, array.imag"
+
+
+def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInfo:
+    """Return the model's input of a name that the user typed, or that a file binds itself to.
+
+    An empty name stands for the only input, or for one called `data`.
+
+    Raises:
+        UsageError: there is no such input, or the name must be given.
+    """
+    if not infos:
+        raise input_error(where, "the model has no inputs", "leave --input out")
+    found = find_named(name, infos)
+    required = [info for info in infos if not info.optional] or infos
+    if not name:
+        found = required[0] if len(required) == 1 else find_named(DEFAULT_NAME, infos)
+    if found:
+        return found
+    listing = f"its inputs are {', '.join(info.name for info in required)}"
+    if name:
+        raise input_error(where, f"the model has no input {name!r}", listing)
+    problem = "does not say which of the model's inputs it feeds"
+    raise UnnamedInput(where, problem, f"; {listing}")
+
+
+def find_named(name: str, infos: Sequence[TensorInfo]) -> TensorInfo | None:
+    """Return the input of a name, or the sequence that has an item of that name: `s[0]`."""
+    whole = name.rpartition("[")[0]
+    found = (it for it in infos if it.name == name or (it.sequence and it.name == whole))
+    return next(found, None)
+
+
+def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorInfo:
+    """Return the input that an array feeds: by the name given, its own name, or its position.
+
+    Raises:
+        UsageError: none of these leads to an input.
+    """
+    own = loaded.name
+    if given or loaded.name_binds or find_named(own, infos):
+        return input_named(given or own, infos, loaded.source)
+    if loaded.position is None:
+        return input_named("", infos, loaded.source)
+    if loaded.position >= len(infos):
+        problem = f"is input number {loaded.position}, counted from 0; the model has {len(infos)}"
+        raise UnnamedInput(loaded.source, problem)
+    return infos[loaded.position]
+
+
+def find_misfit(shape: tuple[int, ...], info: TensorInfo) -> str:
+    """Return why the model's input does not take a shape, an empty string if it does.
+
+    A resizable input of 4 axes has fixed channels, one of another rank only a fixed rank. Any other
+    input has all axes fixed, except those of any size.
+    """
+    if info.any_rank:
+        return ""
+    if len(shape) != len(info.shape):
+        wanted = f"{info.shape_text} of input {info.name} has {len(info.shape)}"
+        return f"its shape {format_shape(shape)} has {len(shape)} axes, {wanted}"
+    fixed: Sequence[int] = range(len(shape))
+    if info.resizable and 0 in shape:
+        return f"its shape {format_shape(shape)} has an axis of 0, which the engine does not take"
+    if info.resizable:
+        fixed = [channel_axis_of(info.shape)] if len(shape) == 4 else []
+    for axis in fixed:
+        if info.shape[axis] not in (None, shape[axis]):
+            wanted = f"{info.shape_text} of input {info.name}: axis {axis} must be"
+            return f"its shape {format_shape(shape)} is not {wanted} {info.shape[axis]}"
+    return ""
+
+
+def check_shape(shape: tuple[int, ...], info: TensorInfo, where: str, hint: str = "") -> None:
+    """Refuse a shape that the model's input does not take.
+
+    Raises:
+        UsageError: `find_misfit` finds one.
+    """
+    if misfit := find_misfit(shape, info):
+        raise input_error(where, misfit, hint or hint_to_generate(info))
+
+
+def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageError | None]:
+    """Return the array settled in the model's dtype, and a warning where there is one.
+
+        source                    model's dtype    what happens
+        any file                  the same         fed as it is (byte order does not count)
+        float file                another float    converted, with a warning
+        integer file              other integers   converted, with a warning, if all values fit
+        bytes of a file .npy      a float of them  taken for such numbers, as NumPy has no name
+                                                   for bfloat16
+        numbers without a dtype   any              converted, if all values fit; floats round
+        any file                  any other        an error
+
+    Numbers without a dtype are inline values and JSON entries without a type. Finite values that
+    would become infinite do not fit. An image file without image settings must be what the model
+    takes; with them it does not come here, and is converted to any dtype that holds the result.
+
+    Raises:
+        UsageError: the table says error, or a value does not fit.
+    """
+    array, where = loaded.array, loaded.source
+    warning: UsageError | None = None
+    kinds = {kind_of(array.dtype), kind_of(dtype)}
+    if kinds == {"V", "f"} and array.itemsize == dtype.itemsize:
+        return settle(array, array.dtype).view(dtype), None
+    if loaded.kind != "text":
+        if array.dtype.newbyteorder("=") == dtype or kinds == {"O"}:
+            return settle(array, dtype), None
+        if kinds != {"f"} and not kinds <= {"i", "u"}:
+            hint = f"save it as {dtype}, with array.astype({dtype.name!r})"
+            if dtype.kind == "O":
+                hint = "save texts, with array.astype(str)"
+            elif "c" in kinds:
+                hint = COMPLEX_HINT
+            problem = f"holds {name_of(array.dtype)}, the model takes {name_of(dtype)}"
+            raise input_error(where, problem, hint)
+        warning = input_error(where, f"converted from {array.dtype.name} to {dtype}")
+    try:
+        return cast_values(array, dtype), warning
+    except ValueError as error:
+        raise input_error(where, str(error), f"feed values that {name_of(dtype)} holds") from None
+
+
+def warn_nonfinite(array: Array, where: str) -> UsageError | None:
+    """Return a warning if elements are NaN or infinite."""
+    if count := count_nonfinite(array):
+        return input_error(where, f"{count} of {array.size} values are NaN or infinite")
+    return None
+
+
+def model_dtype(info: TensorInfo) -> np.dtype[Any]:
+    """Return the dtype of the model's input.
+
+    Raises:
+        UsageError: NumPy has none for it, or it is not numeric.
+    """
+    try:
+        return dtype_of(info.dtype)
+    except ValueError:
+        problem = f"the model's input {info.name} takes {info.dtype}, which lar cannot feed"
+        raise UsageError(problem, "it feeds numbers, booleans and texts", flag="--input") from None
+
+
+def form_of(info: TensorInfo, where: str) -> RawForm:
+    """Return the dtype and shape that raw bytes take for an input.
+
+    Raises:
+        UsageError: an axis of the input is of any size.
+    """
+    if None in info.shape or info.any_rank:
+        problem = f"needs a shape: input {info.name} is {info.shape_text}"
+        raise input_error(where, problem, RAW_HINT)
+    return RawForm(info.dtype, tuple(size or 0 for size in info.shape))
+
+
+class AxisSizes:
+    """The sizes of the axes of a model's inputs, as far as they are known.
+
+    `guessed` are those that were taken as 1, by their names in `--shape`: the model's name of an
+    axis, or `INPUT[AXIS]`.
+    """
+
+    def __init__(self, infos: Sequence[TensorInfo], given: Mapping[str, int]) -> None:
+        """Take the sizes of `--shape`.
+
+        Raises:
+            UsageError: no input has such an axis.
+        """
+        self.known = {name: (size, "--shape") for name, size in given.items()}
+        self.guessed: dict[str, None] = {}
+        if not given:
+            return
+        axes = [(info, at) for info in infos for at in range(len(info.shape))]
+        names = dict.fromkeys(name_at(info, at) for info, at in axes if info.shape[at] is None)
+        parts = {part for name in names for part in SIGN.split(name)}
+        places = [place_of(info, at) for info, at in axes]
+        for name in {*given} - {*names, *parts, *places}:
+            known = ", ".join(names) or ", ".join(places[:4]) or "none"
+            problem, hint = "no input has such an axis", f"axes are {known}"
+            raise input_error(name, problem, hint, flag="--shape")
+
+    def learn(self, info: TensorInfo, shape: Sequence[int]) -> None:
+        """Take the sizes of the array that an input is fed with.
+
+        Raises:
+            UsageError: an axis of that name has another size elsewhere.
+        """
+        for at, size in enumerate(shape):
+            for name in {name_at(info, at), place_of(info, at)}:
+                known, origin = self.known.setdefault(name, (size, f"input {info.name}"))
+                if known != size:
+                    problem = f"axis {name} of input {info.name} is {size}, and {known} in {origin}"
+                    raise input_error("", problem, "give it the same size everywhere")
+
+    def shape_of(self, info: TensorInfo) -> tuple[int, ...]:
+        """Return the shape of generated data for an input.
+
+        Raises:
+            UsageError: the model does not say how many axes it has.
+        """
+        if info.any_rank:
+            what = "a sequence" if info.sequence else "which may have any number of axes"
+            problem = f"nothing feeds {info.name}, {what}"
+            raise input_error("", problem, hint_to_generate(info))
+        return tuple(self.size_at(info, at) for at in range(len(info.shape)))
+
+    def size_at(self, info: TensorInfo, at: int) -> int:
+        """Return the size of an axis of generated data."""
+        place, fixed = place_of(info, at), info.shape[at]
+        if place in self.known:
+            return self.known[place][0]
+        return self.size_of(name_at(info, at)) if fixed is None else fixed
+
+    def size_of(self, name: str) -> int:
+        """Return the size of the axes of a name, 1 if it is unknown."""
+        if name in self.known:
+            return self.known[name][0]
+        if found := SUM.fullmatch(name):
+            first, second = self.size_of(found[1]), self.size_of(found[3])
+            return first + second if found[2] == "+" else first * second
+        if name.isdecimal():
+            return int(name)
+        self.guessed[name] = None
+        return 1
+
+
+def place_of(info: TensorInfo, at: int) -> str:
+    """Return the name in `--shape` of an axis by its place."""
+    return f"{info.name}[{at}]"
+
+
+def name_at(info: TensorInfo, at: int) -> str:
+    """Return the name of an axis in `--shape`: the model's name of it, or its place."""
+    return (info.axes[at] if info.axes else "") or place_of(info, at)
+
+
+def hint_to_generate(info: TensorInfo) -> str:
+    """Return a hint at the item that would generate data for an input."""
+    if ";" in info.name:
+        return hint_at_json(info.name)
+    shape = [size or int(size is None) for size in info.shape]
+    shape = shape or ([1, EXAMPLE_SIZE] if info.any_rank else [])
+    return f"{info.name}:{format_shape(shape)} generates data that fits"
+
+
+def hint_at_json(name: str) -> str:
+    """Return how to feed an input whose name no item can have."""
+    return f'a ; separates items; a .json file feeds it: {{"{name}": {{"shape": [1], "raw": [0]}}}}'
+
+
+def hint_at_sizes(infos: Sequence[TensorInfo], guessed: Sequence[str]) -> str:
+    """Return what to type if an engine failed and axes of any size were taken as 1; empty if these
+    are only batches."""
+    batches = {name_at(info, 0) for info in infos if len(info.shape) > 1}
+    examples = {name: 1 if name in batches else EXAMPLE_SIZE for name in guessed}
+    if EXAMPLE_SIZE not in examples.values():
+        return ""
+    sizes = AxisSizes(infos, examples)
+    shapes = {info.name: format_shape(sizes.shape_of(info)) for info in infos if info.shape}
+    items = ";".join(f"{name}:{shape}" for name, shape in shapes.items())
+    typed = ",".join(f"{name}={size}" for name, size in examples.items())
+    taken = f"lar took {', '.join(guessed)} as 1, which may be too small"
+    return f"{taken}: give their sizes, as --shape {typed!r} or --input {items!r}"
