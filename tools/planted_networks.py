@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from network import read_networks
 
-NETWORKS = read_networks(Path(__file__).with_suffix(".txt"))
+NETWORKS = read_networks(__file__)
 # Networks of images, which MegEngine can run in blocks of four channels.
 IN_BLOCKS = ("plain_cnn", "residual", "inverted", "branches", "excitation", "picture", "dense")
