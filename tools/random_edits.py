@@ -16,6 +16,7 @@ from network import Array
 from onnx import helper, numpy_helper
 from onnx_twin import run_onnx
 from real_networks import NETWORKS, RealNetwork, bodies_of, make_network, walk_graphs
+from tables import read_lines
 
 from lar.comparison.metrics import bounds_of, measure
 from lar.records.comparison import Tolerance
@@ -44,16 +45,7 @@ ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
 }
 
 # Operators that may stand in each other's place.
-ALIKE = (
-    ("Relu", "LeakyRelu", "Elu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Erf", "Softplus"),
-    ("Add", "Sub", "Mul", "Div"),
-    ("MaxPool", "AveragePool"),
-    ("GlobalAveragePool", "GlobalMaxPool"),
-    ("ReduceMean", "ReduceMax"),
-    ("Softmax", "LogSoftmax"),
-    ("Greater", "Less"),
-    ("Exp", "Sqrt", "Abs"),
-)
+ALIKE = [line.split() for line in read_lines(__file__)]
 
 
 class Edited(NamedTuple):
@@ -216,14 +208,15 @@ def replace_operator(subject: Subject) -> Change:
 def remove_operator(subject: Subject) -> Change:
     """Take out an operator whose result has the shape of what it takes."""
     fixed = {each.name for graph in subject.graphs for each in graph.output}
-    removable = [
-        node
-        for node in subject.nodes()
-        if node.output[0] not in fixed
-        and node.input
-        and subject.kinds.get(node.input[0], 0) == subject.kinds.get(node.output[0], 1)
-    ]
-    node = subject.choose(removable)
+    pairs = [(node, subject.kinds.get(node.output[0])) for node in subject.nodes()]
+    node = subject.choose(
+        [
+            node
+            for node, kind in pairs
+            if node.output[0] not in fixed
+            if kind and node.input and subject.kinds.get(node.input[0]) == kind
+        ]
+    )
     users = subject.users[node.output[0]]
     for user in users:
         user.input[:] = [node.input[0] if each == node.output[0] else each for each in user.input]

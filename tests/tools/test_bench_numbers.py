@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import planted_faults
-import planted_networks
 import pytest
 import random_edits
 import real_networks
@@ -43,7 +42,7 @@ def test_every_fault_can_be_made() -> None:
     for word, fault in planted_faults.FAULTS.items():
         assert planted_faults.describe(fault.network, word).outputs
         assert {*fault.operators, *fault.others} <= {
-            node.name for node in planted_networks.NETWORKS[fault.network]().nodes
+            node.name for node in planted_faults.NETWORKS[fault.network]().nodes
         }
 
 
