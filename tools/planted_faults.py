@@ -2,10 +2,10 @@
 
 The networks are those of the text beside this, the faults the rows of the JSON. An operator has a
 change of `CALLED`, or a list of its name and what it is called with. Without `pairs` a fault is
-shown by those of its network. Some have `plain` ones, since in blocks the engine pads another axis. Among the new are two at once, one
-behind the other or in two branches; scales that are so coarse that rounding hides them, of which
-one is shown with `qdq all`, as the engine reads the next bias by that scale; and an overflow of
-float16 in numbers that are right in float32.
+shown by those of its network. Some have `plain` ones, since in blocks the engine pads another axis.
+Among the new are two at once, one behind the other or in two branches; scales that are so coarse
+that rounding hides them, of which one is shown with `qdq all`, as the engine reads the next bias by
+that scale; and an overflow of float16 in numbers that are right in float32.
 """
 
 from __future__ import annotations

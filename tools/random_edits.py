@@ -208,15 +208,14 @@ def replace_operator(subject: Subject) -> Change:
 def remove_operator(subject: Subject) -> Change:
     """Take out an operator whose result has the shape of what it takes."""
     fixed = {each.name for graph in subject.graphs for each in graph.output}
-    pairs = [(node, subject.kinds.get(node.output[0])) for node in subject.nodes()]
-    node = subject.choose(
-        [
-            node
-            for node, kind in pairs
-            if node.output[0] not in fixed
-            if kind and node.input and subject.kinds.get(node.input[0]) == kind
-        ]
-    )
+    removable = [
+        node
+        for node in subject.nodes()
+        if node.output[0] not in fixed
+        and node.input
+        and subject.kinds.get(node.input[0], 0) == subject.kinds.get(node.output[0], 1)
+    ]
+    node = subject.choose(removable)
     users = subject.users[node.output[0]]
     for user in users:
         user.input[:] = [node.input[0] if each == node.output[0] else each for each in user.input]
