@@ -195,13 +195,8 @@ def compare_sides(
 # Random edits
 
 VERDICTS = (
-    "named first",
-    "first of a group",
-    "suspect",
-    "neighbour",
-    "among many",
-    "wrong",
-    "the same",
+    *("named first", "first of a group", "suspect", "neighbour", "among many"),
+    *("wrong", "the same"),
 )
 
 

@@ -76,10 +76,9 @@ class Network:
         self.biases = biases
         self.random = np.random.RandomState(seed)
 
-    def add_input(
-        self, name: str, shape: tuple[int, ...], dtype: str = "float32", any_batch: bool = False
-    ) -> str:
-        self.inputs.append(InputSpec(name, shape, dtype, any_batch))
+    def add_input(self, name: str, **fields: Any) -> str:
+        """Append an input with the fields of an `InputSpec`."""
+        self.inputs.append(InputSpec(name, **fields))
         return name
 
     def add(

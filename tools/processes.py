@@ -99,9 +99,9 @@ def times_of_lar(model: str, warmup: int, count: int, **options: Any) -> Times:
     return Times(statistics.median(taken), min(taken))
 
 
-def times_of_loop(model: str, warmup: int, count: int, *engine: str) -> Times:
+def times_of_loop(model: str, warmup: int, count: int, engine: str) -> Times:
     """Return the times of a bare loop."""
-    done = run_quietly([*PEERS, "loop", model, *engine], f"{warmup} {count}\n")
+    done = run_quietly([*PEERS, "loop", model, engine], f"{warmup} {count}\n")
     return Times(*map(float, done.stdout.split()[-2:]))
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 from disturbance import disturbed
 from figures import Outcome, Settings, note, repeat
-from processes import LAR, LARGE, MOBILENET, MOBILENET_ONNX, RESNET50, make_large, run_quietly
+from processes import LAR, LARGE, MOBILENET, MOBILENET_ONNX, RESNET50, make_large, run_well
 from tables import read_sections
 
 from lar.engines import operator_kinds_of_both
@@ -60,12 +60,8 @@ def make_profile(model: str | Path, flags: Sequence[str], place: Path, iteration
     Raises:
         SystemExit: the run did not end well.
     """
-    words = ["--iter", str(iterations), "--warmup-iter", "3", "--profile", str(place)]
-    done = run_quietly([LAR, str(model), *flags, *words])
-    if "--engine-fix x2apic" in done.stderr:  # a processor on which it would hang
-        done = run_quietly([LAR, str(model), *flags, *words, "--engine-fix", "x2apic"])
-    if done.returncode:
-        raise SystemExit(f"lar {model} {' '.join(flags)}: {done.stderr}")
+    words = ("--iter", str(iterations), "--warmup-iter", "3", "--profile", str(place))
+    run_well(LAR, str(model), *flags, *words)
     return read_profile(place)
 
 

@@ -70,9 +70,7 @@ def test_a_command_has_its_cost() -> None:
     assert 200e6 < cost.together < 300e6
 
 
-@pytest.mark.parametrize(
-    "name", ["bench", "bench_dumps", "bench_engines", "bench_farm", "bench_reports"]
-)
+@pytest.mark.parametrize("name", ["bench", "bench_dumps", "bench_farm", "bench_reports"])
 def test_every_tool_lists_its_figures(name: str) -> None:
     done = run_python(f"tools/{name}.py", "nonsense", code=2)
     names = done.stderr.partition("no figure nonsense; figures: ")[2].strip().split(", ")
