@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from figures import Figures, Outcome, Settings, measure_in_turns
 from processes import (
@@ -82,7 +83,7 @@ def file_for(engine: str, model: str) -> str:
 
 def add_times(name: str, field: str, model: str, counts: tuple[int, int], engine: str = "") -> None:
     """Append a comparison of one of the `Times`, with untimed and with timed iterations."""
-    options = {"engine": engine, "multithread": 1} if engine else {}
+    options: dict[str, Any] = {"engine": engine, "multithread": 1} if engine else {}
 
     def read_ours() -> Times:
         return times_of_lar(file_for(engine, model), *counts, **options)
