@@ -19,6 +19,7 @@ from tests.cli.runs import lines_of, result_of, without_hints
 from tests.command_lines import ROOT, run_lar, run_program, run_python
 from tests.conftest import WriteScript
 from tests.running.isolated_runs import known
+from tests.tables import each_row
 
 ONE = [{"name": "data", "dtype": "float32", "shape": [4]}]
 
@@ -26,18 +27,7 @@ ONE = [{"name": "data", "dtype": "float32", "shape": [4]}]
 # How it is typed
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "run {model} --warmup-iter 2 --iter 3 --input {four}",
-        "{model} --warmup_iter 2 --iter 3 --input {four}",
-        "{model} --warmup_iter=2 --iter=3 --input={four}",
-        "--warmup-iter=2 --iter 3 --input {four} {model}",
-        "--iter 3 {model} --warmup_iter 2 --input {four}",
-        "run --iter 9 --warmup-iter=2 {model} --input {four} --iter 3",
-        "--iter 3 --warmup-iter 2 --input {four} -- {model}",
-    ],
-)
+@each_row("cli/cases/spellings")
 def test_spellings(write_script: WriteScript, words: str) -> None:
     script = write_script(inputs=ONE, outputs={"prob": [1.0]})
     result = result_of(*words.format(model=script, four="data:1,2,3,4").split())
