@@ -3,11 +3,13 @@
     uv run python tools/bench.py [--count N] [FIGURE ...]
 
 prints the first table of `lar help benchmarks`, and that of settings. A figure is the median over
-the rounds of the ratio (or the difference) of the two runs of a round.
+the rounds of the ratio (or the difference) of the two runs of a round. OpenVINO and MNN have one
+thread.
 """
 
 from __future__ import annotations
 
+import re
 import statistics
 import sys
 import tempfile
@@ -19,6 +21,7 @@ from typing import Any
 from figures import Figures, Outcome, Settings, measure_in_turns
 from processes import (
     LAR,
+    LARGE,
     MIB,
     MOBILENET,
     MODELS,
@@ -26,6 +29,7 @@ from processes import (
     PEERS,
     PYTHON,
     RESNET50,
+    Times,
     memory_peak_of,
     run_model,
     run_quietly,
@@ -38,6 +42,14 @@ from processes import (
 import lar
 
 LOAD_AND_RUN = (PYTHON, "-m", "megengine.tools.load_network_and_run")
+ONE_OPERATOR_ONNX = str(MODELS / "one_operator.onnx")
+RESNET18_ONNX = str(LARGE / "resnet18.onnx")
+APP = str(Path(LAR).with_name("benchmark_app"))
+ASKED_OF_APP = ("-d", "CPU", "-api", "sync", "-hint", "none", "-nstreams", "1", "-nthreads", "1")
+# In the type of the model; else it puts a conversion in front.
+TYPES = ("-infer_precision", "f32", "-ip", "f32")
+# Untimed and timed iterations, of one operator too.
+COUNTS, MANY = (10, 100), (1000, 20_000)
 KEPT = tempfile.TemporaryDirectory()
 FIGURES = Figures("bench")
 
@@ -51,9 +63,37 @@ def bare_search_seconds() -> float:
     return float(run_quietly([*PEERS, "search", MOBILENET]).stdout)
 
 
-def add_medians(name: str, *asked: Any) -> None:
-    """Append a comparison of medians, of a model with untimed and with timed iterations."""
-    FIGURES.versus(name, lambda: times_of_lar(*asked).median, lambda: times_of_loop(*asked).median)
+def times_of_app(model: str) -> Times:
+    """Return the times that `benchmark_app` prints, in hundredths of a millisecond."""
+    asked = (*ASKED_OF_APP, *TYPES, "-niter", str(COUNTS[1]))
+    printed = run_well(APP, "-m", model, *asked).stdout
+    found = (re.search(rf"{name}:\s+([0-9.]+) ms", printed) for name in ("Median", "Min"))
+    return Times(*(float(each[1]) / 1e3 for each in found if each))
+
+
+@cache
+def file_for(engine: str, model: str) -> str:
+    """Return the file of an `.onnx` that an engine takes: MNN has a format of its own."""
+    if engine != "mnn":
+        return model
+    place = str(Path(KEPT.name, f"{Path(model).stem}.mnn"))
+    run_well(LAR, model, "--engine", engine, "--model-dump", place, "--iter", "1")
+    return place
+
+
+def add_times(name: str, field: str, model: str, counts: tuple[int, int], engine: str = "") -> None:
+    """Append a comparison of one of the `Times`, with untimed and with timed iterations."""
+    options: dict[str, Any] = {"engine": engine, "multithread": 1} if engine else {}
+
+    def read_ours() -> Times:
+        return times_of_lar(file_for(engine, model), *counts, **options)
+
+    def read_theirs() -> Times:
+        if engine == "openvino" and counts == COUNTS:
+            return times_of_app(model)
+        return times_of_loop(file_for(engine, model), *counts, engine)
+
+    FIGURES.versus(name, lambda: getattr(read_ours(), field), lambda: getattr(read_theirs(), field))
 
 
 # Whole processes
@@ -75,9 +115,13 @@ FIGURES.versus("resnet50-memory", *(memory_peak_of(*words) for words in LARGE_RU
 
 # Iterations
 
-add_medians("added-lite", ONE_OPERATOR, 1000, 20000)
-add_medians("added-onnx", str(MODELS / "one_operator.onnx"), 1000, 20000)
-add_medians("median", RESNET50, 1, 10)
+add_times("added-lite", "median", ONE_OPERATOR, MANY)
+add_times("added-onnx", "median", ONE_OPERATOR_ONNX, MANY)
+add_times("median", "median", RESNET50, (1, 10))
+for engine in ("openvino", "mnn"):
+    for field in Times._fields:
+        add_times(f"{engine}-{field}", field, RESNET18_ONNX, COUNTS, engine)
+    add_times(f"added-{engine}", "median", ONE_OPERATOR_ONNX, MANY, engine)
 FIGURES.versus("search", search_seconds, bare_search_seconds)
 
 # Settings of MegEngine

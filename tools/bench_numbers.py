@@ -21,10 +21,10 @@ from typing import NamedTuple
 from figures import Figures, Outcome, Settings
 from number_cases import Case, faulty_cases, healthy_cases
 from number_dumps import PROCESSES, dump_of, error_of, make_dumps
+from processes import map_in_processes
 from random_edits import SUBJECTS, Edited, draw_edit
 from real_pairs import (
     RealSide,
-    map_in_processes,
     real_pairs,
     side_of_model,
     write_network,
@@ -195,13 +195,8 @@ def compare_sides(
 # Random edits
 
 VERDICTS = (
-    "named first",
-    "first of a group",
-    "suspect",
-    "neighbour",
-    "among many",
-    "wrong",
-    "the same",
+    *("named first", "first of a group", "suspect", "neighbour", "among many"),
+    *("wrong", "the same"),
 )
 
 

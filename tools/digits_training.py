@@ -73,10 +73,9 @@ def quantize_digits_cnn(trained: Network) -> Network:
     weights = {node.name: make_weights(node) for node in trained.nodes}
     tensors = compute(trained, weights, {"data": Tensor(digits.images)})
     network = Network("int8")
-    spec = trained.inputs[0]
-    network.add_input(spec.name, spec.shape, spec.dtype, spec.any_batch)
+    network.inputs = trained.inputs
     scale = _scale_of(digits.images)
-    x = network.add("quantize", "data.int8", spec.name, scale=scale)
+    x = network.add("quantize", "data.int8", trained.inputs[0].name, scale=scale)
     for node in trained.nodes:
         if node.kind == "conv":
             output_scale = _scale_of(tensors[node.name].numpy().clip(min=0))

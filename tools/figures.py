@@ -45,16 +45,6 @@ class Settings(NamedTuple):
 MeasureFigure = Callable[[Settings], Outcome]
 
 
-class Figure(NamedTuple):
-    """One line of the table."""
-
-    name: str
-    what: str
-    wanted: str
-    repetitions: int
-    measure: MeasureFigure
-
-
 class Limit(NamedTuple):
     """How lar is compared with a peer, how that is shown, and between what it should lie."""
 
@@ -98,14 +88,13 @@ class Figures:
         """Take the default of `--budget`."""
         self.budget_seconds = budget_seconds
         self.declared = json.loads(table.read_text())[tool]
-        self.rows: list[Figure] = []
+        self.rows: dict[str, MeasureFigure] = {}
 
     def row(self, name: str) -> Callable[[MeasureFigure], MeasureFigure]:
         """Append what the decorated function measures."""
 
         def append(measure: MeasureFigure) -> MeasureFigure:
-            what, wanted, repetitions = self.declared[name]
-            self.rows.append(Figure(name, what, wanted, repetitions, measure))
+            self.rows[name] = measure
             return measure
 
         return append
@@ -138,33 +127,32 @@ class Figures:
         arguments = parser.parse_args()
         # The processes that disturb the machine end with this one, however it ends.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-        names = [figure.name for figure in self.rows]
-        if unknown := set(arguments.figures) - set(names):
-            parser.error(f"no figure {', '.join(sorted(unknown))}; figures: {', '.join(names)}")
+        if unknown := set(arguments.figures) - set(self.rows):
+            parser.error(f"no figure {', '.join(sorted(unknown))}; figures: {', '.join(self.rows)}")
         print("| what | wanted | repetitions | measured |\n|---|---|---|---|", flush=True)
         outcomes = []
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(arguments.keep or temporary).resolve()
             folder.mkdir(parents=True, exist_ok=True)
-            for figure in self.rows:
-                if figure.name in (arguments.figures or names):
-                    count = arguments.count or figure.repetitions
+            for name in self.rows:
+                if name in (arguments.figures or self.rows):
+                    count = arguments.count or self.declared[name][2]
                     asked = arguments.budget, arguments.seed, folder, arguments.only
-                    outcomes.append(measure_row(figure, Settings(count, *asked)))
+                    outcomes.append(self.measure(name, Settings(count, *asked)))
         if failing := [line for each in outcomes for line in each.failing]:
             print("\nnot as wanted:\n" + "\n".join(failing))
         return 0 if all(each.holds for each in outcomes) else 1
 
-
-def measure_row(figure: Figure, settings: Settings) -> Outcome:
-    """Measure a figure and print its line."""
-    for model in ("ResNet18", "ResNet50"):
-        if model in figure.what:
-            make_large(model.lower())
-    outcome = figure.measure(settings)
-    measured = outcome.measured + ("" if outcome.holds else " (missed)")
-    print(f"| {figure.what} | {figure.wanted} | {settings.repetitions} | {measured} |", flush=True)
-    return outcome
+    def measure(self, name: str, settings: Settings) -> Outcome:
+        """Measure a figure and print its line."""
+        what, wanted, _ = self.declared[name]
+        for model in ("ResNet18", "ResNet50"):
+            if model in what:
+                make_large(model.lower())
+        outcome = self.rows[name](settings)
+        measured = outcome.measured + ("" if outcome.holds else " (missed)")
+        print(f"| {what} | {wanted} | {settings.repetitions} | {measured} |", flush=True)
+        return outcome
 
 
 def repeat(settings: Settings) -> Iterator[int]:

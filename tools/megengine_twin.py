@@ -51,33 +51,21 @@ def _compute_layer_norm(node: Node, weights: Weights, x: Any) -> Any:
 
 
 def _compute_quantized_conv(node: Node, weights: Weights, x: Any) -> Any:
-    settings = node.settings
-    return conv_bias_activation(
-        x,
-        weights["weight"],
-        weights["bias"],
-        qint8(settings["output_scale"]),
-        settings["stride"],
-        settings["padding"],
-        groups=settings["groups"],
-        nonlinear_mode="relu",
-    )
+    settings, given = node.settings, (x, weights["weight"], weights["bias"])
+    sizes = {name: settings[name] for name in ("stride", "padding", "groups")}
+    output = qint8(settings["output_scale"])
+    return conv_bias_activation(*given, output, **sizes, nonlinear_mode="relu")
 
 
 # Kinds without weights or settings.
 PLAIN: dict[str, Operator] = {
-    "relu": functional.relu,
-    "relu6": functional.relu6,
-    "tanh": functional.tanh,
-    "sigmoid": functional.sigmoid,
-    "gelu": functional.gelu,
+    **{name: getattr(functional, name) for name in ("relu", "relu6", "tanh", "sigmoid", "gelu")},
     "add": lambda x, y: x + y,
     "sub": lambda x, y: x - y,
     "mul": lambda x, y: x * y,
     "matmul": functional.matmul,
     "flatten": lambda x: functional.flatten(x, 1),
-    "cast": lambda x: x.astype("float32"),
-    "dequantize": lambda x: x.astype("float32"),
+    **dict.fromkeys(("cast", "dequantize"), lambda x: x.astype("float32")),
     "narrow": lambda x: x.astype("float16"),
     "half": lambda x: x.astype("float16").astype("float32"),
 }

@@ -7,8 +7,6 @@ it. All end in `logits`. The text beside this has them.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from network import read_networks
 
-NETWORKS = read_networks(Path(__file__).with_suffix(".txt"))
+NETWORKS = read_networks(__file__)

@@ -10,11 +10,11 @@ import ast
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from tables import read_sections
 
 Array = npt.NDArray[Any]
 
@@ -76,10 +76,9 @@ class Network:
         self.biases = biases
         self.random = np.random.RandomState(seed)
 
-    def add_input(
-        self, name: str, shape: tuple[int, ...], dtype: str = "float32", any_batch: bool = False
-    ) -> str:
-        self.inputs.append(InputSpec(name, shape, dtype, any_batch))
+    def add_input(self, name: str, **fields: Any) -> str:
+        """Append an input with the fields of an `InputSpec`."""
+        self.inputs.append(InputSpec(name, **fields))
         return name
 
     def add(
@@ -118,18 +117,6 @@ class Network:
         weights = {role: self._draw_around(mean, width) for role, mean in means.items()}
         return self.add("layer_norm", name, source, weights=weights, epsilon=1e-5)
 
-    def add_attention(self, name: str, source: str, width: int) -> str:
-        """Append the attention of one head to query, key and value of a source."""
-        query, key, value = (
-            self.add_linear(f"{name}.{part}", source, (width, width))
-            for part in ("query", "key", "value")
-        )
-        turned = self.add("transpose", f"{name}.turned", key, axes=(1, 0))
-        scores = self.add("matmul", f"{name}.scores", query, turned)
-        scaled = self.add("affine", f"{name}.scaled", scores, scale=width**-0.5, shift=0.0)
-        weights = self.add("softmax", f"{name}.weights", scaled, axis=1)
-        return self.add("matmul", f"{name}.mixed", weights, value)
-
     def add_quantized_conv(
         self, name: str, source: str, channels: tuple[int, int], **scales: float
     ) -> str:
@@ -159,28 +146,25 @@ class Network:
 # Texts of networks
 
 
-def read_networks(file: Path) -> dict[str, Callable[[], Network]]:
-    """Return what makes each network of a text.
+def read_networks(module: str) -> dict[str, Callable[[], Network]]:
+    """Return what makes each network of the text beside a module.
 
-    `[name] seed=1` begins one. A line is a node: its name, its kind, what it takes, its settings.
+    `[name seed=1]` begins one. A line is a node: its name, its kind, what it takes, its settings.
     Without the name of what it takes it takes what the line before gives. `>` stands before the
     outputs. `[block kind]` begins the lines that one with such a kind stands for.
     """
-    sections: dict[str, list[str]] = {}
-    for section in file.read_text().split("\n[")[1:]:
-        name, _, rest = section.partition("]")
-        sections[name] = rest.splitlines()
+    sections = read_sections(module)
     return {
-        name: partial(read_network, name, sections)
-        for name in sections
-        if not name.startswith("block ")
+        head.split()[0]: partial(read_network, head, sections)
+        for head in sections
+        if not head.startswith("block ")
     }
 
 
-def read_network(name: str, sections: Mapping[str, Sequence[str]]) -> Network:
-    first, *lines = sections[name]
-    network = Network(name, **settings_in(first.split()))
-    add_lines(network, lines, "", sections)
+def read_network(head: str, sections: Mapping[str, Sequence[str]]) -> Network:
+    name, *words = head.split()
+    network = Network(name, **settings_in(words))
+    add_lines(network, sections[head], "", sections)
     return network
 
 
@@ -189,15 +173,15 @@ def add_lines(
 ) -> str:
     """Append what lines of a text say; return what the last of them gives."""
     for line in lines:
-        name, *words = line.split() or ["#"]
-        block = sections.get(f"block {words[0]}") if words else None
+        name, *words = line.split()
+        block = sections.get(f"block {words[0]}")
         if name == ">":
             network.outputs = words
         elif block:
             fields = dict(word.split("=") for word in words[1:])
             filled = (each.format(name=name, source=before, **fields) for each in block)
             before = add_lines(network, filled, before, sections)
-        elif name != "#":
+        else:
             before = add_line(network, name, before, *words)
     return before
 

@@ -24,7 +24,6 @@ import planted_faults
 from network import Array
 from number_cases import FORMS, MODELS, Case, Side
 from onnx_twin import onnx_of
-from planted_networks import NETWORKS
 from processes import ROOT
 
 from lar.options.paths import index_place
@@ -148,7 +147,7 @@ def feeds_of(network: str) -> dict[str, Array]:
         spec.name: random.randint(0, 256, spec.shape).astype(np.uint8)
         if spec.dtype == "uint8"
         else random.normal(0, 3, spec.shape).astype(np.float32)
-        for spec in NETWORKS[network]().inputs
+        for spec in planted_faults.NETWORKS[network]().inputs
     }
 
 

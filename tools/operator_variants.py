@@ -10,13 +10,13 @@ import itertools
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
 from network import Array
 from onnx import helper
+from tables import read_sections
 
 
 class Case(NamedTuple):
@@ -27,18 +27,7 @@ class Case(NamedTuple):
     inputs: dict[str, Any]
 
 
-def read_sections() -> dict[str, list[str]]:
-    """Return the lines of each section of the table."""
-    sections: dict[str, list[str]] = {}
-    for line in Path(__file__).with_suffix(".txt").read_text().splitlines():
-        if found := re.fullmatch(r"\[([\w ]+)\]", line):
-            lines = sections.setdefault(found[1], [])
-        elif line and not line.startswith("#"):
-            lines.append(line)
-    return sections
-
-
-SECTIONS = read_sections()
+SECTIONS = read_sections(__file__)
 FIELDS = dict(line.split(" ", 1) for line in SECTIONS["fields"])
 
 

@@ -5,7 +5,7 @@
     uv run python tools/option_pairs.py compare old.jsonl new.jsonl
 
 The command line is driven from outside: flags are those of the parser of `lar run`, values come
-from `option_values.txt`, and a case is its exit code, standard error, the first lines of standard
+from `option_pairs.txt`, and a case is its exit code, standard error, the first lines of standard
 output, the files written, whether a worker process was started, and the seconds. An older tree is
 recorded with its own script.
 
@@ -29,17 +29,17 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import get_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import msgspec
 import numpy as np
-from processes import ROOT
+from processes import map_in_processes
+from tables import read_lines
 
 from lar.cli.parser import parser_of
 from tests.command_lines import OutOfTime, run_apart, run_here
@@ -47,7 +47,8 @@ from tests.worker_forks import FORKS, fork_or_start
 
 STDOUT_LINES = 3
 STDERR_CHARACTERS = 4000
-FILES_NAMED = 12
+LIMIT_SECONDS = 20  # of one case
+EXAMPLES = 3  # cases named of each kind
 REFUSED = 2
 
 # Flags that take a value but are given without one.
@@ -90,12 +91,8 @@ def flags_of_run() -> dict[str, str]:
 
 def read_values(suffix: str) -> dict[str, str]:
     """Return what flags are given for a model of a format, by flag or by the word for a value."""
-    found = {}
-    for line in (ROOT / "tools" / "option_values.txt").read_text().splitlines():
-        words = line.removeprefix(f"{suffix} ").split()
-        if len(words) == 2:
-            found[words[0]] = words[1]
-    return found
+    lines = (line.removeprefix(f"{suffix} ").split() for line in read_lines(__file__))
+    return {words[0]: words[1] for words in lines if len(words) == 2}
 
 
 def words_of(flag: str, metavar: str, suffix: str) -> tuple[str, ...]:
@@ -110,7 +107,7 @@ def words_of(flag: str, metavar: str, suffix: str) -> tuple[str, ...]:
     choice = metavar.strip("{}").split(",")[0] if metavar.startswith("{") else None
     value = values.get(flag) or choice or values.get(metavar)
     if value is None:
-        sys.exit(f"option_pairs: no value known for {flag} {metavar}: add one to option_values.txt")
+        sys.exit(f"option_pairs: no value known for {flag} {metavar}: add one to option_pairs.txt")
     return flag, value
 
 
@@ -142,10 +139,9 @@ def write_inputs(folder: Path) -> None:
 class Recorder:
     """Runs cases in a folder of its own; what engines print themselves goes to files there."""
 
-    def __init__(self, model: Path, metavars: Mapping[str, str], limit: float) -> None:
+    def __init__(self, model: Path, metavars: Mapping[str, str]) -> None:
         self.model = model
         self.metavars = metavars
-        self.limit = limit
         self.folder = Path(tempfile.mkdtemp(prefix="pairs"))
         self.places = {name: str(self.folder / name) for name in ("in", "out")}
         self.places |= {"suffix": model.suffix, "python": sys.executable}
@@ -178,7 +174,7 @@ class Recorder:
         run = run_apart if "--in-process" in flags else run_here
         code, stdout, stderr = -signal.SIGKILL, "", ""
         with contextlib.suppress(OutOfTime):
-            done = run(self.words_of(flags), None, self.limit)
+            done = run(self.words_of(flags), None, LIMIT_SECONDS)
             code, stdout, stderr = done.returncode, done.stdout, done.stderr
         seconds = time.monotonic() - began
         stdout, stderr = (
@@ -191,7 +187,7 @@ class Recorder:
             exit_code=code,
             stderr=self.without_places(stderr)[:STDERR_CHARACTERS],
             stdout=tuple(self.without_places(stdout).splitlines()[:STDOUT_LINES]),
-            files=name_files(out),
+            files=tuple(sorted(str(it.relative_to(out)) for it in out.rglob("*") if it.is_file())),
             workers=self.started,
             seconds=round(seconds, 4),
         )
@@ -205,32 +201,20 @@ class Recorder:
         return text.replace(f"{self.model.parent}/", "")
 
 
-def name_files(out: Path) -> tuple[str, ...]:
-    """Return the first files that stand in a case's folder, and how many more."""
-    names = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
-    more = (f"and {len(names) - FILES_NAMED} more",) if len(names) > FILES_NAMED else ()
-    return (*names[:FILES_NAMED], *more)
-
-
 def record_share(
-    options: argparse.Namespace,
-    model: Path,
-    metavars: Mapping[str, str],
-    cases: Sequence[tuple[str, ...]],
-    deadline: float,
+    file: Path, model: Path, metavars: Mapping[str, str], cases: Sequence[tuple[str, ...]]
 ) -> None:
-    """Append cases to a file, a line of JSON each, until all are done or the time is over."""
-    recorder = Recorder(model, metavars, options.limit)
+    """Append cases to a file, a line of JSON each."""
+    recorder = Recorder(model, metavars)
     # The measurement of the machine's peak takes a second of each profiled run, which only lacks
     # two figures of a report without it.
     peak = mock.patch("lar.measurement.peak.measure_peak", return_value=None)
     workers = mock.patch("lar.running.worker_process.start_python", recorder.start_worker)
     try:
-        with peak, workers, options.file.open("a", buffering=1) as file:
+        with peak, workers, file.open("a", buffering=1) as opened:
             for flags in cases:
-                if time.time() < deadline:
-                    # One write: lines of several processes do not mix.
-                    file.write(msgspec.json.encode(recorder.record(flags)).decode() + "\n")
+                # One write: lines of several processes do not mix.
+                opened.write(msgspec.json.encode(recorder.record(flags)).decode() + "\n")
     finally:
         FORKS.close()
         shutil.rmtree(recorder.folder, ignore_errors=True)
@@ -250,7 +234,6 @@ def record(options: argparse.Namespace) -> int:
     for flag, metavar in metavars.items():
         words_of(flag, metavar, options.models[0].suffix)  # all have values before the first runs
     known = {case.key for case in read_cases(options.file)} if options.file.exists() else set()
-    deadline = time.time() + options.budget
     for model in options.models:
         cases = [
             flags
@@ -258,13 +241,7 @@ def record(options: argparse.Namespace) -> int:
             if (model.suffix, tuple(sorted(flags))) not in known
         ]
         shares = [cases[at :: options.jobs] for at in range(options.jobs)]
-        with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
-            works = [
-                pool.submit(record_share, options, model, metavars, share, deadline)
-                for share in shares
-            ]
-            for work in works:
-                work.result()
+        map_in_processes(partial(record_share, options.file, model, metavars), shares, options.jobs)
     print(f"{len(read_cases(options.file))} cases in {options.file}")
     return 0
 
@@ -297,13 +274,6 @@ def lasting_lines(text: str) -> list[str]:
 def generalise(text: str) -> str:
     """Return a message without its numbers and with its flags as one word."""
     return FLAG.sub("--FLAG", "\n".join(lasting_lines(text)))
-
-
-# Of differences, in the order in which they are printed.
-KINDS = (
-    *("exit code", "output before a refusal", "refusal without a hint", "refusal by a worker"),
-    *("files", "first lines", "message"),
-)
 
 
 @dataclass(frozen=True)
@@ -350,38 +320,26 @@ def compare(options: argparse.Namespace) -> int:
     """Print each kind of difference with its number of cases; return 1 when there is one."""
     old, new = ({case.key: case for case in read_cases(file)} for file in options.files)
     both = [key for key in old if key in new]
-    groups: dict[Difference, list[tuple[str, tuple[str, ...]]]] = defaultdict(list)
+    groups: dict[str, dict[Difference, list[str]]] = defaultdict(lambda: defaultdict(list))
     for key in both:
         for difference in differences_of(old[key], new[key]):
-            groups[difference].append(key)
-    for kind in KINDS:
-        of_kind = {each: keys for each, keys in groups.items() if each.kind == kind}
-        if not of_kind:
-            continue
-        print(f"\n## {kind}: {sum(map(len, of_kind.values()))} cases, {len(of_kind)} kinds")
-        for difference, keys in sorted(of_kind.items(), key=lambda item: -len(item[1])):
-            named = "; ".join(f"{it[0]} {' '.join(it[1])}" for it in keys[: options.examples])
-            print(f"\n{len(keys)} x, as {named}")
+            groups[difference.kind][difference].append(" ".join([key[0], *key[1]]))
+    for kind, found in groups.items():
+        print(f"\n## {kind}: {sum(map(len, found.values()))} cases, {len(found)} kinds")
+        for difference, names in sorted(found.items(), key=lambda item: -len(item[1])):
+            print(f"\n{len(names)} x, as {'; '.join(names[:EXAMPLES])}")
             print(indent("- ", difference.old))
             print(indent("+ ", difference.new))
     print(f"\n{len(both)} cases in both, {len(old) - len(both)} only in the old, ", end="")
     print(f"{len(new) - len(both)} only in the new recording")
     for name, cases in (("old", old), ("new", new)):
-        print(f"{name}: {summarise([cases[key] for key in both])}")
+        codes = sorted(Counter(cases[key].exit_code for key in both).items())
+        print(f"{name}: {', '.join(f'exit {code}: {count}' for code, count in codes)}")
     return 1 if groups else 0
 
 
 def indent(sign: str, text: str) -> str:
     return "\n".join(f"    {sign}{line}" for line in text.splitlines() or [""])
-
-
-def summarise(cases: Sequence[Case]) -> str:
-    """Return the number of cases by exit code, and of refusals by who refused."""
-    codes = Counter(case.exit_code for case in cases)
-    refusals = [case for case in cases if case.exit_code == REFUSED]
-    late = sum(case.workers > 0 for case in refusals)
-    text = ", ".join(f"exit {code}: {count}" for code, count in sorted(codes.items()))
-    return f"{text}; {late} of {len(refusals)} refusals by a worker"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -393,16 +351,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     recording.add_argument("models", type=lambda text: Path(text).resolve(), nargs="+")
     recording.add_argument("--flags", help="only these: --iter,--json")
     recording.add_argument("--jobs", type=int, default=2)
-    recording.add_argument("--limit", type=float, default=20, help="seconds of one case")
-    recording.add_argument("--budget", type=float, default=1500, help="seconds of all cases")
     recording.set_defaults(action=record)
     comparing = commands.add_parser("compare", help="compare two recordings")
     comparing.add_argument("files", type=Path, nargs=2)
-    comparing.add_argument("--examples", type=int, default=3, help="cases named of each kind")
     comparing.set_defaults(action=compare)
     options = parser.parse_args(arguments)
-    action: Callable[[argparse.Namespace], int] = options.action
-    return action(options)
+    return int(options.action(options))
 
 
 if __name__ == "__main__":

@@ -216,12 +216,8 @@ def answer_turns(measure: Callable[[int], tuple[float, ...]]) -> None:
 
 
 if __name__ == "__main__":
-    peers: dict[str, Callable[..., None]] = {
-        "run": run,
-        "search": search,
-        "loop": loop,
-        "onnxruntime-test": onnxruntime_test,
-    }
-    peers[sys.argv[1]](*sys.argv[2:])
+    peers: tuple[Callable[..., None], ...] = run, search, loop, onnxruntime_test
+    named = {each.__name__.replace("_", "-"): each for each in peers}
+    named[sys.argv[1]](*sys.argv[2:])
     sys.stdout.flush()
     os._exit(0)

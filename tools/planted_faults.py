@@ -1,11 +1,11 @@
 """Faults that are planted in small networks: what is altered in which operators.
 
-They are the rows of `planted_faults.json`. An operator has a change of `CALLED`, or a list of its
-name and what it is called with. Without `pairs` a fault is shown by those of its network. Some
-have `plain` ones, since in blocks the engine pads another axis. Among the new are two at once, one
-behind the other or in two branches; scales that are so coarse that rounding hides them, of which
-one is shown with `qdq all`, as the engine reads the next bias by that scale; and an overflow of
-float16 in numbers that are right in float32.
+The networks are those of the text beside this, the faults the rows of the JSON. An operator has a
+change of `CALLED`, or a list of its name and what it is called with. Without `pairs` a fault is
+shown by those of its network. Some have `plain` ones, since in blocks the engine pads another axis.
+Among the new are two at once, one behind the other or in two branches; scales that are so coarse
+that rounding hides them, of which one is shown with `qdq all`, as the engine reads the next bias by
+that scale; and an overflow of float16 in numbers that are right in float32.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from network import Network, Node
+from network import Network, Node, read_networks
 from onnx import numpy_helper
-from planted_networks import IN_BLOCKS, NETWORKS
 
 Change = Callable[[Network, Node], None]
 Changes = tuple[tuple[str, Change], ...]
@@ -29,6 +28,9 @@ AlterModel = Callable[[onnx.ModelProto], None]
 Pairs = tuple[tuple[str, str], ...]
 
 TABLE = json.loads(Path(__file__).with_suffix(".json").read_text())
+NETWORKS = read_networks(__file__)
+# Networks of images, which MegEngine can run in blocks of four channels.
+IN_BLOCKS = ("plain_cnn", "residual", "inverted", "branches", "excitation", "picture", "dense")
 
 
 def read_pairs(text: str) -> Pairs:
@@ -113,14 +115,12 @@ def scale_weights(factor: float) -> Change:
     return change
 
 
-def divide_bias(factor: float) -> Change:
-    return of_weight(lambda array: np.rint(array / factor).astype(np.int32), "bias")
+def coarsen_input(factor: float) -> Change:
+    """Have it take numbers in greater steps, and its bias too."""
 
-
-def both(first: Change, second: Change) -> Change:
     def change(network: Network, node: Node) -> None:
-        first(network, node)
-        second(network, node)
+        scale_setting("input_scale", factor)(network, node)
+        node.weights["bias"] = np.rint(node.weights["bias"] / factor).astype(np.int32)
 
     return change
 
@@ -224,10 +224,9 @@ CALLED: dict[str, Any] = {
     "swap inputs": swap_inputs,
     "set": set_to,
     "become": become,
-    "both": both,
     "scale setting": scale_setting,
     "scale weights": scale_weights,
-    "divide bias": divide_bias,
+    "coarsen input": coarsen_input,
     "constant": alter_constant,
     "reading": alter_reading,
     "times": times,

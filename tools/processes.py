@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import psutil
 
@@ -31,6 +33,8 @@ RESNET50_ONNX = str(LARGE / "resnet50.onnx")
 MOBILENET = str(MODELS / "mobilenet_v2.mge")
 MOBILENET_ONNX = str(MODELS / "mobilenet_v2.onnx")
 DIGITS = tuple(str(MODELS / f"digits_cnn.{suffix}") for suffix in ("mge", "onnx"))
+Work = TypeVar("Work")
+Result = TypeVar("Result")
 MIB = 2**20
 SAMPLE_SECONDS = 0.03
 
@@ -47,6 +51,14 @@ def run_well(*command: str) -> subprocess.CompletedProcess[str]:
     if done.returncode:
         raise SystemExit(f"{' '.join(command)}: {done.stderr}")
     return done
+
+
+def map_in_processes(
+    function: Callable[[Work], Result], works: Sequence[Work], processes: int
+) -> list[Result]:
+    """Return what a function gives for each of some works, in that order."""
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        return list(pool.map(function, works, chunksize=1))
 
 
 def make_large(name: str) -> None:
@@ -87,9 +99,9 @@ def times_of_lar(model: str, warmup: int, count: int, **options: Any) -> Times:
     return Times(statistics.median(taken), min(taken))
 
 
-def times_of_loop(model: str, warmup: int, count: int, *engine: str) -> Times:
+def times_of_loop(model: str, warmup: int, count: int, engine: str) -> Times:
     """Return the times of a bare loop."""
-    done = run_quietly([*PEERS, "loop", model, *engine], f"{warmup} {count}\n")
+    done = run_quietly([*PEERS, "loop", model, engine], f"{warmup} {count}\n")
     return Times(*map(float, done.stdout.split()[-2:]))
 
 

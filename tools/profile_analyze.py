@@ -9,14 +9,8 @@ PROFILE is a file that --profile wrote, or one that MegEngine wrote itself. It i
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
-from lar.cli.main import main as run_lar
-
-
-def main(words: Sequence[str]) -> int:
-    return run_lar(["report", "--style", "megengine", *words])
-
+from lar.cli.main import main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(["report", "--style", "megengine", *sys.argv[1:]]))

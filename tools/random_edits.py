@@ -16,6 +16,7 @@ from network import Array
 from onnx import helper, numpy_helper
 from onnx_twin import run_onnx
 from real_networks import NETWORKS, RealNetwork, bodies_of, make_network, walk_graphs
+from tables import read_lines
 
 from lar.comparison.metrics import bounds_of, measure
 from lar.records.comparison import Tolerance
@@ -44,16 +45,7 @@ ATTRIBUTES: dict[str, Callable[[Any], Any]] = {
 }
 
 # Operators that may stand in each other's place.
-ALIKE = (
-    ("Relu", "LeakyRelu", "Elu", "Sigmoid", "HardSigmoid", "HardSwish", "Tanh", "Erf", "Softplus"),
-    ("Add", "Sub", "Mul", "Div"),
-    ("MaxPool", "AveragePool"),
-    ("GlobalAveragePool", "GlobalMaxPool"),
-    ("ReduceMean", "ReduceMax"),
-    ("Softmax", "LogSoftmax"),
-    ("Greater", "Less"),
-    ("Exp", "Sqrt", "Abs"),
-)
+ALIKE = [line.split() for line in read_lines(__file__)]
 
 
 class Edited(NamedTuple):
@@ -233,16 +225,10 @@ def remove_operator(subject: Subject) -> Change:
     return f"{node.op_type} {node.name} removed", [node, *users]
 
 
+# Two of these are drawn more often.
 EDITS: tuple[Callable[[Subject], Change], ...] = (
-    edit_constant,
-    edit_constant,
-    edit_attribute,
-    edit_attribute,
-    edit_perm,
-    edit_wiring,
-    swap_operands,
-    replace_operator,
-    remove_operator,
+    *(edit_constant, edit_constant, edit_attribute, edit_attribute),
+    *(edit_perm, edit_wiring, swap_operands, replace_operator, remove_operator),
 )
 
 

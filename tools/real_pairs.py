@@ -8,25 +8,21 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Sequence
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import onnx
 from planted_faults import read_pairs
+from processes import map_in_processes
 from real_networks import NETWORKS, RealNetwork, make_network
 
 # What is compared: the group, the networks, or two exporters' networks, and pairs of a form and a
 # level. Without its float16 are two networks, since ONNX Runtime 1.23 fails to load what it makes
 # of the parts of a LayerNormalization.
 TABLE = json.loads(Path(__file__).with_suffix(".json").read_text())
-
-Work = TypeVar("Work")
-Result = TypeVar("Result")
 
 
 class RealSide(NamedTuple):
@@ -87,14 +83,6 @@ def real_pairs() -> Iterator[RealPair]:
                 for network, form in zip(networks, forms_of_sides, strict=False)
             )
             yield RealPair(group, *sides)
-
-
-def map_in_processes(
-    function: Callable[[Work], Result], works: Sequence[Work], processes: int
-) -> list[Result]:
-    """Return what a function gives for each of some works, in that order."""
-    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
-        return list(pool.map(function, works, chunksize=1))
 
 
 def write_sides(folder: Path, pairs: Sequence[RealPair], processes: int) -> list[tuple[str, str]]:

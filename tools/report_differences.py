@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -21,7 +21,8 @@ from typing import NamedTuple
 import msgspec
 from disturbance import disturbed
 from figures import Outcome, Settings, note, repeat
-from processes import LAR, LARGE, MOBILENET, MOBILENET_ONNX, RESNET50, make_large, run_quietly
+from processes import LAR, LARGE, MOBILENET, MOBILENET_ONNX, RESNET50, make_large, run_well
+from tables import read_sections
 
 from lar.engines import operator_kinds_of_both
 from lar.engines.profile_files import read_profile
@@ -41,17 +42,7 @@ ITERATIONS = 100
 PAIRS = 3  # the fewest that are judged
 
 # How each kind of model is profiled: the file's suffix and the flags.
-BASIC = ("onnx --graph-optimization-level disable", "onnx --graph-optimization-level basic", "onnx")
-WAYS: Mapping[str, tuple[str, ...]] = {
-    "pictures": (
-        *("mge", "mge --enable-nchw44", "mge --enable-nchw88"),
-        *("mge --enable-fuse-conv-bias-nonlinearity", *BASIC),
-    ),
-    "texts": (
-        *("mge", "mge --optimize-for-inference"),
-        *(*BASIC, "onnx --graph-optimization-level extended"),
-    ),
-}
+WAYS = read_sections(__file__)
 
 
 class Joined(NamedTuple):
@@ -69,12 +60,8 @@ def make_profile(model: str | Path, flags: Sequence[str], place: Path, iteration
     Raises:
         SystemExit: the run did not end well.
     """
-    words = ["--iter", str(iterations), "--warmup-iter", "3", "--profile", str(place)]
-    done = run_quietly([LAR, str(model), *flags, *words])
-    if "--engine-fix x2apic" in done.stderr:  # a processor on which it would hang
-        done = run_quietly([LAR, str(model), *flags, *words, "--engine-fix", "x2apic"])
-    if done.returncode:
-        raise SystemExit(f"lar {model} {' '.join(flags)}: {done.stderr}")
+    words = ("--iter", str(iterations), "--warmup-iter", "3", "--profile", str(place))
+    run_well(LAR, str(model), *flags, *words)
     return read_profile(place)
 
 

@@ -17,7 +17,7 @@ from lar.dumps.binary import write_tensor
 from lar.records.comparison import Figures
 from tests.cli.runs import Array, save_altered
 from tests.command_lines import ROOT, run_lar
-from tests.engines.onnx_models import save_model
+from tests.engines.onnx_models import save_model, text_of
 from tests.running.isolated_runs import eventually
 
 DIGIT = "inputs/digit_7.npy"
@@ -278,16 +278,7 @@ def test_what_was_made_up_for_the_inputs_is_printed() -> None:
     assert "note: " not in run_lar(*words, cwd=ROOT).stdout
 
 
-BODY = """
-(float[4] x) => (float[4] y) <float zero = {0}> {
-  sum = ReduceSum<keepdims = 0>(x)
-  positive = Greater(sum, zero)
-  y = If(positive) <
-    then_branch = a () => (float[4] scaled) { scaled = Mul(x, factor) },
-    else_branch = b () => (float[4] same) { same = Identity(x) }
-  >
-}
-"""
+BODY = text_of("scaled_or_same")
 
 
 def test_an_operator_in_a_body_is_named(tmp_path: Path) -> None:

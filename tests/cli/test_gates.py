@@ -7,6 +7,7 @@ import pytest
 from lar.cli.gates import Outcome, decide, failed
 from lar.records.run import Failure
 from lar.records.summary import Difference, Interval
+from tests.tables import each_row
 
 SLOWER = Difference(
     ratio=1.1, interval=Interval(1.05, 1.15), verdict="slower", smallest_detectable=0.02
@@ -47,16 +48,7 @@ def test_a_gate(
     assert said.endswith(sentence)
 
 
-@pytest.mark.parametrize(
-    ("name", "subject", "said"),
-    [
-        ("b.onnx", "b.onnx", "b.onnx: is damaged"),
-        ("m/b.onnx cpu", "m/b.onnx", "m/b.onnx cpu: is damaged"),
-        ("python=p", "p", "python=p: is damaged"),
-        ("b.json", "b.onnx", "b.json: b.onnx: is damaged"),
-        ("x.onnx", "x", "x.onnx: x: is damaged"),
-    ],
-)
+@each_row("cli/cases/gates named once")
 def test_what_failed_is_named_once(name: str, subject: str, said: str) -> None:
     failure = Failure(problem="is damaged", subject=subject)
     assert failed(name, "failed", failure).failure == said

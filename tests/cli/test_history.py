@@ -20,6 +20,7 @@ from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
 from tests.results.made_results import make_runs
 from tests.running.isolated_runs import known
+from tests.tables import each_row
 
 LOGS = ROOT / "tests" / "data" / "load_and_run"
 
@@ -235,17 +236,7 @@ def count_of(store: str) -> int:
         return len(opened.entries())
 
 
-@pytest.mark.parametrize(
-    ("words", "left"),
-    [
-        (["--tag", "v2"], 9),
-        (["1", "2"], 12),
-        (["--keep", "3"], 6),
-        (["--keep", "2", "--tag", "v1"], 11),
-        (["--older-than", "1d"], 14),
-        (["--before", "2999-01-01"], 0),
-    ],
-)
+@each_row("cli/cases/removed results")
 def test_results_are_removed_when_that_is_meant(words: list[str], left: int, store: str) -> None:
     done = run_lar("history", "prune", *words, "--store", store, code=0)
     assert done.stdout.splitlines()[-1].startswith(f"would remove {14 - left} of 14 results")

@@ -14,6 +14,7 @@ from tests.cli.failures import run_shell
 from tests.cli.marks import each_format, needs_full
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
+from tests.tables import each_row
 
 posix_shell = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell")
 
@@ -120,13 +121,7 @@ def test_odd_widths(columns: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (done.stderr, "--warmup-iter" in done.stdout) == ("", True)
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [
-        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-        {"PYTHONIOENCODING": "ascii"},
-    ],
-)
+@each_row("cli/cases/narrow encodings")
 def test_narrow_encoding(write_script: WriteScript, environment: dict[str, str]) -> None:
     inputs = [{"name": "数据", "dtype": "float32", "shape": [4]}]
     script = write_script(inputs=inputs, outputs={"größe": [0.5, float("inf")]})

@@ -22,6 +22,7 @@ from tests.cli.runs import (
     write_profile_of_two,
 )
 from tests.command_lines import ROOT, run_lar
+from tests.tables import each_row
 
 ONE = '{"inputs": [{"name": "data", "dtype": "float32", "shape": %s}], "outputs": {"prob": [1.0]}}'
 
@@ -142,13 +143,7 @@ def test_a_long_value_is_refused_shortly(place: Path, flag: str, text: str, said
     refuse(place, f"s.fake --warmup-iter 0 {flag} '{text}'", [said])
 
 
-@pytest.mark.parametrize(
-    ("function", "command"),
-    [
-        ("lar.running.compared_dumps.compare", "compare one other"),
-        ("lar.running.tasks.run_task", "pack m.onnx -d #rand(0,1) -o out"),
-    ],
-)
+@each_row("cli/cases/interrupts")
 def test_an_interrupt_is_one_line_and_nothing_is_written(
     place: Path, function: str, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

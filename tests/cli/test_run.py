@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from tests.cli.runs import lines_of, result_of, without_hints
 from tests.command_lines import ROOT, run_lar, run_program, run_python
 from tests.conftest import WriteScript
 from tests.running.isolated_runs import known
+from tests.tables import each_row
 
 ONE = [{"name": "data", "dtype": "float32", "shape": [4]}]
 
@@ -26,18 +26,7 @@ ONE = [{"name": "data", "dtype": "float32", "shape": [4]}]
 # How it is typed
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "run {model} --warmup-iter 2 --iter 3 --input {four}",
-        "{model} --warmup_iter 2 --iter 3 --input {four}",
-        "{model} --warmup_iter=2 --iter=3 --input={four}",
-        "--warmup-iter=2 --iter 3 --input {four} {model}",
-        "--iter 3 {model} --warmup_iter 2 --input {four}",
-        "run --iter 9 --warmup-iter=2 {model} --input {four} --iter 3",
-        "--iter 3 --warmup-iter 2 --input {four} -- {model}",
-    ],
-)
+@each_row("cli/cases/spellings")
 def test_spellings(write_script: WriteScript, words: str) -> None:
     script = write_script(inputs=ONE, outputs={"prob": [1.0]})
     result = result_of(*words.format(model=script, four="data:1,2,3,4").split())
@@ -65,30 +54,6 @@ def test_no_iterations(write_script: WriteScript) -> None:
 
 
 # Drivers, engines, processes
-
-
-@functools.cache
-def run_twice(model: str, driver: str) -> lar.RunResult:
-    """Two iterations of a model of the repository with a driver."""
-    words = (f"models/{model}", "--driver", driver, "--iter", "2", "--stall-timeout", "20")
-    return result_of(*words, cwd=ROOT)
-
-
-@needs_megengine
-@pytest.mark.parametrize("model", ["multi_input", "digits_cnn", "uint8_input"])
-def test_graph_driver_gives_what_lite_gives(model: str) -> None:
-    lite, graph = (run_twice(f"{model}.mge", driver) for driver in ("lite", "graph"))
-    assert known(graph.engine).driver == "graph"
-    assert graph.sources.device == "engine"
-    assert all(seconds is not None and seconds >= 0 for seconds in graph.samples.device)
-    assert {info.name for info in graph.inputs} == {info.name for info in lite.inputs}
-    for actual, expected in zip(
-        sorted(graph.outputs, key=lambda output: output.name),
-        sorted(lite.outputs, key=lambda output: output.name),
-        strict=True,
-    ):
-        assert (actual.name, actual.shape) == (expected.name, expected.shape)
-        assert actual.mean == pytest.approx(expected.mean, rel=1e-5, abs=1e-6)
 
 
 def test_scripted_engine_by_name(write_script: WriteScript) -> None:
@@ -227,24 +192,6 @@ def test_runs_at_once_write_one_report(tmp_path: Path, write_script: WriteScript
     assert result.status == "ok"
     assert result.spec.seed in range(3)
     assert {path.name for path in tmp_path.iterdir()} == {"report.json", Path(script).name}
-
-
-RUNS = [
-    *((model.name, "session") for model in sorted((ROOT / "models").glob("*.onnx"))),
-    *(
-        pytest.param(model.name, driver, marks=needs_megengine)
-        for model in sorted((ROOT / "models").glob("*.mge"))
-        for driver in ("lite", "graph")
-    ),
-]
-
-
-@pytest.mark.parametrize(("model", "driver"), RUNS)
-def test_every_model_runs(model: str, driver: str) -> None:
-    result = run_twice(model, driver)
-    assert (result.status, len(result.samples.end_to_end)) == ("ok", 2)
-    assert result.outputs
-    assert all(output.nonfinite_count == 0 for output in result.outputs)
 
 
 def test_a_run_in_process_has_the_engines_environment(write_script: WriteScript) -> None:

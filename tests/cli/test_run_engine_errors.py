@@ -9,6 +9,7 @@ import pytest
 from tests.cli.failures import broken, check_error, check_not_started, shim
 from tests.cli.marks import each_format, needs_megengine
 from tests.command_lines import ROOT, run_lar
+from tests.tables import each_row
 
 
 @each_format
@@ -20,13 +21,7 @@ def test_device_that_is_not_there(suffix: str, flag: str) -> None:
     assert "iter " not in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("suffix", "pieces"),
-    [
-        ("mge", ["needs MegEngine, which is not installed", "uv run --python 3.10"]),
-        ("onnx", ["needs ONNX Runtime, which is not installed", "pip install onnxruntime"]),
-    ],
-)
+@each_row("cli/cases/engines that are not installed")
 @pytest.mark.parametrize("command", ["run", "info"])
 def test_engine_that_is_not_installed(
     tmp_path: Path, suffix: str, pieces: list[str], command: str
@@ -37,14 +32,7 @@ def test_engine_that_is_not_installed(
     check_not_started(done)
 
 
-@pytest.mark.parametrize(
-    ("words", "module", "piece"),
-    [
-        (["run", "models/one_operator.mge"], "megenginelite", "MegEngine cannot be imported"),
-        (["info", "models/one_operator.mge"], "megengine", "MegEngine cannot be imported"),
-        (["info", "models/one_operator.onnx"], "onnx", "import"),
-    ],
-)
+@each_row("cli/cases/libraries that do not load")
 @needs_megengine
 def test_library_that_does_not_load(
     tmp_path: Path, words: list[str], module: str, piece: str

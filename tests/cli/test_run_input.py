@@ -15,6 +15,7 @@ from tests.cli.runs import outputs_of, result_of
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
 from tests.engines.onnx_models import save_model
+from tests.tables import each_row
 
 TABLES = json.loads(Path(__file__).with_name("input_kinds.json").read_text())
 
@@ -38,15 +39,7 @@ def test_all_forms_of_the_cat_give_the_same(suffix: str, form: str) -> None:
 
 
 @each_format
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--rgb"],
-        ["--bgr", "--mean", "1"],
-        ["--bgr", "--scale", "0.5"],
-        ["--bgr", "--resize", "112x112", "--resize", "224,224", "--mean=1,2,3"],
-    ],
-)
+@each_row("cli/cases/image settings")
 def test_other_image_settings_give_something_else(suffix: str, flags: list[str]) -> None:
     if suffix == "mge" and flags != ["--rgb"]:
         pytest.skip("the settings do not know the engine, and this model is slow to start on it")

@@ -13,6 +13,7 @@ import pytest
 from tests.cli.failures import check_error, check_not_started
 from tests.cli.marks import each_format, needs_megengine, not_root
 from tests.command_lines import ROOT, run_lar
+from tests.tables import each_row
 
 SUFFIXES = ("mge", "onnx")
 
@@ -42,15 +43,7 @@ def damaged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @each_format
-@pytest.mark.parametrize(
-    ("name", "piece"),
-    [
-        ("missing", "no such model file"),
-        ("folder", "is a folder"),
-        ("empty", "the model file is empty"),
-        ("misnamed", "but its content is a model in the"),
-    ],
-)
+@each_row("cli/cases/files that are no models")
 def test_model_file_that_cannot_be_one(damaged: Path, suffix: str, name: str, piece: str) -> None:
     done = run_lar(str(damaged / f"{name}.{suffix}"))
     check_error(done, 2, f"{name}.{suffix}: ", piece)

@@ -19,6 +19,7 @@ from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
 from tests.dumps.blocked_tensors import to_blocked
 from tests.dumps.typed_tensors import write_typed
+from tests.tables import each_row
 
 ELEMENTS = 1 << 19
 TENSORS = 24
@@ -67,13 +68,7 @@ def test_the_facts_of_both_sides_are_kept() -> None:
     assert not comparison.actual.complete
 
 
-@pytest.mark.parametrize(
-    ("missing", "named"),
-    [
-        ("a", "1 file that its index names: a"),
-        ("abcdefg", "7 files that its index names: a, b, c, d, e, ..."),
-    ],
-)
+@each_row("comparison/cases/missing files")
 def test_missing_files_are_named(missing: str, named: str) -> None:
     x = np.ones((2, 20), np.float32)
     whole = dump_of(Step("data", "Input", (), x), Step("a", "Tanh", ("data",), x))

@@ -29,6 +29,7 @@ from tests.comparison.exported_models import (
     set_type,
     set_weight,
 )
+from tests.tables import each_row
 
 LEVELS = ("disable", "basic", "extended", "all")
 
@@ -155,13 +156,7 @@ def test_a_fault_is_named_though_all_names_have_moved(
     assert blamed(compare(moved, original(name))) == [kind]
 
 
-@pytest.mark.parametrize(
-    ("name", "other", "weight"),
-    [
-        ("mobile_v3", "mobile_v3_torch", "b1.se.fc1.weight"),
-        ("residual", "residual_paddle", "layer1.0.conv1.weight"),
-    ],
-)
+@each_row("comparison/cases/twins of other exporters")
 def test_the_twin_of_another_exporter_is_the_same_and_a_fault_of_it_is_named(
     models: Models, original: Callable[[str], Case], name: str, other: str, weight: str
 ) -> None:

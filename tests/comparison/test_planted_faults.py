@@ -8,8 +8,7 @@ import pytest
 from bench_numbers import is_named, names_it
 from number_cases import Case, Side, faulty_cases
 from number_dumps import dump_of, make_dumps
-from planted_faults import BLOCKED, FAULTS, PLAIN, cast_half, remove
-from planted_networks import IN_BLOCKS, NETWORKS
+from planted_faults import BLOCKED, FAULTS, IN_BLOCKS, NETWORKS, PLAIN, cast_half, remove
 
 from lar.dumps.dump import Dump
 from lar.dumps.index import open_dump

@@ -15,6 +15,7 @@ from lar.dumps.binary import write_tensor
 from lar.records.comparison import ComparisonOfSides, read_comparison_of_sides
 from tests.comparison.handmade import Step, dump_of
 from tests.refusals import refused
+from tests.tables import each_row
 
 
 def write_dump(place: Path, *values: float) -> str:
@@ -33,21 +34,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [write_dump(place / name, *each) for name, each in values.items()]
 
 
-@pytest.mark.parametrize(
-    ("groups", "odd"),
-    [
-        ([[0, 1, 2]], ()),
-        ([[0, 1], [2]], (2,)),
-        ([[0], [1, 2]], (0,)),
-        ([[0], [1], [2]], ()),
-        ([[0, 2], [1, 3]], ()),
-        ([[0, 2, 4], [3], [1]], (1, 3)),
-    ],
-)
+@each_row("comparison/cases/odd ones")
 def test_the_odd_ones_are_those_outside_the_largest_group(
-    groups: list[list[int]], odd: tuple[int, ...]
+    groups: list[list[int]], odd: list[int]
 ) -> None:
-    assert odd_of(groups) == odd
+    assert odd_of(groups) == tuple(odd)
 
 
 def test_the_odd_one_out_is_named_for_each_tensor(folders: list[str]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from planted_networks import NETWORKS
+from planted_faults import NETWORKS
 
 import lar
 from lar.dumps.dump import Dump

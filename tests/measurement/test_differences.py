@@ -22,6 +22,7 @@ from lar.measurement.turns import Ratios, log_ratios_of
 from lar.records.summary import Difference
 from tests.known import known
 from tests.measurement.test_turns import turn
+from tests.tables import each_row
 
 LOOKS = (5, 7, 10, 14, 20, 28, 40)
 SIX = (0.031, 0.012, 0.027, 0.045, 0.022, 0.036)
@@ -85,14 +86,7 @@ def test_a_side_without_times_has_no_difference() -> None:
     assert compare_groups([1.0], [0.0]) is None
 
 
-@pytest.mark.parametrize(
-    ("log_ratios", "reason"),
-    [
-        ([[0.1, 0.2], []], "1 pair of processes, and 3 are needed"),
-        ([[0.1], [0.1]], "2 pairs of processes, and 3 are needed"),
-        ([[-9.0], [12.0], [3.0]], "the processes differ so much that any ratio is possible"),
-    ],
-)
+@each_row("measurement/cases/pairs that are not judged")
 def test_few_pairs_and_wild_ones_are_not_judged(log_ratios: list[list[float]], reason: str) -> None:
     found = known(compare_pairs(log_ratios))
     assert (found.verdict, found.reason) == ("not judged", reason)
@@ -127,15 +121,7 @@ def test_the_looks_spend_no_more_than_alpha() -> None:
     assert 0.8 < math.fsum(look_from(number)[1] for number in at) < 1
 
 
-@pytest.mark.parametrize(
-    ("degrees", "bound", "errors"),
-    [
-        (4, 4.6, 6.763303972863405),
-        (9, 3.25, 4.774389988923505),
-        (13, 3.0, 4.42930422096195),
-        (27, 2.05, 3.361439324576011),
-    ],
-)
+@each_row("measurement/cases/power")
 def test_the_power_is_that_of_scipy(degrees: int, bound: float, errors: float) -> None:
     """`scipy.optimize.brentq(lambda d: scipy.stats.nct.sf(bound, degrees, d) - 0.9, 0, 60)`."""
     assert detectable_errors(bound, degrees) == pytest.approx(errors, rel=0.01)

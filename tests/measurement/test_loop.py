@@ -14,6 +14,7 @@ from lar.measurement.noise import Reading
 from lar.measurement.rows import SampleRows
 from lar.records.run import NoiseSources, Samples
 from tests.measurement.played_engine import Server
+from tests.tables import each_row
 
 LONG = 0.25
 SHORT = 2.0**-12  # less than READING_INTERVAL_SECONDS, and exact in sums
@@ -88,13 +89,7 @@ def test_no_iterations_take_no_samples() -> None:
     assert "start" not in driver.called
 
 
-@pytest.mark.parametrize(
-    ("hook", "order"),
-    [
-        ("after_iteration", "clock start clock wait clock hook"),
-        ("rearm", "hook clock start clock wait clock"),
-    ],
-)
+@each_row("measurement/cases/hooks")
 def test_a_hook_runs_after_or_before_an_iteration_and_outside_the_clock(
     hook: str, order: str
 ) -> None:

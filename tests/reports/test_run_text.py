@@ -37,6 +37,7 @@ from lar.reports.run_text import (
     format_summary,
 )
 from tests.conftest import RunLar, WriteScript
+from tests.tables import each_row
 
 # What load_and_run printed for a resnet50 on a telephone, from its manual; without the command and
 # the line with the versions.
@@ -92,48 +93,27 @@ def test_times_are_milliseconds_with_three_decimals(seconds: float | None, text:
     assert format_ms(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("count", "line"),
-    [
-        (1, "latency: min=1.000ms median=1.000ms (p90 needs 10, p95 needs 20, p99 needs 100 iter"),
-        (10, "latency: min=1.000ms median=5.500ms p90=9.100ms (p95 needs 20, p99 needs 100 itera"),
-        (20, "latency: min=1.000ms median=10.500ms p90=18.100ms p95=19.050ms (p99 needs 100 iter"),
-        (100, "latency: min=1.000ms median=50.500ms p90=90.100ms p95=95.050ms p99=99.010ms"),
-    ],
-)
+@each_row("reports/cases/percentiles")
 def test_percentiles_are_told_where_the_samples_support_them(count: int, line: str) -> None:
     lines = format_summary(result_of(*[number / 1000 for number in range(1, count + 1)]))
     assert lines[0][: len(line)] == line
     assert lines[0].endswith(")") == (count < 100)
 
 
-@pytest.mark.parametrize(
-    ("plain", "line"),
-    [
-        ((0.004, 0.005, 0.006), "6.000ms with the profiler, 5.000ms without (+20.0%)"),
-        ((0.0,), "6.000ms with the profiler, 0.000ms without (+0.0%)"),
-        ((), None),
-    ],
-)
+@each_row("reports/cases/cost of the profiler")
 @pytest.mark.parametrize("key", ["profile", "profile_host"])
 def test_a_profiled_run_says_what_the_profiler_cost(
-    key: str, plain: tuple[float, ...], line: str | None
+    key: str, plain: list[float], line: str | None
 ) -> None:
     spec = replace(SPEC, settings={key: "p.json"})
-    result = replace(result_of(0.006), spec=spec, unprofiled=Samples(end_to_end=plain))
+    result = replace(result_of(0.006), spec=spec, unprofiled=Samples(end_to_end=tuple(plain)))
     assert format_profile(result) == [f"profile: p.json; {line}" if line else "profile: p.json"]
     assert format_profile(replace(result, status="failed")) == []
     assert format_profile(result_of(0.006)) == []
 
 
-@pytest.mark.parametrize(
-    ("times", "end"),
-    [
-        ((0.1,), "time=100.000ms avg_time=100.000ms sd=N/A minmax=100.000,100.000"),
-        ((0.1, 0.2), "time=300.000ms avg_time=150.000ms sd=70.711ms minmax=100.000,200.000"),
-    ],
-)
-def test_the_line_that_ends_a_test(times: tuple[float, ...], end: str) -> None:
+@each_row("reports/cases/ends of tests")
+def test_the_line_that_ends_a_test(times: list[float], end: str) -> None:
     assert format_finish(result_of(*times)) == [f"=== finished test #0: {end}"]
     assert format_finish(result_of()) == format_summary(result_of()) == []
 
@@ -217,17 +197,7 @@ def test_generated_inputs_are_noted_and_warnings_passed_on() -> None:
     assert format_note(Fed((fed,), ()), replace(SPEC, inputs=("{1,3}",))) == []
 
 
-@pytest.mark.parametrize(
-    ("arguments", "lines"),
-    [
-        (["--iter", "0"], ["load model", "=== prepare"]),
-        (["--iter", "0", "--warmup-iter", "1"], ["load model", "=== prepare", "warmup 0"]),
-        (
-            ["--iter", "1", "--warmup-iter", "0"],
-            ["load model", "=== prepare", "=== going to run input for 1 times", "iter 0/1", "==="],
-        ),
-    ],
-)
+@each_row("reports/cases/lines left out")
 def test_runs_without_warmup_or_iterations_leave_their_lines_out(
     run_lar: RunLar, write_script: WriteScript, arguments: list[str], lines: list[str]
 ) -> None:

@@ -17,6 +17,7 @@ from lar.reports.styles import STYLES
 from lar.reports.text import Drawing, Screen, uncut_cell
 from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import with_facts
+from tests.tables import each_row
 
 WIDTHS = (80, 100, 120, 150)
 # Of each style the options, and what its table of operators has on any screen: how often operators
@@ -138,16 +139,7 @@ def test_the_letters_that_names_differ_by_stay(width: int) -> None:
     assert short[-1].count(CUT) == 1
 
 
-@pytest.mark.parametrize(
-    ("style", "options", "length"),
-    [
-        ("paddle", {"view": ["operator"]}, 30),
-        ("paddle", {"view": ["kernel"]}, 70),
-        ("torch", {"group_by": "instance"}, 60),
-        ("nsys", {"view": ["computation"]}, 300),
-        ("ncu", {"group_by": "kernel"}, 30),
-    ],
-)
+@each_row("reports/cases/names cut at their ends")
 def test_names_that_a_style_cuts_at_their_ends_stay_apart(
     style: str, options: dict[str, Any], length: int
 ) -> None:

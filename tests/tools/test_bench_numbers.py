@@ -13,7 +13,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import planted_faults
-import planted_networks
 import pytest
 import random_edits
 import real_networks
@@ -29,6 +28,7 @@ from lar.records.comparison import (
     TensorFacts,
     Tolerance,
 )
+from tests.tables import each_row
 
 
 def test_there_are_as_many_cases_as_the_figures_say() -> None:
@@ -43,7 +43,7 @@ def test_every_fault_can_be_made() -> None:
     for word, fault in planted_faults.FAULTS.items():
         assert planted_faults.describe(fault.network, word).outputs
         assert {*fault.operators, *fault.others} <= {
-            node.name for node in planted_networks.NETWORKS[fault.network]().nodes
+            node.name for node in planted_faults.NETWORKS[fault.network]().nodes
         }
 
 
@@ -127,24 +127,13 @@ def found_with(*culprits: tuple[tuple[str, ...], tuple[str, ...]], finding: str)
     )
 
 
-@pytest.mark.parametrize(
-    ("actual", "expected", "verdict"),
-    [
-        (("conv",), ("conv",), "named first"),
-        ((), ("conv",), "named first"),
-        (("conv", "relu"), ("conv", "relu"), "first of a group"),
-        (("a", "conv", "b", "c"), ("conv",), "first of a group"),
-        (("a", "conv"), ("a", "conv"), "among many"),
-        (("relu",), ("relu",), "neighbour"),
-        (("a",), ("a",), "wrong"),
-    ],
-)
+@each_row("tools/cases/judged culprits")
 def test_culprits_of_an_edit_are_judged(
-    actual: tuple[str, ...], expected: tuple[str, ...], verdict: str
+    actual: list[str], expected: list[str], verdict: str
 ) -> None:
     network = real_networks.RealNetwork(onnx.ModelProto(), {})
     edit = random_edits.Edited(network, "", frozenset({"conv"}), frozenset({"relu"}))
-    found = found_with((actual, expected), finding="fault")
+    found = found_with((tuple(actual), tuple(expected)), finding="fault")
     assert bench_numbers.judge_culprits(found, edit)[0] == verdict
 
 

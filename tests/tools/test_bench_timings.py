@@ -6,12 +6,12 @@ from pathlib import Path
 
 import bench_timings
 import onnx
-import pytest
 from disturbance import disturbed
 
 from lar.records.run import Samples
 from tests.command_lines import ROOT
 from tests.running.isolated_runs import eventually
+from tests.tables import each_row
 
 
 def test_a_chain_has_as_many_layers_as_asked_for(tmp_path: Path) -> None:
@@ -20,14 +20,7 @@ def test_a_chain_has_as_many_layers_as_asked_for(tmp_path: Path) -> None:
     assert [node.op_type for node in model.graph.node] == ["Conv"] * 3 + ["GlobalAveragePool"]
 
 
-@pytest.mark.parametrize(
-    ("peer", "model"),
-    [
-        ("loop", "digits_cnn.mge"),
-        ("loop", "digits_cnn.onnx"),
-        ("onnxruntime-test", "digits_cnn.onnx"),
-    ],
-)
+@each_row("tools/cases/peers")
 def test_a_peer_takes_turns(peer: str, model: str) -> None:
     with bench_timings.peer_process(peer, str(ROOT / "models" / model)) as take_turn:
         times = [take_turn(count) for count in (1, 5)]

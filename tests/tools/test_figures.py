@@ -12,6 +12,7 @@ from processes import PEERS, cost_of
 
 from tests.cli.marks import needs_megengine
 from tests.command_lines import run_program, run_python
+from tests.tables import each_row
 
 DECLARED = {
     "tool": {"one": ["what it is", "all", 7], "two": ["a side, to itself", "under 2x", 3]},
@@ -70,9 +71,7 @@ def test_a_command_has_its_cost() -> None:
     assert 200e6 < cost.together < 300e6
 
 
-@pytest.mark.parametrize(
-    "name", ["bench", "bench_dumps", "bench_engines", "bench_farm", "bench_reports"]
-)
+@pytest.mark.parametrize("name", ["bench", "bench_dumps", "bench_farm", "bench_reports"])
 def test_every_tool_lists_its_figures(name: str) -> None:
     done = run_python(f"tools/{name}.py", "nonsense", code=2)
     names = done.stderr.partition("no figure nonsense; figures: ")[2].strip().split(", ")
@@ -87,15 +86,7 @@ def test_the_bare_script_runs_a_model() -> None:
     assert output == "[1. 1. 1. 1.]"
 
 
-@pytest.mark.parametrize(
-    ("wanted", "shown", "holds"),
-    [
-        ("under 4x", "1.04x", True),
-        ("within 2 %", "+4.2 %", False),
-        ("under +10 %", "+4.2 %", True),
-        ("under 1 us more", "+2.00 us", False),
-    ],
-)
+@each_row("tools/cases/promises")
 def test_a_promise_is_read(wanted: str, shown: str, holds: bool) -> None:
     limit = limit_of(wanted)
     value = limit.compare(50e-6, 48e-6)

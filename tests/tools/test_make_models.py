@@ -142,7 +142,7 @@ def test_reports_what_it_made(made_twice: MadeTwice) -> None:
     (_, printed, _), folder = made_twice["cheap"]
     size_bytes = (folder / "multi_input.mge").stat().st_size
     assert f"multi_input.mge {size_bytes} bytes" in printed
-    assert "product -0.270 to 2.168, greatest difference" in printed
+    assert "product -5.652 to 1.664, greatest difference" in printed
     assert "parameters 808, MACs 768" in printed
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import mutate
-import pytest
 
 from tests.command_lines import run_python
+from tests.tables import each_row
 
 SOURCE = Path(__file__).with_name("mutated.txt").read_text()
 
@@ -30,15 +30,7 @@ def test_each_kind_of_change_is_found_but_none_in_texts(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("if a < b: pass", "if (a <= b): pass"),
-        ("x = 1.5", "x = 2.5"),
-        ("def f(): return True", "def f(): return False"),
-        ("y = 'é' if a else 2", "y = 'é' if (not a) else 2"),
-    ],
-)
+@each_row("tools/cases/changes of a line")
 def test_a_change_leaves_the_rest_of_the_line(tmp_path: Path, text: str, expected: str) -> None:
     path = tmp_path / "module.py"
     path.write_text(text)

@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from lar.engines.megengine.profile import profile_of_raw
 from lar.reports.styles.megengine import build
 from tests.command_lines import ROOT, run_python
+from tests.tables import each_row
 
 TOOL = "tools/profile_analyze.py"
 DATA = ROOT / "tests" / "data" / "megengine_profile.json"
 
 
-@pytest.mark.parametrize(
-    ("words", "options"),
-    [
-        ([], {"top": 3}),
-        (["-t", "5"], {"top": 5}),
-        (["--top=0", "--dump-only-opr"], {"top": 99, "dump_only_opr": True}),
-        (
-            ["--aggregate-by", "type", "--aggregate", "sum", "--wiki"],
-            {"aggregate_by": "type", "aggregate": "sum", "confluence": True},
-        ),
-    ],
-)
+@each_row("tools/cases/flags of profile_analyze")
 def test_it_prints_the_report(words: list[str], options: dict[str, object]) -> None:
     done = run_python(TOOL, str(DATA), *words)
     assert (done.returncode, done.stderr) == (0, "")

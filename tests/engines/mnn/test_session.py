@@ -46,10 +46,7 @@ def test_inputs_stay_what_they_are_although_mnn_computes_in_their_memory(
 
 
 def test_types_that_the_converter_changes_are_those_of_the_model(tmp_path: Path) -> None:
-    text = """(int64[2] ids, float[2] x, float[1] unused) => (int64[2] sum, bool[2] more) {
-        sum = Add(ids, three)
-        more = Greater(x, half)
-    }"""
+    text = text_of("types_of_mnn")
     weights = {"three": np.array([3], np.int64), "half": np.array([0.5], np.float32)}
     model = save_named(tmp_path / "types.onnx", text, weights)
     result = run_ok(model, "ids:[4,5];x:[0,1];unused:[0]", engine="mnn", iter=1)
@@ -100,10 +97,7 @@ def test_a_shape_that_depends_on_values_is_one_clear_line(run_lar: RunLar, tmp_p
 
 
 def test_control_flow_is_refused(run_lar: RunLar, tmp_path: Path) -> None:
-    text = """(bool[1] b, float[3] x) => (float[3] y) { y = If(b) <
-        then_branch = then () => (float[3] t) { t = Relu(x) },
-        else_branch = other () => (float[3] t) { t = Neg(x) }
-    > }"""
+    text = text_of("branch")
     model = save_named(tmp_path / "if.onnx", text)
     done = run_lar(str(model), "--engine", "mnn", code=4)
     assert "MNN's sessions run no control flow, as If y" in done.stderr

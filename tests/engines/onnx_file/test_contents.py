@@ -167,11 +167,7 @@ def test_a_constant_node_is_a_weight_not_an_operator(path: Path) -> None:
 
 
 def test_only_what_weighs_is_a_weight(path: Path) -> None:
-    text = """() => (float[] out) {
-        rows = Gather(table, indices)
-        doubled = Mul(rows, two)
-        out = Resize <mode = "nearest"> (doubled, "", scales)
-    }"""
+    text = onnx_models.text_of("weights")
     constants = {"table": weights(10, 4), "two": weights(1), "unused": weights(99)}
     scales = np.array([2, 2], np.float32)
     info = read(path, model_of(text, indices=[1, 2, 3], scales=scales, **constants))

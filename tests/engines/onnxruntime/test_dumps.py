@@ -211,12 +211,7 @@ def test_without_optimisation_the_tensors_are_the_originals(load_driver: MakeDri
 def test_a_plain_operator_between_blocked_ones_is_blocked_too(
     load_driver: MakeDriver, tmp_path: Path
 ) -> None:
-    text = """(float[1,16,4,4] x) => (float[] y) {
-        first = Conv(x, a)
-        second = Conv(x, b)
-        both = Concat<axis = 1>(first, second)
-        y = Conv(both, c)
-    }"""
+    text = text_of("between_blocked_ones")
     shapes = {"a": (16, 16, 1, 1), "b": (16, 16, 1, 1), "c": (16, 32, 1, 1)}
     weights = {name: NUMBERS.random(shape, np.float32) for name, shape in shapes.items()}
     path = save_model(tmp_path / "concat.onnx", text, weights)

@@ -10,7 +10,7 @@ import pytest
 from onnx import numpy_helper
 
 import lar
-from tests.engines.onnx_models import save_model
+from tests.engines.onnx_models import save_model, text_of
 from tests.engines.runs import failure_of, run_ok
 from tests.tables import each_row
 
@@ -18,11 +18,7 @@ from tests.tables import each_row
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Two test data sets whose tensors have no names, and a model of three outputs."""
-    text = """(float[n,3] x) => (int64[n] place, bool[n,3] above, float[n,3] sum) {
-        place = ArgMax<axis = 1, keepdims = 0>(x)
-        above = Greater(x, w)
-        sum = Add(x, w)
-    }"""
+    text = text_of("testcases")
     save_model(tmp_path / "net.onnx", text, {"w": np.arange(3, dtype=np.float32)})
     for number in (0, 1):
         x = np.random.default_rng(number).random((2 + number, 3), np.float32)

@@ -12,7 +12,7 @@ import pytest
 
 from lar.errors import CheckFailed
 from tests.conftest import RunLar
-from tests.engines.onnx_models import save_model
+from tests.engines.onnx_models import save_model, text_of
 from tests.engines.onnxruntime.drivers import DIGITS, MakeDriver
 from tests.tables import each_row
 
@@ -23,11 +23,7 @@ SHAPE = (1, 16, 4, 4)
 def network(tmp_path: Path) -> Path:
     """A convolution that passes its input on, in the blocked layout where there is one, and the
     product of the result with 2 and 10."""
-    text = """(float[1,16,4,4] x) => (float[1,16,4,4] y) <float two = {2}, float ten = {10}> {
-        ["pass on"] same = Conv(x, w)
-        ["times 2"] double = Mul(same, two)
-        y = Mul(double, ten)
-    }"""
+    text = text_of("value_range")
     identity = np.eye(16, dtype=np.float32).reshape(16, 16, 1, 1)
     return save_model(tmp_path / "network.onnx", text, {"w": identity})
 

@@ -139,11 +139,7 @@ def test_an_operator_that_cannot_take_its_inputs_is_named(tmp_path: Path) -> Non
 
 
 def test_an_output_that_is_left_out_is_no_input_that_is_left_out(tmp_path: Path) -> None:
-    text = """(float[4] x) => (y) {
-        "", places = TopK(x, one)
-        most = Cast <to = 1> (places)
-        y = Clip(x, "", most)
-    }"""
+    text = text_of("output_left_out")
     found = run(save(tmp_path, text, one=np.array([1])), X)
     np.testing.assert_array_equal(found, np.minimum(X.astype(np.float64), 1))
 
@@ -176,11 +172,7 @@ def test_functions_of_a_model_are_computed(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_computed_is_left_out_and_the_rest_goes_on(tmp_path: Path) -> None:
-    text = """(float[4] x) => (noisy, plain) {
-        noise = RandomNormalLike(x)
-        noisy = Add(noise, x)
-        plain = Neg(x)
-    }"""
+    text = text_of("random_and_plain")
     path = save(tmp_path, text)
     found = dump(path, "reference")
     assert {each.name for each in found} == {"x", "plain"}
@@ -263,12 +255,7 @@ def test_the_weights_of_a_body_may_be_sparse(tmp_path: Path) -> None:
 
 
 def test_sequences_maps_and_texts_are_dumped_by_parts(tmp_path: Path) -> None:
-    text = """(float[2, 3] x) => (s, p, text) {
-        s = SplitToSequence <axis = 1> (x, parts)
-        p = ai.onnx.ml.ZipMap <classlabels_strings = ["a", "b", "c"]> (x)
-        best = ArgMax <axis = 1, keepdims = 0> (x)
-        text = Gather(names, best)
-    }"""
+    text = text_of("parts")
     texts = np.array(["one", "two", "three"], object)
     path = save(tmp_path, text, parts=np.array([1, 2]), names=texts)
     shapes = {each.name: each.shape for each in compare_dumps(path)}

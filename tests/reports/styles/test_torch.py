@@ -21,6 +21,7 @@ from tests.profiles.synthetic import WORKER, changed, profile_of_times, rows_in,
 from tests.profiles.test_calls import with_range
 from tests.refusals import refused
 from tests.reports.golden_files import check_golden
+from tests.tables import each_row
 
 SAMPLE = (Path(__file__).parents[2] / "data" / "torch_key_averages.txt").read_text()
 NANOSECONDS = {"s": 1e9, "ms": 1e6, "us": 1e3}
@@ -157,13 +158,7 @@ def test_a_cpu_is_no_device() -> None:
     assert not re.search("cuda|gpu|device|kernel", text, re.IGNORECASE)
 
 
-@pytest.mark.parametrize(
-    ("device", "shown"),
-    [
-        ("cpu", "       3.00 Gb       3.00 Gb             4  "),
-        ("cuda0", "           0 b           0 b       3.00 Gb       3.00 Gb             4  "),
-    ],
-)
+@each_row("reports/styles/cases/memory of devices")
 def test_memory_is_that_of_the_device_too(device: str, shown: str) -> None:
     profile = small_profile(device=device, dispatch_us=10)
     assert "Mem" not in build(profile, {}).text
