@@ -27,6 +27,7 @@ from lar.running.api import read_info as read_info
 from lar.running.api import run as run
 from lar.running.bench import bench as bench
 from lar.running.compared_dumps import compare as compare
+from lar.running.tasks import find_devices as find_devices
 from lar.tuning.outcome import Tuning as Tuning
 from lar.tuning.search import tune as tune
 

@@ -11,6 +11,6 @@ take some seconds for each driver, two of them for a run that its deadline ends.
 
 from __future__ import annotations
 
-from lar.running.contract import CHECKS, Check, ContractError, Subject, check_engine
+from lar.engines.contract import CHECKS, Check, ContractError, Subject, check_engine
 
 __all__ = ["CHECKS", "Check", "ContractError", "Subject", "check_engine"]

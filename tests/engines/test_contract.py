@@ -127,7 +127,7 @@ def test_an_engine_does_what_every_engine_must(
     monkeypatch: pytest.MonkeyPatch, driver: str, check: Check, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
-        "lar.running.contract.DEADLINE_SECONDS", 0.5
+        "lar.engines.contract.DEADLINE_SECONDS", 0.5
     )  # all of which one check waits for
     check(subject_of(driver, tmp_path))
 
@@ -138,7 +138,7 @@ def test_each_failure_is_a_line_with_the_driver_and_the_check(
     def never_holds(subject: Subject) -> None:
         raise ContractError("the moon is no cheese")
 
-    monkeypatch.setattr("lar.running.contract.CHECKS", (*CHECKS[:2], never_holds))
+    monkeypatch.setattr("lar.engines.contract.CHECKS", (*CHECKS[:2], never_holds))
     with pytest.raises(ContractError) as caught:
         check_engine("onnxruntime", MODELS / "one_operator.onnx")
     assert str(caught.value) == "session: never_holds: the moon is no cheese"

@@ -24,7 +24,6 @@ from lar.errors import LarError, UsageError
 from lar.options import table
 from lar.options.option import Option
 from lar.records.run import RunResult
-from lar.running.tasks import find_devices
 
 Array = np.ndarray[Any, Any]
 T = TypeVar("T")
@@ -135,7 +134,9 @@ def recognises_its_models(it: Subject) -> None:
 
 def describes_its_models(it: Subject) -> None:
     """What a model holds is known without running it, and so are the devices, the CPU first."""
-    require(find_devices(it.engine.name)[0].startswith("cpu"), "the CPU is not the first device")
+    require(
+        lar.find_devices(it.engine.name)[0].startswith("cpu"), "the CPU is not the first device"
+    )
     info = lar.read_info(it.model, it.engine.name)
     require(info.engine == it.engine.name, f"the model is described for {info.engine}")
     fed = {each.name for each in it.run_well().fed}
