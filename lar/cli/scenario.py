@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from lar.errors import UsageError
 from lar.options.option import flag_of
-from lar.records.scenario import SCENARIOS, Scenario, ScenarioName
+from lar.records.run import Scenario, ScenarioName
 
 # The arguments that say more of a scenario.
 SETTINGS = (
@@ -35,7 +35,7 @@ def refuse_settings(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: one is given.
     """
-    refuse(arguments, SETTINGS, "needs --scenario", f"it takes {', '.join(SCENARIOS)}")
+    refuse(arguments, SETTINGS, "needs --scenario", f"it takes {', '.join(get_args(ScenarioName))}")
 
 
 def refuse(arguments: argparse.Namespace, keys: Iterable[str], problem: str, hint: str) -> None:

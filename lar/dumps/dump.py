@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from lar.records.quantization import Quantization
-from lar.records.record import Record
+from lar.records.record import Encodable, Record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,7 +67,7 @@ class DumpedOperator(Record):
     origin: tuple[str, ...] = ()
 
 
-class DumpIndex(Record):
+class DumpIndex(Encodable):
     """The content and the origin of a dump, in the order of execution. Unknown facts are empty.
 
     `complete` is false if the run did not end well. `iteration` counts the dumped iteration,

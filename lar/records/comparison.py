@@ -12,16 +12,8 @@ from typing import Any, Literal
 
 from lar.errors import check_keywords
 from lar.records.quantization import Quantization
-from lar.records.record import Record
-from lar.records.run import Setting, record_of_format
-
-# History of the comparison format (`Comparison.format`):
-#   lar.comparison/1  first version
-COMPARISON_FORMAT = "lar.comparison/1"
-
-# History of the format of several sides (`ComparisonOfSides.format`):
-#   lar.comparison-of-sides/1  first version
-SIDES_FORMAT = "lar.comparison-of-sides/1"
+from lar.records.record import Encodable, Record, record_of_format
+from lar.records.run import Setting, Tensor
 
 MatchedBy = Literal["name", "graph", "content", "shape"]
 Finding = Literal["same", "fault", "rounding", "different", "nothing"]
@@ -73,7 +65,7 @@ class Figures(Record):
     nonfinite_mismatches: int = 0
 
 
-class TensorFacts(Record):
+class TensorFacts(Tensor):
     """A tensor of one side. `shape` is the plain one where `layout` is a blocked one.
 
     With a `quantization` its elements are integers of `dtype` that stand for real numbers. `name`
@@ -82,9 +74,6 @@ class TensorFacts(Record):
     """
 
     key: str
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
     layout: str = ""
     engine_name: str = ""
     operator: str = ""
@@ -258,11 +247,6 @@ class AgainstTruth(Record):
     finding: Finding
     culprits: tuple[Culprit, ...] = ()
 
-    @property
-    def is_off(self) -> bool:
-        """True if that side differs from the truth by more than rounding."""
-        return self.finding in ("fault", "different")
-
 
 class Truth(Record):
     """The third side of a comparison: what the model should give, and how each side compares with
@@ -285,7 +269,7 @@ class Tolerance(Record):
     max_error: float | None = None
 
 
-class Comparison(Record):
+class Comparison(Encodable):
     """Everything that a comparison found. `tensors` are in the order of execution.
 
     `finding` is that of the models' outputs (`only` is "outputs"), or of every tensor that both
@@ -307,7 +291,8 @@ class Comparison(Record):
     expected: SideFacts
     tolerance: Tolerance
     finding: Finding
-    format: str = COMPARISON_FORMAT
+    # History: lar.comparison/1  first version
+    format: str = "lar.comparison/1"
     only: Only = "outputs"
     precision: str = ""
     snr_db: float | None = None
@@ -358,7 +343,7 @@ class TensorOfSides(Record):
         return len(self.groups) == 1
 
 
-class ComparisonOfSides(Record):
+class ComparisonOfSides(Encodable):
     """Everything that a comparison of three or more sides found.
 
     `comparisons` are those of each side but the first with the first one, which stands as the
@@ -369,7 +354,8 @@ class ComparisonOfSides(Record):
     tolerance: Tolerance
     comparisons: tuple[Comparison, ...]
     tensors: tuple[TensorOfSides, ...]
-    format: str = SIDES_FORMAT
+    # History: lar.comparison-of-sides/1  first version
+    format: str = "lar.comparison-of-sides/1"
     notes: tuple[str, ...] = ()
 
     @property
@@ -398,7 +384,7 @@ def read_comparison(data: bytes | str) -> Comparison:
     Raises:
         ValueError: the text is not JSON, or not a comparison of a version that this lar reads.
     """
-    return record_of_format(data, Comparison, COMPARISON_FORMAT)
+    return record_of_format(data, Comparison)
 
 
 @check_keywords
@@ -408,4 +394,4 @@ def read_comparison_of_sides(data: bytes | str) -> ComparisonOfSides:
     Raises:
         ValueError: the text is not JSON, or not a comparison of a version that this lar reads.
     """
-    return record_of_format(data, ComparisonOfSides, SIDES_FORMAT)
+    return record_of_format(data, ComparisonOfSides)

@@ -26,8 +26,7 @@ from lar.running.places import places_of
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
 if TYPE_CHECKING:
-    from lar.records.run import ImageSettings, RunSpec
-    from lar.records.stopping import Stopping
+    from lar.records.run import ImageSettings, RunSpec, Stopping
 
 
 Items = Sequence[tuple[str, Sequence[tuple[str, str]]]]
@@ -185,7 +184,7 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items 
 
 def stopping_of(values: Mapping[str, Any]) -> Stopping:
     """Return what is asked for as the end of measuring."""
-    from lar.records.stopping import Stopping  # not before a worker is started: few runs need it
+    from lar.records.run import Stopping  # not before a worker is started: few runs need it
 
     target, warmup = table.TARGET_CI.of(values), table.WARMUP.of(values)
     if target is None:
@@ -344,9 +343,7 @@ def make_spec(
     """
     # Imported late: an error in the command line should cost as little as possible.
     from lar.datasets.classes import read_labels
-    from lar.records.dataset import Item
-    from lar.records.run import RunSpec
-    from lar.records.stopping import Pacing
+    from lar.records.run import Item, Pacing, RunSpec
 
     values, settings = asked.values, table.collect_settings(asked.values)
     idle_ms = table.IDLE_MS.of(values)

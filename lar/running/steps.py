@@ -32,9 +32,8 @@ from lar.measurement.machine import read_instruction_sets, read_model_file
 from lar.measurement.rows import SampleRows
 from lar.measurement.summary import summarize
 from lar.options.table import BY_KEY, PROFILE_SYSCALLS, PROFILES, one_of
-from lar.records.dataset import accuracy_of
 from lar.records.events import Unpacked
-from lar.records.run import RunContext, RunResult, RunSpec, Samples
+from lar.records.run import RunContext, RunResult, RunSpec, Samples, accuracy_of
 from lar.running.isolation import INTERRUPTED, run_here, run_isolated, with_model
 from lar.running.output_files import deliver_artifacts, place_artifacts
 from lar.running.tasks import run_task

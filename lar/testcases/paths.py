@@ -20,7 +20,7 @@ from lar.inputs.numbered_files import INPUT, OUTPUT, numbered
 from lar.testcases.packed_file import graphs_in
 
 if TYPE_CHECKING:
-    from lar.records.testcase import Case
+    from lar.records.run import Case
 
 
 class Source(NamedTuple):
@@ -91,7 +91,7 @@ def add_test_set(source: Source, texts: Sequence[str]) -> Source:
 
 def cases_of(source: Source) -> Iterator[Case]:
     """Yield the testcases; those of a packed file are only named."""
-    from lar.records.testcase import Case, Expected  # records are slow to import
+    from lar.records.run import Case, Expected  # records are slow to import
 
     for number in range(source.packed):
         yield Case(name=f"testcase {number}")

@@ -13,17 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.errors import LarError, UsageError
-from lar.records.facts import EngineFacts
+from lar.records.record import record_from_json, record_to_json
 from lar.records.run import (
-    RESULT_FORMAT,
+    EngineFacts,
     Failure,
     ImageSettings,
     ModelInfo,
     RunResult,
     RunSpec,
     read_result,
-    record_from_json,
-    record_to_json,
     schema_of_result,
 )
 
@@ -136,7 +134,7 @@ def test_first_version_of_the_result_format_is_written_back_unchanged() -> None:
 def test_a_result_of_an_unknown_version_is_refused_by_name() -> None:
     fields = json.loads((DATA / "result_v1.json").read_bytes())
     fields["format"] = "lar.result/999"
-    with pytest.raises(ValueError, match=r"lar\.result/999.*" + RESULT_FORMAT):
+    with pytest.raises(ValueError, match=r"lar\.result/999.*" + RunResult.format):
         read_result(json.dumps(fields))
 
 

@@ -6,7 +6,7 @@ import re
 
 from lar.cli.parser import parser_of
 from lar.cli.scenario import SETTINGS
-from lar.records.scenario import Scenario
+from lar.records.run import Scenario
 
 
 def test_the_defaults_are_those_that_the_help_names() -> None:

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-import pytest
-
-from lar.records.run import RunContext, RunSpec, read_request, record_to_json, request_to_json
-from lar.records.testcase import (
-    Case,
+from lar.records.run import (
     CaseResult,
-    Expected,
-    Packing,
     Verdict,
     add_verdicts,
     describe_failure,
@@ -48,23 +41,3 @@ def test_a_failure_names_the_element_and_both_values() -> None:
     )
     other = replace(BAD, error=None, index=(), actual="float32{2}", expected="float32{3}")
     assert describe_failure(0, other) == "test #0: y is float32{2}, expected float32{3}"
-
-
-def test_a_worker_reads_the_testcases_of_a_spec() -> None:
-    case = Case(
-        name="a",
-        inputs=(("x", "0.npy"), ("", "folder")),
-        expected=(Expected(file="1.npy", limit=math.pi),),
-        variables=("y{}",),
-    )
-    spec = RunSpec(model="m", engine="e", driver="d", cases=(case, Case(name="b")))
-    context = RunContext(packing=Packing(repeat=2), written={"pack": "there"}, ranges=("a", "b"))
-    assert read_request(request_to_json(spec, context)) == (spec, context)
-    assert read_request(record_to_json(spec)) == (spec, RunContext())
-    assert spec.sample_count == 1 + 2 * 10
-
-
-@pytest.mark.parametrize("text", ["[]", "5", "null", '"x"', '{"spec": null}', '{"spec": []}', "{}"])
-def test_what_is_not_a_request_is_refused(text: str) -> None:
-    with pytest.raises(TypeError):
-        read_request(text)

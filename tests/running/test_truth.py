@@ -13,7 +13,7 @@ import pytest
 import lar
 from lar.errors import UsageError
 from lar.records.comparison import Comparison
-from lar.records.run import record_to_json
+from lar.records.record import record_to_json
 from lar.reports.comparison_report import report_comparison
 from lar.reports.csv import format_csv
 from lar.reports.html import format_html

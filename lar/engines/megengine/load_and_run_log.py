@@ -29,8 +29,7 @@ from lar.options import table
 from lar.options.command_line import read_command
 from lar.options.table import BY_KEY
 from lar.records import run as records
-from lar.records.facts import EngineFacts
-from lar.records.testcase import Case, CaseResult, Verdict, worse_of
+from lar.records.run import Case, CaseResult, EngineFacts, Verdict, worse_of
 
 DRIVER = "load_and_run"
 USUAL_LIMIT = 1e-4  # of the error of testcases
