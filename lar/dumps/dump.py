@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from lar.records.quantization import Quantization
 from lar.records.record import Encodable, Record
+from lar.records.run import Quantization
 
 if TYPE_CHECKING:
     import numpy as np

@@ -5,9 +5,11 @@ A `BenchResult` holds the samples of all turns; everything else in it is derived
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
 from lar.errors import check_keywords
 from lar.records.record import Record, record_of_format
@@ -24,6 +26,8 @@ interrupted  the user ended it
 failed       too few variants could be measured
 single       no two variants are fed with the same shapes, so that there is nothing to compare
 """
+
+Value = str | int | float | None  # of a column
 
 Agreement = Literal["equal", "within the tolerance", "different"]
 
@@ -122,39 +126,21 @@ class BenchResult(Made):
         """The differences that were looked for, by the name of the variant."""
         return {each.name: each.difference for each in self.variants if each.difference}
 
-    def rows(self) -> list[dict[str, str | int | float | None]]:
+    def rows(self) -> list[dict[str, Value]]:
         """Return a dictionary for each variant, as pandas takes them: `DataFrame(bench.rows())`."""
-        return [row_of(each) for each in self.variants]
+        columns = json.loads(Path(__file__).with_name("bench_columns.json").read_text())
+        return [row_of(each, columns) for each in self.variants]
 
 
-def row_of(variant: VariantResult) -> dict[str, str | int | float | None]:
+def row_of(variant: VariantResult, columns: Mapping[str, tuple[str, Value]]) -> dict[str, Value]:
     """Return what was found of a variant; times are seconds."""
-    latency, difference, outputs = variant.latency, variant.difference, variant.output_difference
-    interval = difference.interval if difference else None
-    return {
-        "variant": variant.name,
-        **variant.values,
-        "shape": variant.shape,
-        "engine_version": variant.engine.version if variant.engine else "",
-        "status": variant.status,
-        "median": latency.median if latency else None,
-        "minimum": latency.minimum if latency else None,
-        "mean": latency.mean if latency else None,
-        "iterations": latency.count if latency else 0,
-        "disturbed": latency.disturbed_count if latency else 0,
-        "cpu_median": latency.cpu_median if latency else None,
-        "items_per_second": latency.items_per_second if latency else None,
-        "baseline": variant.baseline,
-        "ratio": difference.ratio if difference else None,
-        "ratio_low": interval.low if interval else None,
-        "ratio_high": interval.high if interval else None,
-        "verdict": difference.verdict if difference else "",
-        "smallest_detectable": difference.smallest_detectable if difference else None,
-        "processes": difference.processes if difference else 0,
-        "outputs": outputs.agreement if outputs else "",
-        "output_error": outputs.max_error if outputs else None,
-        "error": variant.failure.message if variant.failure else "",
-    }
+    row: dict[str, Value] = {"variant": variant.name, **variant.values, "shape": variant.shape}
+    for column, (path, unknown) in columns.items():
+        found: Any = variant
+        for name in path.split("."):
+            found = getattr(found, name, unknown)
+        row[column] = found
+    return row
 
 
 @check_keywords

@@ -11,9 +11,8 @@ from dataclasses import field, replace
 from typing import Any, Literal
 
 from lar.errors import check_keywords
-from lar.records.quantization import Quantization
 from lar.records.record import Encodable, Record, record_of_format
-from lar.records.run import Setting, Tensor
+from lar.records.run import Quantization, Setting, Tensor
 
 MatchedBy = Literal["name", "graph", "content", "shape"]
 Finding = Literal["same", "fault", "rounding", "different", "nothing"]
@@ -241,8 +240,9 @@ class SideFacts(Record):
     complete: bool = True
 
 
-class AgainstTruth(Record):
-    """The findings on one side against the truth, which stands as the expected side."""
+class Findings(Record):
+    """What was found of the actual side against the expected one, or of a side against the truth,
+    which then stands as the expected side."""
 
     finding: Finding
     culprits: tuple[Culprit, ...] = ()
@@ -253,8 +253,8 @@ class Truth(Record):
     it."""
 
     side: SideFacts
-    actual: AgainstTruth
-    expected: AgainstTruth
+    actual: Findings
+    expected: Findings
 
 
 class Tolerance(Record):
@@ -269,7 +269,7 @@ class Tolerance(Record):
     max_error: float | None = None
 
 
-class Comparison(Encodable):
+class Comparison(Findings, Encodable):
     """Everything that a comparison found. `tensors` are in the order of execution.
 
     `finding` is that of the models' outputs (`only` is "outputs"), or of every tensor that both
@@ -290,13 +290,11 @@ class Comparison(Encodable):
     actual: SideFacts
     expected: SideFacts
     tolerance: Tolerance
-    finding: Finding
     # History: lar.comparison/1  first version
     format: str = "lar.comparison/1"
     only: Only = "outputs"
     precision: str = ""
     snr_db: float | None = None
-    culprits: tuple[Culprit, ...] = ()
     tensors: tuple[TensorComparison, ...] = ()
     unmatched: tuple[UnmatchedTensor, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
@@ -309,16 +307,6 @@ class Comparison(Encodable):
     def same(self) -> bool:
         """True if all that was compared is within the tolerance."""
         return self.finding == "same"
-
-    @property
-    def output_count(self) -> int:
-        """The number of outputs that were compared."""
-        return sum(tensor.is_output for tensor in self.tensors)
-
-    @property
-    def computed_count(self) -> int:
-        """The number of computed tensors that were compared, the outputs among them."""
-        return sum(not (tensor.is_input or tensor.constant) for tensor in self.tensors)
 
 
 class TensorOfSides(Record):
@@ -336,11 +324,6 @@ class TensorOfSides(Record):
     odd: tuple[int, ...] = ()
     depth: int = 0
     constant: bool = False
-
-    @property
-    def same(self) -> bool:
-        """True if all sides that have the tensor agree."""
-        return len(self.groups) == 1
 
 
 class ComparisonOfSides(Encodable):

@@ -165,8 +165,7 @@ def event_of(line: bytes) -> Event:
 
     try:
         name, body = msgspec.json.decode(line, type=tuple[str, msgspec.Raw])
-        event: Event = msgspec.json.decode(body, type=EVENTS[name])
-        return event
+        return msgspec.json.decode(body, type=EVENTS[name])
     except (msgspec.MsgspecError, KeyError) as error:
         raise ValueError(f"not an event: {error}") from None
 

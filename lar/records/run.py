@@ -12,7 +12,6 @@ import math
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -33,7 +32,7 @@ Arrivals = Literal["poisson", "fixed"]
 Ending = Literal["iterations", "duration", "target", "max_time", "room"]
 ScenarioName = Literal["single-stream", "multi-stream", "offline", "server"]
 Arrays = Mapping[str, "np.ndarray[Any, Any]"]
-R = TypeVar("R")
+R = TypeVar("R", bound="Ran")
 
 
 class TensorInfo(Record):
@@ -179,11 +178,6 @@ class Stopping(Record):
         """Whether the number of iterations is not known beforehand."""
         return self.duration_seconds is not None or self.target_interval is not None
 
-    @property
-    def most_seconds(self) -> float | None:
-        """How long is measured at most, None if nothing limits it."""
-        return self.max_seconds if self.duration_seconds is None else self.duration_seconds
-
 
 class Pacing(Record):
     """When an iteration begins, if not as soon as the one before it has ended.
@@ -288,15 +282,6 @@ class MachineFacts(Record):
     cpu_limit: float | None = None
     variables: dict[str, str] = field(default_factory=dict)
     architecture: str = ""
-
-    @property
-    def described(self) -> str:
-        """The processor, the cores that may be used, and the memory."""
-        if not self.cores:  # named by hand
-            return self.processor
-        usable = "" if self.usable_cores == self.cores else f"{self.usable_cores} of "
-        size = [] if self.memory_bytes is None else [f"{self.memory_bytes / 2**30:.0f} GiB"]
-        return ", ".join([self.processor, f"{usable}{self.cores} cores", *size])
 
 
 class ModelFile(Record):
@@ -416,16 +401,10 @@ class Failure(ShortRecord):
             object.__setattr__(self, "problem", self.message)
 
     @classmethod
-    def of(cls, error: LarError, detail: str = "", *, exit_code: int | None = None) -> Failure:
-        """Return the record of an error; it may end the run with another exit code."""
-        return cls(
-            problem=error.problem,
-            hint=error.hint,
-            exit_code=error.exit_code if exit_code is None else exit_code,
-            detail=detail or error.detail,
-            flag=error.flag,
-            subject=error.subject,
-        )
+    def of(cls, error: LarError, detail: str = "") -> Failure:
+        """Return the record of an error."""
+        parts = {each.name: getattr(error, each.name) for each in fields(cls)}
+        return cls(**{**parts, "detail": detail or error.detail})
 
     def to_error(self) -> LarError:
         """Return the error that it would be in this process."""
@@ -448,6 +427,18 @@ class Tensor(Record):
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+
+class Quantization(Record):
+    """The real numbers that integers stand for: (integer - zero point) * scale.
+
+    There is one scale and one zero point for the whole tensor, or one for each index of `axis`,
+    which counts the axes of the plain shape.
+    """
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...] = (0,)
+    axis: int | None = None
 
 
 class FedInput(Tensor):
@@ -680,7 +671,7 @@ class Ran(Record):
 
     def with_arrays(self: R, arrays: Arrays) -> R:
         """Return it with the outputs of its last iteration."""
-        result = copy(self)
+        result = replace(self)
         vars(result)["_arrays"] = arrays  # no field: neither compared nor encoded
         return result
 
@@ -770,8 +761,8 @@ class RunResult(Ran, Made):
 
         It has the iteration's number and what was measured of it, by the names of `Samples`.
         """
-        columns = {each.name: getattr(self.samples, each.name) for each in fields(Samples)}
-        measured = {name: column for name, column in columns.items() if column}
+        columns = ((each.name, getattr(self.samples, each.name)) for each in fields(Samples))
+        measured = {name: column for name, column in columns if column}
         return [
             {"iteration": number, **dict(zip(measured, values, strict=True))}
             for number, values in enumerate(zip(*measured.values(), strict=True))
@@ -848,15 +839,10 @@ def add_verdicts(
 ) -> tuple[CaseResult, ...]:
     """Return the results with the verdicts of one more run of a case; cases come in their order."""
     known = results[number].verdicts if number < len(results) else verdicts
-    worst = tuple(map(worse_of, known, verdicts))
+    worst = tuple(max(pair, key=error_of) for pair in zip(known, verdicts, strict=False))
     passed = all(verdict.passed for verdict in worst) if worst else None
     result = CaseResult(name=name, passed=passed, verdicts=worst)
     return (*results[:number], result, *results[number + 1 :])
-
-
-def worse_of(first: Verdict, second: Verdict) -> Verdict:
-    """Return the verdict with the larger error; if both are equal, the first."""
-    return max(first, second, key=error_of)
 
 
 def error_of(verdict: Verdict) -> float:

@@ -432,11 +432,10 @@ def format_accuracy(result: RunResult) -> list[str]:
 
     If no item has a label, say that the labels were read as names of classes.
     """
-    accuracy = accuracy_of(result.items)
-    if accuracy is None:
+    count, first, five = accuracy_of(result.items)
+    if not count:
         names = len(result.spec.class_names)
         return [f"note: --labels: its {names} lines are the names of classes"] if names else []
-    count, first, five = accuracy.count, accuracy.first, accuracy.five
     left = len(result.spec.item_names) - count
     return [
         f"accuracy: top-1 {first / count:.2%} ({first} of {count}), "

@@ -399,7 +399,7 @@ class Watch:
         error = self.engine.explain_log(self._log) if self._log else None
         if error is None:
             return None
-        return Failure.of(error, self.log_tail(), exit_code=EXIT_CODES["crashed"])
+        return replace(Failure.of(error, self.log_tail()), exit_code=EXIT_CODES["crashed"])
 
     def check_deadline(self) -> None:
         """Look at the time.

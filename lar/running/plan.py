@@ -162,7 +162,8 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items 
     """Return what a run is asked to do, as far as rules look at it."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if table.one_of((table.DURATION, table.TARGET_CI), values):
-        seconds = stopping_of(values).most_seconds or MAX_SECONDS
+        stopping = stopping_of(values)
+        seconds = stopping.duration_seconds or stopping.max_seconds or MAX_SECONDS
         iterations = room_for(seconds, table.THREAD.of(values) or 1)
     elif iterations is None:
         iterations = 1 if items else 10

@@ -122,10 +122,9 @@ def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult
         cases = tuple(numbers[index // spec.iterations] for index in range(count))
         result = replace(result, samples=replace(result.samples, case=cases))
     result = replace(result, spec=spec)
-    accuracy = accuracy_of(result.items)
-    if accuracy is not None:
-        shares = [right / accuracy.count for right in (accuracy.first, accuracy.five)]
-        result = replace(result, top1=shares[0], top5=shares[1])
+    count, first, five = accuracy_of(result.items)
+    if count:
+        result = replace(result, top1=first / count, top5=five / count)
     return replace(result, summary=summarize(result))
 
 
