@@ -162,8 +162,7 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items 
     """Return what a run is asked to do, as far as rules look at it."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if table.one_of((table.DURATION, table.TARGET_CI), values):
-        stopping = stopping_of(values)
-        seconds = stopping.duration_seconds or stopping.max_seconds or MAX_SECONDS
+        seconds = table.DURATION.of(values) or longest(values)
         iterations = room_for(seconds, table.THREAD.of(values) or 1)
     elif iterations is None:
         iterations = 1 if items else 10
@@ -193,15 +192,19 @@ def stopping_of(values: Mapping[str, Any]) -> Stopping:
         return Stopping(
             duration_seconds=table.DURATION.of(values), warmup_seconds=warmup, warmup_room=room
         )
-    least, most = table.MIN_TIME.of(values), table.MAX_TIME.of(values)
-    if most is None:
-        most = max(MAX_SECONDS, least or 0.0)
+    least, most = table.MIN_TIME.of(values), longest(values)
     return Stopping(
         target_interval=target,
         min_seconds=min(MIN_SECONDS, most) if least is None else least,
         max_seconds=most,
         settle=values["warmup_iter"] is None,
     )
+
+
+def longest(values: Mapping[str, Any]) -> float:
+    """Return how many seconds a run with a target measures at most."""
+    most = table.MAX_TIME.of(values)
+    return max(MAX_SECONDS, table.MIN_TIME.of(values) or 0.0) if most is None else most
 
 
 def room_for(seconds: float, runners: int) -> int:
