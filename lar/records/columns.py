@@ -88,9 +88,8 @@ class RecordColumns(Columns[R]):
 class ExecutionColumns(Columns[Execution]):
     """Executions, of which more can be added at the end."""
 
-    def __init__(self, executions: Iterable[Execution] = ()) -> None:
+    def __init__(self) -> None:
         super().__init__(Execution, "iiiqqQQQIB")
-        self.extend(executions)
 
     def append(self, each: Execution) -> None:
         """Add an execution."""

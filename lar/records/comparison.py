@@ -7,12 +7,12 @@ number is None; single elements are texts, because JSON has neither NaN nor comp
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
 from lar.errors import check_keywords
 from lar.records.record import Encodable, Record, record_of_format
-from lar.records.run import Quantization, Setting, Tensor
+from lar.records.run import GraphOperator, GraphTensor, Origin
 
 MatchedBy = Literal["name", "graph", "content", "shape"]
 Finding = Literal["same", "fault", "rounding", "different", "nothing"]
@@ -64,20 +64,15 @@ class Figures(Record):
     nonfinite_mismatches: int = 0
 
 
-class TensorFacts(Tensor):
+class TensorFacts(GraphTensor):
     """A tensor of one side. `shape` is the plain one where `layout` is a blocked one.
 
-    With a `quantization` its elements are integers of `dtype` that stand for real numbers. `name`
-    is the model's; `engine_name` is what the engine calls it, empty if that is the same or the
-    model's is not known.
+    `name` is the model's; `engine_name` is what the engine calls it, empty if that is the same or
+    the model's is not known.
     """
 
-    key: str
-    layout: str = ""
     engine_name: str = ""
-    operator: str = ""
     operator_type: str = ""
-    quantization: Quantization | None = None
 
 
 class ErrorsOverItems(Record):
@@ -144,7 +139,14 @@ class TensorComparison(Record):
     truth: TruthErrors | None = None
 
 
-class UnmatchedTensor(Record):
+class OneSided(Record):
+    """Something that one side alone has, and why."""
+
+    side: Literal["actual", "expected"]
+    reason: str
+
+
+class UnmatchedTensor(OneSided):
     """A tensor that has no twin on the other side.
 
     `fused`: it lies inside an operator of the other side, or holds the data of a tensor that has a
@@ -152,39 +154,27 @@ class UnmatchedTensor(Record):
     hold in another form.
     """
 
-    side: Literal["actual", "expected"]
     tensor: TensorFacts
     fused: bool
-    reason: str
     constant: bool = False
 
 
-class LeftOut(Record):
+class LeftOut(OneSided):
     """An output, or another tensor that a run computed, which could not be compared, and why."""
 
-    side: Literal["actual", "expected"]
     name: str
-    reason: str
     is_output: bool = False
 
 
-class OperatorFacts(Record):
+class OperatorFacts(GraphOperator):
     """An operator of one side. `output` names what it gives, `layout` is the layout of that.
 
     An `opaque` one runs a function, or code of another library, whose inside is not dumped.
-    `origin` has the model's names for the results of its own operators that this one stands for,
-    empty if it is one of them or if they are not known.
     """
 
-    key: str
-    name: str
-    type: str
-    parameters: dict[str, Any] = field(default_factory=dict)
-    algorithm: str = ""
     output: str = ""
     layout: str = ""
     opaque: bool = False
-    origin: tuple[str, ...] = ()
 
 
 class Culprit(Record):
@@ -221,23 +211,11 @@ class Culprit(Record):
         )
 
 
-class SideFacts(Record):
-    """The origin of one side; unknown facts are empty."""
+class SideFacts(Origin):
+    """The origin of one side."""
 
     source: str
     tensors: int
-    engine: str = ""
-    engine_version: str = ""
-    driver: str = ""
-    device: str = ""
-    provider: str = ""
-    system: str = ""
-    architecture: str = ""
-    processor: str = ""
-    model: str = ""
-    model_sha256: str = ""
-    settings: dict[str, Setting] = field(default_factory=dict)
-    complete: bool = True
 
 
 class Findings(Record):

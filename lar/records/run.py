@@ -441,6 +441,55 @@ class Quantization(Record):
     axis: int | None = None
 
 
+class GraphTensor(Tensor):
+    """A tensor of a graph, by a `key` that is unique there.
+
+    `layout` names a blocked one, `operator` what made it. With a `quantization` its elements are
+    integers of `dtype` that stand for real numbers.
+    """
+
+    key: str
+    layout: str = ""
+    operator: str = ""
+    quantization: Quantization | None = None
+
+
+class GraphOperator(Record):
+    """An operator of a graph, by a `key` that is unique there.
+
+    `origin` has the model's names for the results of its own operators that this one stands for,
+    empty if it is one of them or if they are not known.
+    """
+
+    key: str
+    name: str
+    type: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    algorithm: str = ""
+    origin: tuple[str, ...] = ()
+
+
+class Origin(Record):
+    """The run that a dump, or a side of a comparison, is of; unknown facts are empty.
+
+    `complete` is false if it did not end well. `system`, `architecture` and `processor` are those
+    of the machine that ran it, `provider` is what computed there if the engine has several.
+    """
+
+    complete: bool = True
+    engine: str = ""
+    engine_version: str = ""
+    driver: str = ""
+    device: str = ""
+    provider: str = ""
+    system: str = ""
+    architecture: str = ""
+    processor: str = ""
+    model: str = ""
+    model_sha256: str = ""
+    settings: dict[str, Setting] = field(default_factory=dict)
+
+
 class FedInput(Tensor):
     """The data that one input of the model was fed with, and its source."""
 
