@@ -262,7 +262,7 @@ def decode_script() -> None:
     """Have msgspec, which only this engine needs, look at all that a script may hold."""
     from lar_scripted.script import Script
 
-    from lar.records.run import record_from_json
+    from lar.records.record import record_from_json
 
     record_from_json(b"{}", Script)
 

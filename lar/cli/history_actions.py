@@ -20,8 +20,8 @@ from lar.files.report_file import OutputFile
 from lar.measurement.machine import read_model_file
 from lar.options.paths import Place, refuse_clashes
 from lar.options.table import OPTIONS
-from lar.records.facts import MachineFacts, ModelFile
-from lar.records.run import RunResult, record_to_json
+from lar.records.record import record_to_json
+from lar.records.run import MachineFacts, ModelFile, RunResult
 from lar.reports.history_report import report_check, report_course, report_history
 from lar.reports.report import Report
 from lar.results.facts import NamedResult, describe_options, facts_of

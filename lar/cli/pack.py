@@ -22,8 +22,7 @@ from lar.testcases.paths import source_of
 if TYPE_CHECKING:
     from lar.engines.engine import CasePacker
     from lar.records.events import Packed
-    from lar.records.run import RunSpec
-    from lar.records.testcase import Packing
+    from lar.records.run import Packing, RunSpec
 
 IMAGE_OPTIONS = ("input_layout", "resize", "mean", "scale", "bgr", "rgb", "seed")
 
@@ -62,7 +61,7 @@ def main(arguments: argparse.Namespace) -> int:
     from dataclasses import replace
 
     from lar.measurement.machine import read_model_file
-    from lar.records.testcase import Packing
+    from lar.records.run import Packing
 
     read_model_file(Path(spec.model))
     packing = Packing(

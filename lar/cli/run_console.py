@@ -20,7 +20,8 @@ from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows, warmups_in
 from lar.options.table import VERBOSE
 from lar.records.events import Classified, Event, Fed, Finished, Judged
-from lar.records.run import RunContext, RunResult, RunSpec, record_to_json
+from lar.records.record import record_to_json
+from lar.records.run import RunContext, RunResult, RunSpec
 from lar.reports.run_text import (
     CaseLines,
     format_accuracy,

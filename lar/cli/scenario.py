@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from lar.errors import UsageError
 from lar.options.option import flag_of
-from lar.records.scenario import SCENARIOS, Scenario, ScenarioName
+
+if TYPE_CHECKING:
+    from lar.records.run import Scenario, ScenarioName
 
 # The arguments that say more of a scenario.
 SETTINGS = (
@@ -35,7 +37,9 @@ def refuse_settings(arguments: argparse.Namespace) -> None:
     Raises:
         UsageError: one is given.
     """
-    refuse(arguments, SETTINGS, "needs --scenario", f"it takes {', '.join(SCENARIOS)}")
+    from lar.records.run import ScenarioName  # slow to import, and the help needs nothing of it
+
+    refuse(arguments, SETTINGS, "needs --scenario", f"it takes {', '.join(get_args(ScenarioName))}")
 
 
 def refuse(arguments: argparse.Namespace, keys: Iterable[str], problem: str, hint: str) -> None:
@@ -93,6 +97,8 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
 
 def scenario_of(arguments: argparse.Namespace, values: Mapping[str, Any]) -> Scenario:
     """Return the scenario that is asked for."""
+    from lar.records.run import Scenario
+
     latency = arguments.target_latency
     given = {
         "target_rate": arguments.target_rate,

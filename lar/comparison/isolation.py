@@ -22,7 +22,7 @@ from lar.graphs.graph import Node, is_within, region_of, sources_of
 from lar.graphs.matching import Array, Pair
 from lar.graphs.signatures import Values, is_blocked, squeezed
 from lar.records.comparison import TensorComparison, Tolerance
-from lar.records.quantization import Quantization
+from lar.records.run import Quantization
 
 NOT_REPEATED = "the engine of {side} does not compute it alone as it did in the run"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from itertools import permutations
 from math import inf
@@ -22,9 +22,16 @@ from lar.graphs.operator_kinds import UNKNOWN_STEPS
 from lar.graphs.quantities import BITS
 from lar.graphs.signatures import Values, learn_of_twins, sample_places, squeezed
 from lar.graphs.twins import ConstantPair, Twins
-from lar.records.comparison import MatchedBy, TensorComparison, TensorFacts, Tolerance
+from lar.records.comparison import (
+    MatchedBy,
+    OperatorFacts,
+    SideFacts,
+    TensorComparison,
+    TensorFacts,
+    Tolerance,
+)
 
-Facts = TypeVar("Facts")
+Facts = TypeVar("Facts", TensorFacts, OperatorFacts, SideFacts)
 Names = tuple[str, str]  # of the sides
 
 # Tensors in other axes are one quantity with differences if their cosine is above this.
@@ -334,7 +341,7 @@ class Paired:
 
 def facts_from(kind: type[Facts], source: object, /, **own: Any) -> Facts:
     """Return a record with a source's fields of the same names, and with `own` values."""
-    names = {name for name in kind.__annotations__ if hasattr(source, name)} - own.keys()
+    names = {it.name for it in fields(kind) if hasattr(source, it.name)} - own.keys()
     return kind(**own, **{name: getattr(source, name) for name in names})
 
 

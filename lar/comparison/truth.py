@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from lar.dumps.dump import Dump
-from lar.records.comparison import AgainstTruth, Comparison, TensorComparison, Truth, TruthErrors
+from lar.records.comparison import Comparison, Findings, TensorComparison, Truth, TruthErrors
 
 # At most so many reasons for a missing truth are listed.
 MOST_REASONS = 3
@@ -54,9 +54,7 @@ def judge_by_truth(
     )
 
 
-def without_doubt(
-    found: Comparison, against: Comparison, side: int
-) -> tuple[AgainstTruth, list[str]]:
+def without_doubt(found: Comparison, against: Comparison, side: int) -> tuple[Findings, list[str]]:
     """Return how a side differs from the truth, and the types of operators whose truth is in doubt.
 
     It is in doubt if both sides agree with each other but not with the truth: a side is at fault
@@ -74,7 +72,7 @@ def without_doubt(
     finding = against.finding
     if not kept and (doubted or (found.same and finding != "same")):
         finding = "nothing"
-    return AgainstTruth(finding=finding, culprits=tuple(kept)), doubted
+    return Findings(finding=finding, culprits=tuple(kept)), doubted
 
 
 def has_coarse_tensors(dump: Dump) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from lar.errors import UsageError
 from lar.files.input_file import read_input_lines
-from lar.records.dataset import Item, ItemClasses
+from lar.records.run import Item, ItemClasses
 
 MOST_REPORTED = 5  # classes of an item
 NUMBER = re.compile(r"[-+]?\d+")

@@ -16,8 +16,7 @@ from lar.dumps.index import is_tensor, read_headers, read_index, write_index
 from lar.errors import UsageError
 from lar.options.paths import index_place
 from lar.options.table import BIN_OUT_DUMP
-from lar.records.dataset import Item
-from lar.records.run import RunResult, RunSpec
+from lar.records.run import Item, RunResult, RunSpec
 
 RUN = re.compile(r"run(\d+)-var")
 HINT = "give a new folder, or the same data and options as before"

@@ -8,20 +8,16 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from lar.records.quantization import Quantization
-from lar.records.record import Record
+from lar.records.record import Encodable
+from lar.records.run import GraphOperator, GraphTensor, Origin
 
 if TYPE_CHECKING:
     import numpy as np
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-# History of the index format (`DumpIndex.format`):
-#   lar.dump/1  first version
-DUMP_FORMAT = "lar.dump/1"
 
-
-class DumpedTensor(Record):
+class DumpedTensor(GraphTensor):
     """One tensor of a dump.
 
     `key` is unique in the dump: the name of its file. `name` is the engine's name of the variable.
@@ -36,67 +32,40 @@ class DumpedTensor(Record):
     of the tensor, empty if it is `name` or unknown.
     """
 
-    key: str
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    layout: str = ""
-    operator: str = ""
     slot: int = 0
     run: int = 0
-    quantization: Quantization | None = None
     origin: str = ""
 
 
-class DumpedOperator(Record):
+class DumpedOperator(GraphOperator):
     """One operator: `inputs` and `outputs` are keys of tensors, in the operator's order.
 
     An input that is not in the dump has a key all the same. `constant` marks weights and other
-    values that were not computed. `origin` has the model file's names for the results of those of
-    its operators that this one stands for; it is empty if this is one of them, or if unknown.
+    values that were not computed.
     """
 
-    key: str
-    name: str
-    type: str
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
-    parameters: dict[str, Any] = field(default_factory=dict)
-    algorithm: str = ""
     constant: bool = False
-    origin: tuple[str, ...] = ()
 
 
-class DumpIndex(Record):
-    """The content and the origin of a dump, in the order of execution. Unknown facts are empty.
+class DumpIndex(Origin, Encodable):
+    """The content and the origin of a dump, in the order of execution.
 
-    `complete` is false if the run did not end well. `iteration` counts the dumped iteration,
-    including the warm-up's. `items` are those of a data set, each run for `iterations` iterations.
-    `outputs` are the names of the model's outputs, in its order; the tensors of a sequence or map
-    `s` are named `s[0]`, `s[KEY]`. `left_out` says by name why the dump lacks something that the
-    engine computed. `inputs` are the values of `--input`, `feeding` the options that say how they
-    were used; `files` has the size in bytes and the time of each file of the items. `system`,
-    `architecture` and `processor` are those of the machine that ran it, `provider` is what computed
-    there if the engine has several, and `products` the type to which it rounded the factors of
-    float32 products.
+    `iteration` counts the dumped iteration, including the warm-up's. `items` are those of a data
+    set, each run for `iterations` iterations. `outputs` are the names of the model's outputs, in
+    its order; the tensors of a sequence or map `s` are named `s[0]`, `s[KEY]`. `left_out` says by
+    name why the dump lacks something that the engine computed. `inputs` are the values of
+    `--input`, `feeding` the options that say how they were used; `files` has the size in bytes and
+    the time of each file of the items. `products` is the type to which the factors of float32
+    products were rounded.
     """
 
     tensors: tuple[DumpedTensor, ...]
     operators: tuple[DumpedOperator, ...]
-    format: str = DUMP_FORMAT
-    complete: bool = True
-    engine: str = ""
-    engine_version: str = ""
-    driver: str = ""
-    device: str = ""
-    provider: str = ""
+    # History: lar.dump/1  first version
+    format: str = "lar.dump/1"
     products: str = ""
-    system: str = ""
-    architecture: str = ""
-    processor: str = ""
-    model: str = ""
-    model_sha256: str = ""
-    settings: dict[str, bool | int | float | str] = field(default_factory=dict)
     iteration: int = 0
     outputs: tuple[str, ...] = ()
     left_out: dict[str, str] = field(default_factory=dict)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from lar.records.quantization import Quantization
+from lar.records.run import Quantization
 
 SUFFIX = ".facts.json"
 

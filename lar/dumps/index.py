@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from lar.dumps.binary import TensorHeader, read_header, read_start, read_stored
-from lar.dumps.dump import DUMP_FORMAT, Dump, DumpedTensor, DumpIndex, Stored
+from lar.dumps.dump import Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.excerpts import begins_text_dump, open_text
 from lar.dumps.graph import index_of
 from lar.errors import DumpError
 from lar.files.input_file import MOST_TEXT_BYTES, cannot_read, read_input
 from lar.options.paths import INDEX_SUFFIX, index_place
-from lar.records.run import record_of_format, record_to_json
+from lar.records.record import record_of_format, record_to_json
 
 HEAD_BYTES = 4096
 
@@ -134,7 +134,7 @@ def read_index(path: Path) -> DumpIndex:
     """
     data = read_input(path, error=DumpError, limit=MOST_TEXT_BYTES)
     try:
-        return record_of_format(data, DumpIndex, DUMP_FORMAT)
+        return record_of_format(data, DumpIndex)
     except ValueError as error:
         problem = f"is not the index of a dump: {error}"
         raise DumpError(problem, "dump again, or remove this file", subject=path) from None

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.facts import DumpFacts
 from lar.dumps.tensor_layouts import CONVOLUTIONS
-from lar.records.quantization import Quantization
+from lar.records.run import Quantization
 
 # The inputs and outputs of these have integers that stand for real numbers in the same way.
 KEEPING = re.compile(

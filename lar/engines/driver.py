@@ -15,8 +15,7 @@ from lar.errors import LarError
 from lar.measurement.noise import Meter, open_meter
 from lar.options.table import CPU_DEFAULT, ENGINE_OPTION, MULTITHREAD, MULTITHREAD_DEFAULT
 from lar.options.values import pairs_in
-from lar.records.facts import EngineFacts
-from lar.records.run import RunContext, RunSpec, TensorInfo
+from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
 
 if TYPE_CHECKING:
     import numpy as np

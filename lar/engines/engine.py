@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from lar.options.rules import Rule
     from lar.records.choices import Dimension
     from lar.records.profile import Profile
-    from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
-    from lar.records.testcase import Case
+    from lar.records.run import Case, ModelInfo, RunContext, RunResult, RunSpec
 
     Arrays = Mapping[str, np.ndarray[Any, Any]]
     Step = Callable[[RunSpec, RunContext, Listener], RunResult]

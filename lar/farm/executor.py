@@ -31,7 +31,7 @@ from lar.worker.main import end_with_parent
 
 if TYPE_CHECKING:  # most tasks are runs
     from lar.records.bench import BenchResult
-    from lar.records.facts import MachineFacts
+    from lar.records.run import MachineFacts
     from lar.records.tuning import TuneRequest
     from lar.running.variants import Variant
     from lar.tuning.player import RoundOrder

@@ -28,7 +28,7 @@ from lar.farm import worker as remote
 from lar.farm.sending import Answer, Sending
 from lar.farm.worker import TOPIC, Task, TaskLost
 from lar.measurement.machine import read_machine
-from lar.records.facts import MachineFacts
+from lar.records.run import MachineFacts
 from lar.tuning.session import identity_of
 
 if TYPE_CHECKING:

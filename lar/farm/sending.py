@@ -17,8 +17,7 @@ from lar.files.report_file import OutputFile
 from lar.measurement.machine import checksum_place
 from lar.options.paths import find_path, is_below, split_items
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
-from lar.records.run import Failure, RunContext, RunSpec
-from lar.records.testcase import Case
+from lar.records.run import Case, Failure, RunContext, RunSpec
 
 # Stands for the folder of a task in its arguments; the worker puts its own folder there.
 ROOT = "/@lar-job@"

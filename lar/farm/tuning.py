@@ -11,8 +11,7 @@ from lar.farm.farm import Farm, Follow, Killed, Lost
 from lar.farm.runs import failed_result, make_on_farm
 from lar.farm.sending import Sending
 from lar.measurement.listener import Listener
-from lar.records.facts import MachineFacts
-from lar.records.run import RunContext, RunResult, RunSpec
+from lar.records.run import MachineFacts, RunContext, RunResult, RunSpec
 from lar.records.tuning import TuneRequest
 from lar.tuning.player import Entrant, Keep, RoundOrder, Show
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from lar.dumps.dump import Array, Stored
 from lar.dumps.layouts import in_plain_order
-from lar.records.quantization import Quantization
+from lar.records.run import Quantization
 
 # Elements of a block: four buffers of it fit the second-level cache of any processor.
 BLOCK = 1 << 16

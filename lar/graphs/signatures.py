@@ -13,7 +13,7 @@ from lar.dumps.excerpts import STATISTICS
 from lar.dumps.layouts import axes_of, block_of, fits_layout, is_padded, plain_shape, to_plain
 from lar.graphs.elements import Elements, dequantized, elements_of, real_numbers
 from lar.records.comparison import TensorFacts
-from lar.records.quantization import Quantization
+from lar.records.run import Quantization
 
 SAMPLES = 256
 GOLDEN = 0.6180339887498949

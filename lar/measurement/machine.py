@@ -14,7 +14,7 @@ from pathlib import Path
 from lar.errors import UsageError
 from lar.files.input_file import cannot_read, open_input, read_input
 from lar.measurement.machine_noise import CPUS, cpu_limit_of, own_cgroups, read_text, usable_cpus
-from lar.records.facts import MachineFacts, ModelFile
+from lar.records.run import MachineFacts, ModelFile
 
 CPUINFO = "/proc/cpuinfo"
 

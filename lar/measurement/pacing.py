@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from lar.records.stopping import Pacing
+from lar.records.run import Pacing
 
 # So much of a wait for a request is not slept: the noise is read and the clock asked in it.
 AWAKE_SECONDS = 5e-4

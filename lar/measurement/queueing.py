@@ -7,7 +7,7 @@ from typing import Any
 
 from lar.measurement.statistics import PERCENTILES, Statistics, statistics_of
 from lar.records.run import RunResult
-from lar.records.stopping import QueueSummary
+from lar.records.summary import QueueSummary
 
 
 def summarize_queue(result: RunResult) -> QueueSummary | None:

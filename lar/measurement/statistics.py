@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from lar.records.stopping import Rank
+from lar.records.summary import Rank
 
 if TYPE_CHECKING:
     from lar.records.run import Samples

@@ -124,7 +124,7 @@ def operator_calls(profile: Profile) -> list[Call]:
     calls = []
     times = zip(profile.host_times_ns, device_times_of(profile), strict=True)
     for place, (each, ns) in enumerate(zip(profile.timed_executions, times, strict=True)):
-        is_known = each.dispatch_ns is not None or not profile.on_device
+        is_known = each.dispatch is not None or not profile.on_device
         # The first of several executions in a step gets all memory: only sums are shown.
         taken = memory.get(each.step)
         own = None if taken is None else taken.pop(each.operator, Memory())

@@ -53,7 +53,6 @@ from lar.profiles.trace_events import (
     pieces_of_trace,
     point,
 )
-from lar.records.facts import MOST_COPIES
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,
@@ -68,6 +67,7 @@ from lar.records.profile import (
     Step,
     TriedSetting,
 )
+from lar.records.run import MOST_COPIES
 
 R = TypeVar("R")
 

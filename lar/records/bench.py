@@ -5,30 +5,15 @@ A `BenchResult` holds the samples of all turns; everything else in it is derived
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import field
+from pathlib import Path
+from typing import Any, Literal
 
-from lar.records.facts import EngineFacts, MachineFacts, ModelFile
-from lar.records.record import Record
-from lar.records.run import (
-    Encodable,
-    Failure,
-    FedInput,
-    OutputSummary,
-    RunSpec,
-    Samples,
-    Status,
-    record_of_format,
-)
+from lar.records.record import Record, record_of_format
+from lar.records.run import Arrays, Made, Ran, RunSpec, Samples, Status
 from lar.records.summary import Difference, Summary
-
-if TYPE_CHECKING:
-    import numpy as np
-
-# History of the format (`BenchResult.format`):
-#   lar.bench/1  first version
-BENCH_FORMAT = "lar.bench/1"
 
 Stop = Literal["clear", "precise", "budget", "interrupted", "failed", "single"]
 """Why a bench ended:
@@ -40,6 +25,8 @@ interrupted  the user ended it
 failed       too few variants could be measured
 single       no two variants are fed with the same shapes, so that there is nothing to compare
 """
+
+Value = str | int | float | None  # of a column
 
 Agreement = Literal["equal", "within the tolerance", "different"]
 
@@ -74,7 +61,7 @@ class OutputDifference(Record):
     reason: str = ""
 
 
-class VariantResult(Record):
+class VariantResult(Ran):
     """A variant: what was asked for, what became of it, its times and how they compare.
 
     Attributes:
@@ -82,11 +69,6 @@ class VariantResult(Record):
         values: what varies between the variants, by option, as texts; "model" is the model file.
         spec: what was run; None if it was refused, as `failure` says.
         status: how its processes ended; "refused" if it was never run.
-        failure: why it was refused, or did not end well.
-        fed: what it was fed with.
-        outputs: those of the last iteration of its first process.
-        load_seconds: in its first process.
-        peak_memory_bytes: the most that one of its processes held.
         latency: the summary of all timed iterations, None without any.
         baseline: the name of the variant that it is compared with, empty for a baseline.
         difference: its times against the baseline's; None if there is nothing to compare.
@@ -98,32 +80,18 @@ class VariantResult(Record):
     values: dict[str, str] = field(default_factory=dict)
     spec: RunSpec | None = None
     status: Status | Literal["refused"] = "ok"
-    failure: Failure | None = None
-    engine: EngineFacts | None = None
-    model: ModelFile | None = None
-    fed: tuple[FedInput, ...] = ()
-    outputs: tuple[OutputSummary, ...] = ()
-    load_seconds: float | None = None
-    peak_memory_bytes: int | None = None
     latency: Summary | None = None
     baseline: str = ""
     difference: Difference | None = None
     output_difference: OutputDifference | None = None
-    warnings: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = ()
 
     @property
-    def arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
+    def arrays(self) -> Arrays:
         """The outputs of the last iteration of its first process, by name, of a bench with
         `keep_outputs=True`; else there are none. They are never in the JSON."""
-        arrays: Mapping[str, np.ndarray[Any, Any]] = self.__dict__.get("_arrays", {})
+        arrays: Arrays = vars(self).get("_arrays", {})
         return arrays
-
-    def with_arrays(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> VariantResult:
-        """Return it with the outputs of its last iteration."""
-        result = replace(self)
-        object.__setattr__(result, "_arrays", arrays)  # no field: neither compared nor encoded
-        return result
 
     @property
     def shape(self) -> str:
@@ -131,7 +99,7 @@ class VariantResult(Record):
         return " ".join("x".join(map(str, each.shape)) for each in self.fed)
 
 
-class BenchResult(Encodable):
+class BenchResult(Made):
     """Everything that a bench found.
 
     `margin` is the change that it was to detect, such as 0.01 for 1 %; `rounds` how often all
@@ -140,17 +108,13 @@ class BenchResult(Encodable):
 
     variants: tuple[VariantResult, ...]
     stopped: Stop
-    format: str = BENCH_FORMAT
-    lar_version: str = ""
-    started_at: str = ""
-    machine: MachineFacts | None = None
+    # History: lar.bench/1  first version
+    format: str = "lar.bench/1"
     baseline: str = ""
     margin: float = 0.01
     budget_seconds: float = 120.0
     rounds: int = 0
     seed: int = 0
-    wall_seconds: float = 0.0
-    failure: Failure | None = None
 
     def __getitem__(self, name: str) -> VariantResult:
         """Return the variant of that name."""
@@ -161,39 +125,21 @@ class BenchResult(Encodable):
         """The differences that were looked for, by the name of the variant."""
         return {each.name: each.difference for each in self.variants if each.difference}
 
-    def rows(self) -> list[dict[str, str | int | float | None]]:
+    def rows(self) -> list[dict[str, Value]]:
         """Return a dictionary for each variant, as pandas takes them: `DataFrame(bench.rows())`."""
-        return [row_of(each) for each in self.variants]
+        columns = json.loads(Path(__file__).with_name("bench_columns.json").read_text())
+        return [row_of(each, columns) for each in self.variants]
 
 
-def row_of(variant: VariantResult) -> dict[str, str | int | float | None]:
+def row_of(variant: VariantResult, columns: Mapping[str, tuple[str, Value]]) -> dict[str, Value]:
     """Return what was found of a variant; times are seconds."""
-    latency, difference, outputs = variant.latency, variant.difference, variant.output_difference
-    interval = difference.interval if difference else None
-    return {
-        "variant": variant.name,
-        **variant.values,
-        "shape": variant.shape,
-        "engine_version": variant.engine.version if variant.engine else "",
-        "status": variant.status,
-        "median": latency.median if latency else None,
-        "minimum": latency.minimum if latency else None,
-        "mean": latency.mean if latency else None,
-        "iterations": latency.count if latency else 0,
-        "disturbed": latency.disturbed_count if latency else 0,
-        "cpu_median": latency.cpu_median if latency else None,
-        "items_per_second": latency.items_per_second if latency else None,
-        "baseline": variant.baseline,
-        "ratio": difference.ratio if difference else None,
-        "ratio_low": interval.low if interval else None,
-        "ratio_high": interval.high if interval else None,
-        "verdict": difference.verdict if difference else "",
-        "smallest_detectable": difference.smallest_detectable if difference else None,
-        "processes": difference.processes if difference else 0,
-        "outputs": outputs.agreement if outputs else "",
-        "output_error": outputs.max_error if outputs else None,
-        "error": variant.failure.message if variant.failure else "",
-    }
+    row: dict[str, Value] = {"variant": variant.name, **variant.values, "shape": variant.shape}
+    for column, (path, unknown) in columns.items():
+        found: Any = variant
+        for name in path.split("."):
+            found = getattr(found, name, unknown)
+        row[column] = found
+    return row
 
 
 def read_bench(data: bytes | str) -> BenchResult:
@@ -202,4 +148,4 @@ def read_bench(data: bytes | str) -> BenchResult:
     Raises:
         ValueError: the text is not JSON, or not a bench of a version that this lar reads.
     """
-    return record_of_format(data, BenchResult, BENCH_FORMAT)
+    return record_of_format(data, BenchResult)

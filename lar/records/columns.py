@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from operator import le
 from threading import Lock
@@ -16,7 +15,7 @@ from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
-from lar.records.profile import CounterSample, Execution, Span, Step
+from lar.records.profile import Execution, Span
 
 R = TypeVar("R")
 
@@ -89,9 +88,8 @@ class RecordColumns(Columns[R]):
 class ExecutionColumns(Columns[Execution]):
     """Executions, of which more can be added at the end."""
 
-    def __init__(self, executions: Iterable[Execution] = ()) -> None:
+    def __init__(self) -> None:
         super().__init__(Execution, "iiiqqQQQIB")
-        self.extend(executions)
 
     def append(self, each: Execution) -> None:
         """Add an execution."""
@@ -118,16 +116,6 @@ class ExecutionColumns(Columns[Execution]):
         starts = self._columns[Execution.__struct_fields__.index("start_ns")]
         if not all(map(le, starts, islice(starts, 1, None))):
             self._reorder(sorted(range(len(starts)), key=starts.__getitem__))
-
-
-def step_columns() -> RecordColumns[Step]:
-    """Return columns of steps, without any yet."""
-    return RecordColumns(Step, "qqqBi")
-
-
-def counter_columns(name: str) -> RecordColumns[CounterSample]:
-    """Return columns of the readings of a counter, times and whole numbers, without any yet."""
-    return RecordColumns(partial(CounterSample, name), "qq")
 
 
 class SpanColumns(Columns[Span]):

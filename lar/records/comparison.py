@@ -7,20 +7,11 @@ number is None; single elements are texts, because JSON has neither NaN nor comp
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
-from lar.records.quantization import Quantization
-from lar.records.record import Record
-from lar.records.run import Setting, record_of_format
-
-# History of the comparison format (`Comparison.format`):
-#   lar.comparison/1  first version
-COMPARISON_FORMAT = "lar.comparison/1"
-
-# History of the format of several sides (`ComparisonOfSides.format`):
-#   lar.comparison-of-sides/1  first version
-SIDES_FORMAT = "lar.comparison-of-sides/1"
+from lar.records.record import Encodable, Record, record_of_format
+from lar.records.run import GraphOperator, GraphTensor, Origin
 
 MatchedBy = Literal["name", "graph", "content", "shape"]
 Finding = Literal["same", "fault", "rounding", "different", "nothing"]
@@ -72,23 +63,15 @@ class Figures(Record):
     nonfinite_mismatches: int = 0
 
 
-class TensorFacts(Record):
+class TensorFacts(GraphTensor):
     """A tensor of one side. `shape` is the plain one where `layout` is a blocked one.
 
-    With a `quantization` its elements are integers of `dtype` that stand for real numbers. `name`
-    is the model's; `engine_name` is what the engine calls it, empty if that is the same or the
-    model's is not known.
+    `name` is the model's; `engine_name` is what the engine calls it, empty if that is the same or
+    the model's is not known.
     """
 
-    key: str
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    layout: str = ""
     engine_name: str = ""
-    operator: str = ""
     operator_type: str = ""
-    quantization: Quantization | None = None
 
 
 class ErrorsOverItems(Record):
@@ -155,7 +138,14 @@ class TensorComparison(Record):
     truth: TruthErrors | None = None
 
 
-class UnmatchedTensor(Record):
+class OneSided(Record):
+    """Something that one side alone has, and why."""
+
+    side: Literal["actual", "expected"]
+    reason: str
+
+
+class UnmatchedTensor(OneSided):
     """A tensor that has no twin on the other side.
 
     `fused`: it lies inside an operator of the other side, or holds the data of a tensor that has a
@@ -163,39 +153,27 @@ class UnmatchedTensor(Record):
     hold in another form.
     """
 
-    side: Literal["actual", "expected"]
     tensor: TensorFacts
     fused: bool
-    reason: str
     constant: bool = False
 
 
-class LeftOut(Record):
+class LeftOut(OneSided):
     """An output, or another tensor that a run computed, which could not be compared, and why."""
 
-    side: Literal["actual", "expected"]
     name: str
-    reason: str
     is_output: bool = False
 
 
-class OperatorFacts(Record):
+class OperatorFacts(GraphOperator):
     """An operator of one side. `output` names what it gives, `layout` is the layout of that.
 
     An `opaque` one runs a function, or code of another library, whose inside is not dumped.
-    `origin` has the model's names for the results of its own operators that this one stands for,
-    empty if it is one of them or if they are not known.
     """
 
-    key: str
-    name: str
-    type: str
-    parameters: dict[str, Any] = field(default_factory=dict)
-    algorithm: str = ""
     output: str = ""
     layout: str = ""
     opaque: bool = False
-    origin: tuple[str, ...] = ()
 
 
 class Culprit(Record):
@@ -232,35 +210,19 @@ class Culprit(Record):
         )
 
 
-class SideFacts(Record):
-    """The origin of one side; unknown facts are empty."""
+class SideFacts(Origin):
+    """The origin of one side."""
 
     source: str
     tensors: int
-    engine: str = ""
-    engine_version: str = ""
-    driver: str = ""
-    device: str = ""
-    provider: str = ""
-    system: str = ""
-    architecture: str = ""
-    processor: str = ""
-    model: str = ""
-    model_sha256: str = ""
-    settings: dict[str, Setting] = field(default_factory=dict)
-    complete: bool = True
 
 
-class AgainstTruth(Record):
-    """The findings on one side against the truth, which stands as the expected side."""
+class Findings(Record):
+    """What was found of the actual side against the expected one, or of a side against the truth,
+    which then stands as the expected side."""
 
     finding: Finding
     culprits: tuple[Culprit, ...] = ()
-
-    @property
-    def is_off(self) -> bool:
-        """True if that side differs from the truth by more than rounding."""
-        return self.finding in ("fault", "different")
 
 
 class Truth(Record):
@@ -268,8 +230,8 @@ class Truth(Record):
     it."""
 
     side: SideFacts
-    actual: AgainstTruth
-    expected: AgainstTruth
+    actual: Findings
+    expected: Findings
 
 
 class Tolerance(Record):
@@ -284,7 +246,7 @@ class Tolerance(Record):
     max_error: float | None = None
 
 
-class Comparison(Record):
+class Comparison(Findings, Encodable):
     """Everything that a comparison found. `tensors` are in the order of execution.
 
     `finding` is that of the models' outputs (`only` is "outputs"), or of every tensor that both
@@ -305,12 +267,11 @@ class Comparison(Record):
     actual: SideFacts
     expected: SideFacts
     tolerance: Tolerance
-    finding: Finding
-    format: str = COMPARISON_FORMAT
+    # History: lar.comparison/1  first version
+    format: str = "lar.comparison/1"
     only: Only = "outputs"
     precision: str = ""
     snr_db: float | None = None
-    culprits: tuple[Culprit, ...] = ()
     tensors: tuple[TensorComparison, ...] = ()
     unmatched: tuple[UnmatchedTensor, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
@@ -323,16 +284,6 @@ class Comparison(Record):
     def same(self) -> bool:
         """True if all that was compared is within the tolerance."""
         return self.finding == "same"
-
-    @property
-    def output_count(self) -> int:
-        """The number of outputs that were compared."""
-        return sum(tensor.is_output for tensor in self.tensors)
-
-    @property
-    def computed_count(self) -> int:
-        """The number of computed tensors that were compared, the outputs among them."""
-        return sum(not (tensor.is_input or tensor.constant) for tensor in self.tensors)
 
 
 class TensorOfSides(Record):
@@ -351,13 +302,8 @@ class TensorOfSides(Record):
     depth: int = 0
     constant: bool = False
 
-    @property
-    def same(self) -> bool:
-        """True if all sides that have the tensor agree."""
-        return len(self.groups) == 1
 
-
-class ComparisonOfSides(Record):
+class ComparisonOfSides(Encodable):
     """Everything that a comparison of three or more sides found.
 
     `comparisons` are those of each side but the first with the first one, which stands as the
@@ -368,7 +314,8 @@ class ComparisonOfSides(Record):
     tolerance: Tolerance
     comparisons: tuple[Comparison, ...]
     tensors: tuple[TensorOfSides, ...]
-    format: str = SIDES_FORMAT
+    # History: lar.comparison-of-sides/1  first version
+    format: str = "lar.comparison-of-sides/1"
     notes: tuple[str, ...] = ()
 
     @property
@@ -396,7 +343,7 @@ def read_comparison(data: bytes | str) -> Comparison:
     Raises:
         ValueError: the text is not JSON, or not a comparison of a version that this lar reads.
     """
-    return record_of_format(data, Comparison, COMPARISON_FORMAT)
+    return record_of_format(data, Comparison)
 
 
 def read_comparison_of_sides(data: bytes | str) -> ComparisonOfSides:
@@ -405,4 +352,4 @@ def read_comparison_of_sides(data: bytes | str) -> ComparisonOfSides:
     Raises:
         ValueError: the text is not JSON, or not a comparison of a version that this lar reads.
     """
-    return record_of_format(data, ComparisonOfSides, SIDES_FORMAT)
+    return record_of_format(data, ComparisonOfSides)

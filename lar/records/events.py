@@ -10,23 +10,8 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
-from lar.records.dataset import ItemClasses
-from lar.records.facts import EngineFacts
+from lar.records import run
 from lar.records.record import ShortRecord
-from lar.records.run import (
-    Failure,
-    FedInput,
-    ModelInfo,
-    NoiseSources,
-    OutputSummary,
-    Phase,
-    RunResult,
-    TensorInfo,
-    TimeSources,
-)
-from lar.records.scenario import ScenarioResult
-from lar.records.stopping import Stopped
-from lar.records.testcase import Case, Verdict, add_verdicts
 
 
 class Event(ShortRecord):
@@ -36,26 +21,26 @@ class Event(ShortRecord):
 class EngineStarted(Event):
     """The engine's library is loaded."""
 
-    engine: EngineFacts
+    engine: run.EngineFacts
 
 
 class PhaseEntered(Event):
     """The run has come to a phase."""
 
-    phase: Phase
+    phase: run.Phase
 
 
 class Loaded(Event):
     """The model is loaded; its inputs are known."""
 
     load_seconds: float
-    inputs: tuple[TensorInfo, ...]
+    inputs: tuple[run.TensorInfo, ...]
 
 
 class Fed(Event):
     """The inputs are read and fit the model."""
 
-    fed: tuple[FedInput, ...]
+    fed: tuple[run.FedInput, ...]
     warnings: tuple[str, ...]
 
 
@@ -63,8 +48,8 @@ class Prepared(Event):
     """The inputs are with the engine; the first iteration may start."""
 
     prepare_seconds: float
-    sources: TimeSources
-    noise_sources: NoiseSources | None = None
+    sources: run.TimeSources
+    noise_sources: run.NoiseSources | None = None
 
 
 class CasesFound(Event):
@@ -91,36 +76,36 @@ class Judged(Event):
 
     number: int
     name: str
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[run.Verdict, ...]
 
 
 class Classified(Event):
     """An item of a data set has been run; its first output is taken for scores of classes."""
 
-    classes: ItemClasses
+    classes: run.ItemClasses
 
 
 class ScenarioEnded(Event):
     """MLPerf's load generator has asked for its last query."""
 
-    scenario: ScenarioResult
+    scenario: run.ScenarioResult
 
 
 class Finished(Event):
     """All iterations are done."""
 
-    outputs: tuple[OutputSummary, ...]
+    outputs: tuple[run.OutputSummary, ...]
     peak_memory_bytes: int | None
     iterations_seconds: float | None = None
     warnings: tuple[str, ...] = ()
     uncached_operators: int = 0
-    stopped: Stopped | None = None
+    stopped: run.Stopped | None = None
 
 
 class ModelRead(Event):
     """The content of a model file."""
 
-    info: ModelInfo
+    info: run.ModelInfo
 
 
 class DevicesFound(Event):
@@ -133,14 +118,14 @@ class Unpacked(Event):
     """The model of a file of testcases stands in a file of its own, and so do its testcases."""
 
     model: str
-    cases: tuple[Case, ...]
+    cases: tuple[run.Case, ...]
 
 
 class Packed(Event):
     """Testcases are packed: what each feeds, and the outputs that are expected."""
 
-    fed: tuple[tuple[FedInput, ...], ...]
-    outputs: tuple[TensorInfo, ...]
+    fed: tuple[tuple[run.FedInput, ...], ...]
+    outputs: tuple[run.TensorInfo, ...]
     warnings: tuple[str, ...]
 
 
@@ -154,7 +139,7 @@ class ComputedAlone(Event):
 class Failed(Event):
     """The worker ends here; nothing comes after this."""
 
-    failure: Failure
+    failure: run.Failure
 
 
 Emit = Callable[[Event], None]
@@ -180,17 +165,16 @@ def event_of(line: bytes) -> Event:
 
     try:
         name, body = msgspec.json.decode(line, type=tuple[str, msgspec.Raw])
-        event: Event = msgspec.json.decode(body, type=EVENTS[name])
-        return event
+        return msgspec.json.decode(body, type=EVENTS[name])
     except (msgspec.MsgspecError, KeyError) as error:
         raise ValueError(f"not an event: {error}") from None
 
 
-def apply_event(result: RunResult, event: Event) -> RunResult:
+def apply_event(result: run.RunResult, event: Event) -> run.RunResult:
     """Return the result with what an event adds to it: its fields of the same names, as a rule."""
     match event:
         case Judged(number, name, verdicts):
-            return replace(result, cases=add_verdicts(result.cases, number, name, verdicts))
+            return replace(result, cases=run.add_verdicts(result.cases, number, name, verdicts))
         case Classified(classes):
             return replace(result, items=(*result.items, classes))
         case ModelRead() | DevicesFound() | Unpacked() | Packed():

@@ -197,10 +197,6 @@ class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
         return self.dispatch_start_ns, self.dispatch_end_ns
 
     @property
-    def dispatch_ns(self) -> int | None:
-        return None if (times := self.dispatch) is None else times[1] - times[0]
-
-    @property
     def host_thread(self) -> int:
         """The thread that dispatched it, as far as that is known."""
         return self.thread if self.dispatch_thread is None else self.dispatch_thread
@@ -322,10 +318,6 @@ class Cost(msgspec.Struct, frozen=True):
     disturbed: bool = False
 
     @property
-    def ratio(self) -> float:
-        return self.profiled_seconds / self.unprofiled_seconds
-
-    @property
     def calm(self) -> tuple[float, float]:
         """The seconds with profiling and without, of calm iterations where some were not."""
         with_it, without = self.calm_profiled_seconds, self.calm_unprofiled_seconds
@@ -387,18 +379,6 @@ class TriedSetting(msgspec.Struct, frozen=True):
     difference: Difference | None = None
     outputs: str = ""
     error: str = ""
-
-    @property
-    def ratio(self) -> float | None:
-        """Its time over that of the run, None if it was not measured or its outputs differ from
-        those of the run."""
-        is_right = not self.error and self.outputs not in ("", "different")
-        return self.difference.ratio if self.difference and is_right else None
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether it is shown to be faster."""
-        return self.difference is not None and self.difference.verdict == "faster"
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
@@ -492,11 +472,6 @@ class Profile(Record):
         """True if operators' times are those of a device of their own; a CPU is the host."""
         return not (self.facts.device.startswith("cpu") or self.facts.dispatch_only)
 
-    @property
-    def has_estimates(self) -> bool:
-        """True if operators compute as long as estimated, not as recorded."""
-        return self.correction is not None and self.correction.scale < 1
-
     def timed_steps(self) -> tuple[Step, ...]:
         """Return the iterations without those of the warm-up."""
         return tuple(step for step in self.steps if not step.warmup)
@@ -532,13 +507,11 @@ class Profile(Record):
     def host_ns(self, execution: Execution) -> int:
         """Return how long an execution kept the host busy: its dispatch and, on a CPU, its
         computation too. Time that is both counts once; waiting for a thread does not count."""
-        c, d = execution.dispatch_start_ns, execution.dispatch_end_ns
-        if c is None or d is None:
-            return 0 if self.on_device else execution.end_ns - execution.start_ns
-        if self.on_device:
-            return d - c
-        a, b = execution.computation
-        return (b - a) + (d - c) - max(0, min(b, d) - max(a, c))
+        if (dispatch := execution.dispatch) is None:
+            return 0 if self.on_device else execution.duration_ns
+        (a, b), (c, d) = execution.computation, dispatch
+        both = max(0, min(b, d) - max(a, c))
+        return d - c if self.on_device else (b - a) + (d - c) - both
 
 
 def keep_with_profile(compute: Callable[[Profile], T]) -> Callable[[Profile], T]:

@@ -16,26 +16,23 @@ from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from lar.errors import LarError, format_message, kind_of_error
-from lar.records.dataset import Item, ItemClasses
-from lar.records.facts import MOST_COPIES, EngineFacts, MachineFacts, ModelFile
-from lar.records.record import Record, ShortRecord
-from lar.records.scenario import Scenario, ScenarioResult
-from lar.records.stopping import Pacing, Rank, Stopped, Stopping
-from lar.records.summary import Summary
-from lar.records.testcase import Case, CaseResult, Expected, Packing
+from lar.records.record import Encodable, Record, ShortRecord, record_of_format
+from lar.records.summary import Rank, Summary
 
 if TYPE_CHECKING:
     import numpy as np
 
-# History of the result format (`RunResult.format`):
-#   lar.result/1  first version
-RESULT_FORMAT = "lar.result/1"
+MOST_COPIES = 1024  # of a model that run at once, as `--thread` takes them
 
 Channels = Literal["bgr", "rgb"]
 Setting = bool | int | float | str
 Status = Literal["ok", "failed", "crashed", "timed_out", "interrupted"]
 Phase = Literal["start", "load", "prepare", "warmup", "iterations", "finish", "done"]
-R = TypeVar("R")
+Arrivals = Literal["poisson", "fixed"]
+Ending = Literal["iterations", "duration", "target", "max_time", "room"]
+ScenarioName = Literal["single-stream", "multi-stream", "offline", "server"]
+Arrays = Mapping[str, "np.ndarray[Any, Any]"]
+R = TypeVar("R", bound="Ran")
 
 
 class TensorInfo(Record):
@@ -63,9 +60,7 @@ class TensorInfo(Record):
     @property
     def shape_text(self) -> str:
         """The shape as it is typed, `{1,3,n}`: an axis of any size by its name, or as `?`."""
-        if self.any_rank:
-            return "?"
-        return format_shape(self.shape, self.axes)
+        return "?" if self.any_rank else format_shape(self.shape, self.axes)
 
 
 def format_shape(shape: Sequence[int | None], axes: Sequence[str] = ()) -> str:
@@ -87,6 +82,115 @@ class ImageSettings(Record):
     mean: tuple[float, ...] | None = None
     scale: tuple[float, ...] | None = None
     channels: Channels | None = None
+
+
+class Labelled(Record):
+    """An item of a data set; `label` is its class, None where unknown."""
+
+    number: int
+    name: str
+    label: int | None = None
+
+
+class Item(Labelled):
+    """What an item is fed with: files by input name; without files, the slice of the stack that
+    `--input` names, by the item's number."""
+
+    inputs: tuple[tuple[str, str], ...] = ()
+
+
+class Judgement(Record):
+    """An output that a testcase looks at: `output` is its name in the model, `name` and `id` are
+    those of the engine's assertion. `shown` says that each run prints its error."""
+
+    output: str = ""
+    name: str = ""
+    id: int = 0
+    shown: bool = True
+
+
+class Expected(Judgement):
+    """The expected value of one output: the array in `file`, a .npy or an ONNX .pb.
+
+    If `output` is empty the file names it, or `id` counts it. `limit` is the largest error allowed;
+    None leaves it to the file.
+    """
+
+    file: str
+    limit: float | None = None
+
+
+class Case(Record):
+    """A testcase: `inputs` are names of inputs and files that `--input` reads.
+
+    A folder has no name before it: it names its inputs itself. `variables` are the outputs as the
+    engine reports them. A case of a file that is not unpacked yet has a name alone.
+    """
+
+    name: str
+    inputs: tuple[tuple[str, str], ...] = ()
+    expected: tuple[Expected, ...] = ()
+    variables: tuple[str, ...] = ()
+
+
+class Scenario(Record):
+    """One scenario, with the settings of the load generator.
+
+    A query has one sample, in `multi-stream` `samples_per_query`, in `offline` all of them. A
+    sample is one item of a batch. In `server` queries arrive at random, `target_rate` of them in a
+    second, and are to be answered within `target_latency_seconds`. A run is valid if it lasts as
+    long as `min_seconds`, has as many queries as `min_queries`, and meets LoadGen's other rules.
+    """
+
+    name: ScenarioName
+    min_seconds: float = 10.0
+    min_queries: int = 100
+    target_rate: float | None = None
+    target_latency_seconds: float = 0.1
+    samples_per_query: int = 8
+    seed: int = 0
+
+
+class Stopping(Record):
+    """What ends measuring, besides the number of iterations; None: not asked for.
+
+    Attributes:
+        duration_seconds: how long to measure.
+        target_interval: measure until half the width of the 95 % interval of the median is at
+            most this share of the median; 0.01 is 1 %.
+        min_seconds: with a target, measure for at least so long.
+        max_seconds: with a target, measure for at most so long.
+        settle: warm up until two windows of iterations agree.
+        warmup_seconds: warm up for at least so long.
+        warmup_room: the iterations that this has room for.
+    """
+
+    duration_seconds: float | None = None
+    target_interval: float | None = None
+    min_seconds: float | None = None
+    max_seconds: float | None = None
+    settle: bool = False
+    warmup_seconds: float | None = None
+    warmup_room: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the number of iterations is not known beforehand."""
+        return self.duration_seconds is not None or self.target_interval is not None
+
+
+class Pacing(Record):
+    """When an iteration begins, if not as soon as the one before it has ended.
+
+    Attributes:
+        idle_seconds: how long a runner sleeps before each iteration.
+        rate: how many requests arrive in a second, whether or not a runner is free.
+        arrivals: the times between arrivals are those of a Poisson process, or all the same.
+    """
+
+    idle_seconds: float | None = None
+    rate: float | None = None
+    arrivals: Arrivals = "poisson"
 
 
 class RunSpec(Record):
@@ -149,6 +253,79 @@ class RunSpec(Record):
         take where that is open."""
         timed = self.iterations * max(1, len(self.cases), len(self.items))
         return self.warmup_iterations + self.stopping.warmup_room + timed
+
+
+class MachineFacts(Record):
+    """The machine that ran it, when the run began. Unknown facts are empty or None.
+
+    Attributes:
+        affinity: the numbers of the CPUs that the process may use.
+        threads_per_core: how many CPUs share one core: 2 with SMT (hyper-threading) on.
+        smt: the kernel's word for it: on, off, notsupported.
+        load: how many threads computed or wanted to, on average over the last minute.
+        cpu_limit: the limit of CPU time of the process's cgroup, in CPUs.
+        variables: the environment variables of the worker that libraries heed.
+        architecture: of its instructions, as the system names it: x86_64, aarch64.
+    """
+
+    system: str = ""
+    processor: str = ""
+    cores: int = 0
+    usable_cores: int = 0
+    memory_bytes: int | None = None
+    governor: str = ""
+    python: str = ""
+    affinity: tuple[int, ...] = ()
+    threads_per_core: int | None = None
+    smt: str = ""
+    load: float | None = None
+    cpu_limit: float | None = None
+    variables: dict[str, str] = field(default_factory=dict)
+    architecture: str = ""
+
+
+class ModelFile(Record):
+    """The model file that ran; its SHA-256 distinguishes two models of one name.
+
+    `weights` are the SHA-256 of the files beside it that hold its weights, by their paths, where
+    somebody has asked for them.
+    """
+
+    path: str
+    size_bytes: int
+    sha256: str
+    weights: dict[str, str] = field(default_factory=dict)
+
+
+class EngineFacts(Record):
+    """The engine that really ran: its version, driver and device, and the libraries beside it.
+
+    `products` is the type that factors of float32 products are rounded to, empty for none.
+    `threads` is how many threads of the CPU compute a copy of the model; None if not known.
+    `spin_seconds` is how much CPU time one of them spends at most while it waits for work; 0 if it
+    sleeps, or if that is not known.
+    """
+
+    name: str
+    version: str
+    driver: str
+    device: str
+    libraries: dict[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    spin_seconds: float = 0.0
+    products: str = ""
+
+
+class Packing(Record):
+    """The options of `lar pack`: how testcases are packed into a model."""
+
+    max_error: float = 1e-4
+    asserts: bool = True
+    verbose: bool = True
+    optimize: bool = False
+    resize: bool = False
+    transform: str = ""
+    repeat: int = 1
 
 
 class RunContext(Record):
@@ -224,16 +401,10 @@ class Failure(ShortRecord):
             object.__setattr__(self, "problem", self.message)
 
     @classmethod
-    def of(cls, error: LarError, detail: str = "", *, exit_code: int | None = None) -> Failure:
-        """Return the record of an error; it may end the run with another exit code."""
-        return cls(
-            problem=error.problem,
-            hint=error.hint,
-            exit_code=error.exit_code if exit_code is None else exit_code,
-            detail=detail or error.detail,
-            flag=error.flag,
-            subject=error.subject,
-        )
+    def of(cls, error: LarError, detail: str = "") -> Failure:
+        """Return the record of an error."""
+        parts = {each.name: getattr(error, each.name) for each in fields(cls)}
+        return cls(**{**parts, "detail": detail or error.detail})
 
     def to_error(self) -> LarError:
         """Return the error that it would be in this process."""
@@ -250,25 +421,88 @@ class Failure(ShortRecord):
         return replace(self, flag="", subject=format_message(what, self.flag, self.subject))
 
 
-class FedInput(Record):
-    """The data that one input of the model was fed with, and its source."""
+class Tensor(Record):
+    """A tensor: its name, the name of its dtype and its shape."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+
+
+class Quantization(Record):
+    """The real numbers that integers stand for: (integer - zero point) * scale.
+
+    There is one scale and one zero point for the whole tensor, or one for each index of `axis`,
+    which counts the axes of the plain shape.
+    """
+
+    scale: tuple[float, ...]
+    zero_point: tuple[int, ...] = (0,)
+    axis: int | None = None
+
+
+class GraphTensor(Tensor):
+    """A tensor of a graph, by a `key` that is unique there.
+
+    `layout` names a blocked one, `operator` what made it. With a `quantization` its elements are
+    integers of `dtype` that stand for real numbers.
+    """
+
+    key: str
+    layout: str = ""
+    operator: str = ""
+    quantization: Quantization | None = None
+
+
+class GraphOperator(Record):
+    """An operator of a graph, by a `key` that is unique there.
+
+    `origin` has the model's names for the results of its own operators that this one stands for,
+    empty if it is one of them or if they are not known.
+    """
+
+    key: str
+    name: str
+    type: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+    algorithm: str = ""
+    origin: tuple[str, ...] = ()
+
+
+class Origin(Record):
+    """The run that a dump, or a side of a comparison, is of; unknown facts are empty.
+
+    `complete` is false if it did not end well. `system`, `architecture` and `processor` are those
+    of the machine that ran it, `provider` is what computed there if the engine has several.
+    """
+
+    complete: bool = True
+    engine: str = ""
+    engine_version: str = ""
+    driver: str = ""
+    device: str = ""
+    provider: str = ""
+    system: str = ""
+    architecture: str = ""
+    processor: str = ""
+    model: str = ""
+    model_sha256: str = ""
+    settings: dict[str, Setting] = field(default_factory=dict)
+
+
+class FedInput(Tensor):
+    """The data that one input of the model was fed with, and its source."""
+
     source: str
     generated: bool = False
 
 
-class OutputSummary(Record):
+class OutputSummary(Tensor):
     """One output of the last iteration: enough to see a wrong run, and its hash to compare two.
 
     `minimum`, `maximum` and `mean` are over the finite elements, None if there are none.
     """
 
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
     minimum: float | None = None
     maximum: float | None = None
     mean: float | None = None
@@ -380,23 +614,128 @@ class NumericError(Record):
     relative: float | None
 
 
-class Encodable(Record):
-    """A record that is written as JSON."""
+class Verdict(Judgement):
+    """The comparison of one output with its expected value.
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `to_json` writes, as dictionaries, lists, texts and numbers."""
-        import msgspec
+    `error` is the largest |e-a| / max(min(|e|,|a|), 1) of its elements, None if only one side has a
+    NaN or an infinity there. `index` is that of the first element whose error is above
+    `limit`, with its two values as text; without such an element the texts are empty. Where dtype
+    or shape differ, the texts name them.
+    """
 
-        decoded: dict[str, Any] = msgspec.json.decode(record_to_json(self))
-        return decoded
+    error: float | None
+    limit: float
+    passed: bool
+    index: tuple[int, ...] = ()
+    actual: str = ""
+    expected: str = ""
 
-    def to_json(self) -> str:
-        """Return the text that `--json` writes; `lar.read_result`, `lar.read_bench` or
-        `lar.read_tune` reads it, by the kind of the record."""
-        return record_to_json(self).decode()
+
+class CaseResult(Record):
+    """The result of a testcase: the worst run of each output.
+
+    `passed` is None if the testcase says nothing of the outputs.
+    """
+
+    name: str
+    passed: bool | None
+    verdicts: tuple[Verdict, ...] = ()
 
 
-class RunResult(Encodable):
+class ItemClasses(Labelled):
+    """The classes that the first output gives an item: the five highest scores, best first."""
+
+    classes: tuple[int, ...]
+    scores: tuple[float, ...]
+
+
+def accuracy_of(items: Sequence[ItemClasses]) -> tuple[int, int, int]:
+    """Return how many items are labelled, and how many of these have their class first, and among
+    the first five."""
+    labelled = [item for item in items if item.label is not None]
+    first = sum(item.classes[:1] == (item.label,) for item in labelled)
+    return len(labelled), first, sum(item.label in item.classes for item in labelled)
+
+
+class ScenarioResult(Record):
+    """What the load generator found.
+
+    `reasons` are those of an invalid run, in its own words. `figures` are its results by the
+    names of its detailed log, as `result_99.00_percentile_latency_ns`.
+    """
+
+    version: str
+    valid: bool
+    reasons: tuple[str, ...] = ()
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+class Stopped(Record):
+    """How measuring ended, if not by the number of iterations alone.
+
+    Attributes:
+        ending: what ended it: `room` means that no more samples could be held.
+        met: whether what was asked for was reached; a rate is, if as many can be served.
+        seconds: how long was measured, the warm-up left out.
+        reached: half the width of the 95 % interval of the median, as a share of the median; None
+            where it was not asked for, or the samples were too few.
+        undisturbed: that median is of the undisturbed iterations alone, as some were disturbed.
+        settled: whether two windows of the warm-up agreed; None if that was not asked for.
+        offered: how many requests had arrived, with a rate.
+        unserved: how many of these no runner had begun when measuring ended.
+        load: the requests that arrive while one is served, over the runners: from 1 on the queue
+            grows for as long as requests arrive.
+    """
+
+    ending: Ending
+    met: bool
+    seconds: float
+    reached: float | None = None
+    undisturbed: bool = False
+    settled: bool | None = None
+    offered: int | None = None
+    unserved: int = 0
+    load: float | None = None
+
+
+class Ran(Record):
+    """What a run, or a variant of a bench, was made with and what came of it.
+
+    Attributes:
+        fed: what it was fed with.
+        outputs: those of the last iteration; of a variant, in its first process.
+        load_seconds: of a variant, in its first process.
+        peak_memory_bytes: the most that it held; of a variant, that one of its processes held.
+        failure: why it was refused, or did not end well.
+    """
+
+    engine: EngineFacts | None = None
+    model: ModelFile | None = None
+    fed: tuple[FedInput, ...] = ()
+    outputs: tuple[OutputSummary, ...] = ()
+    load_seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    warnings: tuple[str, ...] = ()
+    failure: Failure | None = None
+
+    def with_arrays(self: R, arrays: Arrays) -> R:
+        """Return it with the outputs of its last iteration."""
+        result = replace(self)
+        vars(result)["_arrays"] = arrays  # no field: neither compared nor encoded
+        return result
+
+
+class Made(Encodable):
+    """What every result says of how it was made; `failure` is why that ended early, if it did."""
+
+    lar_version: str = ""
+    started_at: str = ""
+    machine: MachineFacts | None = None
+    wall_seconds: float = 0.0
+    failure: Failure | None = None
+
+
+class RunResult(Ran, Made):
     """Everything known about one run, whether it ended well or not.
 
     `iterations_seconds` is the time from the start of the first timed iteration to the end of the
@@ -414,16 +753,9 @@ class RunResult(Encodable):
     spec: RunSpec
     status: Status
     phase: Phase
-    format: str = RESULT_FORMAT
-    lar_version: str = ""
-    started_at: str = ""
-    engine: EngineFacts | None = None
-    machine: MachineFacts | None = None
-    model: ModelFile | None = None
+    # History: lar.result/1  first version
+    format: str = "lar.result/1"
     inputs: tuple[TensorInfo, ...] = ()
-    fed: tuple[FedInput, ...] = ()
-    outputs: tuple[OutputSummary, ...] = ()
-    load_seconds: float | None = None
     prepare_seconds: float | None = None
     warmup: Samples = field(default_factory=Samples)
     samples: Samples = field(default_factory=Samples)
@@ -441,10 +773,6 @@ class RunResult(Encodable):
     top5: float | None = None
     scenario: ScenarioResult | None = None
     uncached_operators: int = 0
-    wall_seconds: float = 0.0
-    peak_memory_bytes: int | None = None
-    warnings: tuple[str, ...] = ()
-    failure: Failure | None = None
     log_tail: str = ""
 
     @property
@@ -462,7 +790,7 @@ class RunResult(Encodable):
         return self.summary
 
     @property
-    def arrays(self) -> Mapping[str, np.ndarray[Any, Any]]:
+    def arrays(self) -> Arrays:
         """The outputs of the last iteration, by name, of a run with `keep_outputs=True`.
 
         Outputs that NumPy does not hold, as texts, are not among them. They are never in the JSON.
@@ -470,117 +798,24 @@ class RunResult(Encodable):
         Raises:
             LarError: they were not kept.
         """
-        arrays: Mapping[str, np.ndarray[Any, Any]] | None = self.__dict__.get("_arrays")
+        arrays: Arrays | None = vars(self).get("_arrays")
         if arrays is None:
             raise LarError(
                 "the outputs were not kept", "lar.run(..., keep_outputs=True) keeps them"
             )
         return arrays
 
-    def with_arrays(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> RunResult:
-        """Return the result with the outputs of its last iteration."""
-        result = replace(self)
-        object.__setattr__(result, "_arrays", arrays)  # no field: neither compared nor encoded
-        return result
-
     def rows(self) -> list[dict[str, float | None]]:
         """Return a dictionary for each timed iteration: `pandas.DataFrame(result.rows())`.
 
         It has the iteration's number and what was measured of it, by the names of `Samples`.
         """
-        columns = {each.name: getattr(self.samples, each.name) for each in fields(Samples)}
-        measured = {name: column for name, column in columns.items() if column}
+        columns = ((each.name, getattr(self.samples, each.name)) for each in fields(Samples))
+        measured = {name: column for name, column in columns if column}
         return [
             {"iteration": number, **dict(zip(measured, values, strict=True))}
             for number, values in enumerate(zip(*measured.values(), strict=True))
         ]
-
-
-def record_to_json(record: Any) -> bytes:
-    """Encode a record as UTF-8 JSON."""
-    import msgspec
-
-    return msgspec.json.encode(record)
-
-
-def record_from_json(data: bytes | str, record_type: type[R]) -> R:
-    """Decode JSON into a record.
-
-    Raises:
-        ValueError: the text is not JSON, or does not fit this record.
-    """
-    import msgspec
-
-    try:
-        return msgspec.json.decode(data, type=record_type)
-    except msgspec.MsgspecError as error:
-        raise ValueError(str(error)) from None
-    except RecursionError:
-        raise ValueError("JSON is malformed: it is nested too deeply") from None
-
-
-class Headed(ShortRecord):
-    """A record of any format."""
-
-    format: str = ""
-
-
-def record_of_format(data: bytes | str, record_type: type[R], wanted: str) -> R:
-    """Decode JSON into a record that names its format.
-
-    Raises:
-        ValueError: the text is not JSON, of another format, or does not fit this record.
-    """
-    found = record_from_json(data, Headed).format
-    if found and found != wanted:
-        raise ValueError(f"format {found!r} is not {wanted!r}")
-    return record_from_json(data, record_type)
-
-
-def request_to_json(spec: RunSpec, context: RunContext) -> bytes:
-    """Encode what a worker is asked for."""
-    return record_to_json({"spec": spec, "context": context})
-
-
-# What stands for records in a request, by the names of fields.
-PARTS: Mapping[str, type[Any]] = {
-    "image": ImageSettings,
-    "items": Item,
-    "cases": Case,
-    "expected": Expected,
-    "stopping": Stopping,
-    "pacing": Pacing,
-    "scenario": Scenario,
-    "packing": Packing,
-    "model": ModelFile,
-}
-
-
-def read_request(data: bytes | str) -> tuple[RunSpec, RunContext]:
-    """Decode a request with the standard library alone, which starts faster: for the worker.
-
-    A spec alone, as a result holds it, is a request too.
-
-    Raises:
-        ValueError: the text is not JSON.
-        TypeError: it is not a request.
-    """
-    import json
-
-    request = json.loads(data)
-    if "spec" not in request:
-        request = {"spec": request}
-    spec, context = (part_of(request.get(key, {}), dict) for key in ("spec", "context"))
-    return RunSpec(**spec), RunContext(**context)
-
-
-def part_of(value: Any, kind: type[Any] | None) -> Any:
-    """Return decoded JSON as a request has it: records of a kind, and tuples for lists."""
-    if isinstance(value, list):
-        return tuple(part_of(each, kind) for each in value)
-    if kind is None or not isinstance(value, dict):
-        return value
-    return kind(**{key: part_of(each, PARTS.get(key)) for key, each in value.items()})
 
 
 def read_result(data: bytes | str) -> RunResult:
@@ -590,7 +825,7 @@ def read_result(data: bytes | str) -> RunResult:
         ValueError: the text is not JSON, not a result of a version that this lar reads, or it holds
             what no run has.
     """
-    result = record_of_format(data, RunResult, RESULT_FORMAT)
+    result = record_of_format(data, RunResult)
     check_result(result)
     return result
 
@@ -645,3 +880,27 @@ class ModelInfo(Record):
     activation_bytes: int | None = None
     at: dict[str, tuple[int, ...]] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
+
+
+def add_verdicts(
+    results: tuple[CaseResult, ...], number: int, name: str, verdicts: Sequence[Verdict]
+) -> tuple[CaseResult, ...]:
+    """Return the results with the verdicts of one more run of a case; cases come in their order."""
+    known = results[number].verdicts if number < len(results) else verdicts
+    worst = tuple(max(pair, key=error_of) for pair in zip(known, verdicts, strict=False))
+    passed = all(verdict.passed for verdict in worst) if worst else None
+    result = CaseResult(name=name, passed=passed, verdicts=worst)
+    return (*results[:number], result, *results[number + 1 :])
+
+
+def error_of(verdict: Verdict) -> float:
+    """Return a verdict's error as a number."""
+    return float("inf") if verdict.error is None else verdict.error
+
+
+def describe_failure(number: int, verdict: Verdict) -> str:
+    """Say in one line which element is wrong."""
+    place = f"[{','.join(map(str, verdict.index))}]" if verdict.index else ""
+    found = f"{verdict.output}{place} is {verdict.actual}, expected {verdict.expected}"
+    error = "" if verdict.error is None else f" (err={verdict.error:g}, allowed {verdict.limit:g})"
+    return f"test #{number}: {found}{error}"

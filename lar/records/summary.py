@@ -6,8 +6,8 @@ from dataclasses import field
 from typing import Literal
 
 from lar.records.record import Record, ShortRecord
-from lar.records.stopping import QueueSummary, Rank
 
+Rank = int | float  # of a percentile: 90, 99.9
 Cause = Literal["queue delay", "steal", "throttling", "frequency", "slow core"]
 Trust = Literal["latency", "undisturbed latency", "cpu", "nothing"]
 Verdict = Literal["faster", "slower", "no difference shown", "not judged"]
@@ -48,6 +48,36 @@ class Difference(Record):
     def is_shown(self) -> bool:
         """Whether it is faster or slower."""
         return self.verdict in ("faster", "slower")
+
+
+class QueueSummary(Record):
+    """What requests that arrived at a rate met. Times are seconds.
+
+    Waiting is from the arrival of a request to its start, latency from the arrival to its end; the
+    time between, the service, is an iteration's.
+
+    Attributes:
+        offered_per_second: how many requests were asked for.
+        arrived_per_second: how many came, as the times between are drawn; None for a single one.
+        served_per_second: how many were served, None if the run did not end well.
+        load: the same as in `Stopped`.
+        busy: the share of the time in which a runner served, None as above.
+        waiting_percentiles: by rank, those alone that the number of requests supports.
+    """
+
+    offered_per_second: float
+    arrived_per_second: float | None = None
+    served_per_second: float | None
+    load: float
+    busy: float | None
+    waiting_mean: float
+    waiting_median: float
+    waiting_maximum: float
+    waiting_percentiles: dict[Rank, float] = field(default_factory=dict)
+    latency_mean: float
+    latency_median: float
+    latency_maximum: float
+    latency_percentiles: dict[Rank, float] = field(default_factory=dict)
 
 
 class Summary(Record):

@@ -12,19 +12,37 @@ from typing import Any, Literal
 
 from lar.errors import LarError
 from lar.records.choices import Allowed, Choice, Dimension, Objective, OptionValue
-from lar.records.facts import EngineFacts, MachineFacts
-from lar.records.record import Record
-from lar.records.run import Encodable, Failure, Status, record_of_format
-from lar.records.settings import TunedSettings
-
-# History of the format of what `lar tune --json` writes (`TuneResult.format`):
-#   lar.tune/1  first version, with all trials
-#   lar.tune/2  the ranking is flat; the trials are results in a store
-TUNE_FORMAT = "lar.tune/2"
+from lar.records.record import Record, record_of_format
+from lar.records.run import EngineFacts, MachineFacts, Made, ModelFile, Status
+from lar.records.summary import Difference
 
 Ending = Literal["settled", "budget", "interrupted", "failed"]
 """Why a search ended: nothing that is left can win by the margin, the time is spent, the user or an
 error has interrupted it, or the plain run cannot be measured."""
+
+
+class TunedSettings(Record):
+    """The settings that won, for `lar MODEL --settings FILE`, and what they were found for.
+
+    Attributes:
+        options: by key, as `lar.run` takes them; the name of a cache is relative to the file.
+        engine: the engine and its version, on which they were measured.
+        value: the objective with them, and without them (`baseline_value`).
+    """
+
+    options: dict[str, OptionValue]
+    engine: EngineFacts
+    model: ModelFile
+    machine: MachineFacts
+    objective: Objective = "latency"
+    value: float | None = None
+    baseline_value: float | None = None
+    difference: Difference | None = None
+    command: str = ""
+    # History: lar.settings/1  first version
+    format: str = "lar.settings/1"
+    lar_version: str = ""
+    made_at: str = ""
 
 
 class ModelSpace(Record):
@@ -118,7 +136,7 @@ class RankedCandidate(Record):
     error: str = ""
 
 
-class TuneResult(Encodable):
+class TuneResult(Made):
     """Everything that a search found; `wall_seconds` are those of all sittings.
 
     `tuned` are the best settings as `--settings` reads them, None if nothing was measured.
@@ -129,15 +147,13 @@ class TuneResult(Encodable):
     ending: Ending
     ranking: tuple[RankedCandidate, ...] = ()
     tuned: TunedSettings | None = None
-    format: str = TUNE_FORMAT
-    lar_version: str = ""
-    started_at: str = ""
+    # History:
+    #   lar.tune/1  first version, with all trials
+    #   lar.tune/2  the ranking is flat; the trials are results in a store
+    format: str = "lar.tune/2"
     engines: tuple[EngineFacts, ...] = ()
-    machine: MachineFacts | None = None
     rounds: int = 0
-    wall_seconds: float = 0.0
     warnings: tuple[str, ...] = ()
-    failure: Failure | None = None
 
     @property
     def error(self) -> LarError | None:
@@ -198,4 +214,4 @@ def read_tune(data: bytes | str) -> TuneResult:
         ValueError: the text is not JSON, or not the result of a search of a version that this lar
             reads.
     """
-    return record_of_format(data, TuneResult, TUNE_FORMAT)
+    return record_of_format(data, TuneResult)

@@ -10,7 +10,7 @@ from lar.engines.advice import Suggestion, options_of
 from lar.options.command_line import format_command
 from lar.records.bench import BenchResult, VariantResult
 from lar.records.profile import TriedSetting
-from lar.reports.advice_text import best_of, describe_tried
+from lar.reports.advice_text import best_of, describe_tried, is_proven
 from lar.reports.bench_report import color_of, columns_of, head_of
 from lar.reports.model import Column, Table
 from lar.reports.report import Report
@@ -37,7 +37,7 @@ def build_report(
         color=color_of,
     )
     best, said = best_of(tried), describe_tried(tried)
-    if best is not None and not best.is_proven and bench.stopped == "budget":
+    if best is not None and not is_proven(best) and bench.stopped == "budget":
         said = f"{said}; --budget {3 * bench.budget_seconds:g} may prove it"
     chosen = next((it.choice for it in suggestions if best and it.flags == best.flags), None)
     plain = bench.variants[0]

@@ -28,11 +28,11 @@ def describe_advice(profile: Profile) -> str:
 def describe_tried(tried: Sequence[TriedSetting]) -> str:
     """Return the fastest setting of a race whose outputs are right, in one sentence."""
     best = best_of(tried)
-    if best is None or not best.ratio or best.difference is None:
+    if best is None or not (ratio := ratio_of(best)) or best.difference is None:
         names = ", ".join(each.flags for each in tried)
         return f"nothing is shown to be faster, of {names}"
-    times, interval = f"{1 / best.ratio:.2f} times as fast", best.difference.interval
-    if not best.is_proven or interval is None or not 0 < interval.low <= interval.high:
+    times, interval = f"{1 / ratio:.2f} times as fast", best.difference.interval
+    if not is_proven(best) or interval is None or not 0 < interval.low <= interval.high:
         return f"{best.flags} is likely faster: {times} so far, not proven"
     between = f"{1 / interval.high:.2f} to {1 / interval.low:.2f}"
     return f"{best.flags} is {times} ({between}), outputs {best.outputs}"
@@ -43,6 +43,17 @@ def best_of(tried: Sequence[TriedSetting]) -> TriedSetting | None:
 
     It is None if no setting with right outputs seems faster.
     """
-    likely = [each for each in tried if each.ratio and each.ratio < 1 - LEAST_LIKELY]
-    proven = [each for each in likely if each.is_proven]
-    return min(proven or likely, key=lambda each: each.ratio or 1.0, default=None)
+    likely = [each for each in tried if 0 < ratio_of(each) < 1 - LEAST_LIKELY]
+    return min([*filter(is_proven, likely)] or likely, key=ratio_of, default=None)
+
+
+def ratio_of(tried: TriedSetting) -> float:
+    """Return its time over that of the run, 0 if it was not measured or its outputs differ from
+    those of the run."""
+    is_right = not tried.error and tried.outputs not in ("", "different")
+    return tried.difference.ratio if tried.difference and is_right else 0.0
+
+
+def is_proven(tried: TriedSetting) -> bool:
+    """Return whether it is shown to be faster."""
+    return tried.difference is not None and tried.difference.verdict == "faster"

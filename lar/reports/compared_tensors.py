@@ -92,6 +92,12 @@ def tensor_table(
     return table_of(columns, rows, lambda row: row.tensor.passed, title, (*roles, *shown))
 
 
+def counts_of(comparison: Comparison) -> tuple[int, int]:
+    """Return how many outputs were compared, and how many computed tensors, outputs among them."""
+    computed = [it for it in comparison.tensors if not (it.is_input or it.constant)]
+    return sum(it.is_output for it in comparison.tensors), len(computed)
+
+
 def columns_for(comparison: Comparison) -> tuple[Column[Row], ...]:
     """Return the columns of the text in which a tensor has a value.
 
@@ -103,7 +109,7 @@ def columns_for(comparison: Comparison) -> tuple[Column[Row], ...]:
     run_alone = [it for it in comparison.tensors if it.single is not None or it.single_problem]
     is_shown = {
         "data type": any(format_data_type(it) != it.tensor.expected.dtype for it in rows),
-        ALONE: 2 * len(run_alone) > comparison.computed_count,
+        ALONE: 2 * len(run_alone) > counts_of(comparison)[1],
         "SNR dB": not comparison.items,
         "error": comparison.tolerance.max_error is not None,
     }

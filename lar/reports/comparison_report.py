@@ -12,10 +12,10 @@ from lar.errors import count_of, join_first, one_line
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY
 from lar.records.comparison import (
-    AgainstTruth,
     Comparison,
     ComparisonOfSides,
     Culprit,
+    Findings,
     LeftOut,
     OperatorFacts,
     SideFacts,
@@ -26,6 +26,7 @@ from lar.reports.compared_tensors import (
     Row,
     badness_of,
     columns_for,
+    counts_of,
     describe_element,
     error_of,
     format_error,
@@ -353,9 +354,9 @@ def describe_result(comparison: Comparison) -> str:
 
 def describe_basis(comparison: Comparison) -> str:
     """Return how many outputs and computed tensors a verdict is based on."""
-    outputs = count_of(comparison.output_count, "output")
-    computed = count_of(comparison.computed_count, "computed tensor")
-    return f"{outputs}, {computed}" if comparison.output_count else computed
+    outputs, computed = counts_of(comparison)
+    basis = count_of(computed, "computed tensor")
+    return f"{count_of(outputs, 'output')}, {basis}" if outputs else basis
 
 
 def describe_left_out(comparison: Comparison) -> str:
@@ -410,7 +411,7 @@ def describe_truth(truth: Truth) -> str:
     return f"A {describe_against(truth.actual)}, B {describe_against(truth.expected)}"
 
 
-def describe_against(against: AgainstTruth) -> str:
+def describe_against(against: Findings) -> str:
     """Return how one side compares with the truth.
 
     Operators are those of the truth, if it has any.

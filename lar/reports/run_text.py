@@ -24,7 +24,6 @@ from lar.measurement.statistics import (
 )
 from lar.measurement.summary import iterations_per_second, summarize
 from lar.options.table import LAYOUTS, PROFILE, PROFILE_HOST, WINOGRAD_TRANSFORM
-from lar.records.dataset import ItemClasses, accuracy_of
 from lar.records.events import (
     CasesFound,
     CaseStarted,
@@ -37,10 +36,17 @@ from lar.records.events import (
     PhaseEntered,
     Prepared,
 )
-from lar.records.run import AlgorithmChoice, NumericError, RunResult, RunSpec
-from lar.records.stopping import QueueSummary
-from lar.records.summary import Cause, Interval, Summary
-from lar.records.testcase import Verdict, error_of
+from lar.records.run import (
+    AlgorithmChoice,
+    ItemClasses,
+    NumericError,
+    RunResult,
+    RunSpec,
+    Verdict,
+    accuracy_of,
+    error_of,
+)
+from lar.records.summary import Cause, Interval, QueueSummary, Summary
 
 Times = tuple[float, float, float]  # the times of an iteration: end to end, host, device
 
@@ -426,11 +432,10 @@ def format_accuracy(result: RunResult) -> list[str]:
 
     If no item has a label, say that the labels were read as names of classes.
     """
-    accuracy = accuracy_of(result.items)
-    if accuracy is None:
+    count, first, five = accuracy_of(result.items)
+    if not count:
         names = len(result.spec.class_names)
         return [f"note: --labels: its {names} lines are the names of classes"] if names else []
-    count, first, five = accuracy.count, accuracy.first, accuracy.five
     left = len(result.spec.item_names) - count
     return [
         f"accuracy: top-1 {first / count:.2%} ({first} of {count}), "

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from lar.errors import one_line
 from lar.measurement.statistics import samples_for
-from lar.records.run import RunResult
-from lar.records.scenario import Scenario, ScenarioName, ScenarioResult
+from lar.records.run import RunResult, Scenario, ScenarioName, ScenarioResult
 from lar.reports.run_text import format_ms
 
 NANOSECONDS = 1e-9

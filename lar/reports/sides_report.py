@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from operator import attrgetter
 from string import ascii_uppercase as LETTERS
 
 from lar.errors import one_line
 from lar.records.comparison import ComparisonOfSides, SideFacts, TensorOfSides
-from lar.reports.compared_tensors import error_of, format_error, shorten, table_of, type_of
+from lar.reports.compared_tensors import (
+    counts_of,
+    error_of,
+    format_error,
+    shorten,
+    table_of,
+    type_of,
+)
 from lar.reports.comparison_report import (
     describe_basis,
     describe_culprits,
@@ -29,16 +35,21 @@ def report_sides(found: ComparisonOfSides, *, everything: bool = False) -> Repor
 
     It has the origin of each, the worst tensors or all, and the odd one out.
     """
-    columns, is_alike = columns_of(found), attrgetter("same")
+    columns = columns_of(found)
     body: list[Part] = [*describe_head(found)]
     title, shown = "tensors:", list(found.tensors)
     if not everything:
-        shown = [it for it in shown if not it.same]
+        shown = [it for it in shown if not is_alike(it)]
         title, shown = worst_of("tensors that differ:", shown, badness_of)
     if shown:
         body += ["", title, table_of(columns, shown, is_alike, heading_of(title))]
     body += ["", *format_summary(found)]
     return report_of(found, body, table_of(columns, found.tensors, is_alike))
+
+
+def is_alike(row: TensorOfSides) -> bool:
+    """Return whether all sides that have the tensor agree."""
+    return len(row.groups) == 1
 
 
 def columns_of(found: ComparisonOfSides) -> list[Column[TensorOfSides]]:
@@ -86,7 +97,7 @@ def describe_odd(row: TensorOfSides) -> str:
     if row.odd:
         return " ".join(LETTERS[side] for side in row.odd)
     groups = (" ".join(LETTERS[side] for side in group) for group in row.groups)
-    return "" if row.same else " | ".join(groups)
+    return "" if is_alike(row) else " | ".join(groups)
 
 
 def describe_head(found: ComparisonOfSides) -> Iterator[str]:
@@ -117,7 +128,7 @@ def format_summary(found: ComparisonOfSides) -> Iterator[str]:
 def describe_result(found: ComparisonOfSides) -> str:
     """Return the verdict in a sentence: the odd one out, and where it differs first."""
     if found.same:
-        least = min(found.comparisons, key=lambda it: (it.output_count, it.computed_count))
+        least = min(found.comparisons, key=counts_of)
         return f"the same within the tolerance ({describe_basis(least)})"
     if found.finding == "nothing":
         empty = next(it for it in found.comparisons if it.finding == "nothing")

@@ -12,6 +12,7 @@ from lar.records.tuning import ModelSpace, RankedCandidate, TuneResult, choices_
 from lar.reports.model import Column, Table, number
 from lar.reports.report import Report
 from lar.reports.text import format_bytes
+from lar.results.facts import describe_machine
 
 ENDS: Mapping[str, str] = {
     "settled": "nothing that is left can win by {margin:.1%}",
@@ -71,7 +72,7 @@ def head_of(result: TuneResult) -> Iterator[str]:
     models = " and ".join(dict.fromkeys(space.model for space in request.spaces))
     engines = [f"{it.name} {it.version}" for it in result.engines]
     names = " and ".join(engines or [space.engine for space in request.spaces])
-    where = f", {result.machine.described}" if result.machine else ""
+    where = f", {describe_machine(result.machine)}" if result.machine else ""
     yield one_line(f"{models} on {names}{where}")
     counts = f"{count_of(len(result.ranking), 'candidate')} in {count_of(result.rounds, 'round')}"
     spent = f"{result.wall_seconds:.0f} of {request.budget_seconds:g} s"

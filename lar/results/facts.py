@@ -10,7 +10,7 @@ from lar.options import table
 from lar.options.option import flag_of
 
 if TYPE_CHECKING:  # slow to import, and the help of a command needs only the names of facts
-    from lar.records.run import RunResult, RunSpec
+    from lar.records.run import MachineFacts, RunResult, RunSpec
 
 # The facts that `--by` may name, in the order of the columns; `option` stands for all options.
 NAMES = ("model", "machine", "engine", "version", "driver", "device", "option", "input")
@@ -39,7 +39,7 @@ def facts_of(result: RunResult, machine: str = "") -> dict[str, str]:
     spec, engine = result.spec, result.engine
     return {
         "model": os.path.basename(spec.model),
-        "machine": result.machine.described if result.machine else machine,
+        "machine": describe_machine(result.machine) if result.machine else machine,
         "engine": spec.engine,
         "version": engine.version if engine else "",
         "driver": spec.driver,
@@ -47,6 +47,15 @@ def facts_of(result: RunResult, machine: str = "") -> dict[str, str]:
         **options_of(spec),
         "input": "; ".join(spec.inputs),
     }
+
+
+def describe_machine(machine: MachineFacts) -> str:
+    """Return the processor, the cores that may be used, and the memory."""
+    if not machine.cores:  # named by hand
+        return machine.processor
+    usable = "" if machine.usable_cores == machine.cores else f"{machine.usable_cores} of "
+    size = [] if machine.memory_bytes is None else [f"{machine.memory_bytes / 2**30:.0f} GiB"]
+    return ", ".join([machine.processor, f"{usable}{machine.cores} cores", *size])
 
 
 def options_of(spec: RunSpec) -> dict[str, str]:

@@ -18,7 +18,7 @@ from lar.files.database import HEAD
 from lar.files.input_file import open_input, read_input
 from lar.files.unpacking import unpack
 from lar.measurement.rows import join_samples
-from lar.records.bench import BENCH_FORMAT, BenchResult, VariantResult, read_bench
+from lar.records.bench import BenchResult, VariantResult, read_bench
 from lar.records.run import RunResult, RunSpec, Samples, check_result, read_result
 
 WHAT = "result file"
@@ -106,7 +106,7 @@ def problem_of(text: bytes, error: Exception) -> str:
         return "was cut short"
     if "malformed" in said:
         return "is not JSON, or is damaged"
-    if b'"spec"' not in text and BENCH_FORMAT.encode() not in text:
+    if b'"spec"' not in text and BenchResult.format.encode() not in text:
         return "is not a result of lar"
     return f"is damaged, or of another version of lar: {said}"
 
@@ -120,7 +120,7 @@ def read_json(text: bytes) -> tuple[Part, ...]:
     try:
         return (Part("", (read_result(text),)),)
     except ValueError:
-        if BENCH_FORMAT.encode() not in text:
+        if BenchResult.format.encode() not in text:
             raise
     bench = read_bench(text)
     return tuple(Part(each.name, runs_of_variant(bench, each)) for each in bench.variants)

@@ -30,7 +30,8 @@ from lar.files.unpacking import unpack_zlib
 from lar.files.work_folders import data_folder
 from lar.measurement.summary import summarize
 from lar.options.table import STORE
-from lar.records.run import RunResult, read_result, record_to_json
+from lar.records.record import record_to_json
+from lar.records.run import RunResult, read_result
 from lar.results.facts import describe_kind_of_options, facts_of, fed_shapes
 from lar.results.figures import figure_of
 

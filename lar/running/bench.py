@@ -21,7 +21,7 @@ from lar.measurement.turns import join_turns, log_ratios_of
 from lar.options.table import option_of
 from lar.options.variants import BENCH_OPTIONS
 from lar.records.bench import BenchResult, Stop, VariantResult
-from lar.records.facts import ModelFile
+from lar.records.run import ModelFile
 from lar.records.summary import Difference
 from lar.running.api import read_outputs
 from lar.running.given_inputs import GivenInputs, Inputs, with_names

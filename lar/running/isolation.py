@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import pickle
 import resource
 import select
 import signal
@@ -35,7 +36,7 @@ from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.rows import SampleRows, open_rows, read_samples, warmups_in
 from lar.options.table import BY_KEY
 from lar.records import events
-from lar.records.run import Failure, RunContext, RunResult, RunSpec, Status, request_to_json
+from lar.records.run import Failure, RunContext, RunResult, RunSpec, Status
 from lar.running.interrupts import uninterrupted
 from lar.running.worker_process import WorkerProcess, start_worker
 
@@ -242,7 +243,7 @@ class Watch:
             self.result = with_facts(self.result, self.context)
         with self.ending():
             self.check_deadline()  # or a quick worker would answer although its time is over
-            self.worker.send(request_to_json(self.spec, self.context), more=self.context.turns)
+            self.worker.send(pickle.dumps((self.spec, self.context)), more=self.context.turns)
 
     def follow(self) -> None:
         """Read events, samples and log until the end.
@@ -398,7 +399,7 @@ class Watch:
         error = self.engine.explain_log(self._log) if self._log else None
         if error is None:
             return None
-        return Failure.of(error, self.log_tail(), exit_code=EXIT_CODES["crashed"])
+        return replace(Failure.of(error, self.log_tail()), exit_code=EXIT_CODES["crashed"])
 
     def check_deadline(self) -> None:
         """Look at the time.
@@ -537,7 +538,7 @@ class TurnWorker(Watch, Listener):
         as it does where it takes too long."""
         self.go_on()
         self.last = None
-        self.worker.send(b"%d" % number, more=True)
+        self.worker.send(b"%d\n" % number, more=True)
         deadline = time.monotonic() + most_seconds
         while not isinstance(self.last, Answer) and not self.ended:
             self.attend(LOOK_SECONDS)

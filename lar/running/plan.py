@@ -26,8 +26,7 @@ from lar.running.places import places_of
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
 if TYPE_CHECKING:
-    from lar.records.run import ImageSettings, RunSpec
-    from lar.records.stopping import Stopping
+    from lar.records.run import ImageSettings, RunSpec, Stopping
 
 
 Items = Sequence[tuple[str, Sequence[tuple[str, str]]]]
@@ -163,7 +162,7 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items 
     """Return what a run is asked to do, as far as rules look at it."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if table.one_of((table.DURATION, table.TARGET_CI), values):
-        seconds = stopping_of(values).most_seconds or MAX_SECONDS
+        seconds = table.DURATION.of(values) or longest(values)
         iterations = room_for(seconds, table.THREAD.of(values) or 1)
     elif iterations is None:
         iterations = 1 if items else 10
@@ -185,7 +184,7 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items 
 
 def stopping_of(values: Mapping[str, Any]) -> Stopping:
     """Return what is asked for as the end of measuring."""
-    from lar.records.stopping import Stopping  # not before a worker is started: few runs need it
+    from lar.records.run import Stopping  # not before a worker is started: few runs need it
 
     target, warmup = table.TARGET_CI.of(values), table.WARMUP.of(values)
     if target is None:
@@ -193,15 +192,19 @@ def stopping_of(values: Mapping[str, Any]) -> Stopping:
         return Stopping(
             duration_seconds=table.DURATION.of(values), warmup_seconds=warmup, warmup_room=room
         )
-    least, most = table.MIN_TIME.of(values), table.MAX_TIME.of(values)
-    if most is None:
-        most = max(MAX_SECONDS, least or 0.0)
+    least, most = table.MIN_TIME.of(values), longest(values)
     return Stopping(
         target_interval=target,
         min_seconds=min(MIN_SECONDS, most) if least is None else least,
         max_seconds=most,
         settle=values["warmup_iter"] is None,
     )
+
+
+def longest(values: Mapping[str, Any]) -> float:
+    """Return how many seconds a run with a target measures at most."""
+    most = table.MAX_TIME.of(values)
+    return max(MAX_SECONDS, table.MIN_TIME.of(values) or 0.0) if most is None else most
 
 
 def room_for(seconds: float, runners: int) -> int:
@@ -344,9 +347,7 @@ def make_spec(
     """
     # Imported late: an error in the command line should cost as little as possible.
     from lar.datasets.classes import read_labels
-    from lar.records.dataset import Item
-    from lar.records.run import RunSpec
-    from lar.records.stopping import Pacing
+    from lar.records.run import Item, Pacing, RunSpec
 
     values, settings = asked.values, table.collect_settings(asked.values)
     idle_ms = table.IDLE_MS.of(values)

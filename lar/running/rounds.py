@@ -20,10 +20,10 @@ from lar.measurement.statistics import percentile_of
 from lar.measurement.turns import centre_of_turn, kept_of
 from lar.records.bench import Agreement, OutputDifference, Turn
 from lar.records.comparison import Tolerance
-from lar.records.facts import ModelFile
 from lar.records.run import (
     Failure,
     FedInput,
+    ModelFile,
     OutputSummary,
     RunContext,
     RunResult,

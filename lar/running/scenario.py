@@ -13,8 +13,7 @@ from typing import Any
 from lar.errors import UsageError, error_of_write
 from lar.files.work_folders import work_folder
 from lar.options.values import MOST_ITERATIONS
-from lar.records.run import RunContext, RunResult, RunSpec
-from lar.records.scenario import Scenario
+from lar.records.run import RunContext, RunResult, RunSpec, Scenario
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
 

@@ -22,9 +22,9 @@ from lar.options.option import Option
 from lar.options.table import BY_KEY, FAST_RUN, FAST_RUN_ALGO_POLICY, SEARCHES, SETTINGS, one_of
 from lar.options.variants import BENCH_KEYS
 from lar.records.choices import OptionValue
-from lar.records.facts import ModelFile
-from lar.records.run import record_from_json, record_to_json
-from lar.records.settings import SETTINGS_FORMAT, TunedSettings
+from lar.records.record import record_from_json, record_to_json
+from lar.records.run import ModelFile
+from lar.records.tuning import TunedSettings
 
 MOST_BYTES = 1 << 20
 HINT = "give what `lar tune MODEL --output FILE` wrote"
@@ -60,7 +60,7 @@ def read_settings(path: str) -> TunedSettings:
     except (ValueError, RecursionError):
         content = None
     found = content.get("format") if isinstance(content, dict) else None
-    if found != SETTINGS_FORMAT:
+    if found != TunedSettings.format:
         raise refusal(path, describe_format(found))
     try:
         settings = record_from_json(data, TunedSettings)

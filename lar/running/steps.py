@@ -32,9 +32,8 @@ from lar.measurement.machine import read_instruction_sets, read_model_file
 from lar.measurement.rows import SampleRows
 from lar.measurement.summary import summarize
 from lar.options.table import BY_KEY, PROFILE_SYSCALLS, PROFILES, one_of
-from lar.records.dataset import accuracy_of
 from lar.records.events import Unpacked
-from lar.records.run import RunContext, RunResult, RunSpec, Samples
+from lar.records.run import RunContext, RunResult, RunSpec, Samples, accuracy_of
 from lar.running.isolation import INTERRUPTED, run_here, run_isolated, with_model
 from lar.running.output_files import deliver_artifacts, place_artifacts
 from lar.running.tasks import run_task
@@ -123,10 +122,9 @@ def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult
         cases = tuple(numbers[index // spec.iterations] for index in range(count))
         result = replace(result, samples=replace(result.samples, case=cases))
     result = replace(result, spec=spec)
-    accuracy = accuracy_of(result.items)
-    if accuracy is not None:
-        shares = [right / accuracy.count for right in (accuracy.first, accuracy.five)]
-        result = replace(result, top1=shares[0], top5=shares[1])
+    count, first, five = accuracy_of(result.items)
+    if count:
+        result = replace(result, top1=first / count, top5=five / count)
     return replace(result, summary=summarize(result))
 
 

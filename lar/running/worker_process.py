@@ -86,10 +86,10 @@ class WorkerProcess:
         self.tables = make_rows(self._samples, capacity, runners)
 
     def send(self, request: bytes, *, more: bool = False) -> None:
-        """Write its task as a line, and close the pipe unless more comes; if it has died, that is
-        seen later."""
+        """Write a request, and close the pipe unless more comes; if it has died, that is seen
+        later."""
         with contextlib.suppress(BrokenPipeError):
-            left = memoryview(request + b"\n")
+            left = memoryview(request)
             while left:
                 left = left[self._request.write(left) :]
         if not more:

@@ -27,8 +27,7 @@ from lar.inputs.images import image_size, layout_of
 from lar.inputs.loaded import Array, Loaded, check_memory, input_error
 from lar.inputs.model_inputs import AxisSizes, check_shape, input_named, model_dtype
 from lar.options.paths import split_items
-from lar.records.run import ImageSettings, RunSpec, TensorInfo
-from lar.records.testcase import Packing
+from lar.records.run import ImageSettings, Packing, RunSpec, TensorInfo
 
 _LIMIT = r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*"
 RANDOM = re.compile(rf"#rand\({_LIMIT},{_LIMIT}((?:,\s*(?:\d+|\.\.\.)\s*)*)\)")

@@ -30,7 +30,7 @@ from lar.inputs.loaded import INPUT, OUTPUT, numbered
 from lar.options.paths import split_items
 
 if TYPE_CHECKING:
-    from lar.records.testcase import Case
+    from lar.records.run import Case
 
 MAGIC = b"mgbtest0"
 BROKEN = "copy or pack it again"
@@ -106,7 +106,7 @@ def add_test_set(source: Source, texts: Sequence[str]) -> Source:
 
 def cases_of(source: Source) -> Iterator[Case]:
     """Yield the testcases; those of a packed file are only named."""
-    from lar.records.testcase import Case, Expected  # records are slow to import
+    from lar.records.run import Case, Expected  # records are slow to import
 
     for number in range(source.packed):
         yield Case(name=f"testcase {number}")

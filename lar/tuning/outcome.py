@@ -19,15 +19,15 @@ from lar.options.command_line import format_command
 from lar.options.paths import Place
 from lar.options.table import BY_KEY, find_untyped
 from lar.records.choices import OptionValue
-from lar.records.facts import ModelFile
-from lar.records.run import RunResult, record_to_json
-from lar.records.settings import TunedSettings
+from lar.records.record import record_to_json
+from lar.records.run import ModelFile, RunResult
 from lar.records.summary import Difference
 from lar.records.tuning import (
     BASELINE,
     Candidate,
     ModelSpace,
     RankedCandidate,
+    TunedSettings,
     TuneRequest,
     TuneResult,
     name_of,

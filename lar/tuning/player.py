@@ -23,8 +23,16 @@ from lar.measurement.summary import summarize
 from lar.measurement.turns import join_turns
 from lar.records.bench import OutputDifference, Turn
 from lar.records.comparison import Tolerance
-from lar.records.facts import MachineFacts, ModelFile
-from lar.records.run import Failure, NumericError, RunContext, RunResult, RunSpec, Samples
+from lar.records.run import (
+    Failure,
+    MachineFacts,
+    ModelFile,
+    NumericError,
+    RunContext,
+    RunResult,
+    RunSpec,
+    Samples,
+)
 from lar.running.rounds import FIRST_CYCLE, Member, Rounds, compare_members, places_in_memory
 from lar.running.steps import make_run
 from lar.tuning.scores import kept_for

@@ -17,8 +17,7 @@ from lar.files.database import refuse_no_database
 from lar.files.locks import locked
 from lar.measurement.machine import read_machine
 from lar.options.table import BY_KEY, PYTHON
-from lar.records.facts import MachineFacts, ModelFile
-from lar.records.run import RunResult, RunSpec
+from lar.records.run import MachineFacts, ModelFile, RunResult, RunSpec
 from lar.records.tuning import Candidate, ModelSpace, TuneRequest
 from lar.results.store import Store, open_store
 from lar.running.settings_file import read_with_weights

@@ -22,9 +22,16 @@ from lar.measurement.runners import Threads
 from lar.measurement.summary import batch_of
 from lar.options.table import PROFILE_FILES, one_of
 from lar.records import events
-from lar.records.run import NoiseSources, OutputSummary, RunContext, RunSpec, TimeSources
-from lar.records.scenario import Scenario, ScenarioResult
-from lar.records.stopping import Stopped
+from lar.records.run import (
+    NoiseSources,
+    OutputSummary,
+    RunContext,
+    RunSpec,
+    Scenario,
+    ScenarioResult,
+    Stopped,
+    TimeSources,
+)
 from lar.worker.feeding import Feeder, Look, NumberedFeed
 from lar.worker.measuring import WARMUP_SHARE, measure, warm_up
 

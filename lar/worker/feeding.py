@@ -23,10 +23,17 @@ from lar.inputs.loaded import Array, Loaded, UnnamedInput
 from lar.inputs.model_inputs import AxisSizes
 from lar.inputs.readers import read_path
 from lar.options.table import DISABLE_ASSERT_THROW
-from lar.records.dataset import Item
 from lar.records.events import Classified, Emit, Judged
-from lar.records.run import RunSpec, TensorInfo, format_shape
-from lar.records.testcase import Case, Expected, Verdict, describe_failure
+from lar.records.run import (
+    Case,
+    Expected,
+    Item,
+    RunSpec,
+    TensorInfo,
+    Verdict,
+    describe_failure,
+    format_shape,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray  # slow to import, for each run

@@ -20,7 +20,7 @@ from typing import Any
 
 from lar.errors import LarError, UsageError, first_line
 from lar.measurement.machine import installed_version
-from lar.records.scenario import Scenario, ScenarioResult
+from lar.records.run import Scenario, ScenarioResult
 
 PACKAGE = "mlcommons-loadgen"
 DETAILED_LOG = "mlperf_log_detail.txt"

@@ -1,9 +1,6 @@
 """The worker: executes one `RunSpec` in this process and sends events about it.
 
-    python -m lar.worker.main run ENGINE DRIVER < spec.json
-
-runs a spec by hand and prints its events. The parent process gives two descriptors more: where
-events go, and the shared file for the samples.
+The parent process gives two descriptors: where events go, and the shared file for the samples.
 """
 
 from __future__ import annotations
@@ -11,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import pickle
 import signal
 import sys
 import traceback
@@ -29,7 +27,7 @@ from lar.errors import (
 )
 from lar.measurement.rows import SampleRows, open_rows
 from lar.records import events
-from lar.records.run import Failure, RunContext, RunSpec, read_request
+from lar.records.run import Failure, RunContext, RunSpec
 
 
 def do_task(
@@ -100,9 +98,8 @@ def end_with_parent() -> None:
 def main(argv: list[str]) -> None:
     """Execute the spec that stands on standard input; never returns."""
     task, engine, driver, *descriptors = argv
-    event_file, sample_file = (int(text) for text in descriptors or ("1", "-1"))
-    if descriptors:
-        end_with_parent()
+    event_file, sample_file = map(int, descriptors)
+    end_with_parent()
 
     def emit(event: events.Event) -> None:
         os.write(event_file, events.line_of(event))
@@ -112,9 +109,9 @@ def main(argv: list[str]) -> None:
         import_modules(task, engine, driver)
         gc.freeze()  # imported modules stay: the collector need not look at them
         gc.enable()
-        # The parent sends a line, after which turns may come.
+        # Pickled, since that needs no library that starts slowly.
         requests = sys.stdin.buffer
-        spec, context = read_request(requests.readline() if descriptors else requests.read())
+        spec, context = pickle.load(requests)
         tables = open_rows(sample_file, spec.sample_count, spec.runners)
         # Each line is the number of a turn that the parent gives.
         turns = map(int, iter(requests.readline, b"")) if context.turns else None
@@ -143,7 +140,3 @@ def flush_output() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     ctypes.CDLL(None).fflush(None)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -9,8 +9,7 @@ from typing import Protocol
 from lar.measurement.pacing import Requests
 from lar.measurement.rows import SampleRows, join_samples
 from lar.measurement.stopping import precision_of, windows_agree
-from lar.records.run import RunSpec
-from lar.records.stopping import Ending, Stopped, Stopping
+from lar.records.run import Ending, RunSpec, Stopped, Stopping
 
 # A window of the warm-up has at least so many iterations, and lasts at least so long.
 WINDOW_ITERATIONS = 5

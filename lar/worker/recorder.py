@@ -19,12 +19,13 @@ from msgspec.structs import replace as changed
 from lar import __version__
 from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Silent
 from lar.options.table import PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
-from lar.records.columns import ExecutionColumns, SpanColumns, counter_columns, step_columns
+from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,
     Category,
     Clock,
+    CounterSample,
     CpuUse,
     MemoryPlan,
     ModelFacts,
@@ -53,8 +54,8 @@ class Recorder(Silent):
         self.t0_ns = time.perf_counter_ns()
         self.unix_ns = time.time_ns()
         self.spans = SpanColumns()
-        self.steps = step_columns()
-        self.memory = counter_columns("rss")
+        self.steps = RecordColumns(Step, "qqqBi")
+        self.memory = RecordColumns(partial(CounterSample, "rss"), "qq")
         self.warmup = False
         self.copies, self.runner, self.recorded = copies, 0, 0
         self.thread = HOST_THREAD

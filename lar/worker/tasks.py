@@ -14,8 +14,7 @@ from lar.inputs.dtypes import count_nonfinite, name_of
 from lar.inputs.loaded import Array
 from lar.measurement.rows import SampleRows
 from lar.records.events import ComputedAlone, Emit, Packed, PhaseEntered
-from lar.records.run import ModelInfo, RunContext, RunSpec, TensorInfo
-from lar.records.testcase import Packing
+from lar.records.run import ModelInfo, Packing, RunContext, RunSpec, TensorInfo
 from lar.testcases.data import feed_datum
 from lar.worker.execution import Copies, explaining
 from lar.worker.feeding import Feeder

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import lar
+from lar.reports.advice_text import is_proven
 from tests.command_lines import run_lar
 from tests.conftest import WriteScript
 from tests.tuning.made_tune import LANDSCAPES
@@ -50,7 +51,7 @@ def test_the_profile_keeps_what_was_tried_for_its_report(
     model, place = script(write_script, {"nchw88": 0.6}), tmp_path / "p.json"
     run_lar("advise", model, "--profile", str(place), code=0)
     (kept,) = lar.read_profile(place).facts.tried
-    assert (kept.flags, kept.is_proven, kept.outputs) == ("--enable-nchw88", True, "equal")
+    assert (kept.flags, is_proven(kept), kept.outputs) == ("--enable-nchw88", True, "equal")
     text = run_lar("report", str(place)).stdout
     assert "\ntry: --enable-nchw88 is 2.00 times as fast (2.00 to 2.00)" in text
     run_lar(model, "--profile", str(place))

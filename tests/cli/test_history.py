@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from lar.records.run import RunResult, record_to_json
+from lar.records.record import record_to_json
+from lar.records.run import RunResult
 from lar.results.store import Selection, open_store
 from tests.browser import NEEDS_BROWSER, opened, unreadable
 from tests.cli.runs import fill_store

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lar.records.run import ModelInfo, record_from_json
+from lar.records.record import record_from_json
+from lar.records.run import ModelInfo
 from tests.cli.marks import each_format, needs_megengine
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lar.records.run import record_to_json
+from lar.records.record import record_to_json
 from lar.results.naming import distinguish, shorten, split_name
 from lar.results.store import open_store
 from tests.command_lines import ROOT, run_lar

@@ -9,8 +9,7 @@ import pytest
 from lar.cli import run_console
 from lar.cli.run_console import LinePrinter
 from lar.measurement.rows import NAN, SampleRows
-from lar.records.dataset import Item
-from lar.records.run import RunResult, RunSpec, Status
+from lar.records.run import Item, RunResult, RunSpec, Status
 from tests.command_lines import run_lar
 from tests.conftest import WriteScript
 

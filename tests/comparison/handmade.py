@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor, DumpIndex
-from lar.records.quantization import Quantization
+from lar.records.run import Quantization
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import pytest
 from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
 from lar.dumps.index import open_dump
 from lar.graphs import elements
-from lar.records.comparison import COMPARISON_FORMAT, Comparison, Tolerance, read_comparison
-from lar.records.run import record_to_json
+from lar.records.comparison import Comparison, Tolerance, read_comparison
+from lar.records.record import record_to_json
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
 from tests.dumps.blocked_tensors import to_blocked
@@ -41,7 +41,7 @@ def compare_two() -> Comparison:
 
 def test_a_comparison_becomes_json_and_back() -> None:
     comparison = compare_two()
-    assert comparison.format == COMPARISON_FORMAT == "lar.comparison/1"
+    assert comparison.format == Comparison.format == "lar.comparison/1"
     assert read_comparison(record_to_json(comparison)) == comparison
 
 

@@ -11,7 +11,7 @@ import pytest
 from lar.comparison.compare import Progress
 from lar.comparison.items import CollectedItems
 from lar.records.comparison import Comparison, Tolerance, read_comparison
-from lar.records.quantization import Quantization
+from lar.records.run import Quantization
 from lar.reports.comparison_report import report_comparison
 from lar.reports.json import format_json
 from lar.reports.text import Screen

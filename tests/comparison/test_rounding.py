@@ -13,7 +13,7 @@ import pytest
 
 from lar.dumps.dump import Dump
 from lar.records.comparison import Tolerance
-from lar.records.quantization import Quantization
+from lar.records.run import Quantization
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps, verdict_of
 

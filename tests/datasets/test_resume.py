@@ -18,8 +18,7 @@ import lar
 from lar.datasets.resume import add_earlier_classes
 from lar.dumps.binary import write_tensor
 from lar.dumps.names import Variable, format_name
-from lar.records.dataset import Item
-from lar.records.run import OutputSummary, RunResult, RunSpec
+from lar.records.run import Item, OutputSummary, RunResult, RunSpec
 from tests.running.isolated_runs import eventually, is_alive, workers_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]

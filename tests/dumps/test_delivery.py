@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lar.dumps.delivery import name_of_run
-from lar.records.run import RunSpec
-from lar.records.testcase import Case
+from lar.records.run import Case, RunSpec
 
 
 def spec_of(items: tuple[str, ...] = (), cases: tuple[str, ...] = ()) -> RunSpec:

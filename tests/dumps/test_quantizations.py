@@ -5,7 +5,7 @@ from __future__ import annotations
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.facts import DumpFacts
 from lar.dumps.quantizations import with_quantizations
-from lar.records.quantization import Quantization
+from lar.records.run import Quantization
 
 HALF = Quantization(scale=(0.5,))
 ROWS = Quantization(scale=(0.5, 1.0), axis=-1)

@@ -10,9 +10,7 @@ import pytest
 
 from lar.measurement.statistics import FEWEST_UNDISTURBED, causes_of
 from lar.measurement.summary import summarize
-from lar.records.dataset import Item
-from lar.records.facts import EngineFacts
-from lar.records.run import FedInput, RunResult, RunSpec, Samples, read_result
+from lar.records.run import EngineFacts, FedInput, Item, RunResult, RunSpec, Samples, read_result
 from lar.records.summary import Summary, Trust
 from tests.conftest import RunLar, WriteScript
 from tests.known import known

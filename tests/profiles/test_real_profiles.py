@@ -162,7 +162,7 @@ def test_what_operators_do_not_account_for_has_a_name(profile: Profile) -> None:
 
 
 def test_what_is_not_known_is_said_and_not_zero(profile: Profile) -> None:
-    if all(each.dispatch_ns is None for each in profile.executions):
+    if all(each.dispatch is None for each in profile.executions):
         assert any("dispatch" in line for line in profile.facts.dropped)
     counted = [each for each in profile.operators if each.flops is not None]
     assert counted

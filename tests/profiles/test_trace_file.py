@@ -15,7 +15,6 @@ from msgspec.structs import replace as replaced
 from lar.engines.profile_files import decode_any
 from lar.errors import UsageError
 from lar.profiles.trace_file import encode_profile
-from lar.records.facts import MachineFacts
 from lar.records.profile import (
     Alignment,
     Allocation,
@@ -33,6 +32,7 @@ from lar.records.profile import (
     Span,
     Step,
 )
+from lar.records.run import MachineFacts
 from tests.profiles.synthetic import operator_of, profile_of_times
 from tests.refusals import refused
 

@@ -38,9 +38,15 @@ executions = st.builds(
 )
 
 
+def columns_of(own: list[Execution]) -> ExecutionColumns:
+    columns = ExecutionColumns()
+    columns.extend(own)
+    return columns
+
+
 @given(st.lists(executions, max_size=8), st.integers(0, 8), st.integers(0, 8))
 def test_they_are_read_as_they_were_added(own: list[Execution], first: int, last: int) -> None:
-    columns = ExecutionColumns(own)
+    columns = columns_of(own)
     assert [*columns] == own
     assert [columns[at] for at in range(len(columns))] == own
     assert columns[first:last] == own[first:last]
@@ -48,7 +54,7 @@ def test_they_are_read_as_they_were_added(own: list[Execution], first: int, last
 
 @given(st.lists(executions, max_size=8), st.integers(0, 8))
 def test_they_are_rewritten_in_their_place(own: list[Execution], count: int) -> None:
-    columns = ExecutionColumns(own)
+    columns = columns_of(own)
     columns.rewrite(each for each in [*columns][count:])
     assert [*columns] == own[count:]
     columns.rewrite(each for each in columns[:])
@@ -57,7 +63,7 @@ def test_they_are_rewritten_in_their_place(own: list[Execution], count: int) -> 
 
 @given(st.lists(executions, max_size=8))
 def test_they_are_sorted_as_a_list_is(own: list[Execution]) -> None:
-    columns = ExecutionColumns(own)
+    columns = columns_of(own)
     columns.sort_by_start()
     assert [*columns] == sorted(own, key=lambda each: each.start_ns)
 

@@ -10,7 +10,6 @@ from hypothesis import given
 
 from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
-from lar.records.dataset import ItemClasses
 from lar.records.events import (
     EVENTS,
     LAST_EVENTS,
@@ -29,8 +28,7 @@ from lar.records.events import (
     event_of,
     line_of,
 )
-from lar.records.run import RunResult, RunSpec
-from lar.records.testcase import CaseResult, Verdict
+from lar.records.run import CaseResult, ItemClasses, RunResult, RunSpec, Verdict
 from tests.records.test_run import values_of
 
 SPEC = RunSpec(model="m", engine="fake", driver="script")

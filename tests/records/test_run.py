@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -12,18 +14,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lar.cli.parser import parser_of
+from lar.cli.scenario import SETTINGS
 from lar.errors import LarError, UsageError
-from lar.records.facts import EngineFacts
+from lar.records.record import record_from_json, record_to_json
 from lar.records.run import (
-    RESULT_FORMAT,
+    Case,
+    CaseResult,
+    EngineFacts,
     Failure,
     ImageSettings,
     ModelInfo,
     RunResult,
     RunSpec,
+    Scenario,
+    ScenarioName,
+    Verdict,
+    add_verdicts,
+    describe_failure,
     read_result,
-    record_from_json,
-    record_to_json,
     schema_of_result,
 )
 
@@ -136,7 +145,7 @@ def test_first_version_of_the_result_format_is_written_back_unchanged() -> None:
 def test_a_result_of_an_unknown_version_is_refused_by_name() -> None:
     fields = json.loads((DATA / "result_v1.json").read_bytes())
     fields["format"] = "lar.result/999"
-    with pytest.raises(ValueError, match=r"lar\.result/999.*" + RESULT_FORMAT):
+    with pytest.raises(ValueError, match=r"lar\.result/999.*" + RunResult.format):
         read_result(json.dumps(fields))
 
 
@@ -145,8 +154,8 @@ def test_schema_names_every_field_of_a_result() -> None:
     json.dumps(schema)
     definitions = schema["$defs"]
     for kind in (RunResult, RunSpec, EngineFacts):
-        names = [field.name for field in dataclasses.fields(kind)]
-        assert list(definitions[kind.__name__]["properties"]) == names
+        names = {field.name for field in dataclasses.fields(kind)}
+        assert definitions[kind.__name__]["properties"].keys() == names
 
 
 def test_a_failure_keeps_the_parts_of_its_message() -> None:
@@ -169,3 +178,60 @@ def test_a_failure_of_an_older_result_is_a_problem_alone() -> None:
     failure = record_from_json(old, Failure)
     assert (failure.message, failure.problem, failure.subject) == ("a.npy: broken",) * 2 + ("",)
     assert failure.to_error().message == "a.npy: broken"
+
+
+GOOD = Verdict(output="y", name="y", id=0, shown=True, error=1e-6, limit=1e-4, passed=True)
+BAD = replace(GOOD, error=0.5, passed=False, index=(0, 2), actual="1.5", expected="1.0")
+
+
+def test_of_several_runs_the_worst_is_kept() -> None:
+    results: tuple[CaseResult, ...] = ()
+    for verdict in (GOOD, BAD, replace(BAD, error=0.25), GOOD):
+        results = add_verdicts(results, 0, "a", [verdict, GOOD])
+    assert results == (CaseResult(name="a", passed=False, verdicts=(BAD, GOOD)),)
+    results = add_verdicts(results, 1, "b", [GOOD])
+    assert [result.passed for result in results] == [False, True]
+
+
+def test_an_error_that_is_not_finite_is_the_worst() -> None:
+    infinite = replace(BAD, error=None)
+    (result,) = add_verdicts(add_verdicts((), 0, "a", [infinite]), 0, "a", [BAD])
+    assert result.verdicts == (infinite,)
+
+
+def test_a_case_that_expects_nothing_neither_passes_nor_fails() -> None:
+    (result,) = add_verdicts((), 0, "a", [])
+    assert result.passed is None
+
+
+def test_a_failure_names_the_element_and_both_values() -> None:
+    assert describe_failure(3, BAD) == (
+        "test #3: y[0,2] is 1.5, expected 1.0 (err=0.5, allowed 0.0001)"
+    )
+    other = replace(BAD, error=None, index=(), actual="float32{2}", expected="float32{3}")
+    assert describe_failure(0, other) == "test #0: y is float32{2}, expected float32{3}"
+
+
+def test_each_testcase_takes_all_iterations() -> None:
+    spec = RunSpec(model="m", engine="e", driver="d", cases=(Case(name="a"), Case(name="b")))
+    assert spec.sample_count == 1 + 2 * 10
+
+
+def test_the_defaults_of_a_scenario_are_those_that_the_help_names() -> None:
+    named = {
+        each.dest: float(found[1])
+        for each in parser_of("bench")._actions
+        if each.dest in SETTINGS and (found := re.search(r"\(default (\d+)\)", each.help or ""))
+    }
+    scenario = Scenario(name="server")
+    assert named == {
+        "target_latency": 1e3 * scenario.target_latency_seconds,
+        "samples_per_query": scenario.samples_per_query,
+        "min_queries": scenario.min_queries,
+        "min_duration": scenario.min_seconds,
+    }
+
+
+def test_each_scenario_can_be_asked_for() -> None:
+    (asked,) = (it for it in parser_of("bench")._actions if it.dest == "scenario")
+    assert tuple(asked.choices or ()) == get_args(ScenarioName)

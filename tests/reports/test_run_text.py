@@ -11,12 +11,13 @@ import pytest
 
 from lar import __version__
 from lar.measurement.rows import NAN, SampleRows
-from lar.records.dataset import ItemClasses
 from lar.records.events import Fed, Judged, Loaded
 from lar.records.run import (
     MEASURED,
     AlgorithmChoice,
+    Case,
     FedInput,
+    ItemClasses,
     NoiseSources,
     NumericError,
     OutputSummary,
@@ -24,7 +25,6 @@ from lar.records.run import (
     RunSpec,
     Samples,
 )
-from lar.records.testcase import Case
 from lar.reports.run_text import (
     CaseLines,
     format_accuracy,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lar.records.run import RunResult, RunSpec
-from lar.records.scenario import Scenario, ScenarioResult
+from lar.records.run import RunResult, RunSpec, Scenario, ScenarioResult
 from lar.reports.scenario_text import format_scenario
 
 FIGURES = {f"result_{rank}.00_percentile_latency_ns": rank * 1e6 for rank in (50, 90, 95, 97, 99)}

@@ -5,8 +5,16 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from lar.records.facts import EngineFacts, MachineFacts, ModelFile
-from lar.records.run import Failure, RunResult, RunSpec, Samples, Setting
+from lar.records.run import (
+    EngineFacts,
+    Failure,
+    MachineFacts,
+    ModelFile,
+    RunResult,
+    RunSpec,
+    Samples,
+    Setting,
+)
 
 
 def make_result(

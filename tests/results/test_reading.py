@@ -13,7 +13,8 @@ from lar.errors import UsageError
 from lar.profiles.trace_file import encode_profile
 from lar.records.bench import BenchResult, Turn, VariantResult
 from lar.records.profile import Profile
-from lar.records.run import Failure, RunResult, RunSpec, Samples, record_to_json
+from lar.records.record import record_to_json
+from lar.records.run import Failure, RunResult, RunSpec, Samples
 from lar.results import reading
 from lar.results.reading import parts_in, read_results
 from tests.refusals import refused

@@ -23,7 +23,8 @@ import pytest
 
 import lar
 from lar.errors import LarError, UsageError
-from lar.records.run import RunResult, record_to_json
+from lar.records.record import record_to_json
+from lar.records.run import RunResult
 from lar.results import store as module
 from lar.results.store import (
     COLUMNS,

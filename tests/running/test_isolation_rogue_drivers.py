@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from lar.measurement.listener import Listener
-from lar.records.facts import ModelFile
-from lar.records.run import RunContext, RunResult, RunSpec
+from lar.records.run import ModelFile, RunContext, RunResult, RunSpec
 from lar.running.isolation import run_isolated
 from lar.running.worker_process import WorkerProcess
 from tests.engines.added import install
@@ -25,7 +24,7 @@ ROGUE = """
 import os, signal, sys, time
 from lar.engines.driver import Driver
 from lar.engines.engine import DriverEntry, Engine
-from lar.records.facts import (EngineFacts)
+from lar.records.run import (EngineFacts)
 
 class Rogue(Engine):
     name = title = "rogue"

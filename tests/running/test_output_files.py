@@ -16,8 +16,7 @@ import lar
 from lar.dumps.binary import write_tensor
 from lar.dumps.delivery import finish_text
 from lar.errors import UsageError
-from lar.records.dataset import Item
-from lar.records.run import RunContext, RunResult, RunSpec, Samples, Status
+from lar.records.run import Item, RunContext, RunResult, RunSpec, Samples, Status
 from lar.running.output_files import deliver_artifacts, folder_beside, grow_dump, place_artifacts
 from lar.worker.main import failure_of
 from tests.cli.failures import run_shell

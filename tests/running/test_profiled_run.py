@@ -72,7 +72,6 @@ def test_a_profile_is_completed_by_what_the_parent_knows(script: str, tmp_path: 
     assert facts.cost is not None
     assert (facts.cost.profiled_seconds, facts.cost.unprofiled_seconds) == (0.75, 0.75)
     assert (facts.cost.profiled_iterations, facts.cost.unprofiled_iterations) == (5, 5)
-    assert facts.cost.ratio == 1
     assert known(facts.peak).threads == 1
     assert [span.name for span in profile.spans_of("user_annotation")] == ["body"] * 5
     unprofiled = json.loads((tmp_path / "r.json").read_text())["unprofiled"]
@@ -248,7 +247,7 @@ def test_the_plain_run_shows_as_progress_alone() -> None:
 
 def test_the_cost_is_that_of_the_medians() -> None:
     cost = known(cost_of(samples_of(3.0, 1.0, 2.0), samples_of(1.0, 1.5)))
-    assert (cost.profiled_seconds, cost.unprofiled_seconds, cost.ratio) == (2.0, 1.25, 1.6)
+    assert (cost.profiled_seconds, cost.unprofiled_seconds) == (2.0, 1.25)
     assert (cost.calm, cost.disturbed) == ((2.0, 1.25), False)
     assert cost_of(samples_of(1.0), Samples()) is None
     assert cost_of(samples_of(), samples_of(1.0)) is None

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from lar.errors import UsageError
 from lar.inputs.feed import Feed
-from lar.records.run import ImageSettings, RunSpec, TensorInfo
-from lar.records.testcase import Packing
+from lar.records.run import ImageSettings, Packing, RunSpec, TensorInfo
 from lar.testcases.data import feed_datum
 from tests.tables import each_row
 

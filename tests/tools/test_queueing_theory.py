@@ -7,7 +7,7 @@ import math
 import pytest
 from queueing_theory import expected_wait, waits_by_recursion
 
-from lar.records.stopping import Pacing
+from lar.records.run import Pacing
 from tests.measurement.test_pacing import scattered, served, waits_of
 
 

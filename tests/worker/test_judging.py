@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from lar.errors import CheckFailed, UsageError
-from lar.records.testcase import Case, Expected, Verdict
+from lar.records.run import Case, Expected, Verdict
 from lar.worker.feeding import Judge, Wanted, errors_of, judge
 
 Array = NDArray[Any]

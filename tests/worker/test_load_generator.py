@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lar.errors import LarError, UsageError
-from lar.records.scenario import Scenario
+from lar.records.run import Scenario
 from lar.worker.load_generator import LoadGenerator, read_result
 from tests.command_lines import ROOT
 

@@ -11,8 +11,7 @@ import pytest
 
 from lar.measurement.pacing import Requests
 from lar.measurement.rows import SampleRows
-from lar.records.run import RunSpec
-from lar.records.stopping import Stopped, Stopping
+from lar.records.run import RunSpec, Stopped, Stopping
 from lar.worker.measuring import WINDOW_SECONDS, measure, warm_up
 
 

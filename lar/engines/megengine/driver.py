@@ -13,8 +13,7 @@ from lar.engines.megengine.messages import explain_megengine, resized_inputs
 from lar.engines.megengine.spinning import find_spin_seconds
 from lar.engines.megengine.symbols import read_libraries
 from lar.errors import LarError
-from lar.records.facts import EngineFacts
-from lar.records.run import TensorInfo
+from lar.records.run import EngineFacts, TensorInfo
 
 
 def info_of(name: str, dtype: Any, shape: Iterable[int]) -> TensorInfo:

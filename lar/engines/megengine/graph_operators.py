@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from lar.dumps.facts import DumpFacts
 from lar.engines.flatbuffer import Table, open_root
 from lar.engines.megengine.packed_model import graph_in
-from lar.records.quantization import Quantization
+from lar.records.run import Quantization
 from lar.testcases import paths
 
 if TYPE_CHECKING:

@@ -29,8 +29,7 @@ from lar.options import table
 from lar.options.command_line import read_command
 from lar.options.table import BY_KEY
 from lar.records import run as records
-from lar.records.facts import EngineFacts
-from lar.records.testcase import Case, CaseResult, Verdict, worse_of
+from lar.records.run import Case, CaseResult, EngineFacts, Verdict, error_of
 
 DRIVER = "load_and_run"
 USUAL_LIMIT = 1e-4  # of the error of testcases
@@ -173,7 +172,8 @@ class LoggedRun:
         verdict = Verdict(
             output=name, name=name, id=int(id), shown=True, error=known, limit=limit, passed=passed
         )
-        self.verdicts[self.case] = worse_of(self.verdicts.get(self.case, verdict), verdict)
+        earlier = self.verdicts.get(self.case, verdict)
+        self.verdicts[self.case] = max(earlier, verdict, key=error_of)
 
     def take_reason(self, reason: str) -> None:
         """Take the reason, which says more than the exception itself."""

@@ -24,8 +24,7 @@ from lar.engines.megengine.model_dump import metadata_of, write_graph
 from lar.engines.megengine.model_file import INPUT, model_outputs, quantised_name, shape_of
 from lar.errors import UsageError, first_line
 from lar.options.table import C_OPR_LIB
-from lar.records.run import RunContext, RunSpec
-from lar.records.testcase import Case, Expected, Packing
+from lar.records.run import Case, Expected, Packing, RunContext, RunSpec
 from lar.testcases.paths import BROKEN, HEADER, MAGIC, graphs_in
 
 EXPECT = ":expect"

@@ -27,8 +27,7 @@ from lar.measurement.listener import Listener, SideListener
 from lar.options import table
 from lar.records import run as records
 from lar.records.comparison import Tolerance
-from lar.records.run import RunContext, RunResult, RunSpec
-from lar.records.stopping import Pacing, Stopping
+from lar.records.run import Pacing, RunContext, RunResult, RunSpec, Stopping
 
 Run = Callable[[RunSpec, RunContext], RunResult]
 Step = Callable[[RunSpec, RunContext, Listener], RunResult]

@@ -25,9 +25,8 @@ from lar.engines.mnn.net import Net, damaged, read_net
 from lar.engines.onnx_file.contents import read_ends
 from lar.errors import LarError, UsageError
 from lar.options.table import MODEL_DUMP, PRECISION, VERBOSE
-from lar.records.facts import EngineFacts
 from lar.records.profile import TensorFact
-from lar.records.run import TensorInfo, format_shape
+from lar.records.run import EngineFacts, TensorInfo, format_shape
 
 Array = np.ndarray[Any, Any]
 

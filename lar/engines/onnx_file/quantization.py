@@ -17,7 +17,7 @@ from lar.engines.onnx_file.bodies import open_operators, parameters_of
 from lar.engines.onnx_file.fields import Node
 from lar.engines.onnx_file.operators import ROLES, Role
 from lar.engines.onnx_file.tensors import array_of
-from lar.records.quantization import Quantization
+from lar.records.run import Quantization
 
 Array = np.ndarray[Any, Any]
 Parameters = Mapping[str, Any]

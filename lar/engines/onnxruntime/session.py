@@ -24,8 +24,7 @@ from lar.engines.onnxruntime.values import DTYPES, FED, make_value, outputs_of
 from lar.errors import LarError, UsageError, count_of
 from lar.files.report_file import check_writable
 from lar.options import table
-from lar.records.facts import EngineFacts
-from lar.records.run import TensorInfo
+from lar.records.run import EngineFacts, TensorInfo
 
 FALLBACK = "session.disable_cpu_ep_fallback"
 

@@ -25,8 +25,7 @@ from lar.engines.openvino.config import config_of
 from lar.engines.openvino.tensors import FED, Array, tensor_name
 from lar.errors import LarError, UsageError
 from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
-from lar.records.facts import EngineFacts
-from lar.records.run import TensorInfo
+from lar.records.run import EngineFacts, TensorInfo
 
 MEANINGS = Meanings(__file__)
 

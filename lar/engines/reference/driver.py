@@ -18,8 +18,7 @@ from lar.engines.onnx_file.fields import Node
 from lar.engines.reference.evaluator import evaluator_of, shape_of
 from lar.engines.reference.implementations import Array, widened
 from lar.errors import UsageError
-from lar.records.facts import EngineFacts
-from lar.records.run import TensorInfo
+from lar.records.run import EngineFacts, TensorInfo
 
 NO_TIMES = "the times of the reference evaluator say nothing about the model's speed"
 

@@ -73,7 +73,7 @@ def test_where_the_dispatching_thread_computes_it_counts_once() -> None:
     hosts, devices = fit_clocks([one])
     (placed,) = place_executions([one], hosts, devices)
     assert (placed.start_ns, placed.end_ns) == (10_150, 10_250)
-    assert placed.dispatch_ns is None
+    assert placed.dispatch is None
     assert placed.dispatch_thread is None
 
 

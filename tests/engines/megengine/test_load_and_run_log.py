@@ -9,7 +9,8 @@ import pytest
 
 from lar.engines.megengine.load_and_run_log import is_log, read_log
 from lar.errors import UsageError
-from lar.records.run import RunResult, record_from_json, record_to_json
+from lar.records.record import record_from_json, record_to_json
+from lar.records.run import RunResult
 from tests.engines.runs import failure_of
 from tests.tables import each_row
 

@@ -106,7 +106,7 @@ def test_every_operator_of_the_graph_that_runs_is_told_once_in_each_iteration(
     for each in found.executions:
         call = calls[each.step]
         assert max(call.start_ns, last) <= each.start_ns <= each.end_ns <= call.end_ns
-        assert (each.thread, each.wait_ns, each.dispatch_ns) == (1, None, None)
+        assert (each.thread, each.wait_ns, each.dispatch) == (1, None, None)
         last = each.end_ns
     (alignment,) = found.facts.clock.align
     assert alignment.domain == "onnxruntime"

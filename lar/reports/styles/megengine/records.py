@@ -77,7 +77,8 @@ def records_of(profile: Profile) -> list[Record]:
     times are scaled to an iteration without profiling. The file has more: what the host waited for,
     and the times to the last digit.
     """
-    is_own = is_single(profile) and not profile.has_estimates
+    is_scaled = profile.correction is not None and profile.correction.scale < 1
+    is_own = is_single(profile) and not is_scaled
     if is_own and is_raw_profile(profile.engine_raw):
         try:
             raw = decode_raw(profile.engine_raw)
@@ -140,8 +141,9 @@ def record_of(
     executions = [execution for execution, _ in ran]
     # Executions on several threads may share one dispatch.
     dispatches = {
-        (it.step, it.dispatch_thread or 0, it.dispatch_start_ns): it.dispatch_ns
-        for it in executions
+        (it.step, it.dispatch_thread or 0, it.dispatch_start_ns): dispatch
+        and dispatch[1] - dispatch[0]
+        for it, dispatch in ((it, it.dispatch) for it in executions)
     }
     measured: dict[TimeKey, list[Amount]] = {
         ("device", "end"): [(it.step, it.thread, ns + (it.wait_ns or 0)) for it, ns in ran],

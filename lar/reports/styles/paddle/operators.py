@@ -205,8 +205,8 @@ def add_parts(
     operator, holder = profile.operators[execution.operator], group
     compute_ns = None if on_device else self_times_of(profile)[place]
     has_parts = execution.wait_ns is not None
-    if execution.dispatch_ns is not None and (has_parts or not on_device):
-        group.below[f"{operator.type} dispatch"].add(execution.dispatch_ns, 0)
+    if (dispatch := execution.dispatch) and (has_parts or not on_device):
+        group.below[f"{operator.type} dispatch"].add(dispatch[1] - dispatch[0], 0)
     if execution.wait_ns is not None and not on_device:
         wait = group.below[f"{operator.type} wait"]
         wait.waits = execution.dispatch is not None

@@ -64,15 +64,8 @@ from lar.measurement.noise import Meter, Reading
 from lar.options import table
 from lar.options.option import flag_of
 from lar.records.choices import Dimension, OptionValue
-from lar.records.facts import EngineFacts
-from lar.records.run import (
-    ModelInfo,
-    NoiseSources,
-    RunContext,
-    RunSpec,
-    TensorInfo,
-    record_from_json,
-)
+from lar.records.record import record_from_json
+from lar.records.run import EngineFacts, ModelInfo, NoiseSources, RunContext, RunSpec, TensorInfo
 
 if TYPE_CHECKING:
     import numpy as np

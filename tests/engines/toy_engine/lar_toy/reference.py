@@ -19,9 +19,8 @@ from lar.engines.option_rows import Drivers, OptionRow
 from lar.errors import UsageError
 from lar.measurement.machine import installed_version
 from lar.options import table
-from lar.records.facts import EngineFacts
 from lar.records.profile import ProfiledOperator
-from lar.records.run import ModelInfo, TensorInfo
+from lar.records.run import EngineFacts, ModelInfo, TensorInfo
 
 from .cache import BEGINNING, read_cache
 from .profile import ToyProfiler
