@@ -140,7 +140,7 @@ class Packed(Event):
     """Testcases are packed: what each feeds, and the outputs that are expected."""
 
     fed: tuple[tuple[FedInput, ...], ...]
-    outputs: tuple[TensorInfo, ...]
+    outputs: tuple[OutputSummary, ...]
     warnings: tuple[str, ...]
 
 
