@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 
 class Threads:
-    """Several runners, each with a thread that lives as long as the process; an only one runs in
-    the calling thread.
+    """Several runners, each with a thread that lives as long as the process; an only one has the
+    calling thread.
 
     Functions that are called take the runner's number.
     """
@@ -36,8 +36,6 @@ class Threads:
 
     def together(self, call: Callable[[int], T]) -> list[T]:
         """Call for all runners at the same time; the first error is raised at once."""
-        if not self._threads:
-            return [call(0)]
         from concurrent.futures import FIRST_EXCEPTION, wait
         from threading import Barrier
 

@@ -41,7 +41,7 @@ class Copies:
     def __init__(self, spec: RunSpec, context: RunContext, tables: Sequence[SampleRows]) -> None:
         self.spec, self.tables, self.threads = spec, tables, Threads(spec.runners)
         self.drivers: list[Driver] = []
-        self.meters: list[Any] = []
+        self.meters: list[Meter | None] = []
         self.recorder: Silent = SILENT
         if one_of(PROFILE_FILES, spec.settings):
             from lar.worker.recorder import Recorder  # few runs are profiled
@@ -61,7 +61,8 @@ class Copies:
     def at_once(self, call: Callable[[int], T]) -> list[T]:
         """Call for several runners at the same time, but one after the other where the first run
         prepares something for all copies."""
-        alone = self.drivers[0].begins_alone and self.tables[0].count == 0
+        begins_alone = self.drivers[0].begins_alone and self.tables[0].count == 0
+        alone = begins_alone or len(self.drivers) == 1
         return (self.threads.each if alone else self.threads.together)(call)
 
     def timed(self, call: Callable[[Driver], object]) -> float:
@@ -130,7 +131,7 @@ class Copies:
                     look(driver.outputs())
             return began, driver.clock()
 
-        times = self.at_once(run)
+        times = self.at_once(run) if len(self.drivers) > 1 else [run(0)]
         return max(ended for _, ended in times) - min(began for began, _ in times)
 
     def serve(self, scenario: Scenario, batch: int, log_folder: str) -> ScenarioResult:
@@ -172,11 +173,9 @@ def explaining(driver: Driver, hint: str = "", *, loading: bool = False) -> Iter
             raise
         explained = driver.explain(error, loading=loading)
         if explained is None and loading:
-            explained = UsageError(
-                "the engine cannot load it; it may be damaged, or made for another version",
-                f"copy or export it again; the engine says: {first_line(error)}",
-                subject=driver.spec.model,
-            )
+            problem = "the engine cannot load it; it may be damaged, or made for another version"
+            what_to_do = f"copy or export it again; the engine says: {first_line(error)}"
+            explained = UsageError(problem, what_to_do, subject=driver.spec.model)
         if explained is None:
             raise
         explained.hint = explained.hint or hint
@@ -247,7 +246,7 @@ class Execution:
         self.batches.add(batch_of(first.fed))
         self.emit(events.PhaseEntered("prepare"))
         seconds = self.copies.prepare(first.arrays)
-        meter: Meter | None = self.copies.meters[0]
+        meter = self.copies.meters[0]
         noise = meter.sources if meter else NoiseSources()
         self.emit(events.Prepared(seconds, sources_of(self.driver), noise))
 

@@ -1,42 +1,30 @@
-"""The feeds of a run, one after the other: inputs, testcases, items of a data set. Also compares
-outputs with those that a testcase expects."""
+"""The feeds of a run, one after the other: inputs, testcases, items of a data set."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
-import numpy as np
-
 from lar.engines import engine_named
-from lar.errors import CheckFailed, UsageError
-from lar.inputs import dtypes
+from lar.errors import UsageError
 from lar.inputs.axes import AxisSizes
 from lar.inputs.batching import repeat_batches, without_batch
 from lar.inputs.feed import Feed, feed_of
 from lar.inputs.grammar import Item as Given
 from lar.inputs.grammar import LoadedItem, PathItem, items_of
-from lar.inputs.loaded import Array, Loaded, UnnamedInput
+from lar.inputs.loaded import Loaded, UnnamedInput
 from lar.inputs.readers import read_path
-from lar.options.table import DISABLE_ASSERT_THROW
 from lar.records.dataset import Item
-from lar.records.events import Emit, Judged
-from lar.records.run import RunSpec, TensorInfo, format_shape
-from lar.records.testcase import Case, Expected, Verdict, describe_failure
+from lar.records.events import Emit
+from lar.records.run import RunSpec, TensorInfo
+from lar.records.testcase import Case
+from lar.testcases.judging import Judge
 
 Look = Callable[[Mapping[str, Any]], None]
 
 STACK_HINT = "the first axes of a stack count items; for one run, give each array as a .npy"
-
-# The default limit of a file: ONNX compares its own test data with this relative error.
-DEFAULT_LIMIT = 1e-3
-
-# The limit in a packed .pb, in the field of a tensor that is for readers.
-LIMIT_TEXT = re.compile(r"max_error=(inf|nan|\d+(?:\.\d+)?(?:e[-+]?\d+)?)( silent)?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +114,8 @@ class Feeder:
         ]
         try:
             feed = self.read(items, generates=False)
-            judge = Judge(number, case, self.spec, self.emit, self.notes)
+            is_exact = engine_named(self.spec.engine).is_exact
+            judge = Judge(number, case, self.spec, self.emit, self.notes, is_exact)
         except UsageError as error:
             error.flag = ""
             raise
@@ -170,136 +159,3 @@ def slice_of(stack: Loaded, item: Item) -> Loaded:
     """Return one item of a stack, with its first axis."""
     array = stack.array[item.number : item.number + 1]
     return replace(stack, array=array, source=f"{stack.source}, item {item.number}")
-
-
-@dataclass(eq=False)
-class Judge:
-    """Compares the outputs of each run of one testcase.
-
-    Where failures are not raised, `notes` receives a line for the first.
-    """
-
-    number: int
-    case: Case
-    spec: RunSpec
-    emit: Emit
-    notes: list[str]
-    failed: bool = False
-
-    def __post_init__(self) -> None:
-        """Read what is expected; an expected sequence has several items.
-
-        Raises:
-            UsageError: a file cannot be read.
-        """
-        self.wanted = [
-            (complete(expected, each), each.array)
-            for expected in self.case.expected
-            for each in read_path(expected.file)
-        ]
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """The names of the outputs that are looked at, as they are reported."""
-        return self.case.variables or tuple(
-            f"{expected.name}{format_shape(array.shape)}" for expected, array in self.wanted
-        )
-
-    def __call__(self, outputs: Mapping[str, Any]) -> None:
-        """Compare the outputs of a run.
-
-        Raises:
-            CheckFailed: one is not as expected, and that is to be raised.
-            UsageError: the model has no such output.
-        """
-        is_exact = engine_named(self.spec.engine).is_exact
-        verdicts = tuple(judge(*each, outputs, is_exact=is_exact) for each in self.wanted)
-        self.emit(Judged(self.number, self.case.name, verdicts))
-        wrong = next((verdict for verdict in verdicts if not verdict.passed), None)
-        if wrong is None or self.failed:
-            return
-        text, self.failed = describe_failure(self.number, wrong), True
-        if not DISABLE_ASSERT_THROW.is_given(self.spec.settings):
-            raise CheckFailed(text, "--disable-assert-throw goes on all the same")
-        self.notes.append(text)
-
-
-def complete(expected: Expected, loaded: Loaded) -> Expected:
-    """Return an expected value with what its file, an ONNX tensor of test data, says of itself, if
-    that is left to the file."""
-    if expected.limit is not None:
-        return expected
-    found = LIMIT_TEXT.fullmatch(loaded.note)
-    return replace(
-        expected,
-        output=loaded.name,
-        limit=float(found[1]) if found else DEFAULT_LIMIT,
-        name=loaded.name or os.path.splitext(os.path.basename(expected.file))[0],
-        shown=not (found and found[2]),
-    )
-
-
-def judge(
-    expected: Expected, array: Array, outputs: Mapping[str, Any], *, is_exact: bool = False
-) -> Verdict:
-    """Compare one output with the expected array.
-
-    With `is_exact` the engine gives float64 for whatever floating-point type is expected.
-
-    Raises:
-        UsageError: the model has no such output.
-    """
-    name, names = expected.output, list(outputs)  # an engine may raise for a name that it lacks
-    if name not in names:
-        if expected.id >= len(names):
-            raise UsageError(
-                f"the model has no such output; it has {', '.join(names)}",
-                "remove the file, or give the model that it was made with",
-                subject=expected.file,
-            )
-        name = names[expected.id]
-    limit = DEFAULT_LIMIT if expected.limit is None else expected.limit
-    verdict = partial(
-        Verdict, output=name, name=expected.name, id=expected.id, shown=expected.shown, limit=limit
-    )
-    actual = outputs[name]
-    if is_exact and dtypes.kind_of(array.dtype) == "f":
-        array = array.astype(np.float64)
-        if not isinstance(actual, str) and dtypes.kind_of(actual.dtype) == "f":
-            actual = actual.astype(np.float64)
-    found, asked = kind_of(actual), kind_of(array)
-    if found != asked:
-        return verdict(error=None, passed=False, actual=found, expected=asked)
-    errors = errors_of(actual, array)
-    largest = float(errors.max(initial=0))
-    error = largest if np.isfinite(largest) else None
-    wrong = np.flatnonzero(~(errors <= limit))
-    if not wrong.size:
-        return verdict(error=error, passed=True)
-    index = tuple(int(axis) for axis in np.unravel_index(wrong[0], array.shape))
-    actual, wished = str(actual[index]), str(array[index])
-    return verdict(error=error, passed=False, index=index, actual=actual, expected=wished)
-
-
-def kind_of(value: Any) -> str:
-    """Return the dtype and shape of an array as text, or the type of anything else."""
-    if isinstance(value, str):
-        return value
-    return f"{dtypes.name_of(value.dtype)}{format_shape(value.shape)}"
-
-
-def errors_of(actual: Array, expected: Array) -> Array:
-    """Return |e-a| / max(min(|e|,|a|), 1) of each element, computed as MegEngine does it.
-
-    MegEngine computes it in float32; here it is float64 if the type holds more. The same NaN or
-    infinity on both sides is error 0; on one side alone it is an infinite error.
-    """
-    if dtypes.kind_of(actual.dtype) == "O":
-        return np.where(actual == expected, 0, np.inf)
-    kind = np.float32 if actual.dtype in (np.float16, np.float32) else np.float64
-    a: Array = actual.astype(kind)
-    e: Array = expected.astype(kind)
-    with np.errstate(all="ignore"):
-        errors = np.abs(e - a) / np.maximum(np.minimum(np.abs(e), np.abs(a)), 1)
-    same = (actual == expected) | (np.isnan(a) & np.isnan(e))
-    return np.where(same, 0, np.where(np.isnan(errors), np.inf, errors))

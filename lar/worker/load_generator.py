@@ -39,11 +39,8 @@ def import_loadgen() -> Any:
     try:
         import mlperf_loadgen
     except ImportError:
-        raise UsageError(
-            "MLPerf's LoadGen is not installed",
-            f"install it: uv pip install {PACKAGE}",
-            flag="--scenario",
-        ) from None
+        problem, hint = "MLPerf's LoadGen is not installed", f"install it: uv pip install {PACKAGE}"
+        raise UsageError(problem, hint, flag="--scenario") from None
     return mlperf_loadgen
 
 

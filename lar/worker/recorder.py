@@ -52,9 +52,9 @@ class Recorder(Silent):
         self.warmup = False
         self.drivers: list[Driver] = []
         self._copies: dict[int, int] = {}  # by thread
-        self._recorded: Counter[int] = Counter()  # by copy: its iterations
+        self.recorded: Counter[int] = Counter()  # by copy: its iterations
         self._begun: dict[int, int] = {}  # by copy: when its next iteration began, if it has
-        self._cpu = CpuMeter()
+        self.cpu, self._cpu_began = NO_TIMES, read_times()
         self._syscalls: SyscallTrace | None = None
 
     def now(self) -> int:
@@ -68,7 +68,7 @@ class Recorder(Silent):
     def next_step(self) -> dict[str, Any]:
         """Return the number of the copy's next iteration: timed ones count from 0 on, those of the
         warm-up from -1 down."""
-        number = self._recorded[self.own_copy] * len(self.drivers) + self.own_copy
+        number = self.recorded[self.own_copy] * len(self.drivers) + self.own_copy
         return {"step": -1 - number if self.warmup else number, "warmup": self.warmup}
 
     def add(
@@ -106,7 +106,7 @@ class Recorder(Silent):
         with self.phase("warmup"):
             yield
         self.warmup = False
-        self._recorded.clear()
+        self.recorded.clear()
 
     def each_feed(self, feeds: Iterator[T]) -> Iterator[T]:
         began = self.now()
@@ -117,14 +117,13 @@ class Recorder(Silent):
             began = self.now()
 
     def noting_begin(self, driver: Driver, copy: Callable[[], object]) -> Callable[[], object]:
-        began = 0.0
+        began = [0.0]
+        driver.copied_at = lambda: began[0]
 
         def note_and_copy() -> object:
-            nonlocal began
-            began = time.perf_counter()
+            began[0] = time.perf_counter()
             return copy()
 
-        driver.copied_at = lambda: began
         return note_and_copy
 
     def call(self, name: str) -> contextlib.AbstractContextManager[None]:
@@ -141,11 +140,13 @@ class Recorder(Silent):
         """Record an iteration that has ended; the times are the driver's clock's, in seconds."""
         start, middle, end = (round(at * 1e9) - self.t0_ns for at in (began, dispatched, ended))
         copy, place = self.own_copy, self.next_step()
-        if not copy:  # the process has one CPU time
-            self._cpu.end_iteration(timed=not self.warmup)
+        if not (copy or self.warmup):  # the process has one CPU time
+            # Before the first timed iteration garbage is collected: it counts only if it is alone.
+            sums = self.cpu if self.recorded[copy] > 1 else NO_TIMES
+            self.cpu = tuple(map(add, sums, map(sub, read_times(), self._cpu_began)))
         first = self._begun.pop(copy, start)
         step = records.Step(place["step"], first, end, self.warmup, copy)
-        self._recorded[copy] += 1
+        self.recorded[copy] += 1
         self.steps.add(*msgspec.structs.astuple(step))
         copied, waited = driver.copied_at, end
         if copied is not None:
@@ -163,7 +164,7 @@ class Recorder(Silent):
         assert driver.profiler is not None
         driver.profiler.take(step, start, middle, waited)
         if not copy:
-            self._cpu.begin_iteration()
+            self._cpu_began = read_times()
 
     def write(self, batch: int | None) -> list[str]:
         """Write the profile, and the engine's own, where the spec says.
@@ -218,7 +219,7 @@ class Recorder(Silent):
             warmup_iterations=warmups,
             threads=trace.thread_count,
             clock=records.Clock("perf_counter_ns", self.t0_ns, self.unix_ns, trace.alignments),
-            cpu=records.CpuUse(os.cpu_count() or 0, *self._cpu.percents()),
+            cpu=cpu_use_of(self.cpu),
             dropped=trace.dropped,
             dispatch_only=trace.dispatch_only,
             times=trace.times,
@@ -241,35 +242,17 @@ def place_of_profile(driver: Driver) -> str:
 
 # The system counts CPU time in ticks of up to 10 ms: fewer than some ticks mean nothing.
 SHORTEST_CPU_SECONDS = 0.05
+NO_TIMES: tuple[float, ...] = (0.0,) * 4
 
 
-class CpuMeter:
-    """Sums up the CPU time of this process and of the machine, over iterations alone.
-
-    Before the first timed iteration garbage is collected, so that it counts only if it is the
-    only one.
-    """
-
-    def __init__(self) -> None:
-        self._count, self._sums = 0, (0.0,) * 4
-        self.begin_iteration()
-
-    def begin_iteration(self) -> None:
-        self._began = read_times()
-
-    def end_iteration(self, *, timed: bool) -> None:
-        if timed:
-            self._count += 1
-            counted = self._sums if self._count > 2 else (0.0,) * 4  # without the first
-            self._sums = tuple(map(add, counted, map(sub, read_times(), self._began)))
-
-    def percents(self) -> tuple[float | None, float | None]:
-        """Return the percent of one core that the process used, and of all cores that the machine
-        used; None if the iterations were too short."""
-        elapsed, process, busy, every = self._sums
-        if elapsed < SHORTEST_CPU_SECONDS:
-            return None, None
-        return 100 * process / elapsed, 100 * busy / every if every else None
+def cpu_use_of(times: Sequence[float]) -> records.CpuUse:
+    """Return the use of the CPU over iterations that took so long, as `read_times` gives it; no
+    percents if they were too short."""
+    elapsed, process, busy, every = times
+    if elapsed < SHORTEST_CPU_SECONDS:
+        return records.CpuUse(os.cpu_count() or 0)
+    system = 100 * busy / every if every else None
+    return records.CpuUse(os.cpu_count() or 0, 100 * process / elapsed, system)
 
 
 def read_times() -> tuple[float, ...]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from lar.errors import CheckFailed, UsageError
 from lar.records.run import RunSpec, Setting
 from lar.records.testcase import Case, Expected, Verdict
-from lar.worker.feeding import Judge, errors_of, judge
+from lar.testcases.judging import Judge, errors_of, judge
 
 Array = NDArray[Any]
 DTYPES = ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"]
