@@ -67,8 +67,8 @@ class LoadGenerator:
 
         LoadGen makes its queries beforehand, and needs to know how many can come.
         """
-        thread = ThreadPoolExecutor(1)
-        self.ended = thread.submit(self.generate, iteration_seconds + QUEUE_SECONDS)
+        seconds = iteration_seconds + QUEUE_SECONDS
+        self.ended = ThreadPoolExecutor(1).submit(self.generate, seconds)
 
     def serve(self, iterate: Callable[[], object]) -> None:
         """Run an iteration for one batch of samples after another, for one of the runners."""

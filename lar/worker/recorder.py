@@ -20,11 +20,10 @@ from msgspec.structs import replace as changed
 
 from lar import __version__
 from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Silent
-from lar.measurement.machine import read_memory
-from lar.measurement.machine_noise import read_text
 from lar.options.table import PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
 from lar.records import profile as records
 from lar.records.columns import ExecutionColumns, SpanColumns, counter_columns, step_columns
+from lar.records.profile import Category
 
 if TYPE_CHECKING:
     from lar.measurement.syscalls import SyscallTrace
@@ -71,15 +70,13 @@ class Recorder(Silent):
         number = self.recorded[self.own_copy] * len(self.drivers) + self.own_copy
         return {"step": -1 - number if self.warmup else number, "warmup": self.warmup}
 
-    def add(
-        self, category: records.Category, name: str, start_ns: int, end_ns: int, **fields: Any
-    ) -> None:
+    def add(self, category: Category, name: str, start_ns: int, end_ns: int, **fields: Any) -> None:
         """Add a span of the calling thread."""
         thread = HOST_THREAD + self.own_copy * records.THREADS_OF_A_COPY
         self.spans.add(start_ns, end_ns, category=category, name=name, thread=thread, **fields)
 
     @contextlib.contextmanager
-    def _span(self, category: records.Category, name: str, **fields: Any) -> Iterator[None]:
+    def _span(self, category: Category, name: str, **fields: Any) -> Iterator[None]:
         began = self.now()
         if self.own_copy in self._begun:
             fields |= self.next_step()
@@ -159,8 +156,8 @@ class Recorder(Silent):
             self.add("phase", phase, at, until, **place)
             if name := driver.calls.get(call):
                 self.add("runtime", name, at, until, **place)
-        if (held := read_memory("VmRSS", "/proc/self/status")) is not None:
-            self.memory.add(end, held)
+        if held := words_in("/proc/self/statm"):
+            self.memory.add(end, int(held[1]) * os.sysconf("SC_PAGESIZE"))
         assert driver.profiler is not None
         driver.profiler.take(step, start, middle, waited)
         if not copy:
@@ -220,9 +217,7 @@ class Recorder(Silent):
             threads=trace.thread_count,
             clock=records.Clock("perf_counter_ns", self.t0_ns, self.unix_ns, trace.alignments),
             cpu=cpu_use_of(self.cpu),
-            dropped=trace.dropped,
-            dispatch_only=trace.dispatch_only,
-            times=trace.times,
+            **{name: getattr(trace, name) for name in ("dropped", "dispatch_only", "times")},
         )
         return records.Profile(
             facts=facts,
@@ -258,9 +253,18 @@ def cpu_use_of(times: Sequence[float]) -> records.CpuUse:
 def read_times() -> tuple[float, ...]:
     """Return seconds and this process's CPU seconds, and ticks of the CPUs: busy ones and all; 0
     where unknown."""
-    ticks = [int(word) for word in read_text("/proc/stat").split()[1:9]] or [0] * 8
+    ticks = [int(word) for word in words_in("/proc/stat")[1:9]] or [0] * 8
     busy = sum(ticks) - ticks[3] - ticks[4]  # but idle and waiting for a disk
     return time.perf_counter(), time.process_time(), busy, sum(ticks)
+
+
+def words_in(path: str) -> list[bytes]:
+    """Return the words in the first line of a system file, none if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.readline().split()
+    except OSError:
+        return []
 
 
 def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
