@@ -24,7 +24,7 @@ from lar.records.testcase import Case, Expected, Verdict, describe_failure
 DEFAULT_LIMIT = 1e-3
 
 # The limit in a packed .pb, in the field of a tensor that is for readers.
-LIMIT_TEXT = re.compile(r"max_error=(inf|nan|\d+(?:\.\d+)?(?:e[-+]?\d+)?)( silent)?")
+LIMIT_TEXT = r"max_error=(inf|nan|\d+(?:\.\d+)?(?:e[-+]?\d+)?)( silent)?"
 
 
 @dataclass(eq=False)
@@ -85,7 +85,7 @@ def complete(expected: Expected, loaded: Loaded) -> Expected:
     that is left to the file."""
     if expected.limit is not None:
         return expected
-    found = LIMIT_TEXT.fullmatch(loaded.note)
+    found = re.fullmatch(LIMIT_TEXT, loaded.note)
     return replace(
         expected,
         output=loaded.name,

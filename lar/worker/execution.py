@@ -118,6 +118,7 @@ class Copies:
         `look` is given the outputs of each iteration of an only runner, outside the time taken.
         Each stops after so many `seconds` too; with `requests` all serve these.
         """
+        pace = requests or self.pace
         if requests is not None:
             requests.open(self.drivers[0].clock())
 
@@ -125,7 +126,6 @@ class Copies:
             driver, rows, meter = self.drivers[runner], self.tables[runner], self.meters[runner]
             began = driver.clock()
             for part in (count,) if look is None else repeat(1, count):
-                pace = requests or self.pace
                 take_samples(driver, part, rows, meter, seconds=seconds, pace=pace)
                 if look is not None:
                     look(driver.outputs())

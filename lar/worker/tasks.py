@@ -84,10 +84,8 @@ def compute(copies: Copies, arrays: Mapping[str, Array]) -> dict[str, Array]:
         outputs = {**driver.outputs()}
     for name, value in outputs.items():
         if isinstance(value, str):
-            raise UsageError(
-                f"output {name} is a {value}, which cannot be packed",
-                "--no-assert packs the inputs alone",
-            )
+            problem = f"output {name} is a {value}, which cannot be packed"
+            raise UsageError(problem, "--no-assert packs the inputs alone")
     return {name: np.array(value) for name, value in outputs.items()}
 
 
