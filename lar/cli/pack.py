@@ -115,7 +115,8 @@ def write_packed(
         claim = str(place) if kind == "folder" else ""
         with work_folder(folder_beside(place, kind), claim=claim, flag="-o") as folder:
             written = Path(folder) / "written"
-            context = RunContext(packing=packing, written={"pack": str(written)})
+            names = {"--input": "-d"}
+            context = RunContext(packing=packing, written={"pack": str(written)}, names=names)
             try:
                 packed = run_task("pack", Packed, spec, context)
             except LarError as error:
@@ -209,6 +210,6 @@ def format_packed(name: str, packed: Packed) -> Iterator[str]:
     for number, case in enumerate(packed.fed):
         fed = (f"{it.name} {it.dtype} {format_shape(it.shape)} from {it.source}" for it in case)
         yield f"testcase {number}: {', '.join(fed)}"
-    outputs = ", ".join(f"{info.name} {info.dtype} {info.shape_text}" for info in packed.outputs)
+    outputs = ", ".join(f"{it.name} {it.dtype} {format_shape(it.shape)}" for it in packed.outputs)
     count = count_of(len(packed.fed), "testcase")
     yield f"{name}: {count}; expected outputs: {outputs or 'none'}"

@@ -280,6 +280,12 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
     return Samples(**columns, runner=tuple(chain.from_iterable(numbers)))
 
 
+def samples_since(tables: Sequence[SampleRows], firsts: Sequence[int]) -> Samples:
+    """Return the samples of all runners, of each from one of its rows on."""
+    pairs = zip(tables, firsts, strict=True)
+    return join_samples([rows.samples(first, rows.count) for rows, first in pairs])
+
+
 def optional(values: Iterable[float]) -> tuple[float | None, ...]:
     """Return the values with None for NaN."""
     # Only NaN differs from itself; isnan is slow on millions of values.

@@ -15,7 +15,7 @@ from typing import get_args
 
 from lar.errors import LarError
 from lar.measurement.machine import read_memory, read_model_file
-from lar.measurement.rows import join_samples
+from lar.measurement.rows import samples_since
 from lar.measurement.statistics import percentile_of
 from lar.measurement.turns import centre_of_turn, kept_of
 from lar.records.bench import Agreement, OutputDifference, Turn
@@ -89,13 +89,12 @@ class TurnTaker(TurnWorker):
         """Have it make a turn, alone, and return the samples of the timed iterations; None if it
         has ended meanwhile."""
         tables = self.worker.tables
-        first = [rows.count for rows in tables]
-        timed = min(timed, tables[0].capacity - max(first) - untimed)
+        firsts = [rows.count + untimed for rows in tables]
+        timed = min(timed, tables[0].capacity - max(firsts))
         self.take(untimed + timed)
         if self.ended:
             return None
-        parts = zip(tables, first, strict=True)
-        return join_samples([rows.samples(begin + untimed, rows.count) for rows, begin in parts])
+        return samples_since(tables, firsts)
 
     @property
     def is_able(self) -> bool:

@@ -58,23 +58,22 @@ class IsolatedOperators:
 
     def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
         tensors = list(tensors)
-        answer = self.ask("", {tensor.name: None for tensor in tensors}, "missing")
-        names = json.loads(answer.read_bytes())
+        names = self.ask("", {tensor.name: None for tensor in tensors}).tolist()
         return {tensor.key for tensor in tensors if tensor.name in names}
 
     def compute(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
         import numpy as np
 
-        array: Array = np.load(self.ask(output.name, values, "npy"))
+        array = self.ask(output.name, values)
         if (1, *output.shape[1:]) == array.shape:  # of a loop that computes the same in each round
             array = np.repeat(array, output.shape[0], axis=0)
         if array.shape != tuple(output.shape):
             raise LarError(f"alone it gives {array.shape}, not {tuple(output.shape)}")
         return array
 
-    def ask(self, output: str, values: Mapping[str, Array | None], suffix: str) -> Path:
-        """Have the worker take a turn; return the file of its answer. Each turn has the files of
-        the one before it.
+    def ask(self, output: str, values: Mapping[str, Array | None]) -> Array:
+        """Have the worker take a turn; return its answer. Each turn has the files of the one
+        before it.
 
         Raises:
             LarError: it could not, or was lost, or the values cannot be written.
@@ -99,7 +98,8 @@ class IsolatedOperators:
             raise self.lose(worker).to_error()
         if isinstance(answer, ComputedAlone) and answer.problem:
             raise LarError(answer.problem)
-        return self.folder / f"{TURN}.{suffix}"
+        array: Array = np.load(self.folder / f"{TURN}.npy")
+        return array
 
     def lose(self, worker: TurnWorker) -> Failure:
         """Give up a worker that has ended; return why."""
