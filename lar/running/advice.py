@@ -10,11 +10,11 @@ from typing import Any
 
 from lar.engines.advice import Suggestion, options_of
 from lar.files.work_folders import work_folder
+from lar.options.given import join_options
 from lar.records.bench import BenchResult
 from lar.records.profile import TriedSetting
 from lar.records.run import Failure, RunContext, RunSpec
 from lar.running.bench import Report, run_bench
-from lar.running.plan import join_options
 from lar.running.steps import make_run
 from lar.running.variants import Variant, plan_variant
 

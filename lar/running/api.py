@@ -13,9 +13,10 @@ from typing import Any
 from lar.errors import check_keywords
 from lar.files.work_folders import work_folder
 from lar.inputs.loaded import Array
+from lar.options.given import parse_values
 from lar.records.run import ModelInfo, OutputSummary, RunContext, RunResult
 from lar.running.given_inputs import GivenInputs, Inputs, with_names
-from lar.running.plan import parse_values, plan_run
+from lar.running.plan import plan_run
 from lar.running.steps import make_run
 from lar.running.tasks import info_of
 

@@ -12,20 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from lar import __version__
-from lar.errors import UsageError
 from lar.files.work_folders import work_folder
 from lar.measurement.differences import FIRST_LOOK, compare_turns, is_look
 from lar.measurement.machine import read_machine
 from lar.measurement.summary import summarize
 from lar.measurement.turns import join_turns, log_ratios_of
-from lar.options.table import option_of
-from lar.options.variants import BENCH_OPTIONS
+from lar.options.given import parse_values
+from lar.options.variants import known_option
 from lar.records.bench import BenchResult, Stop, VariantResult
 from lar.records.facts import ModelFile
 from lar.records.summary import Difference
 from lar.running.api import read_outputs
 from lar.running.given_inputs import GivenInputs, Inputs, with_names
-from lar.running.plan import parse_values
 from lar.running.rounds import Member, Rounds, compare_members, inputs_as_for, places_in_memory
 from lar.running.variants import (
     Axis,
@@ -130,9 +128,7 @@ def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) 
     """
     parse_values(options, own or ())
     for key in options:
-        if option_of(key) not in BENCH_OPTIONS:
-            problem = f"{key!r} does not say how a model is run"
-            raise UsageError(problem, "the bench itself chooses how often")
+        known_option(key, repr(key))
 
 
 @dataclass(eq=False, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from string import ascii_uppercase as LETTERS
 from typing import TYPE_CHECKING, Any, get_args, overload
@@ -14,6 +14,7 @@ from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
 from lar.errors import LarError, UsageError, count_of
+from lar.options.given import parse_values
 from lar.options.option import flag_of, is_set
 from lar.options.table import ON, SCHEDULER
 from lar.records.comparison import Comparison, ComparisonOfSides, Only, Tolerance
@@ -29,7 +30,6 @@ from lar.running.compared_sides import (
 from lar.running.side_runs import (
     Asked,
     SideRuns,
-    TruthModel,
     check_unchanged,
     find_truth_model,
     model_of,
@@ -106,17 +106,14 @@ def read_keywords(given: Mapping[str, Any]) -> Asked:
     Raises:
         UsageError: one is not known, or has a wrong value.
     """
-    tolerances = {it.name: given[it.name] for it in fields(Tolerance) if it.name in given}
     own = {it.name for it in fields(Asked)} - {"tolerance", "options"}
-    options = {key: value for key, value in given.items() if key not in {*own, *tolerances}}
-    if options:
-        from lar.running.plan import parse_values  # two dumps need none
-
-        parse_values(options, (*own, *(it.name for it in fields(Tolerance))))
+    tolerances = {it.name for it in fields(Tolerance)}
+    options = {key: value for key, value in given.items() if key not in own | tolerances}
+    parse_values(options, (*own, *tolerances))
     asked = Asked(
-        tolerance=Tolerance(**tolerances),
+        tolerance=Tolerance(**{key: given[key] for key in tolerances & given.keys()}),
         options={key: value for key, value in options.items() if is_set(value)},
-        **{key: value for key, value in given.items() if key in own},
+        **{key: given[key] for key in own & given.keys()},
     )
     if asked.only not in get_args(Only):
         raise UsageError(f"{asked.only!r} is neither outputs nor common", flag="--only")
@@ -171,16 +168,16 @@ class SidesAlone:
         self.notes |= dict.fromkeys(found.notes)
         return found
 
-    def require(self, number: int) -> None:
-        """Prepare what runs operators of a side, which the user asked for.
+    def require(self) -> None:
+        """Prepare what runs operators of the first side, which the user asked for.
 
         Raises:
             LarError: there is none.
         """
-        found, side = self.find(number), self.sides[number]
+        found, side = self.find(0), self.sides[0]
         if isinstance(found, UsageError):
             text = side.source if isinstance(side, Dump) else side.text
-            hint = found.hint or f"give a model with its options as {LETTERS[number]}"
+            hint = found.hint or "give a model with its options as A"
             raise UsageError(found.problem, hint, flag="--isolate", subject=text)
         if isinstance(found, LarError):
             raise found
@@ -188,17 +185,15 @@ class SidesAlone:
     def find(self, number: int) -> IsolatedOperators | LarError:
         """Return what runs operators of a side, perhaps not started yet; or why nothing does, as a
         predicate of the side."""
-        if number not in self.found:
-            from lar.running.single_operators import IsolatedOperators, spec_of_dump
+        from lar.running.single_operators import IsolatedOperators, spec_of_dump
 
-            side = self.sides[number]
+        side = self.sides[number]
+        if number not in self.found:
             try:
-                if isinstance(side, Dump):
-                    spec = spec_of_dump(side.index)
-                elif self.runs.asked.make_on is not None:
+                if isinstance(side, ModelRun) and self.runs.asked.make_on is not None:
                     raise UsageError("ran on another machine")
-                else:
-                    spec = self.runs.specs[number]
+                found = side.index if isinstance(side, Dump) else None
+                spec = spec_of_dump(found) if found else self.runs.specs[number]
                 self.found[number] = IsolatedOperators(spec, self.stack)
             except LarError as error:
                 self.found[number] = error
@@ -222,21 +217,13 @@ class Comparing:
         """
         if self.asked.truth:
             # There is one, before anything is run.
-            check_unchanged(self.truth_model(self.sides).path, self.sides)
+            exact = find_truth_model(self.asked.truth, map(model_of, self.sides))
+            check_unchanged(exact.path, self.sides)
         if self.asked.isolate:
-            self.alone.require(0)
+            self.alone.require()
         if items := self.runs.items():
             return compare_items(items, self.compare_once, self.asked.progress)
         return self.compare_once(None, self.asked.progress)
-
-    def truth_model(self, sides: Iterable[Side]) -> TruthModel:
-        """Return the model whose truth judges the sides: the one that is asked for, else that of
-        the first side that has one.
-
-        Raises:
-            UsageError: there is none.
-        """
-        return find_truth_model(self.asked.truth, map(model_of, sides))
 
     def compare_once(self, item: int | None, progress: Progress) -> Comparison:
         """Run the models of two sides, each once, compare what they computed, and judge it by the
@@ -290,16 +277,13 @@ class Comparing:
         """
         # The finer side first, else the expected one.
         order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
-        exact = self.truth_model(self.sides[number] for number in order)
-        nearest = next((it for it in order if model_of(self.sides[it]) == exact.path), order[0])
-        finest_first = [dumps[number] for number in order]
-        truth = self.runs.run_truth(exact, finest_first, asked.progress)
-
-        def judge_side(one: Dump, exact: Dump) -> Comparison:
-            numbers = (dumps.index(one), 2)
-            return self.compare_pair([*dumps, exact], numbers, replace(asked, isolate=False))
-
-        return judge_by_truth(found, (dumps[0], dumps[1]), truth, judge_side, nearest=nearest)
+        models = [model_of(self.sides[number]) for number in order]
+        exact = find_truth_model(asked.truth, models)
+        nearest = order[models.index(exact.path)] if exact.path in models else order[0]
+        truth = self.runs.run_truth(exact, [dumps[number] for number in order], asked.progress)
+        plainly = replace(asked, isolate=False)
+        against = [self.compare_pair([*dumps, truth], (number, 2), plainly) for number in (0, 1)]
+        return judge_by_truth(found, against, truth, nearest=nearest)
 
 
 def compare_items(

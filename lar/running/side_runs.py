@@ -25,10 +25,11 @@ from lar.errors import UsageError, count_of, join_first
 from lar.graphs.graph import Graph
 from lar.inputs.loaded import Array
 from lar.options.command_line import words_of
+from lar.options.given import join_options, parse_values
 from lar.options.option import flag_of
 from lar.options.table import BIN_IO_DUMP, OVERWRITE
 from lar.records.run import RunContext, RunResult, RunSpec, TensorInfo, format_shape
-from lar.running.compared_sides import ModelRun, Side, plan_of
+from lar.running.compared_sides import ModelRun, Side
 from lar.running.given_inputs import GivenInputs, inputs_like, wanted_inputs
 from lar.testcases.paths import source_of
 
@@ -84,7 +85,7 @@ class SideRuns:
             options = {BIN_IO_DUMP.key: str(self.folder / f"side{number}"), **self.asked.options}
             spec = plan_of(side, options, elsewhere=self.asked.make_on is not None)
         # What an `--input` expects is not judged: the two sides are compared.
-        return replace(spec, cases=spec.cases[case : case + 1] if side.has_testcases else ())
+        return replace(spec, cases=spec.cases[case : case + 1] if side.case_count else ())
 
     @contextlib.contextmanager
     def naming(self, side: ModelRun) -> Iterator[None]:
@@ -174,7 +175,7 @@ class SideRuns:
 
     def brings_inputs(self, number: int) -> bool:
         """Return whether a side's inputs are settled."""
-        return number not in self.models or self.models[number].has_testcases
+        return number not in self.models or self.models[number].case_count > 0
 
     def fed_alike(self, number: int, dumps: Mapping[int, Dump]) -> tuple[RunSpec, str]:
         """Return the spec of a model with what it is fed with, and how that was generated if it was
@@ -192,8 +193,10 @@ class SideRuns:
         folder = self.folder / f"inputs{number}"
         for dump in (dumps[it] for it in range(len(self.sides)) if self.brings_inputs(it)):
             fed = inputs_of(dump, spec)
-            inputs = write_inputs(fed, folder, dump.source) if fed or wanted_inputs(spec) else ()
-            return replace(spec, inputs=inputs), ""
+            if not fed and wanted_inputs(spec):
+                problem = "the dump does not hold what its run was fed with"
+                raise UsageError(problem, "give --input, with the same data", subject=dump.source)
+            return replace(spec, inputs=GivenInputs(fed, folder).items), ""
         from lar.inputs.generation import describe_source
 
         last = self.specs[max(self.specs)]
@@ -220,44 +223,33 @@ class SideRuns:
         progress(f"computing what {model.path} should give")
         if fed:
             renamed = rename_inputs(fed, infos, model.path)
-            inputs = write_inputs(renamed, self.folder / "truth_inputs", model.path)
-            spec = replace(spec, inputs=inputs)
-        dump, _ = self.run(side, spec)
-        return dump
+            given = GivenInputs(renamed, self.folder / "truth_inputs")
+            spec = replace(spec, inputs=given.items)
+        return self.run(side, spec)[0]
 
 
-def write_inputs(fed: Mapping[str, Array], folder: Path, source: str) -> tuple[str, ...]:
-    """Write arrays into a folder; return the `--input` items that name them.
+def plan_of(side: ModelRun, options: Mapping[str, Any], *, elsewhere: bool = False) -> RunSpec:
+    """Return the spec of a side's run, of one iteration if nothing else is said; its own options
+    come before those for all.
 
     Raises:
-        UsageError: there are none.
+        UsageError: an option cannot be used.
     """
-    if not fed:
-        problem = "the dump does not hold what its run was fed with"
-        raise UsageError(problem, "give --input, with the same data", subject=source)
-    return tuple(GivenInputs(fed, folder).items)
+    from lar.running.plan import plan_run  # two dumps need none
+
+    values = join_options({"iter": 1, "warmup_iter": 0, **options}, side.options)
+    return plan_run(side.model, parse_values(values), elsewhere=elsewhere)
 
 
 def inputs_of(dump: Dump, spec: RunSpec) -> dict[str, Array]:
     """Return the inputs of the run that made a dump, for the run of another model; empty if the
-    dump does not hold them all."""
-    fed = {} if dump.index.operators else inputs_among_arrays(dump, spec)
-    if fed:
-        return fed
+    dump does not hold them all. Arrays alone are those that bear the names of the model's."""
     graph = Graph(dump, operator_kinds_of(dump.index.engine))
-    inputs = [node for node in graph.nodes if node.is_input and node.operator]
-    fed = {it.tensor.name: read_fed(dump, it.tensor) for it in inputs if it.tensor is not None}
-    return fed if len(fed) == len(inputs) else {}
-
-
-def inputs_among_arrays(dump: Dump, spec: RunSpec) -> dict[str, Array]:
-    """Return the arrays of a dump without operators that bear the names of a model's inputs,
-    empty if an input is not among them."""
-    if dump.excerpts:
-        return {}
-    wanted = [each.name for each in wanted_inputs(spec)]
-    tensors = {tensor.name: tensor for tensor in dump}
-    found = {name: read_fed(dump, tensors[name]) for name in wanted if name in tensors}
+    wanted = [node.tensor for node in graph.nodes if node.is_input and node.operator]
+    if not (dump.index.operators or dump.excerpts):
+        tensors = {tensor.name: tensor for tensor in dump}
+        wanted = [tensors.get(each.name) for each in wanted_inputs(spec)]
+    found = {tensor.name: read_fed(dump, tensor) for tensor in wanted if tensor is not None}
     return found if len(found) == len(wanted) else {}
 
 
@@ -310,18 +302,16 @@ def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]
     engines = [engine for engine in all_engines() if engine.is_exact]
     if asked and not isinstance(asked, bool):
         path = Path(asked)
-        readers = (it for it in engines if path.is_file() and is_read_by(it, path))
+        readers = (it for it in engines if is_read_by(it, path))
         return TruthModel(os.fspath(asked), engine_for(path, next(readers, engines[0]).name))
     names = []
     for model in filter(None, models):
         path = Path(source_of(model).model)
         names.append(str(path))
         for engine in engines:
-            twins = (path.with_suffix(suffix) for suffix in engine.suffixes)
-            if path.is_file() and is_read_by(engine, path):
-                return TruthModel(str(path), engine)
-            if twin := next((it for it in twins if it != path and it.is_file()), None):
-                return TruthModel(str(twin), engine)
+            twins = (path, *(path.with_suffix(suffix) for suffix in engine.suffixes))
+            if found := next((it for it in twins if is_read_by(engine, it)), None):
+                return TruthModel(str(found), engine)
     suffixes = " ".join(suffix for engine in engines for suffix in engine.suffixes)
     problem = f"no {suffixes} is among the sides, or stands beside {' or '.join(names) or 'them'}"
     hint = f"name the model that both sides should compute: {TRUTH} MODEL{suffixes.split()[0]}"
@@ -329,7 +319,10 @@ def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]
 
 
 def is_read_by(engine: Engine, path: Path) -> bool:
-    return bool(format_named(path, engine.formats) or format_in(read_head(path), engine.formats))
+    formats = engine.formats
+    return path.is_file() and bool(
+        format_named(path, formats) or format_in(read_head(path), formats)
+    )
 
 
 def rename_inputs(

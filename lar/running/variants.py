@@ -13,13 +13,12 @@ from typing import Any
 from lar.engines import engine_named
 from lar.errors import LarError, UsageError, count_of
 from lar.files.input_file import check_input
+from lar.options.given import join_options, parse_values, split_command
 from lar.options.option import Option, flag_of, is_set
-from lar.options.suggestions import suggest_flag
-from lar.options.table import BY_KEY, ON, SCHEDULER, one_of, option_of
-from lar.options.variants import BENCH_KEYS
+from lar.options.table import BY_KEY, one_of
+from lar.options.variants import known_option
 from lar.records.run import Failure, RunSpec
-from lar.running.compared_sides import parse_words, split_words
-from lar.running.plan import join_options, parse_values, plan_run
+from lar.running.plan import plan_run
 
 # A range of numbers: from, to, and the step that is added or, after an x, the factor.
 RANGE = re.compile(r"([1-9][0-9]{0,8}):([1-9][0-9]{0,8})(?::(x?)([0-9]{1,6}))?")
@@ -136,28 +135,6 @@ def axis_of(key: str, values: object) -> Axis:
     return Axis(option.key, given)
 
 
-def known_option(key: str, named: str) -> Option[Any]:
-    """Return the option of a key that may vary.
-
-    Raises:
-        UsageError: there is no such option, or it does not say how a model is run.
-    """
-    option = option_of(key)
-    if option is not None and option.key in BENCH_KEYS:
-        return option
-    if option is None:
-        problem = "unknown flag"
-        hint = suggest_flag(flag_of(key), map(flag_of, BENCH_KEYS))
-    elif option in (SCHEDULER, ON):
-        problem = "is for all variants: results of different machines are never mixed"
-        hint = "make a bench on each machine, and put them side by side with `lar results`"
-    else:
-        subject = "" if named == option.flag else f"{option.flag} "
-        problem = f"{subject}does not say how a model is run"
-        hint = "what may differ are options of the engine, the inputs, --engine and --driver"
-    raise UsageError(problem, hint or "`lar run --help all` lists the flags", flag=named)
-
-
 def parse_switch(text: str, named: str) -> bool:
     """Parse a value of a switch.
 
@@ -226,14 +203,13 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
     """
     if os.path.exists(text) or not re.search(r"\s", text):
         return text, {}
-    words = split_words(text)
-    if not words:
+    model, options = split_command(text)
+    if not model:
         raise UsageError("the model's name is empty", "give the path of a model file")
-    options = parse_words(words[1:])
     for key in options:
         known_option(key, flag_of(key))
-    check_input(words[0])
-    return words[0], options
+    check_input(model)
+    return model, options
 
 
 def texts_of(options: Mapping[str, Any]) -> dict[str, str]:
