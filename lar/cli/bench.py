@@ -119,7 +119,7 @@ def open_files(
     from lar.cli.report_files import open_reports
     from lar.files.path_conflicts import paths_in
     from lar.files.report_file import check_places
-    from lar.running.places import places_of
+    from lar.running.plan import places_of
 
     files = stack.enter_context(open_reports(vars(arguments)))
     for variant in variants:

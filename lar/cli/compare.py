@@ -173,7 +173,7 @@ def places_read(
     from lar.dumps.dump import Dump
     from lar.files.path_conflicts import paths_in, places_of_dump
     from lar.running.model_names import parse_models
-    from lar.running.places import places_of
+    from lar.running.plan import places_of
 
     read = [*paths_in(arguments.input or ()), *parse_models(arguments.model).values()]
     places: list[Place] = []

@@ -35,9 +35,6 @@ from lar.running.variants import (
     parse_vary,
 )
 
-# Rounds before the first look; variants with nothing to compare them with have no others.
-FIRST_ROUNDS = FIRST_LOOK
-
 # The fields of a variant's result that come from its first process.
 OF_PROCESS = (
     *("status", "failure", "engine", "fed", "outputs", "load_seconds", "peak_memory_bytes"),
@@ -149,7 +146,6 @@ def run_bench(
     *,
     budget_seconds: float = 120.0,
     margin: float = 0.01,
-    seed: int = 0,
     names: Mapping[str, str] = {},
     keep_outputs: bool = False,
     report: Report = lambda progress: None,
@@ -162,41 +158,35 @@ def run_bench(
     Raises:
         LarError: the baseline is refused.
     """
-    refusal = variants[baseline].failure
-    if refusal is not None:
-        raise refusal.within(f"the baseline {variants[baseline].name!r}").to_error()
+    base = variants[baseline]
+    if base.failure is not None:
+        raise base.failure.within(f"the baseline {base.name!r}").to_error()
     began, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
     with work_folder() as folder, contextlib.ExitStack() as stack:
-        deadline, order = began + budget_seconds, random.Random(seed)
+        deadline, order = began + budget_seconds, random.Random(0)
         player = Rounds(folder=folder, began=began, deadline=deadline, order=order)
-        campaign = Campaign(variants, baseline, player, margin, report)
+        campaign = Campaign(variants, baseline, player, margin)
+        player.show = lambda: report(campaign.progress)
         stopped: Stop
         try:
             campaign.prepare(names, stack)
             stopped = campaign.run()
         except KeyboardInterrupt:
             stopped = "interrupted"
-        base = campaign.baseline
         campaign.compare()  # with what was measured after the last look too
-        found = [result_of(entry, names) for entry in campaign.entries]
-        if keep_outputs:
-            found = [
-                result.with_arrays(read_outputs(entry.outputs, result.outputs))
-                for entry, result in zip(campaign.entries, found, strict=True)
-            ]
+        found = [result_of(entry, names, keep_outputs) for entry in campaign.entries]
     return BenchResult(
         variants=tuple(found),
         stopped=stopped,
         lar_version=__version__,
         started_at=started,
         machine=read_machine(),
-        baseline=variants[baseline].name,
+        baseline=base.name,
         margin=margin,
         budget_seconds=budget_seconds,
         rounds=campaign.rounds,
-        seed=seed,
         wall_seconds=time.monotonic() - began,
-        failure=base.failure or (base.result.failure if base.result else None),
+        failure=found[baseline].failure,
     )
 
 
@@ -204,22 +194,15 @@ class Campaign:
     """The rounds of a bench, each with fresh processes."""
 
     def __init__(
-        self,
-        variants: Sequence[Variant],
-        baseline: int,
-        player: Rounds,
-        margin: float = 0.01,
-        report: Report = lambda progress: None,
+        self, variants: Sequence[Variant], baseline: int, player: Rounds, margin: float = 0.01
     ) -> None:
         self.entries = [
             Entry(number=number, spec=each.spec, failure=each.failure, variant=each)
             for number, each in enumerate(variants)
         ]
         self.baseline = self.entries[baseline]
-        self.player, self.margin, self.report = player, margin, report
-        player.show = self.show
-        self.rounds = 0
-        self.shapes = 0  # of what the variants are fed with
+        self.player, self.margin = player, margin
+        self.rounds = self.shapes = 0  # shapes of what the variants are fed with
 
     @property
     def able(self) -> list[Entry]:
@@ -274,12 +257,9 @@ class Campaign:
 
     def lots(self) -> Iterator[list[Entry]]:
         """Yield the variants that are not decided yet, in groups that are measured together."""
-        waiting: dict[Entry | None, list[Entry]] = {}
-        for entry in self.entries:
-            if not entry.decided:
-                waiting.setdefault(entry.base, []).append(entry)
-        for base, others in waiting.items():
-            yield from self.chunks_of(base, others)
+        waiting = [entry for entry in self.entries if not entry.decided]
+        for base in dict.fromkeys(entry.base for entry in waiting):
+            yield from self.chunks_of(base, [entry for entry in waiting if entry.base is base])
 
     def reason(self) -> Stop:
         """Return why nothing more is measured."""
@@ -292,21 +272,21 @@ class Campaign:
     def look(self) -> None:
         """Judge the variants that are not decided yet."""
         self.compare()
-        # All others may have failed.
-        enough = 1 if len(self.able) == 1 < len(self.entries) else FIRST_ROUNDS
+        # All others may have failed. Without another to compare with, the first look is the last.
+        enough = 1 if len(self.able) == 1 < len(self.entries) else FIRST_LOOK
         for entry in self.entries:
-            if entry.base is None:
-                entry.decided = entry.decided or entry.failed or entry.rounds >= enough
-            elif not entry.decided:
-                entry.decided = self.is_decided(entry, entry.base)
-        self.show()
+            if entry.base is not None:
+                entry.decided = entry.decided or self.is_decided(entry, entry.base)
+            elif entry.failed or entry.rounds >= enough:
+                entry.decided = True
+        self.player.show()
 
     def is_decided(self, entry: Entry, base: Entry) -> bool:
         """Return whether more rounds would show nothing new about a variant and its baseline."""
         found = entry.difference
         if entry.failed or base.failed:
             return True
-        if found is None or found.processes < FIRST_ROUNDS:
+        if found is None or found.processes < FIRST_LOOK:
             return False
         # The number of processes may shrink again, when rounds do not count any more.
         if found.processes > entry.looked and is_look(found.processes):
@@ -319,52 +299,48 @@ class Campaign:
     def compare(self) -> None:
         """Find how the variants that are not decided yet differ from their baselines, as far as
         both made turns."""
-        comparisons = max(1, len(self.compared))
-        for entry in self.entries:
+        for entry in self.compared:
             if entry.base is not None and not entry.decided:
                 ratios = log_ratios_of(entry.base.turns, entry.turns)
-                found = compare_turns(ratios, comparisons=comparisons)
+                found = compare_turns(ratios, comparisons=len(self.compared))
                 entry.difference = found or entry.difference
 
-    def show(self) -> None:
-        """Report how far it has come."""
+    @property
+    def progress(self) -> BenchProgress:
+        """How far it has come."""
         undecided = [entry for entry in self.compared if not entry.decided]
         smallest = [it.difference.smallest_detectable for it in undecided if it.difference]
         known = [each for each in smallest if each is not None]
-        self.report(
-            BenchProgress(
-                rounds=self.rounds,
-                decided=len(self.compared) - len(undecided),
-                comparisons=len(self.compared),
-                left_seconds=max(0.0, self.player.deadline - time.monotonic()),
-                detectable=max(known) if known and len(known) == len(smallest) else None,
-            )
+        return BenchProgress(
+            rounds=self.rounds,
+            decided=len(self.compared) - len(undecided),
+            comparisons=len(self.compared),
+            left_seconds=max(0.0, self.player.deadline - time.monotonic()),
+            detectable=max(known) if known and len(known) == len(smallest) else None,
         )
 
     def play_round(self, chunk: Sequence[Entry]) -> None:
         """Measure these variants in fresh processes."""
-        number, self.rounds = self.rounds, self.rounds + 1
-        self.player.play(number, chunk)
+        self.rounds += 1
+        self.player.play(self.rounds - 1, chunk)
 
     def chunks_of(self, base: Entry | None, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
         """Yield the variants that are alive at once; what they are compared with is in each lot."""
         others = [entry for entry in entries if entry is not base]
         head = [base] if base is not None else []
         size = max(1, places_in_memory([*head, *others]) - len(head))
-        if not others:
-            yield head
-        for first in range(0, len(others), size):
+        for first in range(0, max(1, len(others)), size):
             yield [*head, *others[first : first + size]]
 
 
-def result_of(entry: Entry, names: Mapping[str, str]) -> VariantResult:
+def result_of(entry: Entry, names: Mapping[str, str], keep_outputs: bool) -> VariantResult:
     """Return what was found of a variant."""
-    variant, base = entry.variant, entry.base
+    variant, base, result = entry.variant, entry.base, entry.result
     known = VariantResult(
         name=variant.name,
         values=dict(variant.values),
         spec=with_names(variant.spec, names) if variant.spec and entry.spec else None,
-        status="refused",
+        status="refused" if entry.failure else "interrupted",
         failure=entry.failure,
         model=entry.model,
         turns=tuple(entry.turns),
@@ -372,8 +348,9 @@ def result_of(entry: Entry, names: Mapping[str, str]) -> VariantResult:
         difference=entry.difference,
         output_difference=compare_members(entry, base) if base else None,
     )
-    result = entry.result
     if result is None:
-        return known if entry.failure else replace(known, status="interrupted")
+        return known
     latency = summarize(replace(result, samples=join_turns(entry.turns)))
-    return replace(known, latency=latency, **{name: getattr(result, name) for name in OF_PROCESS})
+    of_process = {name: getattr(result, name) for name in OF_PROCESS}
+    arrays = read_outputs(entry.outputs, result.outputs) if keep_outputs else {}
+    return replace(known, latency=latency, **of_process).with_arrays(arrays)

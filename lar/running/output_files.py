@@ -26,7 +26,7 @@ from lar.files.work_folders import error_of_full_disk, work_folder
 from lar.measurement.machine import read_model_file
 from lar.options.table import BY_KEY
 from lar.records.run import Failure, RunContext, RunResult, RunSpec
-from lar.running.places import STREAMS, TENSORS
+from lar.running.plan import STREAMS, TENSORS
 
 
 def artifacts_of(spec: RunSpec) -> dict[str, Path]:

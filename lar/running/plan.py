@@ -13,12 +13,11 @@ from lar.engines import check_options, driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
 from lar.errors import EngineMissing, LarError, UsageError, address_space_limit, count_of
 from lar.files.input_file import check_input, split_items
-from lar.files.path_conflicts import paths_in, refuse_clashes
+from lar.files.path_conflicts import Place, paths_in, places_of_dump, refuse_clashes
 from lar.measurement.rows import size_of_rows
 from lar.options import table
 from lar.options.rules import RULES, Asked, Exclusion, check_rules
 from lar.options.values import MOST_ITERATIONS, pairs_in, sizes_of_axes
-from lar.running.places import places_of
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
 if TYPE_CHECKING:
@@ -34,6 +33,9 @@ MIN_SECONDS, MAX_SECONDS = 0.5, 60.0
 # More iterations than these are not made in a second: lar's own loop takes 2 us, and an engine's
 # calls as long again.
 MOST_IN_A_SECOND = 200_000
+
+STREAMS = ("stdout", "stderr")
+TENSORS = (table.BIN_IO_DUMP, table.BIN_OUT_DUMP)  # their folder gets an index beside it
 
 Start = Callable[[str, str, Mapping[str, str], str], None]
 """Starts the worker of a run, with its engine, its driver, the variables to set, its Python."""
@@ -236,6 +238,25 @@ def find_items(texts: Sequence[str] | None, *, with_arrays: bool = False) -> Ite
     check_input_texts(texts)
     is_looked_at = with_arrays or not has_arrays_alone(split_items(*texts))
     return (is_looked_at and items_in(texts)) or ()
+
+
+def places_of(model: str, values: Mapping[str, Any]) -> list[Place]:
+    """Return the places that a run writes to, and those of files that its options name to read."""
+    places = [Place(model, what="the model")]
+    for option in table.OPTIONS:
+        value = values.get(option.key)
+        path = os.path.normpath(str(value))
+        is_stdout = option.purpose == "report" and value == "-"
+        if not option.is_given(values) or option.writes in STREAMS or is_stdout:
+            continue
+        if option in TENSORS:
+            places += places_of_dump(path, option.flag)
+        elif option.writes:
+            places.append(Place(path, option.flag))
+        elif option.reads:
+            flag = option.flag if option.purpose == "cache" else ""
+            places.append(Place(path, flag, f"the file of {option.flag}"))
+    return places
 
 
 def check_caches(settings: Mapping[str, Any]) -> None:

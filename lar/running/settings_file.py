@@ -26,7 +26,6 @@ from lar.options.given import join_options, parse_values
 from lar.options.option import Option
 from lar.options.table import BY_KEY, SETTINGS
 from lar.options.variants import BENCH_KEYS
-from lar.records.choices import OptionValue
 from lar.records.facts import MachineFacts, ModelFile
 from lar.records.run import record_from_json, record_to_json
 from lar.records.settings import SETTINGS_FORMAT, TunedSettings
@@ -53,21 +52,21 @@ def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[st
     path = values[SETTINGS.key]
     settings = read_settings(path)
     try:
-        found = parse_values(settings.options)
+        found = options_in(settings, os.path.dirname(path))
         maker = find_engine(settings.engine.name)
         table.check_typed(found, values, maker.own_variables if maker else ())
     except UsageError as error:
         raise refusal(path, error.message, error.hint) from None
     given = {key: values[key] for key in found if BY_KEY[key].is_given(values)}
-    untyped = [BY_KEY[key].flag for key in found if key not in given]
     joined = {**values, **join_options(found, given)}
     try:
         if not table.FORCE.of(values):
             check_fit(settings, path, source.model, joined)
-        check_caches(settings, path, joined)
+        check_caches(found, path, joined)
         yield joined
     except UsageError as error:
         words = re.findall(r"--[a-z][a-z0-9-]*", error.message)
+        untyped = [BY_KEY[key].flag for key in found if key not in given]
         named = [flag for flag in untyped if flag in words]
         if error.flag != SETTINGS.flag and named:
             says = f"{path} sets {' and '.join(named)}"
@@ -76,10 +75,10 @@ def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[st
 
 
 def read_settings(path: str) -> TunedSettings:
-    """Read a file of settings; the files that they name are as they are named from here.
+    """Read a file of settings.
 
     Raises:
-        UsageError: it cannot be read, is no such file, or holds what this lar does not know.
+        UsageError: it cannot be read, is no such file, or has fields that this lar does not know.
     """
     data = read_input(path, SETTINGS.flag, what="settings file", limit=MOST_BYTES)
     try:
@@ -93,10 +92,9 @@ def read_settings(path: str) -> TunedSettings:
     try:
         settings = record_from_json(data, TunedSettings)
         check_known(content, json.loads(record_to_json(settings)))
-        check_options(settings.options)
     except ValueError as error:
         raise refusal(path, str(error)) from None
-    return replace(settings, options=with_places(settings.options, os.path.dirname(path)))
+    return settings
 
 
 def refusal(path: str, problem: str, hint: str = HINT) -> UsageError:
@@ -119,26 +117,20 @@ def check_known(given: Any, known: Any, where: str = "") -> None:
         check_known(value, known[name], name)
 
 
-def check_options(options: Mapping[str, OptionValue]) -> None:
-    """Refuse options that settings do not have.
+def options_in(settings: TunedSettings, folder: str) -> dict[str, Any]:
+    """Return the values of options in settings; files have the names that they have from here.
 
     Raises:
-        ValueError: naming one.
+        UsageError: an option is not one of settings, or does not take its value.
     """
-    keys = [key for key, option in BY_KEY.items() if can_be_set(option)]
-    for key in options:
-        if key not in keys:
-            known = "does not say how a model is run" if key in BY_KEY else "is unknown"
-            raise ValueError(f"its option {key!r} {known}{did_you_mean(key, keys)}")
-
-
-def with_places(options: Mapping[str, OptionValue], folder: str) -> dict[str, OptionValue]:
-    """Return options with the files that they name as they are named from here."""
-
-    return {
-        key: os.path.join(folder, value) if BY_KEY[key].reads and isinstance(value, str) else value
-        for key, value in options.items()
-    }
+    found = parse_values(settings.options)
+    for key, value in found.items():
+        option = BY_KEY[key]
+        if not can_be_set(option):
+            raise UsageError("does not say how a model is run", flag=option.flag)
+        if option.reads and isinstance(value, str):
+            found[key] = os.path.join(folder, value)
+    return found
 
 
 def check_fit(settings: TunedSettings, path: str, model: str, values: Mapping[str, Any]) -> None:
@@ -212,23 +204,23 @@ def read_weights(model: str, engine: Engine) -> dict[str, str]:
     return {path: read_model_file(Path(path)).sha256 for path in paths if os.path.isfile(path)}
 
 
-def check_caches(settings: TunedSettings, path: str, values: Mapping[str, Any]) -> None:
+def check_caches(options: Mapping[str, Any], path: str, values: Mapping[str, Any]) -> None:
     """Refuse settings whose cache is missing; a search makes it anew.
 
-    `values` are those of the run, with the settings among them.
+    `values` are those of the run, with the options of the settings among them.
 
     Raises:
         UsageError: naming it.
     """
     if table.one_of(table.SEARCHES, values):
         return
-    for key, cache in settings.options.items():
+    for key, cache in options.items():
         is_cache = BY_KEY[key].purpose == "cache" and values[key] == cache
-        if is_cache and not os.path.exists(str(cache)):
+        if is_cache and not os.path.exists(cache):
             hint = f"copy it from where {os.path.basename(path)} was written"
             if key == table.FAST_RUN_ALGO_POLICY.key:
                 hint += f", or add {table.FAST_RUN.flag}, which searches anew and writes it"
-            name = os.path.basename(str(cache))
+            name = os.path.basename(cache)
             raise refusal(path, f"its cache {name} is missing beside it", hint)
 
 

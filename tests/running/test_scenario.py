@@ -17,7 +17,7 @@ from lar.records.run import (
 )
 from lar.records.scenario import SCENARIOS, Scenario, ScenarioName
 from lar.reports.scenario_text import METRICS, format_scenario
-from lar.running.scenario import plan_scenario, run_scenario
+from lar.running.api import plan_scenario, run_scenario
 from tests.running.isolated_runs import known
 
 MODEL = str(Path(__file__).parents[2] / "models" / "digits_cnn.onnx")
