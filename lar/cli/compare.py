@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from lar.files.path_conflicts import Place
     from lar.records.comparison import Comparison, ComparisonOfSides
     from lar.reports.report import Report
-    from lar.running.compared_sides import Side
-    from lar.running.side_runs import MakeOn
+    from lar.running.compared_sides import MakeOn, Side
 
 ENGINE_HELP = """\
 any option of `lar run` that says how a model is run (`lar run --help all`), as

@@ -5,39 +5,34 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from string import ascii_uppercase as LETTERS
-from typing import TYPE_CHECKING, Any, get_args, overload
+from typing import Any, get_args, overload
 
 from lar.comparison.compare import Progress, compare_dumps
 from lar.comparison.items import CollectedItems
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
-from lar.errors import LarError, UsageError, count_of
+from lar.errors import UsageError, count_of
 from lar.options.given import parse_values
 from lar.options.option import flag_of, is_set
 from lar.options.table import ON, SCHEDULER
 from lar.records.comparison import Comparison, ComparisonOfSides, Only, Tolerance
 from lar.running.compared_sides import (
+    Asked,
     GivenSide,
     ModelRun,
     Side,
+    SideRuns,
     check_any_model,
     check_case,
-    describe_cases,
-    open_sides,
-)
-from lar.running.side_runs import (
-    Asked,
-    SideRuns,
     check_unchanged,
+    describe_cases,
     find_truth_model,
     model_of,
+    open_sides,
 )
-
-if TYPE_CHECKING:
-    from lar.comparison.isolation import Operators
-    from lar.running.single_operators import IsolatedOperators
 
 
 @overload
@@ -94,10 +89,10 @@ def compare(
         models = given.models if isinstance(given.models, Mapping) else {"": given.models}
         sides, notes = give_models(sides, models)
     with contextlib.ExitStack() as stack:
-        comparing = Comparing(sides, given, stack)
-        found = comparing.compare_several() if others else comparing.compare_two()
+        runs = SideRuns(sides, given, stack)
+        found = compare_several(runs) if others else compare_two(runs)
         cases = describe_cases(sides, given.case or 0)
-        return replace(found, notes=(*notes, *cases, *found.notes, *comparing.alone.notes))
+        return replace(found, notes=(*notes, *cases, *found.notes, *runs.notes))
 
 
 def read_keywords(given: Mapping[str, Any]) -> Asked:
@@ -142,148 +137,86 @@ def check_sides(sides: Sequence[Side], asked: Asked) -> None:
         raise UsageError("judges one side and one other", "give two", flag="--truth")
 
 
-class SidesAlone:
-    """Runs single operators of the sides' models. The worker of a side is started when it is first
-    asked for, and ends with the comparison."""
+def compare_two(runs: SideRuns) -> Comparison:
+    """Compare two sides, on each item of a data set if they are run on one.
 
-    def __init__(self, runs: SideRuns, stack: contextlib.ExitStack) -> None:
-        self.runs, self.sides, self.stack = runs, runs.sides, stack
-        self.found: dict[int, IsolatedOperators | LarError] = {}
-        self.notes: dict[str, None] = {}  # which options are left out where operators were run
-
-    def of(self, number: int) -> Operators | str:
-        """Return what runs operators of a side, or why nothing does.
-
-        If there are two sides, both are started with the first, so that they load at the same time.
-        """
-        if number >= len(self.sides):
-            return "the truth is not run alone"
-        for each in range(2) if len(self.sides) == 2 else [number]:
-            operators = self.find(each)
-            if not isinstance(operators, LarError):
-                operators.begin()
-        found = self.find(number)
-        if isinstance(found, LarError):
-            return f"{LETTERS[number]} {found.problem}"
-        self.notes |= dict.fromkeys(found.notes)
-        return found
-
-    def require(self) -> None:
-        """Prepare what runs operators of the first side, which the user asked for.
-
-        Raises:
-            LarError: there is none.
-        """
-        found, side = self.find(0), self.sides[0]
-        if isinstance(found, UsageError):
-            text = side.source if isinstance(side, Dump) else side.text
-            hint = found.hint or "give a model with its options as A"
-            raise UsageError(found.problem, hint, flag="--isolate", subject=text)
-        if isinstance(found, LarError):
-            raise found
-
-    def find(self, number: int) -> IsolatedOperators | LarError:
-        """Return what runs operators of a side, perhaps not started yet; or why nothing does, as a
-        predicate of the side."""
-        from lar.running.single_operators import IsolatedOperators, spec_of_dump
-
-        side = self.sides[number]
-        if number not in self.found:
-            try:
-                if isinstance(side, ModelRun) and self.runs.asked.make_on is not None:
-                    raise UsageError("ran on another machine")
-                found = side.index if isinstance(side, Dump) else None
-                spec = spec_of_dump(found) if found else self.runs.specs[number]
-                self.found[number] = IsolatedOperators(spec, self.stack)
-            except LarError as error:
-                self.found[number] = error
-        return self.found[number]
+    Raises:
+        UsageError: an option cannot be used, or it is not clear what to feed.
+        LarError: a model's run did not end well.
+    """
+    asked = runs.asked
+    if asked.truth:
+        # There is one, before anything is run.
+        exact = find_truth_model(asked.truth, map(model_of, runs.sides))
+        check_unchanged(exact.path, runs.sides)
+    if asked.isolate:
+        runs.require_operators()
+    if items := runs.items():
+        return compare_items(items, partial(compare_once, runs), asked.progress)
+    return compare_once(runs, None, asked.progress)
 
 
-class Comparing:
-    """A comparison of sides; what it starts and writes goes away with the stack."""
+def compare_once(runs: SideRuns, item: int | None, progress: Progress) -> Comparison:
+    """Run the models of two sides, each once, compare what they computed, and judge it by the truth
+    if that is asked for.
 
-    def __init__(self, sides: Sequence[Side], asked: Asked, stack: contextlib.ExitStack) -> None:
-        self.sides, self.asked = sides, asked
-        self.runs = SideRuns(sides, asked, stack)
-        self.alone = SidesAlone(self.runs, stack)
+    Raises:
+        UsageError: it is not clear what to feed.
+        LarError: a model's run did not end well.
+    """
+    asked = replace(runs.asked, progress=progress)
+    dumps, notes = runs.run_all(progress, item)
+    found = compare_pair(runs, dumps, (0, 1), asked)
+    if asked.truth and not found.interrupted:
+        found = judge(runs, found, dumps, asked)
+    return replace(found, notes=(*notes, *found.notes))
 
-    def compare_two(self) -> Comparison:
-        """Compare two sides, on each item of a data set if they are run on one.
 
-        Raises:
-            UsageError: an option cannot be used, or it is not clear what to feed.
-            LarError: a model's run did not end well.
-        """
-        if self.asked.truth:
-            # There is one, before anything is run.
-            exact = find_truth_model(self.asked.truth, map(model_of, self.sides))
-            check_unchanged(exact.path, self.sides)
-        if self.asked.isolate:
-            self.alone.require()
-        if items := self.runs.items():
-            return compare_items(items, self.compare_once, self.asked.progress)
-        return self.compare_once(None, self.asked.progress)
+def compare_several(runs: SideRuns) -> ComparisonOfSides:
+    """Compare three or more sides with the first one.
 
-    def compare_once(self, item: int | None, progress: Progress) -> Comparison:
-        """Run the models of two sides, each once, compare what they computed, and judge it by the
-        truth if that is asked for.
+    Raises:
+        UsageError: they have a data set, or it is not clear what to feed.
+        LarError: a model's run did not end well.
+    """
+    from lar.comparison.sides import compare_sides  # two sides do not need it
 
-        Raises:
-            UsageError: it is not clear what to feed.
-            LarError: a model's run did not end well.
-        """
-        asked = replace(self.asked, progress=progress)
-        dumps, notes = self.runs.run_all(progress, item)
-        found = self.compare_pair(dumps, (0, 1), asked)
-        if asked.truth and not found.interrupted:
-            found = self.judge(found, dumps, asked)
-        return replace(found, notes=(*notes, *found.notes))
+    runs.items()  # several sides have none
+    dumps, notes = runs.run_all(runs.asked.progress)
+    found = compare_sides(len(dumps), lambda *pair: compare_pair(runs, dumps, pair, runs.asked))
+    return replace(found, notes=(*notes, *found.notes))
 
-    def compare_several(self) -> ComparisonOfSides:
-        """Compare three or more sides with the first one.
 
-        Raises:
-            UsageError: they have a data set, or it is not clear what to feed.
-            LarError: a model's run did not end well.
-        """
-        from lar.comparison.sides import compare_sides  # two sides do not need it
+def compare_pair(
+    runs: SideRuns, dumps: Sequence[Dump], numbers: tuple[int, int], asked: Asked
+) -> Comparison:
+    """Compare two dumps, of sides or of the truth, which has the number behind theirs."""
+    one, other = numbers
+    names = [*LETTERS[: len(runs.sides)], "the truth"]
+    return compare_dumps(
+        *(dumps[one], dumps[other], asked, operator_kinds_of),
+        lambda side: runs.operators_of(numbers[side]),
+        (names[one], names[other]),
+    )
 
-        self.runs.items()  # several sides have none
-        dumps, notes = self.runs.run_all(self.asked.progress)
-        found = compare_sides(
-            len(dumps), lambda one, other: self.compare_pair(dumps, (one, other), self.asked)
-        )
-        return replace(found, notes=(*notes, *found.notes))
 
-    def compare_pair(
-        self, dumps: Sequence[Dump], numbers: tuple[int, int], asked: Asked
-    ) -> Comparison:
-        """Compare two dumps, of sides or of the truth, which has the number behind theirs."""
-        names = [*LETTERS[: len(self.sides)], "the truth"]
-        called = names[numbers[0]], names[numbers[1]]
-        pair = dumps[numbers[0]], dumps[numbers[1]]
-        return compare_dumps(
-            *pair, asked, operator_kinds_of, lambda side: self.alone.of(numbers[side]), called
-        )
+def judge(runs: SideRuns, found: Comparison, dumps: Sequence[Dump], asked: Asked) -> Comparison:
+    """Compute what the model should give, and return a comparison with how far each side is from
+    it.
 
-    def judge(self, found: Comparison, dumps: Sequence[Dump], asked: Asked) -> Comparison:
-        """Compute what the model should give, and return a comparison with how far each side is
-        from it.
-
-        Raises:
-            UsageError: neither side holds its inputs, or the model takes others.
-            LarError: the model cannot be computed.
-        """
-        # The finer side first, else the expected one.
-        order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
-        models = [model_of(self.sides[number]) for number in order]
-        exact = find_truth_model(asked.truth, models)
-        nearest = order[models.index(exact.path)] if exact.path in models else order[0]
-        truth = self.runs.run_truth(exact, [dumps[number] for number in order], asked.progress)
-        plainly = replace(asked, isolate=False)
-        against = [self.compare_pair([*dumps, truth], (number, 2), plainly) for number in (0, 1)]
-        return judge_by_truth(found, against, truth, nearest=nearest)
+    Raises:
+        UsageError: neither side holds its inputs, or the model takes others.
+        LarError: the model cannot be computed.
+    """
+    # The finer side first, else the expected one.
+    order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
+    models = [model_of(runs.sides[number]) for number in order]
+    exact = find_truth_model(asked.truth, models)
+    nearest = order[models.index(exact.path)] if exact.path in models else order[0]
+    truth = runs.run_truth(exact, [dumps[number] for number in order], asked.progress)
+    plainly = replace(asked, isolate=False)
+    against = [compare_pair(runs, [*dumps, truth], (number, 2), plainly) for number in (0, 1)]
+    return judge_by_truth(found, against, truth, nearest=nearest)
 
 
 def compare_items(

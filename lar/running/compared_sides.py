@@ -1,28 +1,50 @@
-"""The sides of a comparison: a dump, tensors from elsewhere, or a model that is run for it."""
+"""The sides of a comparison: a dump, tensors from elsewhere, or a model that is run for it; and the
+runs of the models, each once, on the same inputs, with that of the one whose truth judges them."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from lar.dumps.dump import Dump
+from lar.comparison.compare import Progress, Request
+from lar.dumps.binary import TEXT
+from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.index import open_dump
-from lar.engines import formats_of
-from lar.engines.formats import HEAD_SIZE, format_named
-from lar.errors import UsageError, count_of
+from lar.dumps.names import ELEMENT
+from lar.dumps.values import texts_of_bytes
+from lar.engines import all_engines, engine_for, formats_of, operator_kinds_of
+from lar.engines.engine import Engine
+from lar.engines.formats import HEAD_SIZE, format_in, format_named, read_head
+from lar.errors import LarError, UsageError, count_of, join_first
 from lar.files.input_file import cannot_read, check_input, open_input
 from lar.files.path_conflicts import INDEX_SUFFIX
+from lar.graphs.graph import Graph
 from lar.inputs.loaded import Array
-from lar.options.given import split_command
-from lar.options.table import ON, SCHEDULER
+from lar.options.command_line import words_of
+from lar.options.given import join_options, parse_values, split_command
+from lar.options.option import flag_of
+from lar.options.table import BIN_IO_DUMP, ON, OVERWRITE, SCHEDULER
+from lar.records.run import RunContext, RunResult, RunSpec, TensorInfo, format_shape
+from lar.running.given_inputs import GivenInputs, inputs_like, wanted_inputs
 from lar.testcases.paths import source_of
+
+if TYPE_CHECKING:
+    from lar.comparison.isolation import Operators
+    from lar.running.single_operators import IsolatedOperators
 
 # A dumped tensor's file has the largest number of axes behind the name's length and the type.
 TENSOR_HEAD = (7).to_bytes(4, "little")
+
+TRUTH = "--truth"
+
+MakeOn: TypeAlias = Callable[[RunSpec, RunContext, str], RunResult]
+"""What makes a run on another machine, one that has a label."""
 
 
 @dataclass(frozen=True)
@@ -158,3 +180,382 @@ def check_any_model(sides: Iterable[Side], flag: str) -> None:
     if not any(isinstance(side, ModelRun) for side in sides):
         problem = "no side is a model, and only a model is run"
         raise UsageError(problem, f"leave {flag} out, or give a model as a side", flag=flag)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Request):
+    """What a comparison is asked for, besides its sides: see `compare`.
+
+    `options` are the flags of `lar run` for all models, by key.
+    """
+
+    case: int | None = None
+    truth: bool | str | os.PathLike[str] = False
+    models: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None = None
+    make_on: MakeOn | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class SideRuns:
+    """The runs of the models among the sides, planned before any is made; and of single operators,
+    by a worker that is started when it is first asked for. What they write and start goes away with
+    the stack.
+
+    `specs` has the spec of each model by the number of its side.
+    """
+
+    def __init__(self, sides: Sequence[Side], asked: Asked, stack: contextlib.ExitStack) -> None:
+        """
+        Raises:
+            UsageError: an option cannot be used.
+        """
+        self.sides, self.asked, self.stack = sides, asked, stack
+        self.alone: dict[int, IsolatedOperators | LarError] = {}
+        self.notes: dict[str, None] = {}  # which options are left out where operators were run
+        self.models = {number: it for number, it in enumerate(sides) if isinstance(it, ModelRun)}
+        self.folder = Path()
+        if self.models or asked.truth:
+            from lar.files.work_folders import work_folder  # two dumps need none
+
+            self.folder = Path(stack.enter_context(work_folder()))
+        self.specs = {number: self.plan(number) for number in self.models}
+
+    def plan(self, number: int) -> RunSpec:
+        """Return the spec of a model's run; one of its testcases is run.
+
+        Raises:
+            UsageError: an option cannot be used.
+        """
+        side, case = self.models[number], self.asked.case or 0
+        with self.naming(side):
+            options = {BIN_IO_DUMP.key: str(self.folder / f"side{number}"), **self.asked.options}
+            spec = plan_of(side, options, elsewhere=self.asked.make_on is not None)
+        # What an `--input` expects is not judged: the two sides are compared.
+        return replace(spec, cases=spec.cases[case : case + 1] if side.case_count else ())
+
+    @contextlib.contextmanager
+    def naming(self, side: ModelRun) -> Iterator[None]:
+        """Have errors name their side, and say that a flag can be given to one side alone.
+
+        Raises:
+            UsageError: the error, naming the side.
+        """
+        try:
+            yield
+        except UsageError as error:
+            options = self.asked.options
+            shared = {flag_of(key): key for key in options.keys() - side.options.keys()}
+            others = [it.model for it in self.models.values() if it.model != side.model]
+            if error.flag in shared and others:
+                key = shared[error.flag]
+                words = shlex.join([others[0], *words_of({key: options[key]})])
+                error.hint = f'for one side alone, quote it with that: "{words}"'
+            error.subject = error.subject or side.text
+            raise
+
+    def items(self) -> tuple[str, ...]:
+        """Return the items of the data set that both sides are run on, empty without one.
+
+        Raises:
+            UsageError: one side has a data set and the other does not, or one of another length.
+        """
+        counts = [len(spec.items) for spec in self.specs.values()]
+        if not any(counts):
+            return ()
+        if len(self.sides) == len(counts) == 2 and counts[0] == counts[1]:
+            return self.specs[1].item_names
+        number, spec = next(each for each in self.specs.items() if each[1].items)
+        others = "more than two sides are" if len(self.sides) > 2 else "the other side is"
+        raise UsageError(
+            f"--input {';'.join(spec.inputs)} is a data set of "
+            f"{count_of(len(spec.items), 'item')}, and {others} not run on as many",
+            "give both sides one; or run the data set with --bin-out-dump DIR for each side, and "
+            "compare the folders",
+            subject=self.models[number].text,
+        )
+
+    def run_all(
+        self, progress: Progress, item: int | None = None
+    ) -> tuple[list[Dump], tuple[str, ...]]:
+        """Run the models, on the same inputs, or on an item of a data set; return the dumps of all
+        sides, and notes on what the models were fed with.
+
+        Raises:
+            UsageError: it is not clear what to feed.
+            LarError: a run did not end well.
+        """
+        dumps = {number: it for number, it in enumerate(self.sides) if isinstance(it, Dump)}
+        fed: dict[int, tuple[str, ...]] = {}
+        # One that brings its own inputs comes first: the others get the same.
+        for number in sorted(self.models, key=lambda each: not self.brings_inputs(each)):
+            side = self.models[number]
+            spec, generated = self.fed_alike(number, dumps)
+            if item is not None:
+                spec = replace(spec, items=spec.items[item : item + 1])
+            progress(f"running {side.text}")
+            with self.naming(side):
+                dumps[number], result = self.run(side, spec, self.asked.make_on)
+            fed[number] = tuple(describe_fed(result, generated))
+        return [dumps[number] for number in sorted(dumps)], tuple(join_notes(fed))
+
+    def run(
+        self, side: ModelRun, spec: RunSpec, make_on: MakeOn | None = None
+    ) -> tuple[Dump, RunResult]:
+        """Run a model once and open what it dumped.
+
+        Raises:
+            LarError: it did not run.
+        """
+        # Imported here: comparing two dumps does not need what a run needs.
+        from lar.running.steps import make_run
+        from lar.running.tasks import require_ok
+
+        place = Path(str(spec.settings[BIN_IO_DUMP.key]))
+        is_own = place.parent == self.folder  # which may hold the dump of another item
+        overwrite = is_own or OVERWRITE.is_given({**self.asked.options, **side.options})
+        context = RunContext(overwrite=overwrite)
+        result = make_on(spec, context, side.label) if make_on else make_run(spec, context)
+        # The side's text names the model.
+        require_ok(result, within=side.text, names={side.model: ""})
+        return open_dump(place), result
+
+    def brings_inputs(self, number: int) -> bool:
+        """Return whether a side's inputs are settled."""
+        return number not in self.models or self.models[number].case_count > 0
+
+    def fed_alike(self, number: int, dumps: Mapping[int, Dump]) -> tuple[RunSpec, str]:
+        """Return the spec of a model with what it is fed with, and how that was generated if it was
+        for two models.
+
+        Where nobody says what to feed, it gets the inputs of a dump on another side, and models
+        whose inputs have other names get the same generated data.
+
+        Raises:
+            UsageError: the inputs of the models are not alike, or a dump does not hold them.
+        """
+        spec = self.specs[number]
+        if self.brings_inputs(number) or any(each.inputs for each in self.specs.values()):
+            return spec, ""
+        folder = self.folder / f"inputs{number}"
+        for dump in (dumps[it] for it in range(len(self.sides)) if self.brings_inputs(it)):
+            fed = inputs_of(dump, spec)
+            if not fed and wanted_inputs(spec):
+                problem = "the dump does not hold what its run was fed with"
+                raise UsageError(problem, "give --input, with the same data", subject=dump.source)
+            return replace(spec, inputs=GivenInputs(fed, folder).items), ""
+        from lar.inputs.generation import describe_source
+
+        last = self.specs[max(self.specs)]
+        inputs = inputs_like(last, spec, folder) if last.model != spec.model else ()
+        source = describe_source(last.fill, last.seed) if inputs else ""
+        return replace(spec, inputs=inputs), source
+
+    def operators_of(self, number: int) -> Operators | str:
+        """Return what runs operators of a side, or why nothing does.
+
+        If there are two sides, both are started with the first, so that they load at the same time.
+        """
+        if number >= len(self.sides):
+            return "the truth is not run alone"
+        for each in range(2) if len(self.sides) == 2 else [number]:
+            operators = self.find_operators(each)
+            if not isinstance(operators, LarError):
+                operators.begin()
+        found = self.find_operators(number)
+        if isinstance(found, LarError):
+            return f"{ascii_uppercase[number]} {found.problem}"
+        self.notes |= dict.fromkeys(found.notes)
+        return found
+
+    def require_operators(self) -> None:
+        """Prepare what runs operators of the first side, which the user asked for.
+
+        Raises:
+            LarError: there is none.
+        """
+        found, side = self.find_operators(0), self.sides[0]
+        if isinstance(found, UsageError):
+            text = side.source if isinstance(side, Dump) else side.text
+            hint = found.hint or "give a model with its options as A"
+            raise UsageError(found.problem, hint, flag="--isolate", subject=text)
+        if isinstance(found, LarError):
+            raise found
+
+    def find_operators(self, number: int) -> IsolatedOperators | LarError:
+        """Return what runs operators of a side, perhaps not started yet; or why nothing does, as a
+        predicate of the side."""
+        from lar.running.single_operators import IsolatedOperators, spec_of_dump
+
+        side = self.sides[number]
+        if number not in self.alone:
+            try:
+                if isinstance(side, ModelRun) and self.asked.make_on is not None:
+                    raise UsageError("ran on another machine")
+                found = side.index if isinstance(side, Dump) else None
+                spec = spec_of_dump(found) if found else self.specs[number]
+                self.alone[number] = IsolatedOperators(spec, self.stack)
+            except LarError as error:
+                self.alone[number] = error
+        return self.alone[number]
+
+    def run_truth(self, model: TruthModel, dumps: Sequence[Dump], progress: Progress) -> Dump:
+        """Compute what a model should give for the inputs of a dump, the first one if it has them.
+
+        Raises:
+            UsageError: neither dump holds its inputs, or the model takes others.
+            LarError: the model cannot be computed.
+        """
+        from lar.running.tasks import info_of
+
+        side = ModelRun(model.path, model.path, {"engine": model.engine.name})
+        spec = plan_of(side, {BIN_IO_DUMP.key: str(self.folder / "truth")})
+        infos = info_of(spec).inputs
+        fed = next(filter(None, (inputs_of(dump, spec) for dump in dumps)), {})
+        if not fed and not all(info.optional for info in infos):
+            hint = "give a model, or a dump with its inputs, as A or B"
+            raise UsageError("neither side holds what it was fed with", hint, flag=TRUTH)
+        progress(f"computing what {model.path} should give")
+        if fed:
+            renamed = rename_inputs(fed, infos, model.path)
+            given = GivenInputs(renamed, self.folder / "truth_inputs")
+            spec = replace(spec, inputs=given.items)
+        return self.run(side, spec)[0]
+
+
+def plan_of(side: ModelRun, options: Mapping[str, Any], *, elsewhere: bool = False) -> RunSpec:
+    """Return the spec of a side's run, of one iteration if nothing else is said; its own options
+    come before those for all.
+
+    Raises:
+        UsageError: an option cannot be used.
+    """
+    from lar.running.plan import plan_run  # two dumps need none
+
+    values = join_options({"iter": 1, "warmup_iter": 0, **options}, side.options)
+    return plan_run(side.model, parse_values(values), elsewhere=elsewhere)
+
+
+def inputs_of(dump: Dump, spec: RunSpec) -> dict[str, Array]:
+    """Return the inputs of the run that made a dump, for the run of another model; empty if the
+    dump does not hold them all. Arrays alone are those that bear the names of the model's."""
+    graph = Graph(dump, operator_kinds_of(dump.index.engine))
+    wanted = [node.tensor for node in graph.nodes if node.is_input and node.operator]
+    if not (dump.index.operators or dump.excerpts):
+        tensors = {tensor.name: tensor for tensor in dump}
+        wanted = [tensors.get(each.name) for each in wanted_inputs(spec)]
+    found = {tensor.name: read_fed(dump, tensor) for tensor in wanted if tensor is not None}
+    return found if len(found) == len(wanted) else {}
+
+
+def read_fed(dump: Dump, tensor: DumpedTensor) -> Array:
+    """Return the array of a dump as `--input` takes it."""
+    array = dump.read(tensor.key)
+    return texts_of_bytes(array) if tensor.dtype == TEXT.dtype else array
+
+
+def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
+    """Yield what lar chose in the data that a model was fed with: generated data, and the sizes of
+    axes that may have any. With `generated` all data was made in that way."""
+    infos = {info.name: info for info in result.inputs}
+    made: dict[str, list[str]] = {}
+    open_axes = []
+    for each in result.fed:
+        shape = format_shape(each.shape)
+        if generated or each.generated:
+            made.setdefault(generated or each.source, []).append(f"{each.name} {shape}")
+        info = infos.get(each.name)
+        if info and None in info.shape:
+            open_axes.append(f"{each.name} {info.shape_text} was run as {shape}")
+    for source, names in made.items():
+        yield f"the data of {join_first(names)} was generated: {source}"
+    if open_axes:
+        yield f"axes of any size: {join_first(open_axes)}"
+
+
+def join_notes(fed: Mapping[int, Sequence[str]]) -> Iterator[str]:
+    """Yield the notes of the sides that were run, each with its sides if not all have it."""
+    for note in dict.fromkeys(note for number in sorted(fed) for note in fed[number]):
+        sides = [ascii_uppercase[number] for number in sorted(fed) if note in fed[number]]
+        yield note if len(sides) == len(fed) else f"{', '.join(sides)}: {note}"
+
+
+class TruthModel(NamedTuple):
+    """A model, and the engine that computes what it should give."""
+
+    path: str
+    engine: Engine
+
+
+def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]) -> TruthModel:
+    """Return the model that is asked for; without one, the first of the models that an exact engine
+    reads, itself or as a twin beside it. An empty name stands for no model.
+
+    Raises:
+        UsageError: no engine computes the truth of it, or there is no such model.
+    """
+    engines = [engine for engine in all_engines() if engine.is_exact]
+    if asked and not isinstance(asked, bool):
+        path = Path(asked)
+        readers = (it for it in engines if is_read_by(it, path))
+        return TruthModel(os.fspath(asked), engine_for(path, next(readers, engines[0]).name))
+    names = []
+    for model in filter(None, models):
+        path = Path(source_of(model).model)
+        names.append(str(path))
+        for engine in engines:
+            twins = (path, *(path.with_suffix(suffix) for suffix in engine.suffixes))
+            if found := next((it for it in twins if is_read_by(engine, it)), None):
+                return TruthModel(str(found), engine)
+    suffixes = " ".join(suffix for engine in engines for suffix in engine.suffixes)
+    problem = f"no {suffixes} is among the sides, or stands beside {' or '.join(names) or 'them'}"
+    hint = f"name the model that both sides should compute: {TRUTH} MODEL{suffixes.split()[0]}"
+    raise UsageError(problem, hint, flag=TRUTH)
+
+
+def is_read_by(engine: Engine, path: Path) -> bool:
+    formats = engine.formats
+    return path.is_file() and bool(
+        format_named(path, formats) or format_in(read_head(path), formats)
+    )
+
+
+def rename_inputs(
+    fed: Mapping[str, Array], infos: Sequence[TensorInfo], model: str
+) -> dict[str, Array]:
+    """Return another model's inputs under the names of a model's inputs: paired by name, or by
+    order if the names differ.
+
+    Raises:
+        UsageError: the model takes other inputs.
+    """
+    names = [info.name for info in infos if not info.optional]
+    own = {name: ELEMENT.sub("", name) if name not in names else name for name in fed}
+    if set(names) <= {*own.values()}:
+        return {name: fed[name] for name in fed if own[name] in {info.name for info in infos}}
+    if len(names) != len(fed):
+        takes = f"takes {count_of(len(names), 'input')} ({', '.join(names)})"
+        problem = f"{takes}, and the sides {len(fed)} ({', '.join(fed)})"
+        hint = "name a model that takes what they take"
+        raise UsageError(problem, hint, flag=TRUTH, subject=model)
+    return dict(zip(names, fed.values(), strict=True))
+
+
+def check_unchanged(model: str, sides: Sequence[Side]) -> None:
+    """Refuse the model of a dump that has been written anew since.
+
+    Raises:
+        UsageError: naming the dump.
+    """
+    from lar.measurement.machine import read_model_file  # slow to import
+
+    for dump in (side for side in sides if isinstance(side, Dump) and side.index.model == model):
+        known = dump.index.model_sha256
+        if known and read_model_file(Path(model)).sha256 != known:
+            problem = f"its model {model} has changed since"
+            hint = f"name the one that it was made with: {TRUTH} MODEL"
+            raise UsageError(problem, hint, flag=TRUTH, subject=dump.source)
+
+
+def model_of(side: Side) -> str:
+    """Return the path of a side's model, empty if it is not known."""
+    return side.index.model if isinstance(side, Dump) else side.model

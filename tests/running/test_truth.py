@@ -17,7 +17,7 @@ from lar.records.run import record_to_json
 from lar.reports.comparison_report import report_comparison
 from lar.reports.csv import format_csv
 from lar.reports.html import format_html
-from lar.running.side_runs import find_truth_model
+from lar.running.compared_sides import find_truth_model
 from tests.cli.marks import needs_megengine
 from tests.cli.runs import Array, save_altered
 from tests.command_lines import ROOT, run_lar
