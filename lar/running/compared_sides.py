@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,15 +17,15 @@ from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.index import open_dump
 from lar.dumps.names import ELEMENT
 from lar.dumps.values import texts_of_bytes
-from lar.engines import all_engines, engine_for, formats_of, operator_kinds_of
+from lar.engines import all_engines, engine_for, formats_of, operator_kinds_of, readers_of
 from lar.engines.engine import Engine
-from lar.engines.formats import HEAD_SIZE, format_in, format_named, read_head
+from lar.engines.formats import format_named, read_head
 from lar.errors import LarError, UsageError, count_of, join_first
-from lar.files.input_file import cannot_read, check_input, open_input
+from lar.files.input_file import cannot_read, check_input
 from lar.files.path_conflicts import INDEX_SUFFIX
 from lar.graphs.graph import Graph
 from lar.inputs.loaded import Array
-from lar.options.command_line import words_of
+from lar.options.command_line import format_flags
 from lar.options.given import join_options, parse_values, split_command
 from lar.options.option import flag_of
 from lar.options.table import BIN_IO_DUMP, ON, OVERWRITE, SCHEDULER
@@ -140,8 +139,7 @@ def is_model(path: Path) -> bool:
     """Distinguish a model from the file of a tensor."""
     if format_named(path):
         return True
-    with open_input(path) as file:
-        head = file.read(HEAD_SIZE)
+    head = read_head(path)
     is_tensors = head[8:12] == TENSOR_HEAD or path.suffix.lower() in (".npy", ".npz")
     return not is_tensors and any(formats_of(path, head))
 
@@ -248,8 +246,8 @@ class SideRuns:
             others = [it.model for it in self.models.values() if it.model != side.model]
             if error.flag in shared and others:
                 key = shared[error.flag]
-                words = shlex.join([others[0], *words_of({key: options[key]})])
-                error.hint = f'for one side alone, quote it with that: "{words}"'
+                words = format_flags({key: options[key]})
+                error.hint = f'for one side alone, quote it with that: "{others[0]} {words}"'
             error.subject = error.subject or side.text
             raise
 
@@ -496,27 +494,22 @@ def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]
     engines = [engine for engine in all_engines() if engine.is_exact]
     if asked and not isinstance(asked, bool):
         path = Path(asked)
-        readers = (it for it in engines if is_read_by(it, path))
-        return TruthModel(os.fspath(asked), engine_for(path, next(readers, engines[0]).name))
-    names = []
-    for model in filter(None, models):
-        path = Path(source_of(model).model)
-        names.append(str(path))
-        for engine in engines:
-            twins = (path, *(path.with_suffix(suffix) for suffix in engine.suffixes))
-            if found := next((it for it in twins if is_read_by(engine, it)), None):
-                return TruthModel(str(found), engine)
-    suffixes = " ".join(suffix for engine in engines for suffix in engine.suffixes)
-    problem = f"no {suffixes} is among the sides, or stands beside {' or '.join(names) or 'them'}"
-    hint = f"name the model that both sides should compute: {TRUTH} MODEL{suffixes.split()[0]}"
+        return TruthModel(str(path), exact_engine_of(path) or engine_for(path, engines[0].name))
+    suffixes = [suffix for engine in engines for suffix in engine.suffixes]
+    paths = [Path(source_of(model).model) for model in models if model]
+    for path in paths:
+        for twin in (path, *map(path.with_suffix, suffixes)):
+            if found := exact_engine_of(twin):
+                return TruthModel(str(twin), found)
+    beside = " or ".join(map(str, paths)) or "them"
+    problem = f"no {' '.join(suffixes)} is among the sides, or stands beside {beside}"
+    hint = f"name the model that both sides should compute: {TRUTH} MODEL{suffixes[0]}"
     raise UsageError(problem, hint, flag=TRUTH)
 
 
-def is_read_by(engine: Engine, path: Path) -> bool:
-    formats = engine.formats
-    return path.is_file() and bool(
-        format_named(path, formats) or format_in(read_head(path), formats)
-    )
+def exact_engine_of(path: Path) -> Engine | None:
+    """Return the engine that computes the truth of a model, None if none reads it."""
+    return next((it for it in readers_of(path) if it.is_exact), None) if path.is_file() else None
 
 
 def rename_inputs(

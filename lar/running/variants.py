@@ -8,11 +8,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lar.engines import engine_named
 from lar.errors import LarError, UsageError, count_of
 from lar.files.input_file import check_input
+from lar.options.command_line import text_of
 from lar.options.given import join_options, parse_values, split_command
 from lar.options.option import Option, flag_of, is_set
 from lar.options.table import BY_KEY, one_of
@@ -31,8 +32,7 @@ Value = Any
 """The value of an option as `lar.run` takes it; None leaves the option out."""
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """An option that varies, and its values in their order."""
 
     key: str
@@ -83,16 +83,15 @@ def parse_vary(text: str) -> Axis:
         UsageError: the flag is unknown, cannot vary, or lacks values.
     """
     name, equals, listed = text.partition("=")
-    key = name.lstrip("-").replace("-", "_")
-    option = known_option(key, f"--vary {name}")
-    if option.parse is None:
-        texts = split_values(listed) if equals else ["off", "on"]
-        return Axis(option.key, tuple(parse_switch(each, f"--vary {name}") for each in texts))
-    if not equals:
+    named = f"--vary {name}"
+    option = known_option(name.lstrip("-").replace("-", "_"), named)
+    if not equals and option.parse is not None:
         value = option.metavar or "|".join(option.choices)
         problem = f"takes values: {name}={value},{value}"
         raise UsageError(problem, "an empty one leaves the flag out", flag="--vary")
-    texts = [text for each in split_values(listed) for text in values_in(each, option)]
+    texts = [it for each in split_values(listed or "off,on") for it in values_in(each, option)]
+    if option.parse is None:
+        return Axis(option.key, tuple(parse_switch(each, named) for each in texts))
     return Axis(option.key, tuple(each or None for each in texts))
 
 
@@ -214,15 +213,8 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
 
 def texts_of(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the values of options as texts, without those that are left out."""
-    return {key: text for key, value in options.items() if (text := text_of(value))}
-
-
-def text_of(value: Any) -> str:
-    if value is None or value is False:
-        return ""
-    if value is True:
-        return "on"
-    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    values = {key: value for key, value in options.items() if is_set(value)}
+    return {key: "on" if value is True else text_of(value) for key, value in values.items()}
 
 
 def varying_keys(texts: Sequence[Mapping[str, str]], axes: Sequence[Axis]) -> list[str]:
@@ -240,10 +232,10 @@ def name_variants(values: Sequence[Mapping[str, str]]) -> list[str]:
 
 def words_of(values: Mapping[str, str]) -> Iterator[str]:
     for key, text in values.items():
+        name = key.replace("_", "-")
         if key == "model":
             yield text
         elif text:
-            name = key.replace("_", "-")
             yield name if BY_KEY[key].parse is None else f"{name}={text}"
 
 
@@ -285,12 +277,10 @@ def find_baseline(variants: Sequence[Variant], name: str | None) -> int:
     Raises:
         UsageError: there is none of that name.
     """
-    if name is None:
-        return 0
     names = [variant.name for variant in variants]
-    if name in names:
-        return names.index(name)
-    if re.fullmatch("[0-9]{1,6}", name) and 1 <= int(name) <= len(names):
-        return int(name) - 1
-    hint = f"give a number or a name: {', '.join(repr(each) for each in names[:8])}"
-    raise UsageError(f"there is no variant {name!r}", hint, flag="--baseline")
+    places = {str(place + 1): place for place in range(len(names))}
+    places |= {each: place for place, each in enumerate(names)}
+    if name is not None and name not in places:
+        hint = f"give a number or a name: {', '.join(repr(each) for each in names[:8])}"
+        raise UsageError(f"there is no variant {name!r}", hint, flag="--baseline")
+    return 0 if name is None else places[name]
