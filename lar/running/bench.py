@@ -1,15 +1,17 @@
-"""`lar bench`: variants measured in turns, in fresh processes, until the differences are clear."""
+"""`lar bench`: variants measured in turns, in fresh processes, until the differences are clear; and
+the race of `lar advise`, a bench of what a profile speaks for."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lar import __version__
 from lar.files.work_folders import work_folder
@@ -17,14 +19,16 @@ from lar.measurement.differences import FIRST_LOOK, compare_turns, is_look
 from lar.measurement.machine import read_machine
 from lar.measurement.summary import summarize
 from lar.measurement.turns import join_turns, log_ratios_of
-from lar.options.given import parse_values
+from lar.options.given import join_options, parse_values
 from lar.options.variants import known_option
 from lar.records.bench import BenchResult, Stop, VariantResult
 from lar.records.facts import ModelFile
+from lar.records.run import Failure, RunContext, RunSpec
 from lar.records.summary import Difference
 from lar.running.api import read_outputs
 from lar.running.given_inputs import GivenInputs, Inputs, with_names
 from lar.running.rounds import Member, Rounds, compare_members, inputs_as_for, places_in_memory
+from lar.running.steps import make_run
 from lar.running.variants import (
     Axis,
     Variant,
@@ -33,7 +37,12 @@ from lar.running.variants import (
     list_models,
     make_variants,
     parse_vary,
+    plan_variant,
 )
+
+if TYPE_CHECKING:  # slow to import
+    from lar.engines.advice import Suggestion
+    from lar.records.profile import TriedSetting
 
 # The fields of a variant's result that come from its first process.
 OF_PROCESS = (
@@ -41,7 +50,14 @@ OF_PROCESS = (
     "warnings",
 )
 
+AS_IT_IS = "as it is"
+MOST_TRIED = 3
+# How long a setting that searches for algorithms may do so before it is measured.
+SEARCH_SECONDS = 30.0
+
 Report = Callable[["BenchProgress"], None]
+Show = Callable[[str], None]
+"""Shows what is being done."""
 
 
 @dataclass(frozen=True)
@@ -354,3 +370,78 @@ def result_of(entry: Entry, names: Mapping[str, str], keep_outputs: bool) -> Var
     of_process = {name: getattr(result, name) for name in OF_PROCESS}
     arrays = read_outputs(entry.outputs, result.outputs) if keep_outputs else {}
     return replace(known, latency=latency, **of_process).with_arrays(arrays)
+
+
+def plan_plain(model: str, options: Mapping[str, Any]) -> Variant:
+    """Return the run of a model as it is.
+
+    Raises:
+        LarError: it is refused, or is one of a data set.
+    """
+    return plan_variant(Variant(AS_IT_IS, model, options, {"setting": AS_IT_IS})).require()
+
+
+def race(
+    plain: Variant,
+    suggestions: Sequence[Suggestion],
+    *,
+    budget_seconds: float,
+    report: Report = lambda progress: None,
+    show: Show = lambda text: None,
+) -> BenchResult:
+    """Measure a run as it is and with each of some settings, in turns, until all differences are
+    clear or the budget is spent, and compare their outputs with its own. A setting that fails is a
+    row of the result, behind that of the run; the time in which an engine searches for algorithms
+    does not count.
+    """
+    with work_folder() as folder:
+        caches = [os.path.join(folder, str(number)) for number in range(len(suggestions))]
+        planned = [
+            plan_setting(each, plain, cache, show)
+            for each, cache in zip(suggestions, caches, strict=True)
+        ]
+        return run_bench([plain, *planned], budget_seconds=budget_seconds, report=report)
+
+
+def plan_setting(suggestion: Suggestion, plain: Variant, cache: str, show: Show) -> Variant:
+    """Return the variant of a setting, or why it cannot be measured. A setting that searches for
+    algorithms does so here; its variant reads from `cache` what the search found."""
+    choice, name = suggestion.choice, suggestion.flags
+    variant = replace(plain, name=name, values={"setting": name}, spec=None)
+    own: dict[str, Any] = dict(choice.options)
+    if choice.cache:
+        own[choice.cache] = cache
+        searching = join_options(plain.options, {**own, **choice.search})
+        planned = plan_variant(replace(variant, options=searching), takes_turns=False)
+        if planned.spec is None:
+            return planned
+        failure = search(planned.spec, name, show)
+        if not os.path.exists(cache):
+            return replace(variant, failure=failure)
+    return plan_variant(replace(variant, options=join_options(plain.options, own)))
+
+
+def search(spec: RunSpec, name: str, show: Show) -> Failure:
+    """Have the engine search for algorithms; return why it found none, if it did not."""
+    spec = replace(spec, warmup_iterations=1, iterations=0, timeout_seconds=SEARCH_SECONDS)
+    show(f"{name}: the engine searches")
+    result = make_run(spec, RunContext(began=time.monotonic()))
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    return result.failure or Failure(problem="its search found nothing to keep")
+
+
+def tried_in(bench: BenchResult, suggestions: Sequence[Suggestion]) -> tuple[TriedSetting, ...]:
+    """Return what became of each setting in a race."""
+    from lar.records.profile import TriedSetting
+
+    return tuple(
+        TriedSetting(
+            each.flags,
+            each.why,
+            row.difference,
+            row.output_difference.agreement if row.output_difference else "",
+            row.failure.message if row.failure else "",
+        )
+        for each, row in zip(suggestions, bench.variants[1:], strict=True)
+    )

@@ -89,8 +89,10 @@ def plan_run(
         refuse_clashes(places_of(source.model, values), read)
         engine.check_model(Path(source.model), settings)
         # Other machines and other Pythons may have other engines.
-        if not (elsewhere or table.SCHEDULER.is_given(values) or values["python"]):
-            require_engine(engine, source.model)
+        elsewhere = elsewhere or table.SCHEDULER.is_given(values) or values["python"] is not None
+        if not (elsewhere or engine.is_installed):
+            problem = f"{source.model} needs {engine.title}, which is not installed"
+            raise EngineMissing(problem, engine.install_hint)
         check_count(asked, source, items)
         check_reports(values)
         python = python_of(values)
@@ -386,14 +388,3 @@ def check_text(text: object, flag: str = "", problem: str = "is not UTF-8", hint
     """
     if isinstance(text, str) and any("\ud800" <= each <= "\udfff" for each in text):
         raise UsageError(problem, hint or "rename the file", flag=flag, subject=repr(text))
-
-
-def require_engine(engine: Engine, model: str) -> None:
-    """Refuse an engine that is not installed for this Python.
-
-    Raises:
-        EngineMissing: saying how to get it.
-    """
-    if not engine.is_installed:
-        problem = f"{model} needs {engine.title}, which is not installed"
-        raise EngineMissing(problem, engine.install_hint)

@@ -60,8 +60,11 @@ def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[st
     given = {key: values[key] for key in found if BY_KEY[key].is_given(values)}
     joined = {**values, **join_options(found, given)}
     try:
-        if not table.FORCE.of(values):
-            check_fit(settings, path, source.model, joined)
+        forced = table.FORCE.of(values)
+        if not forced and (differences := [*differences_of(settings, source.model, joined)]):
+            problem = f"was made for something else: {'; '.join(differences)}"
+            hint = "`lar tune MODEL` finds the settings for this; --force takes these all the same"
+            raise refusal(path, problem, hint)
         check_caches(found, path, joined)
         yield joined
     except UsageError as error:
@@ -133,29 +136,13 @@ def options_in(settings: TunedSettings, folder: str) -> dict[str, Any]:
     return found
 
 
-def check_fit(settings: TunedSettings, path: str, model: str, values: Mapping[str, Any]) -> None:
-    """Refuse settings that were made for something else; `values` are those of the run, with the
-    settings among them.
-
-    Raises:
-        UsageError: naming all that differs.
-    """
+def differences_of(settings: TunedSettings, model: str, values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is different from when the settings were found; `values` are those of the run,
+    with the settings among them."""
     if table.SCHEDULER.is_given(values):
-        problem = "was made for one machine, and another makes the run"
-        raise refusal(path, problem, "--force takes it all the same")
+        yield "another machine makes the run"
+        return
     engine = engine_for(Path(model), values["engine"])
-    # The version of an engine is known for lar's own Python alone.
-    version = "" if values["python"] else engine.version
-    differences = [*differences_of(settings, model, engine, version)]
-    if differences:
-        hint = "`lar tune MODEL` finds the settings for this; --force takes these all the same"
-        raise refusal(path, f"was made for something else: {'; '.join(differences)}", hint)
-
-
-def differences_of(
-    settings: TunedSettings, model: str, engine: Engine, version: str
-) -> Iterator[str]:
-    """Yield what has changed since the settings were found."""
     own, theirs = settings.model, settings.engine
     files = {read_model_file(Path(model)).sha256}
     files |= {*read_weights(model, engine).values()} if own.weights else set()
@@ -164,6 +151,8 @@ def differences_of(
             what = "the model" if path == own.path else "a file of its weights"
             yield f"{what} is not {os.path.basename(path)} with SHA-256 {sha256[:12]}"
             break
+    # The version of an engine is known for lar's own Python alone.
+    version = "" if values["python"] else engine.version
     if theirs.name != engine.name:
         yield f"the engine is {engine.name}, not {theirs.name}"
     elif version and version != theirs.version:
