@@ -131,10 +131,9 @@ def check_sides(sides: Sequence[Side], asked: Asked) -> None:
         raise UsageError(problem, f"leave it out, or leave {SCHEDULER.flag} out", flag="--isolate")
     for key in asked.options:
         check_any_model(sides, flag_of(key))
-    if len(sides) > 2 and asked.isolate:
-        raise UsageError("isolates one side from one other", "give two", flag="--isolate")
-    if len(sides) > 2 and asked.truth:
-        raise UsageError("judges one side and one other", "give two", flag="--truth")
+    flag = "--isolate" if asked.isolate else "--truth" if asked.truth else ""
+    if len(sides) > 2 and flag:
+        raise UsageError("takes one side and one other", "give two", flag=flag)
 
 
 def compare_two(runs: SideRuns) -> Comparison:
@@ -148,7 +147,7 @@ def compare_two(runs: SideRuns) -> Comparison:
     if asked.truth:
         # There is one, before anything is run.
         exact = find_truth_model(asked.truth, map(model_of, runs.sides))
-        check_unchanged(exact.path, runs.sides)
+        check_unchanged(exact.model, runs.sides)
     if asked.isolate:
         runs.require_operators()
     if items := runs.items():
@@ -212,11 +211,13 @@ def judge(runs: SideRuns, found: Comparison, dumps: Sequence[Dump], asked: Asked
     order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
     models = [model_of(runs.sides[number]) for number in order]
     exact = find_truth_model(asked.truth, models)
-    nearest = order[models.index(exact.path)] if exact.path in models else order[0]
-    truth = runs.run_truth(exact, [dumps[number] for number in order], asked.progress)
-    plainly = replace(asked, isolate=False)
-    against = [compare_pair(runs, [*dumps, truth], (number, 2), plainly) for number in (0, 1)]
-    return judge_by_truth(found, against, truth, nearest=nearest)
+    nearest = order[models.index(exact.model)] if exact.model in models else order[0]
+    plainly = replace(asked, isolate=False, case=None, options={}, make_on=None)
+    with contextlib.ExitStack() as stack:
+        sides: list[Side] = [*(dumps[number] for number in order), exact]
+        (*_, truth), _ = SideRuns(sides, plainly, stack).run_all(asked.progress)
+        against = [compare_pair(runs, [*dumps, truth], (it, 2), plainly) for it in (0, 1)]
+        return judge_by_truth(found, against, truth, nearest=nearest)
 
 
 def compare_items(

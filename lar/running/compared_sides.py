@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lar.comparison.compare import Progress, Request
 from lar.dumps.binary import TEXT
@@ -30,7 +30,7 @@ from lar.options.given import join_options, parse_values, split_command
 from lar.options.option import flag_of
 from lar.options.table import BIN_IO_DUMP, ON, OVERWRITE, SCHEDULER
 from lar.records.run import RunContext, RunResult, RunSpec, TensorInfo, format_shape
-from lar.running.given_inputs import GivenInputs, inputs_like, wanted_inputs
+from lar.running.given_inputs import GivenInputs, inputs_like
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ModelRun:
     that of the worker which runs it, where a scheduler has some.
     """
 
-    text: str
+    source: str
     model: str
     options: Mapping[str, Any]
     case_count: int = 0
@@ -219,15 +219,20 @@ class SideRuns:
         self.specs = {number: self.plan(number) for number in self.models}
 
     def plan(self, number: int) -> RunSpec:
-        """Return the spec of a model's run; one of its testcases is run.
+        """Return the spec of a model's run, of one iteration if nothing else is said, and of one of
+        its testcases; its own options come before those for all.
 
         Raises:
             UsageError: an option cannot be used.
         """
+        from lar.running.plan import plan_run  # two dumps need none
+
         side, case = self.models[number], self.asked.case or 0
+        place = {BIN_IO_DUMP.key: str(self.folder / f"side{number}")}
+        shared = {"iter": 1, "warmup_iter": 0, **place, **self.asked.options}
         with self.naming(side):
-            options = {BIN_IO_DUMP.key: str(self.folder / f"side{number}"), **self.asked.options}
-            spec = plan_of(side, options, elsewhere=self.asked.make_on is not None)
+            values = parse_values(join_options(shared, side.options))
+            spec = plan_run(side.model, values, elsewhere=self.asked.make_on is not None)
         # What an `--input` expects is not judged: the two sides are compared.
         return replace(spec, cases=spec.cases[case : case + 1] if side.case_count else ())
 
@@ -248,7 +253,7 @@ class SideRuns:
                 key = shared[error.flag]
                 words = format_flags({key: options[key]})
                 error.hint = f'for one side alone, quote it with that: "{others[0]} {words}"'
-            error.subject = error.subject or side.text
+            error.subject = error.subject or side.source
             raise
 
     def items(self) -> tuple[str, ...]:
@@ -269,7 +274,7 @@ class SideRuns:
             f"{count_of(len(spec.items), 'item')}, and {others} not run on as many",
             "give both sides one; or run the data set with --bin-out-dump DIR for each side, and "
             "compare the folders",
-            subject=self.models[number].text,
+            subject=self.models[number].source,
         )
 
     def run_all(
@@ -290,15 +295,13 @@ class SideRuns:
             spec, generated = self.fed_alike(number, dumps)
             if item is not None:
                 spec = replace(spec, items=spec.items[item : item + 1])
-            progress(f"running {side.text}")
+            progress(f"running {side.source}")
             with self.naming(side):
-                dumps[number], result = self.run(side, spec, self.asked.make_on)
+                dumps[number], result = self.run(side, spec)
             fed[number] = tuple(describe_fed(result, generated))
         return [dumps[number] for number in sorted(dumps)], tuple(join_notes(fed))
 
-    def run(
-        self, side: ModelRun, spec: RunSpec, make_on: MakeOn | None = None
-    ) -> tuple[Dump, RunResult]:
+    def run(self, side: ModelRun, spec: RunSpec) -> tuple[Dump, RunResult]:
         """Run a model once and open what it dumped.
 
         Raises:
@@ -308,13 +311,13 @@ class SideRuns:
         from lar.running.steps import make_run
         from lar.running.tasks import require_ok
 
-        place = Path(str(spec.settings[BIN_IO_DUMP.key]))
+        place, make_on = Path(str(spec.settings[BIN_IO_DUMP.key])), self.asked.make_on
         is_own = place.parent == self.folder  # which may hold the dump of another item
         overwrite = is_own or OVERWRITE.is_given({**self.asked.options, **side.options})
         context = RunContext(overwrite=overwrite)
         result = make_on(spec, context, side.label) if make_on else make_run(spec, context)
         # The side's text names the model.
-        require_ok(result, within=side.text, names={side.model: ""})
+        require_ok(result, within=side.source, names={side.model: ""})
         return open_dump(place), result
 
     def brings_inputs(self, number: int) -> bool:
@@ -329,20 +332,22 @@ class SideRuns:
         whose inputs have other names get the same generated data.
 
         Raises:
-            UsageError: the inputs of the models are not alike, or a dump does not hold them.
+            UsageError: the inputs of the models are not alike, or no dump holds them.
         """
-        spec = self.specs[number]
+        from lar.inputs.generation import describe_source
+        from lar.running.tasks import info_of
+
+        spec, folder = self.specs[number], self.folder / f"inputs{number}"
         if self.brings_inputs(number) or any(each.inputs for each in self.specs.values()):
             return spec, ""
-        folder = self.folder / f"inputs{number}"
-        for dump in (dumps[it] for it in range(len(self.sides)) if self.brings_inputs(it)):
-            fed = inputs_of(dump, spec)
-            if not fed and wanted_inputs(spec):
-                problem = "the dump does not hold what its run was fed with"
-                raise UsageError(problem, "give --input, with the same data", subject=dump.source)
-            return replace(spec, inputs=GivenInputs(fed, folder).items), ""
-        from lar.inputs.generation import describe_source
-
+        if settled := [dumps[it] for it in range(len(self.sides)) if self.brings_inputs(it)]:
+            infos = info_of(spec).inputs
+            fed = next(filter(None, (inputs_of(dump, infos) for dump in settled)), {})
+            if not fed and not all(info.optional for info in infos):
+                problem, subject = "does not hold what its run was fed with", settled[0].source
+                raise UsageError(problem, "give --input, with the same data", subject=subject)
+            given = GivenInputs(rename_inputs(fed, infos, spec.model), folder)
+            return replace(spec, inputs=given.items), ""
         last = self.specs[max(self.specs)]
         inputs = inputs_like(last, spec, folder) if last.model != spec.model else ()
         source = describe_source(last.fill, last.seed) if inputs else ""
@@ -369,15 +374,13 @@ class SideRuns:
         """Prepare what runs operators of the first side, which the user asked for.
 
         Raises:
-            LarError: there is none.
+            UsageError: there is none.
         """
-        found, side = self.find_operators(0), self.sides[0]
-        if isinstance(found, UsageError):
-            text = side.source if isinstance(side, Dump) else side.text
-            hint = found.hint or "give a model with its options as A"
-            raise UsageError(found.problem, hint, flag="--isolate", subject=text)
+        found = self.find_operators(0)
         if isinstance(found, LarError):
-            raise found
+            hint = found.hint or "give a model with its options as A"
+            source = self.sides[0].source
+            raise UsageError(found.problem, hint, flag="--isolate", subject=source)
 
     def find_operators(self, number: int) -> IsolatedOperators | LarError:
         """Return what runs operators of a side, perhaps not started yet; or why nothing does, as a
@@ -387,60 +390,23 @@ class SideRuns:
         side = self.sides[number]
         if number not in self.alone:
             try:
+                spec = spec_of_dump(side.index) if isinstance(side, Dump) else self.specs[number]
                 if isinstance(side, ModelRun) and self.asked.make_on is not None:
                     raise UsageError("ran on another machine")
-                found = side.index if isinstance(side, Dump) else None
-                spec = spec_of_dump(found) if found else self.specs[number]
                 self.alone[number] = IsolatedOperators(spec, self.stack)
             except LarError as error:
                 self.alone[number] = error
         return self.alone[number]
 
-    def run_truth(self, model: TruthModel, dumps: Sequence[Dump], progress: Progress) -> Dump:
-        """Compute what a model should give for the inputs of a dump, the first one if it has them.
 
-        Raises:
-            UsageError: neither dump holds its inputs, or the model takes others.
-            LarError: the model cannot be computed.
-        """
-        from lar.running.tasks import info_of
-
-        side = ModelRun(model.path, model.path, {"engine": model.engine.name})
-        spec = plan_of(side, {BIN_IO_DUMP.key: str(self.folder / "truth")})
-        infos = info_of(spec).inputs
-        fed = next(filter(None, (inputs_of(dump, spec) for dump in dumps)), {})
-        if not fed and not all(info.optional for info in infos):
-            hint = "give a model, or a dump with its inputs, as A or B"
-            raise UsageError("neither side holds what it was fed with", hint, flag=TRUTH)
-        progress(f"computing what {model.path} should give")
-        if fed:
-            renamed = rename_inputs(fed, infos, model.path)
-            given = GivenInputs(renamed, self.folder / "truth_inputs")
-            spec = replace(spec, inputs=given.items)
-        return self.run(side, spec)[0]
-
-
-def plan_of(side: ModelRun, options: Mapping[str, Any], *, elsewhere: bool = False) -> RunSpec:
-    """Return the spec of a side's run, of one iteration if nothing else is said; its own options
-    come before those for all.
-
-    Raises:
-        UsageError: an option cannot be used.
-    """
-    from lar.running.plan import plan_run  # two dumps need none
-
-    values = join_options({"iter": 1, "warmup_iter": 0, **options}, side.options)
-    return plan_run(side.model, parse_values(values), elsewhere=elsewhere)
-
-
-def inputs_of(dump: Dump, spec: RunSpec) -> dict[str, Array]:
-    """Return the inputs of the run that made a dump, for the run of another model; empty if the
+def inputs_of(dump: Dump, infos: Sequence[TensorInfo]) -> dict[str, Array]:
+    """Return the inputs of the run that made a dump, for a model that takes these; empty if the
     dump does not hold them all. Arrays alone are those that bear the names of the model's."""
     graph = Graph(dump, operator_kinds_of(dump.index.engine))
     wanted = [node.tensor for node in graph.nodes if node.is_input and node.operator]
     if not (dump.index.operators or dump.excerpts):
         tensors = {tensor.name: tensor for tensor in dump}
-        wanted = [tensors.get(each.name) for each in wanted_inputs(spec)]
+        wanted = [tensors.get(each.name) for each in infos if not each.optional]
     found = {tensor.name: read_fed(dump, tensor) for tensor in wanted if tensor is not None}
     return found if len(found) == len(wanted) else {}
 
@@ -477,16 +443,10 @@ def join_notes(fed: Mapping[int, Sequence[str]]) -> Iterator[str]:
         yield note if len(sides) == len(fed) else f"{', '.join(sides)}: {note}"
 
 
-class TruthModel(NamedTuple):
-    """A model, and the engine that computes what it should give."""
-
-    path: str
-    engine: Engine
-
-
-def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]) -> TruthModel:
-    """Return the model that is asked for; without one, the first of the models that an exact engine
-    reads, itself or as a twin beside it. An empty name stands for no model.
+def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]) -> ModelRun:
+    """Return the model that is asked for, as a side on the engine that computes what it should
+    give; without one, the first of the models that an exact engine reads, itself or as a twin
+    beside it. An empty name stands for no model.
 
     Raises:
         UsageError: no engine computes the truth of it, or there is no such model.
@@ -494,17 +454,21 @@ def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]
     engines = [engine for engine in all_engines() if engine.is_exact]
     if asked and not isinstance(asked, bool):
         path = Path(asked)
-        return TruthModel(str(path), exact_engine_of(path) or engine_for(path, engines[0].name))
+        return truth_of(path, exact_engine_of(path) or engine_for(path, engines[0].name))
     suffixes = [suffix for engine in engines for suffix in engine.suffixes]
     paths = [Path(source_of(model).model) for model in models if model]
     for path in paths:
         for twin in (path, *map(path.with_suffix, suffixes)):
             if found := exact_engine_of(twin):
-                return TruthModel(str(twin), found)
+                return truth_of(twin, found)
     beside = " or ".join(map(str, paths)) or "them"
     problem = f"no {' '.join(suffixes)} is among the sides, or stands beside {beside}"
     hint = f"name the model that both sides should compute: {TRUTH} MODEL{suffixes[0]}"
     raise UsageError(problem, hint, flag=TRUTH)
+
+
+def truth_of(model: Path, engine: Engine) -> ModelRun:
+    return ModelRun(str(model), str(model), {"engine": engine.name})
 
 
 def exact_engine_of(path: Path) -> Engine | None:
@@ -528,8 +492,7 @@ def rename_inputs(
     if len(names) != len(fed):
         takes = f"takes {count_of(len(names), 'input')} ({', '.join(names)})"
         problem = f"{takes}, and the sides {len(fed)} ({', '.join(fed)})"
-        hint = "name a model that takes what they take"
-        raise UsageError(problem, hint, flag=TRUTH, subject=model)
+        raise UsageError(problem, "name a model that takes what they take", subject=model)
     return dict(zip(names, fed.values(), strict=True))
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lar.engines import check_options, driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
 from lar.errors import EngineMissing, LarError, UsageError, address_space_limit, count_of
-from lar.files.input_file import check_input, split_items
+from lar.files.input_file import check_input
 from lar.files.path_conflicts import Place, paths_in, places_of_dump, refuse_clashes
 from lar.measurement.rows import size_of_rows
 from lar.options import table
@@ -234,12 +234,9 @@ def find_items(texts: Sequence[str] | None, *, with_arrays: bool = False) -> Ite
     """
     if not texts:
         return ()
-    from lar.datasets.items import has_arrays_alone, items_in  # few runs need these
-    from lar.inputs.grammar import check_texts as check_input_texts
+    from lar.datasets.items import items_in  # few runs need it
 
-    check_input_texts(texts)
-    is_looked_at = with_arrays or not has_arrays_alone(split_items(*texts))
-    return (is_looked_at and items_in(texts)) or ()
+    return items_in(texts, with_arrays=with_arrays) or ()
 
 
 def places_of(model: str, values: Mapping[str, Any]) -> list[Place]:
