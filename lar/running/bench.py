@@ -30,13 +30,11 @@ from lar.running.given_inputs import GivenInputs, Inputs, with_names
 from lar.running.rounds import Member, Rounds, compare_members, inputs_as_for, places_in_memory
 from lar.running.steps import make_run
 from lar.running.variants import (
-    Axis,
     Variant,
-    axis_of,
+    axes_of,
     find_baseline,
     list_models,
     make_variants,
-    parse_vary,
     plan_variant,
 )
 
@@ -120,17 +118,6 @@ def bench(
     if result.stopped == "interrupted":
         raise KeyboardInterrupt
     return result
-
-
-def axes_of(vary: Mapping[str, object] | Sequence[str] | str) -> list[Axis]:
-    """Return the axes that Python code gives.
-
-    Raises:
-        UsageError: an option is unknown, cannot vary or has no values.
-    """
-    if isinstance(vary, Mapping):
-        return [axis_of(key, values) for key, values in vary.items()]
-    return [parse_vary(each) for each in ([vary] if isinstance(vary, str) else vary)]
 
 
 def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) -> None:

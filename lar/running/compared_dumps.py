@@ -16,17 +16,14 @@ from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
 from lar.errors import UsageError, count_of
 from lar.options.given import parse_values
-from lar.options.option import flag_of, is_set
-from lar.options.table import ON, SCHEDULER
+from lar.options.option import is_set
 from lar.records.comparison import Comparison, ComparisonOfSides, Only, Tolerance
 from lar.running.compared_sides import (
     Asked,
     GivenSide,
-    ModelRun,
     Side,
     SideRuns,
-    check_any_model,
-    check_case,
+    check_sides,
     check_unchanged,
     describe_cases,
     find_truth_model,
@@ -113,27 +110,6 @@ def read_keywords(given: Mapping[str, Any]) -> Asked:
     if asked.only not in get_args(Only):
         raise UsageError(f"{asked.only!r} is neither outputs nor common", flag="--only")
     return asked
-
-
-def check_sides(sides: Sequence[Side], asked: Asked) -> None:
-    """Refuse, before anything is run, what sides lack or what cannot be done with them.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    check_case(sides, asked.case)
-    label = next((it.label for it in sides if isinstance(it, ModelRun) and it.label), "")
-    if asked.make_on is None and label:
-        problem = f"needs {SCHEDULER.flag}: a label is that of a scheduler's workers"
-        raise UsageError(problem, f"add {SCHEDULER.usage}", flag=f"{ON.flag} {label}")
-    if asked.make_on is not None and asked.isolate:
-        problem = "runs operators on this machine, and the models run on others"
-        raise UsageError(problem, f"leave it out, or leave {SCHEDULER.flag} out", flag="--isolate")
-    for key in asked.options:
-        check_any_model(sides, flag_of(key))
-    flag = "--isolate" if asked.isolate else "--truth" if asked.truth else ""
-    if len(sides) > 2 and flag:
-        raise UsageError("takes one side and one other", "give two", flag=flag)
 
 
 def compare_two(runs: SideRuns) -> Comparison:

@@ -194,6 +194,27 @@ class Asked(Request):
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+def check_sides(sides: Sequence[Side], asked: Asked) -> None:
+    """Refuse, before anything is run, what sides lack or what cannot be done with them.
+
+    Raises:
+        UsageError: naming the flag.
+    """
+    check_case(sides, asked.case)
+    label = next((it.label for it in sides if isinstance(it, ModelRun) and it.label), "")
+    if asked.make_on is None and label:
+        problem = f"needs {SCHEDULER.flag}: a label is that of a scheduler's workers"
+        raise UsageError(problem, f"add {SCHEDULER.usage}", flag=f"{ON.flag} {label}")
+    if asked.make_on is not None and asked.isolate:
+        problem = "runs operators on this machine, and the models run on others"
+        raise UsageError(problem, f"leave it out, or leave {SCHEDULER.flag} out", flag="--isolate")
+    for key in asked.options:
+        check_any_model(sides, flag_of(key))
+    flag = "--isolate" if asked.isolate else "--truth" if asked.truth else ""
+    if len(sides) > 2 and flag:
+        raise UsageError("takes one side and one other", "give two", flag=flag)
+
+
 class SideRuns:
     """The runs of the models among the sides, planned before any is made; and of single operators,
     by a worker that is started when it is first asked for. What they write and start goes away with

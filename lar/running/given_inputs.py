@@ -64,8 +64,11 @@ def inputs_like(other: RunSpec, mine: RunSpec, folder: Path) -> tuple[str, ...]:
     from lar.inputs.axes import AxisSizes
     from lar.inputs.dtypes import dtype_of
     from lar.inputs.generation import generate_array
+    from lar.running.tasks import info_of
 
-    infos, theirs = wanted_inputs(mine), wanted_inputs(other)
+    infos, theirs = (
+        [info for info in info_of(spec).inputs if not info.optional] for spec in (mine, other)
+    )
     if {each.name for each in infos} == {each.name for each in theirs}:
         return ()
     if [*map(describe_input, infos)] != [*map(describe_input, theirs)]:
@@ -79,17 +82,6 @@ def inputs_like(other: RunSpec, mine: RunSpec, folder: Path) -> tuple[str, ...]:
         for each, its in zip(infos, theirs, strict=True)
     }
     return GivenInputs(fed, folder).items
-
-
-def wanted_inputs(spec: RunSpec) -> list[TensorInfo]:
-    """Return the inputs that the model of a spec must be given.
-
-    Raises:
-        LarError: it cannot be read.
-    """
-    from lar.running.tasks import info_of
-
-    return [each for each in info_of(spec).inputs if not each.optional]
 
 
 def describe_input(info: TensorInfo) -> tuple[str, tuple[int, ...]]:

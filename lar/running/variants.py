@@ -138,6 +138,17 @@ def axis_of(key: str, values: object) -> Axis:
     return Axis(option.key, given)
 
 
+def axes_of(vary: Mapping[str, object] | Sequence[str] | str) -> list[Axis]:
+    """Return the axes that Python code gives.
+
+    Raises:
+        UsageError: an option is unknown, cannot vary or has no values.
+    """
+    if isinstance(vary, Mapping):
+        return [axis_of(key, values) for key, values in vary.items()]
+    return [parse_vary(each) for each in ([vary] if isinstance(vary, str) else vary)]
+
+
 def parse_switch(text: str, named: str) -> bool:
     """Parse a value of a switch.
 
