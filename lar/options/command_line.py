@@ -41,11 +41,10 @@ def words_of(options: Mapping[str, object]) -> Iterator[str]:
 
 def texts_of(option: Option[object], value: object) -> list[str]:
     """Return what the user would type for each value of an option, as a list."""
-    if option.repeatable and isinstance(value, str):
-        return value.split(option.joined_by)
-    if option.repeatable and isinstance(value, (list, tuple)):
-        return [*map(text_of, value)]
-    return [text_of(value)]
+    if not option.repeatable:
+        return [text_of(value)]
+    values = value.split(option.joined_by) if isinstance(value, str) else value
+    return [*map(text_of, values if isinstance(values, (list, tuple)) else [values])]
 
 
 def text_of(value: object) -> str:

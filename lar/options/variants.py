@@ -40,7 +40,7 @@ def known_option(key: str, named: str) -> Option[Any]:
         problem = "is for all variants: results of different machines are never mixed"
         hint = "make a bench on each machine, and put them side by side with `lar results`"
     else:
-        subject = "" if named == option.flag else f"{option.flag} "
-        problem = f"{subject}does not say how a model is run"
+        prefix = "" if named == option.flag else f"{option.flag} "
+        problem = f"{prefix}does not say how a model is run"
         hint = "what may differ are options of the engine, the inputs, --engine and --driver"
     raise UsageError(problem, hint or "`lar run --help all` lists the flags", flag=named)

@@ -286,9 +286,8 @@ def check_reports(values: Mapping[str, Any]) -> None:
 
 def is_writable(name: str) -> bool:
     """Return whether a file can probably be written."""
-    if os.path.exists(name):
-        return not os.path.isdir(name) and os.access(name, os.W_OK)
-    return os.access(os.path.dirname(name) or os.curdir, os.W_OK | os.X_OK)
+    place = name if os.path.exists(name) else os.path.dirname(name) or os.curdir
+    return not os.path.isdir(name) and os.access(place, os.W_OK)
 
 
 def make_spec(
