@@ -81,7 +81,7 @@ def compare(
     check_sides(sides, given)
     notes: tuple[str, ...] = ()
     if given.models:
-        from lar.running.model_names import give_models
+        from lar.engines.model_names import give_models
 
         models = given.models if isinstance(given.models, Mapping) else {"": given.models}
         sides, notes = give_models(sides, models)
