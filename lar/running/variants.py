@@ -89,11 +89,8 @@ def parse_vary(text: str) -> Axis:
         value = option.metavar or "|".join(option.choices)
         problem = f"takes values: {name}={value},{value}"
         raise UsageError(problem, "an empty one leaves the flag out", flag="--vary")
-    texts = [
-        it
-        for each in split_values(listed if equals else "off,on")
-        for it in values_in(each, option)
-    ]
+    words = split_values(listed if equals else "off,on")
+    texts = [text for word in words for text in values_in(word, option)]
     if option.parse is None:
         return Axis(option.key, tuple(parse_switch(each, named) for each in texts))
     return Axis(option.key, tuple(each or None for each in texts))
