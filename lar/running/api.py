@@ -48,7 +48,7 @@ def run(
         UsageError: the model or an option cannot be used.
         EngineMissing: the engine is not installed.
     """
-    began = time.monotonic()
+    began, ranges = time.monotonic(), sys.modules.get("lar.profiles.ranges")
     with work_folder() as folder:
         values = parse_values(options, ("inputs", "keep_outputs"))
         given = GivenInputs(inputs, Path(folder))
@@ -57,7 +57,7 @@ def run(
             began=began,
             overwrite=values.get("overwrite", False),
             resume=values.get("resume", False),
-            ranges=open_ranges(),
+            ranges=ranges.open_ranges() if ranges else (),  # few processes import their module
             outputs_folder=os.path.join(folder, "outputs") if keep_outputs else "",
             names=given.names,
         )
@@ -68,12 +68,6 @@ def run(
     if result.status == "interrupted":
         raise KeyboardInterrupt
     return result
-
-
-def open_ranges() -> tuple[str, ...]:
-    """Return the names of the ranges that this process is in; few processes import their module."""
-    ranges = sys.modules.get("lar.profiles.ranges")
-    return ranges.open_ranges() if ranges else ()
 
 
 @check_keywords

@@ -101,12 +101,11 @@ def bench(
         UsageError: a model, an option or a value cannot be used.
         EngineMissing: the engines of all variants are not installed.
     """
-    specs = list_models(models)
     check_keys(options, bench.__kwdefaults__)
     with work_folder() as folder:
         given = GivenInputs(inputs, Path(folder))
         given.add_to(options)
-        variants = make_variants(specs, axes_of(vary), options)
+        variants = make_variants(list_models(models), axes_of(vary), options)
         result = run_bench(
             variants,
             find_baseline(variants, baseline),

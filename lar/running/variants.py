@@ -124,11 +124,10 @@ def axis_of(key: str, values: object) -> Axis:
         UsageError: the option is unknown or cannot vary.
     """
     option = known_option(key.replace("-", "_"), repr(key))
+    given: tuple[Value, ...] = (values,)
     if values is None:
-        given: tuple[Value, ...] = (False, True) if option.parse is None else ()
-    elif isinstance(values, (str, bytes, os.PathLike)) or not isinstance(values, Iterable):
-        given = (values,)
-    else:
+        given = (False, True) if option.parse is None else ()
+    elif isinstance(values, Iterable) and not isinstance(values, (str, bytes, os.PathLike)):
         given = tuple(values)
     if not given:
         raise UsageError("has no values to vary", f"{key}=[1, 2]", flag="vary", subject=key)
