@@ -26,7 +26,7 @@ from lar.measurement.machine import read_model_file
 from lar.options.paths import index_place
 from lar.options.table import BY_KEY
 from lar.records.run import Failure, RunContext, RunResult, RunSpec
-from lar.running.places import STREAMS, TENSORS
+from lar.running.plan import STREAMS, TENSORS
 
 
 def artifacts_of(spec: RunSpec) -> dict[str, Path]:
@@ -211,7 +211,7 @@ def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> str:
     pattern = str(spec.settings.get("dump_filter", ""))
     facts = engine_named(spec.engine).describe_dump(source)
     if BY_KEY[key] in TENSORS:
-        from lar.running.model_names import name_by_model
+        from lar.engines.model_names import name_by_model
 
         name = partial(name_by_model, model=Path(spec.model), engine=spec.engine)
         index = finish_dump(source, facts, pattern, spec, result, name)

@@ -241,12 +241,12 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
     """
     import msgspec
 
+    from lar.engines.model_names import name_operators
     from lar.measurement.kept_peaks import find_peak
     from lar.profiles.costs import cost_of, plain_iterations_of
     from lar.profiles.disturbance import noise_of
     from lar.profiles.ranges import PYTHON_THREAD, ranges_during, spans_of_ranges, watch_open_ranges
     from lar.profiles.trace_file import change_profile
-    from lar.running.model_names import name_operators
 
     model = Path(result.spec.model)
 
