@@ -123,7 +123,7 @@ def test_all_levels_of_optimisation_are_the_same(models: Models, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["residual", "mobile_running", "attention_running"])
-@pytest.mark.parametrize("recipe", ["moved 1", "moved 2", "moved 3", "rotated"])
+@pytest.mark.parametrize("recipe", ["moved 1", "rotated"])
 def test_running_numbers_are_no_names(
     models: Models, original: Callable[[str], Case], name: str, recipe: str
 ) -> None:
@@ -251,11 +251,9 @@ CONVERTED = {
 def test_a_converted_model_is_the_same_as_its_type_rounds(
     models: Models, original: Callable[[str], Case], name: str, form: str
 ) -> None:
-    converted = models.write(make_network(name, form))
-    for sides in ((converted, original(name)), (original(name), converted)):
-        found = compare(*sides)
-        assert (found.finding, found.culprits) == ("same", ())
-        assert found.precision == ("float16" if form == "float16" else "int8")
+    found = compare(models.write(make_network(name, form)), original(name))
+    assert (found.finding, found.culprits) == ("same", ())
+    assert found.precision == ("float16" if form == "float16" else "int8")
 
 
 def make_steps(kind: str, zero: int) -> RealNetwork:
