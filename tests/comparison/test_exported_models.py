@@ -112,7 +112,7 @@ def test_all_levels_of_optimisation_are_the_same(models: Models, name: str) -> N
         done = lar.run(case.path, network.feeds, graph_optimization_level=level, **once)
         assert done.status == "ok", done.failure
         dumps[level] = lar.open_dump(place)
-    for one, other in itertools.combinations(LEVELS, 2):
+    for one, other in (*itertools.pairwise(LEVELS), (LEVELS[0], LEVELS[-1])):
         found = lar.compare(dumps[one], dumps[other])
         assert (found.finding, found.culprits) == ("same", ()), (one, other)
         assert found.output_count
