@@ -67,16 +67,16 @@ def executions_in(step: Step, begin_ns: int, durations_ns: Sequence[int]) -> Ite
 
 
 def derived_operator(
-    name: str, *, flops: int | None, size_bytes: int | None, **known: Any
+    name: str, *, flops: int | None = None, size_bytes: int | None = None, **known: Any
 ) -> ProfiledOperator:
-    """Return an operator whose work is derived from shapes, and its layer from its name."""
+    """Return an operator whose work is derived from shapes, and its layer from its name if it is
+    not known."""
     return ProfiledOperator(
         name=name,
-        module=layer_in((name,)),
         flops=flops,
         size_bytes=size_bytes,
         source="none" if flops is None and size_bytes is None else "derived",
-        **known,
+        **{"module": layer_in((name,)), **known},
     )
 
 
