@@ -1,7 +1,7 @@
 """`--layout-transform`: MegEngine measures each operator in each layout while it loads the model,
 and takes what is fastest in all; `--layout-transform-dump` writes the resulting model.
 
-The model is written anew, with the names of its inputs, in a process of its own (layout_result.py):
+The model is written anew, with the names of its inputs, in a process of its own (model_dump.py):
 MegEngine's graph interface alone can do it, which is slow to load and would count in what is
 measured here.
 """
@@ -20,7 +20,7 @@ from lar.files.python_process import python_command
 from lar.options.table import LAYOUT_TRANSFORM_DUMP
 
 NCHW88 = 6  # its number among the layouts
-CODE = "from lar.engines.megengine.layout_result import main; main(sys.argv[1:])"
+CODE = "from lar.engines.megengine.model_dump import write_found; write_found(*sys.argv[1:])"
 
 
 def search_layouts(driver: LiteDriver, _: str) -> None:

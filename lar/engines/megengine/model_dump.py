@@ -7,15 +7,19 @@ kernels for blocks crash if they are not aligned; with the older one it copies t
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lar.engines.megengine.graph import GraphDriver
+from lar.engines.megengine.graph import GraphDriver, import_megengine
 from lar.engines.megengine.model_file import INPUT
-from lar.options.table import MODEL_DUMP
+from lar.engines.megengine.packed_model import graph_in
+from lar.options.table import GET_STATIC_MEM_INFO, MODEL_DUMP
 
 
 def dump_model(driver: GraphDriver, _: str) -> None:
@@ -73,3 +77,60 @@ def layout_of(operator: Any) -> str:
     """Return an operator's layout, an empty string if it has no layout."""
     parameters = json.loads(operator.params) if operator.params else {}
     return str(parameters.get("format", "")) if isinstance(parameters, dict) else ""
+
+
+# The model that `--layout-transform` has made, in a process of its own
+
+
+def write_found(model: str, place: str) -> None:
+    """Write the model that lite has dumped to standard input; never returns. `model` is the file
+    that it had loaded: lite loses the names of the inputs."""
+    import_megengine()
+    from megengine.core.tensor.megbrain_graph import load_graph
+    from megengine.utils.comp_graph_tools import get_dep_vars
+
+    found = load_graph(io.BytesIO(sys.stdin.buffer.read()))
+    loaded = load_graph(io.BytesIO(graph_in(model)))
+    inputs = get_dep_vars(loaded.output_vars_list, INPUT)
+    names = {variable.owner.name: variable.name for variable in inputs}
+    write_graph(
+        place,
+        [(variable.name, variable) for variable in found.output_vars_list],
+        metadata_of(loaded, None),
+        lambda variable: name_of(variable, names),
+    )
+    os._exit(0)  # the engine's destructors take time and some of them crash
+
+
+def name_of(variable: Any, names: Mapping[str, str]) -> str:
+    """Return the name of an input in the model file; lite has named it by its operator."""
+    return str(variable.name if variable.name in names.values() else names[variable.name])
+
+
+# `--get-static-mem-info`: the engine's plan of the memory that it allocates once for a graph.
+#
+# The engine writes two files into the folder:
+#
+#     graph.json             operators, variables and chunks of memory, each with its place and size
+#     StaticMemoryInfo.json  for each planned chunk: when it is in use, counted in operators, and
+#                            where; weights come behind all others
+#
+# The engine takes letters, digits and slashes alone, and makes no folder for a name of one letter.
+HERE = "x"
+
+
+def begin_recording(driver: GraphDriver, _: str) -> None:
+    """Have the first execution record the memory, before it."""
+    folder = driver.context.written[GET_STATIC_MEM_INFO.key]
+    os.mkdir(folder)
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        driver.function.get_static_memory_alloc_info(HERE)  # it remembers the folder
+    finally:
+        os.chdir(before)
+
+
+def finish_recording(driver: GraphDriver, _: str) -> None:
+    """Write the graph again, now with its memory; the other file is there already."""
+    driver.function.get_static_memory_alloc_info(HERE)

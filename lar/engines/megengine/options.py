@@ -8,12 +8,10 @@ network is made), `network_setup` (calls on the network before the model is load
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.megengine.lite_fields import GRAPH_ARGUMENTS, LITE_FIELDS
-from lar.engines.megengine.spinning import SPIN_VARIABLE
 from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, cores_of
 from lar.options import rules, table
 from lar.options.option import Option
@@ -21,8 +19,8 @@ from lar.options.option import Option
 if TYPE_CHECKING:
     from lar.engines.megengine import (
         algorithms,
-        c_operators,
         checkers,
+        driver,
         dumps,
         layout_search,
         lite,
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
         packed_settings,
         packing,
         profile,
-        static_memory,
+        symbols,
         tensorrt,
         x2apic,
     )
@@ -77,11 +75,6 @@ def run_beside_others(driver: LiteDriver, count: int) -> None:
         and not table.MULTITHREAD_DEFAULT.is_given(settings)
     ):
         run_in_calling_thread(driver, True)
-
-
-def stop_spinning(_: LiteDriver | GraphDriver, __: bool) -> None:
-    # The engine reads it when the first thread waits. It heeds no call.
-    os.environ[SPIN_VARIABLE] = "0"
 
 
 def bind_threads(driver: LiteDriver, core_ids: str) -> None:
@@ -155,7 +148,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     LITE.row(table.MULTITHREAD_DEFAULT, before_load=run_on_threads_with_caller),
     LITE.row(table.THREAD, before_load=run_beside_others),
     LITE.row(table.MULTI_THREAD_CORE_IDS, after_load=bind_threads),
-    BOTH.row(table.NO_SPINNING, before_load=stop_spinning),
+    BOTH.row(table.NO_SPINNING, before_load=driver.stop_spinning),
     *map(row_of_fields, dict.fromkeys((*LITE_FIELDS, *GRAPH_ARGUMENTS))),
     LITE.row(
         table.LAYOUT_TRANSFORM,
@@ -186,11 +179,11 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         before_run=checkers.collect_at_each_run,
         after_run=lambda driver, _: driver.dispatch_check.finish(),
     ),
-    BOTH.row(table.C_OPR_LIB, before_load=c_operators.load_operators),
+    BOTH.row(table.C_OPR_LIB, before_load=symbols.load_operators),
     GRAPH.row(
         table.GET_STATIC_MEM_INFO,
-        before_run=static_memory.begin_recording,
-        after_run=static_memory.finish_recording,
+        before_run=model_dump.begin_recording,
+        after_run=model_dump.finish_recording,
     ),
     *(
         LITE.row(it, before_load=dumps.compute_in_calling_thread, after_load=dumps.dump_text)

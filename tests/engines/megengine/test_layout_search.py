@@ -12,7 +12,7 @@ import pytest
 
 import lar
 from lar.engines.megengine import defects, layout_search
-from lar.engines.megengine.layout_result import name_of
+from lar.engines.megengine.model_dump import name_of
 from lar.records.run import RunResult
 from tests.engines.megengine.programs import DIGITS
 from tests.engines.megengine.traced import dump_traced
