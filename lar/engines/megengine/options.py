@@ -29,8 +29,6 @@ if TYPE_CHECKING:
         packing,
         profile,
         symbols,
-        tensorrt,
-        x2apic,
     )
     from lar.engines.megengine.graph import GraphDriver
     from lar.engines.megengine.lite import LiteDriver
@@ -142,7 +140,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     BOTH.row(table.CPU),
     LITE.row(table.CUDA, before_load=lambda driver, device_id: driver.choose_cuda(device_id)),
     BOTH.row(table.VERBOSE, before_load=lambda driver, _: driver.set_log_level_verbose()),
-    BOTH.row(table.ENGINE_FIX, before_load=x2apic.apply_fix),
+    BOTH.row(table.ENGINE_FIX, before_load=symbols.apply_fix),
     LITE.row(table.CPU_DEFAULT, before_load=run_in_calling_thread),
     LITE.row(table.MULTITHREAD, before_load=run_on_threads),
     LITE.row(table.MULTITHREAD_DEFAULT, before_load=run_on_threads_with_caller),
@@ -167,8 +165,10 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         before_load=keep_operators,
         after_load=lambda driver, size: driver.network.set_network_algo_workspace_limit(size),
     ),
-    LITE.row(table.TENSORRT, before_load=tensorrt.use_tensorrt),
-    LITE.row(table.TENSORRT_CACHE, before_load=tensorrt.use_cache, after_run=tensorrt.keep_cache),
+    LITE.row(table.TENSORRT, before_load=algorithms.use_tensorrt),
+    LITE.row(
+        table.TENSORRT_CACHE, before_load=algorithms.use_engines, after_run=algorithms.keep_engines
+    ),
     row_of_fields(table.DISABLE_MEM_OPT),
     BOTH.row(table.DISABLE_ASSERT_THROW),
     GRAPH.row(table.RANGE, before_load=checkers.check_range),
