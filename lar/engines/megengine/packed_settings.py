@@ -1,11 +1,16 @@
 """The settings in a packed model, as JSON: what lite 1.13 reads of them (`--pack-info-json`).
 
+packed_settings.txt has the fields of each object: a star is behind the kind of those that are
+lists, a question mark behind those that may be missing. An unknown field is a slip for one of
+these. `Options` are some of the fields of lite's options.
 Read from MegEngine 1.13: lite/src/parse_info/default_parse.h.
 """
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from types import GenericAlias
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,68 +18,33 @@ import msgspec
 from lar.errors import UsageError
 from lar.files.input_file import read_input
 
-Whole = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+KINDS: dict[str, Any] = {
+    "whole": Annotated[int, msgspec.Meta(ge=0, lt=2**31)],
+    "version": Annotated[str, msgspec.Meta(pattern=r"^\d{1,6}\.\d{1,6}\.\d{1,6}$")],
+    **{"flag": bool, "text": str, "any": Any},
+}
 
 
-class Known(msgspec.Struct, forbid_unknown_fields=True):
-    """An object in the settings; an unknown field is a slip for one of these."""
+def kind_named(name: str) -> Any:
+    """Return a kind of values, or one of words."""
+    words: Any = Literal
+    return words[tuple(name.split("|"))] if "|" in name else KINDS[name]
 
 
-class Shape(Known):
-    dim0: Whole = 0
-    dim1: Whole = 0
-    dim2: Whole = 0
-    dim3: Whole = 0
+def add_kinds(text: str) -> None:
+    """Add the kinds of objects."""
+    for line in text.strip().replace("\n  ", " ").splitlines():
+        name, _, fields = line.partition(": ")
+        found: list[Any] = []
+        for key, kind in map(str.split, fields.split(", ")):
+            of_one = kind_named(kind.rstrip("*?"))
+            missing = [None] if kind.endswith("?") else []
+            found.append((key, GenericAlias(list, of_one) if "*" in kind else of_one, *missing))
+        KINDS[name] = msgspec.defstruct(name, found, forbid_unknown_fields=True)
 
 
-class Tensor(Known):
-    name: str
-    is_host: bool = False
-    io_type: Literal["value", "shape"] = "value"
-    dtype: Literal["float32", "float16", "int32", "int16", "int8", "uint8"] = "float32"
-    shape: Shape | msgspec.UnsetType = msgspec.UNSET
-
-
-class Tensors(Known):
-    inputs: list[Tensor] = []
-    outputs: list[Tensor] = []
-
-
-class Device(Known):
-    type: Literal["CPU", "CUDA", "ATLAS", "CAMBRICON", "NPU"]
-    device_id: Whole = 0
-    number_threads: Whole = 1
-    enable_inplace_model: bool = False
-    use_tensorrt: bool = False
-
-
-class Options(Known):
-    """Some of the fields of lite's options."""
-
-    weight_preprocess: bool = False
-    fuse_preprocess: bool = False
-    fake_next_exec: bool = False
-    var_sanity_check_first_run: bool = True
-    const_shape: bool = False
-    force_dynamic_alloc: bool = False
-    force_output_dynamic_alloc: bool = False
-    no_profiling_on_shape_change: bool = False
-    jit_level: Whole = 0
-    comp_node_seq_record_level: Whole = 0
-    graph_opt_level: Whole = 2
-    async_exec_level: Whole = 1
-
-
-class Settings(Known):
-    name: str
-    valid: bool
-    version: Annotated[str, msgspec.Meta(pattern=r"^\d{1,6}\.\d{1,6}\.\d{1,6}$")]
-    has_compression: bool = False
-    backend: str = ""
-    device: Device | msgspec.UnsetType = msgspec.UNSET
-    options: Options | msgspec.UnsetType = msgspec.UNSET
-    IO: Tensors | msgspec.UnsetType = msgspec.UNSET
-    extra_info: Any = None
+add_kinds(Path(__file__).with_suffix(".txt").read_text())
+OPTIONS: tuple[str, ...] = KINDS["Options"].__struct_fields__
 
 
 def read_info_file(path: str) -> bytes:
@@ -99,7 +69,7 @@ def check_info(data: bytes) -> dict[str, Any]:
         ValueError: this is not JSON in UTF-8, or not what lite reads.
     """
     try:
-        settings = msgspec.json.decode(data, type=Settings)
+        settings = msgspec.json.decode(data, type=KINDS["Settings"])
         info: dict[str, Any] = json.loads(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ValueError(f"lite does not read it: {error}") from None

@@ -20,7 +20,7 @@ from lar.engines.megengine.cache import bytes_of, cache_of, read_cache
 from lar.engines.megengine.cache_operators import prefer_winograd
 from lar.engines.megengine.lite_fields import GRAPH_ARGUMENTS, LITE_FIELDS
 from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed, write_packed
-from lar.engines.megengine.packed_settings import Options, check_info, read_info_file
+from lar.engines.megengine.packed_settings import OPTIONS, check_info, read_info_file
 from lar.errors import UsageError
 from lar.measurement.machine import installed_version
 from lar.options import table
@@ -148,7 +148,7 @@ def refuse_lost_options(
 HELD = {
     option: fields
     for option, fields in LITE_FIELDS.items()
-    if option is not table.FAKE_FIRST and fields.keys() <= set(Options.__struct_fields__)
+    if option is not table.FAKE_FIRST and fields.keys() <= set(OPTIONS)
 }
 # Options that the graph driver applies to a graph that it writes.
 IN_GRAPH = tuple(option for option in GRAPH_ARGUMENTS if option not in HELD)
