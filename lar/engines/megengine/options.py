@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         checkers,
         driver,
         dumps,
-        layout_search,
         lite,
         model_dump,
         packed_settings,
@@ -150,10 +149,10 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     *map(row_of_fields, dict.fromkeys((*LITE_FIELDS, *GRAPH_ARGUMENTS))),
     LITE.row(
         table.LAYOUT_TRANSFORM,
-        before_load=layout_search.search_layouts,
-        after_load=layout_search.read_layouts,
+        before_load=model_dump.search_layouts,
+        after_load=model_dump.read_layouts,
     ),
-    LITE.row(table.LAYOUT_TRANSFORM_DUMP, after_load=layout_search.write_layouts),
+    LITE.row(table.LAYOUT_TRANSFORM_DUMP, after_load=model_dump.write_layouts),
     *(LITE.row(option, before_load=algorithms.choose_algorithms) for option in ALGORITHMS),
     LITE.row(
         table.FAST_RUN_ALGO_POLICY,

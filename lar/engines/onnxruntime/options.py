@@ -20,13 +20,7 @@ from lar.errors import UsageError, nearest
 from lar.options import rules, table
 
 if TYPE_CHECKING:
-    from lar.engines.onnxruntime import (
-        cache,
-        dumps,
-        profile,
-        saving,
-        session,
-    )
+    from lar.engines.onnxruntime import cache, dumps, profile, saving, session
     from lar.engines.onnxruntime.session import SessionDriver
 else:
     add_lazy_modules(globals())

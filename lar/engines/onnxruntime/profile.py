@@ -471,9 +471,7 @@ def allocations_of(
 
 
 def tensors_of(
-    executions: Iterable[Execution],
-    operators: Sequence[ProfiledOperator],
-    held: dict[str, Tensor],
+    executions: Iterable[Execution], operators: Sequence[ProfiledOperator], held: dict[str, Tensor]
 ) -> Iterator[Tensor]:
     """Yield the tensors that the executions of one iteration give; `held` takes the last one of
     each name. A tensor in the body of a loop is taken each time."""
