@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
 
 from lar.engines.engine import Site
@@ -90,3 +92,24 @@ def copies_dimension(cores: Sequence[int]) -> Dimension:
         for count, for_full in counts_for(cores)
     )
     return Dimension(name="copies", choices=tuple(choices))
+
+
+def dimensions_in(folder: Path, site: Site) -> tuple[Dimension, ...]:
+    """Return what can matter at a site, by `dimensions.json` in an engine's folder, in the order in
+    which candidates name it: what the dimensions of some names take, the choices of others."""
+    rows = json.loads((folder / "dimensions.json").read_text())
+    return tuple(dimension_of(name, given, site) for name, given in rows.items())
+
+
+def dimension_of(name: str, given: Any, site: Site) -> Dimension:
+    if name == "precision":
+        # Elsewhere the engines take float32 for a type, and some do not say so.
+        return precision_dimension(site, {kind: {*sets} for kind, sets in given.items()})
+    if name in ("threads", "copies"):
+        return (threads_dimension if name == "threads" else copies_dimension)(site.cores)
+    if name == "model":
+        return prepared_model(*given)
+    for each in given:
+        lists = {key: it for key, it in each["options"].items() if isinstance(it, list)}
+        each["options"] |= {key: tuple(it) for key, it in lists.items()}
+    return Dimension(name=name, choices=tuple(Choice(**each) for each in given))

@@ -366,13 +366,9 @@ class OptimizedGraph:
         kind = node.op_type
         if kind in CONTROL_FLOW or (kind in VIEWS and self.outputs.isdisjoint(outputs)):
             return 0
-        written = bytes_of(outputs.values())
-        total = bytes_of((*inputs.values(), *outputs.values()))
-        if written is None or total is None:
-            return None
         places = FACTS.picked_from.get(kind, ())
         picked = {name for at, name in enumerate(node.input) if at in places} & inputs.keys()
-        return total - sum(max(0, (bytes_of((inputs[it],)) or 0) - written) for it in picked)
+        return operator_times.moved_bytes(inputs, outputs.values(), picked)
 
 
 def unfilled(
