@@ -24,7 +24,6 @@ if TYPE_CHECKING:
         dumps,
         lite,
         model_dump,
-        packed_settings,
         packing,
         profile,
         symbols,
@@ -241,7 +240,7 @@ def check_packed_files(asked: rules.Asked) -> None:
     """Refuse files for a packed model from which the engine would take something else."""
     info, cache = table.PACK_INFO_JSON.of(asked.values), table.PACK_CACHE.of(asked.values)
     if info is not None:
-        packed_settings.read_info_file(info)
+        packing.read_info_file(info)
     if cache is not None:
         packing.read_cache_file(cache)
 

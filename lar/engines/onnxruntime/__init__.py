@@ -27,7 +27,7 @@ HELD = (table.CPU, table.ENABLE_NCHW88, table.WEIGHT_PREPROCESS, table.FAST_RUN_
 SESSION = partial(engine.imported, ".session.SessionDriver", __name__)
 
 
-WRITE_TESTCASES = engine.late_function(__name__, ".testcases.write_testcases")
+WRITE_TESTCASES = engine.late_function(__name__, ".saving.write_testcases")
 
 
 class OnnxRuntime(OnnxFileEngine):
