@@ -36,7 +36,6 @@ from lar.engines.megengine.cache import AlgorithmCache, read_cache
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
 from lar.files.input_file import read_input
-from lar.files.report_file import OutputFile, check_writable
 from lar.options import table
 from lar.records.run import RunContext, RunSpec
 
@@ -216,6 +215,7 @@ def known_cache(path: Path, *, searching: bool) -> AlgorithmCache:
     cache = {} if searching and not path.exists() else read_cache(path)
     if searching:
         from lar.files.locks import locked  # most runs search nothing
+        from lar.files.report_file import check_writable
 
         with locked(str(path.resolve().parent), FLAG):  # else the search would be lost in the end
             check_writable(str(path), FLAG)
@@ -341,6 +341,8 @@ def use_engines(driver: LiteDriver, path: str) -> None:
     Raises:
         UsageError: the file cannot be read or written, or is not such a cache.
     """
+    from lar.files.report_file import check_writable
+
     if driver.runner:
         return
     place, copy = Path(path), engines_copy(driver)
@@ -356,6 +358,8 @@ def keep_engines(driver: LiteDriver, path: str) -> None:
     Raises:
         UsageError: it cannot be written.
     """
+    from lar.files.report_file import OutputFile
+
     driver.call("LITE_dump_tensor_rt_cache")
     with OutputFile(os.path.realpath(path), table.TENSORRT_CACHE.flag) as file:
         file.write(engines_copy(driver).read_bytes())

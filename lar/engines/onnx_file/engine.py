@@ -20,7 +20,7 @@ HERE = "lar.engines.onnx_file"
 class OnnxFileEngine(Engine):
     """An engine that takes `.onnx` files; its dumps have facts beside them."""
 
-    operator_kinds = late_value(f"{HERE}.operators.KINDS")
+    operator_kinds = late_value(f"{HERE}.operator_kinds.KINDS")
     files_beside = late(Engine.files_beside, f"{HERE}.external_data.files_beside")
     read_operators = late(Engine.read_operators, f"{HERE}.bodies.read_operators")
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from lar.engines import choices
 from lar.engines.choices import set_to, turn_on
 from lar.engines.engine import Site
-from lar.engines.onnx_file.operators import KINDS
+from lar.engines.onnx_file.operator_kinds import KINDS
 from lar.engines.onnxruntime.options import BLOCKED_LAYOUT
 from lar.engines.onnxruntime.providers import library_of
 from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
