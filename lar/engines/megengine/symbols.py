@@ -265,7 +265,10 @@ def apply_fix(*_: object) -> None:
     base = find_known_build()
     objects = [CoreFacts.from_address(base + address) for address in FLAG_ADDRESSES]
     for facts in objects:
-        check_unset_or_set(facts)
+        # Memory holds what Xbyak leaves there: no cores and false, or cores and true.
+        unset = (facts.supported, facts.threads_per_core, facts.threads) == (0, 0, 0)
+        if not unset and not (facts.supported == 1 and 0 < facts.threads_per_core <= facts.threads):
+            raise unknown_build()
     for facts in objects:
         if not facts.supported:  # where it is true, Xbyak has read the cores itself
             facts.threads_per_core, facts.threads = 1, os.cpu_count() or 1
@@ -282,17 +285,6 @@ def find_known_build() -> int:
     if read_memory(base + BUILD_NOTE_ADDRESS, len(BUILD_NOTE)) != BUILD_NOTE:
         raise unknown_build()
     return base
-
-
-def check_unset_or_set(facts: CoreFacts) -> None:
-    """Check that memory holds what Xbyak leaves there: no cores and false, or cores and true.
-
-    Raises:
-        UsageError: it holds anything else.
-    """
-    unset = (facts.supported, facts.threads_per_core, facts.threads) == (0, 0, 0)
-    if not unset and not (facts.supported == 1 and 0 < facts.threads_per_core <= facts.threads):
-        raise unknown_build()
 
 
 def unknown_build() -> UsageError:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.engines.megengine.graph import GraphDriver, import_megengine
+from lar.engines.megengine.graph import Array, GraphDriver, import_megengine
 from lar.engines.megengine.graph_operators import open_graph
 from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.model_dump import metadata_of, write_graph
@@ -34,7 +34,6 @@ ASSERTION_KIND = 56
 
 COMPARED = ("float32", "float16", "int32", "int16", "int8", "uint8")  # by such an assertion
 
-Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 
 
