@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -94,22 +94,44 @@ def copies_dimension(cores: Sequence[int]) -> Dimension:
     return Dimension(name="copies", choices=tuple(choices))
 
 
-def dimensions_in(folder: Path, site: Site) -> tuple[Dimension, ...]:
+def dimensions_in(folder: Path, site: Site, **special: Iterable[Choice]) -> tuple[Dimension, ...]:
     """Return what can matter at a site, by `dimensions.json` in an engine's folder, in the order in
-    which candidates name it: what the dimensions of some names take, the choices of others."""
+    which candidates name it; `special` has the choices of dimensions that no table can hold."""
     rows = json.loads((folder / "dimensions.json").read_text())
-    return tuple(dimension_of(name, given, site) for name, given in rows.items())
+    return tuple(
+        Dimension(name=name, choices=tuple(special[name]))
+        if name in special
+        else dimension_of(name, given, site)
+        for name, given in rows.items()
+    )
 
 
 def dimension_of(name: str, given: Any, site: Site) -> Dimension:
+    """Return a dimension with the choices given, or of what all engines have by that name."""
+    if isinstance(given, list) and all(isinstance(row, dict) for row in given):
+        return Dimension(name=name, choices=tuple(choices_of(given, site)))
     if name == "precision":
         # Elsewhere the engines take float32 for a type, and some do not say so.
         return precision_dimension(site, {kind: {*sets} for kind, sets in given.items()})
-    if name in ("threads", "copies"):
-        return (threads_dimension if name == "threads" else copies_dimension)(site.cores)
     if name == "model":
         return prepared_model(*given)
-    for each in given:
-        lists = {key: it for key, it in each["options"].items() if isinstance(it, list)}
-        each["options"] |= {key: tuple(it) for key, it in lists.items()}
-    return Dimension(name=name, choices=tuple(Choice(**each) for each in given))
+    dimension = threads_dimension if name == "threads" else copies_dimension
+    return dimension(site.cores, **given)
+
+
+def choices_of(rows: Sequence[dict[str, Any]], site: Site) -> Iterator[Choice]:
+    """Yield choices. `on` is the only kind of device that one is for; `quick_with` has instruction
+    sets and devices without which the full space alone has it."""
+    device = site.device.partition(":")[0]
+    for row in rows:
+        on, quick_with = row.pop("on", device), row.pop("quick_with", ())
+        if quick_with:
+            row["for_full"] = (
+                site.instruction_sets.isdisjoint(quick_with) and device not in quick_with
+            )
+        if on == device:
+            yield Choice(**with_tuples({**row, "options": with_tuples(row.get("options", {}))}))
+
+
+def with_tuples(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(it) if isinstance(it, list) else it for key, it in row.items()}

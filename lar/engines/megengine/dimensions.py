@@ -7,25 +7,22 @@ Each option that says how a model is run, and that can vary, stands here or, wit
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lar.engines.choices import copies_dimension, set_to, thread_choices, turn_on
+from lar.engines.choices import dimensions_in, set_to, thread_choices, turn_on
 from lar.engines.engine import Site
 from lar.engines.megengine import defects
 from lar.engines.megengine.operator_kinds import KINDS
 from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options import table
-from lar.options.option import Option
 from lar.records.choices import Choice, Dimension
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile, ProfiledOperator
 
-# What the engine's cache of algorithms does not record, or records as other operators.
-CACHE_DEPENDS = ("layout", "threads", "weights", "fusion", "environment")
 CPU_ALONE = ("threads", "spinning", "environment")
 
 ALL_TRAITS = frozenset(quirk.trait for quirk in defects.QUIRKS)
@@ -38,55 +35,11 @@ def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
     known = defects.known_traits_of(str(model))
     # A file that cannot be read may have any operators.
     traits = ALL_TRAITS if known is None else known
-    on_cpu = site.device == "cpu"
-    lacks_float16 = on_cpu and "asimdhp" not in site.instruction_sets
-    compilers = turn_on(table.ENABLE_JIT, for_full=True), turn_on(table.TENSORRT)
-    choices: dict[str, Iterable[Choice]] = {
-        "layout": layouts_for_cpu(site, traits) if on_cpu else layouts_for_cuda(),
-        "algorithms": (
-            searched("fast-run", table.FAST_RUN),
-            searched("full-run", table.FULL_RUN, for_full=True),
-            # Winograd where a search of its own has found it; weights are transformed in any case.
-            searched(
-                *("winograd", table.FAST_RUN),
-                options={table.WINOGRAD_TRANSFORM.key: True},
-                cache_depends=tuple(name for name in CACHE_DEPENDS if name != "weights"),
-                # On other processors, kernels without winograd are as fast, or faster.
-                for_full="asimd" not in site.instruction_sets,
-            ),
-            set_to(table.BINARY_EQUAL_BETWEEN_BATCH, True, "binary-equal"),
-            turn_on(table.REPRODUCIBLE, for_full=True),
-        ),
-        "threads": threads_for(site),
-        "weights": (turn_on(table.WEIGHT_PREPROCESS),),
-        "fusion": (
-            turn_on(table.ENABLE_FUSE_PREPROCESS, for_full=True),
-            turn_on(table.OPTIMIZE_FOR_INFERENCE, for_full=True),
-            turn_on(table.ENABLE_FUSE_CONV_BIAS_NONLINEARITY, for_full=True),
-            turn_on(table.ENABLE_FUSE_CONV_BIAS_WITH_Z, for_full=True),
-            *(() if on_cpu else compilers),
-        ),
-        "shapes": (turn_on(table.CONST_SHAPE, for_full=True),),
-        "record": (turn_on(table.RECORD_COMP_SEQ), turn_on(table.RECORD_COMP_SEQ2, for_full=True)),
-        # Processors without float16 compute it number by number.
-        "precision": (
-            turn_on(table.ENABLE_IOC16, allow="reduced-precision", for_full=lacks_float16),
-        ),
-        "spinning": (turn_on(table.NO_SPINNING),),
-        "environment": variables_for(site, traits),
-        "memory": (turn_on(table.SHARE_PARAM_MEM, objectives=("memory",)),),
-        "copies": copies_dimension(site.cores).choices,
-    }
-    return tuple(
-        Dimension(name=name, choices=tuple(its) if on_cpu or name not in CPU_ALONE else ())
-        for name, its in choices.items()
-    )
-
-
-def searched(name: str, option: Option[bool], **fields: Any) -> Choice:
-    """Return the choice of a search for algorithms."""
-    cache = {"cache": table.FAST_RUN_ALGO_POLICY.key, "cache_depends": CACHE_DEPENDS}
-    return Choice(name=name, search={option.key: True}, **{**cache, **fields})
+    special = {"layout": layouts_for_cuda(), **dict.fromkeys(CPU_ALONE, ())}
+    if site.device == "cpu":
+        special = {"layout": layouts_for_cpu(site, traits), "threads": threads_for(site)}
+        special["environment"] = variables_for(site, traits)
+    return dimensions_in(Path(__file__).parent, site, **special)
 
 
 def layouts_for_cpu(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
