@@ -1,7 +1,14 @@
 """What a search for the fastest settings tries with MegEngine: a table of choices by dimension.
 
-Each option that says how a model is run, and that can vary, stands here or, with the reason, in
-`not_tried.json`.
+Each option that says how a model is run, and that can vary, stands here, in `dimensions.json` or,
+with the reason, in `not_tried.json`. Notes on that table:
+
+- nchw88 is the layout of MKL-DNN's kernels. On a CPU nchw4 and nchw32 are for quantised tensors,
+  and nhwcd4 is for other devices: other tensors stay as they are.
+- Winograd is tried where a search of its own has found it; weights are transformed in any case.
+  But for ARM, kernels without winograd are as fast, or faster.
+- The engine's cache of algorithms does not record what the searches depend on.
+- Processors without float16 compute it number by number.
 """
 
 from __future__ import annotations
@@ -12,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines.choices import dimensions_in, set_to, thread_choices, turn_on
+from lar.engines.choices import dimensions_in, set_to, thread_choices
 from lar.engines.engine import Site
 from lar.engines.megengine import defects
 from lar.engines.megengine.operator_kinds import KINDS
@@ -26,7 +33,6 @@ if TYPE_CHECKING:
 CPU_ALONE = ("threads", "spinning", "environment")
 
 ALL_TRAITS = frozenset(quirk.trait for quirk in defects.QUIRKS)
-DOT_PRODUCTS = {"asimddp", "avx512_vnni", "avx_vnni"}
 
 
 def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
@@ -35,40 +41,13 @@ def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
     known = defects.known_traits_of(str(model))
     # A file that cannot be read may have any operators.
     traits = ALL_TRAITS if known is None else known
-    special = {"layout": layouts_for_cuda(), **dict.fromkeys(CPU_ALONE, ())}
-    if site.device == "cpu":
-        special = {"layout": layouts_for_cpu(site, traits), "threads": threads_for(site)}
-        special["environment"] = variables_for(site, traits)
-    return dimensions_in(Path(__file__).parent, site, **special)
-
-
-def layouts_for_cpu(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
-    """Yield the layouts that change something on a processor, each with the way round a defect
-    that it would meet there."""
-    sets = site.instruction_sets
-    if "avx2" in sets:  # the layout of MKL-DNN's kernels
-        yield mend(turn_on(table.ENABLE_NCHW88), site)
-    yield turn_on(table.ENABLE_NCHW44)
-    if sets & DOT_PRODUCTS and defects.QUANTISED in traits:
-        yield turn_on(table.ENABLE_NCHW44_DOT)
-    if "avx2" in sets:
-        yield mend(transform_layouts("cpu"), site)
-    # These are for quantised tensors, and for other devices: other tensors stay as they are.
-    if defects.QUANTISED in traits:
-        yield turn_on(table.ENABLE_NCHW4, for_full=True)
-        yield turn_on(table.ENABLE_NCHW32, for_full=True)
-    yield turn_on(table.ENABLE_NHWCD4, for_full=True)
-
-
-def layouts_for_cuda() -> Iterator[Choice]:
-    quantised = (table.ENABLE_NCHW4, table.ENABLE_CHWN4, table.ENABLE_NCHW32, table.ENABLE_NCHW64)
-    yield from map(turn_on, quantised)
-    yield transform_layouts("cuda")
-
-
-def transform_layouts(device: str) -> Choice:
-    """Return the choice of a layout for each operator."""
-    return set_to(table.LAYOUT_TRANSFORM, device, "layout-transform", measures_at_load=True)
+    if site.device != "cpu":
+        return dimensions_in(Path(__file__).parent, site, **dict.fromkeys(CPU_ALONE, ()))
+    special = {"threads": threads_for(site), "environment": variables_for(site, traits)}
+    found = dimensions_in(Path(__file__).parent, site, traits, **special)
+    return tuple(
+        replace(it, choices=tuple(mend(each, site) for each in it.choices)) for it in found
+    )
 
 
 def threads_for(site: Site) -> Iterator[Choice]:

@@ -1,7 +1,8 @@
 """What a search for the fastest settings tries with ONNX Runtime: a table of choices by dimension.
 
-Each option that says how a model is run, and that can vary, stands here or, with the reason, in
-`not_tried.json`.
+Each option that says how a model is run, and that can vary, stands here, in `dimensions.json` or,
+with the reason, in `not_tried.json`. With its default number of threads, one for each core, the
+engine also binds them.
 """
 
 from __future__ import annotations
