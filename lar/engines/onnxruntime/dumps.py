@@ -19,8 +19,8 @@ from lar.dumps.values import Part, parts_of
 from lar.engines.onnx_file.bodies import parameters_of
 from lar.engines.onnx_file.fields import Message, Node, type_name
 from lar.engines.onnx_file.tensors import array_of
-from lar.engines.onnxruntime.blocked_layout import DOMAIN
 from lar.engines.onnxruntime.graph import Graph
+from lar.engines.onnxruntime.kernels import DOMAIN
 from lar.engines.onnxruntime.saving import save_to_work_folder
 from lar.engines.onnxruntime.session import SessionDriver
 from lar.engines.onnxruntime.values import Array

@@ -24,7 +24,7 @@ from lar.engines.onnx_file.fields import Message, Node, SavedModel
 from lar.engines.onnx_file.numbered_graph import NumberedGraph
 from lar.engines.onnx_file.tensors import array_of
 from lar.engines.onnxruntime import values as ort_values
-from lar.engines.onnxruntime.blocked_layout import (
+from lar.engines.onnxruntime.kernels import (
     block_size,
     blocked_tensors,
     join_blocks,

@@ -108,7 +108,7 @@ def use_blocked_layout(driver: SessionDriver, _: bool) -> None:
     Raises:
         UsageError: the engine has no blocked layout for this processor.
     """
-    from lar.engines.onnxruntime.blocked_layout import block_size
+    from lar.engines.onnxruntime.kernels import block_size
 
     if block_size(driver.onnxruntime) == 1:
         raise UsageError(

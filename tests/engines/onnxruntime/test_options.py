@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 import lar
-from lar.engines.onnxruntime import blocked_layout, providers
+from lar.engines.onnxruntime import kernels, providers
 from lar.engines.onnxruntime.options import OF_RUNS, OF_SESSIONS, OPTIMIZERS, REWRITE_RULES
 from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import UsageError
@@ -269,8 +269,8 @@ def test_the_names_of_rules_are_those_of_the_engine(capfd: pytest.CaptureFixture
 def test_a_processor_without_the_blocked_layout_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine has the layout's operators only where it has the layout."""
     load(enable_nchw88=True)
-    probe = blocked_layout.probe().replace(b"ReorderInput", b"NoSuchInput_")
-    monkeypatch.setattr(blocked_layout, "probe", lambda: probe)
+    probe = kernels.probe().replace(b"ReorderInput", b"NoSuchInput_")
+    monkeypatch.setattr(kernels, "probe", lambda: probe)
     with pytest.raises(UsageError, match="has no blocked layout for this processor"):
         load(enable_nchw88=True)
 

@@ -17,7 +17,7 @@ import pytest
 
 from lar.engines.onnx_file.contents import read_model
 from lar.engines.onnx_file.fields import Message
-from lar.engines.onnxruntime.kernel_kinds import kernel_kind
+from lar.engines.onnxruntime.kernels import kernel_kind
 from lar.engines.onnxruntime.profile import NO_PARTS, VIEWS, SessionProfiler, module_of
 from lar.engines.onnxruntime.profile_file import events_in, runs_in
 from lar.engines.onnxruntime.saving import save_optimized
@@ -404,14 +404,14 @@ def kind_of(
     return kernel_kind(node, parameters, facts, constants, filters)
 
 
-@each_row("engines/onnxruntime/kernel_kinds/convolutions")
+@each_row("engines/onnxruntime/kernels/convolutions")
 def test_convolutions(operator: str, given: dict[str, Any], kind: str) -> None:
     """Of weights that were filled up to blocks, the network's own decide."""
     found = {"shape": X, "weights": (8, 8, 3, 3), **given}
     assert kind_of(operator, **found) == f"{operator} {kind}"
 
 
-@each_row("engines/onnxruntime/kernel_kinds/products")
+@each_row("engines/onnxruntime/kernels/products")
 def test_products(operator: str, shapes: list[list[int]], given: dict[str, Any], kind: str) -> None:
     assert kind_of(operator, *shapes, **given) == f"{operator} {kind}"
 
