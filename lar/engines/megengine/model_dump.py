@@ -15,17 +15,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lar.engines.megengine.defects import CONVOLUTIONS, SHAPE
 from lar.engines.megengine.graph import GraphDriver, import_megengine
 from lar.engines.megengine.graph_operators import INPUTS, OUTPUTS, open_graph
-from lar.engines.megengine.lite import LiteDriver
 from lar.engines.megengine.model_file import INPUT
 from lar.engines.megengine.packed_model import graph_in
 from lar.errors import LarError
 from lar.files.python_process import python_command
 from lar.options.table import GET_STATIC_MEM_INFO, LAYOUT_TRANSFORM_DUMP, MODEL_DUMP
+
+if TYPE_CHECKING:
+    from lar.engines.megengine.lite import LiteDriver
 
 
 def dump_model(driver: GraphDriver, _: str) -> None:
@@ -153,6 +154,8 @@ def wrong_convolutions(graph: memoryview) -> Iterator[str]:
     The search allows this one for up to 8 channels; the kernel takes plain inputs for fewer
     than 8, and reads 8 as blocks.
     """
+    from lar.engines.megengine.defects import CONVOLUTIONS, SHAPE
+
     opened = open_graph(graph)
     for operator in opened.operators:
         fields = CONVOLUTIONS.get(opened.kind_of(operator))
