@@ -12,8 +12,7 @@ import pytest
 
 import lar
 from lar.engines.megengine.cache import cache_of, read_cache, winograd_of
-from lar.engines.megengine.cache_files import CACHES
-from lar.engines.megengine.cache_operators import operators_of
+from lar.engines.megengine.cache_operators import CACHES, operators_of
 from lar.engines.megengine.packed_model import open_packed
 from lar.options.given import parse_values
 from lar.options.option import flag_of
