@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, np.ndarray[Any, Any]]
     Step = Callable[[RunSpec, RunContext, Listener], RunResult]
-    Run = Callable[[RunSpec, RunContext], RunResult]
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -140,7 +139,7 @@ class StagedRun(NamedTuple):
 
     options: tuple[Option[Any], ...]
     apart_with: tuple[Option[Any], ...]
-    run: Callable[[RunSpec, RunContext, Listener, Step, Run], RunResult]
+    run: Callable[[RunSpec, RunContext, Listener, Step, Step], RunResult]
 
 
 class Isolation(abc.ABC):

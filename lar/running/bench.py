@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,13 +16,12 @@ from lar import __version__
 from lar.errors import UsageError
 from lar.files.work_folders import work_folder
 from lar.measurement.differences import FIRST_LOOK, compare_turns, is_look
-from lar.measurement.machine import read_machine
+from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.summary import summarize
 from lar.measurement.turns import join_turns, log_ratios_of
 from lar.options.table import option_of
 from lar.options.variants import BENCH_OPTIONS
 from lar.records.bench import BenchResult, Stop, VariantResult
-from lar.records.facts import ModelFile
 from lar.records.summary import Difference
 from lar.running.api import read_outputs
 from lar.running.given_inputs import GivenInputs, Inputs, with_names
@@ -238,10 +238,10 @@ class Campaign:
     def prepare(self, names: Mapping[str, str], stack: contextlib.ExitStack) -> None:
         """Read what the rounds have in common: models, testcases in them, which stay unpacked until
         the stack is closed, data for all."""
-        models: dict[str, ModelFile] = {}
+        read = functools.cache(read_model_file)
         base = self.baseline.variant.spec
         for entry in self.entries:
-            entry.prepare(names, models, stack)
+            entry.prepare(names, read, stack)
             if entry.spec is not None:
                 place = Path(self.player.folder, f"inputs-{entry.number}")
                 entry.feed(inputs_as_for(base, entry.spec, place))
@@ -370,7 +370,7 @@ def result_of(entry: Entry, names: Mapping[str, str]) -> VariantResult:
         spec=with_names(variant.spec, names) if variant.spec and entry.spec else None,
         status="refused",
         failure=entry.failure,
-        model=entry.model,
+        model=entry.context.model,
         turns=tuple(entry.turns),
         baseline=base.variant.name if base else "",
         difference=entry.difference,

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from lar.engines import engine_named
 from lar.engines.engine import StagedRun
@@ -72,10 +72,8 @@ def make_run(
     """
     launch = run_here if context.in_process else partial(run_isolated, early=early)
     with place_artifacts(spec, context) as (left, placed):
-        unpacking = contextlib.nullcontext((left, placed)) if make else unpack_cases(left, placed)
-        with unpacking as ready:
-            result = (make or maker_of(spec, launch))(*ready, listener or Listener())
-            result = deliver_artifacts(left, placed.written, result)
+        result = (make or partial(make_here, launch=launch))(left, placed, listener or Listener())
+        result = deliver_artifacts(left, placed.written, result)
     if context.resume and spec.tell_classes:
         from lar.datasets.resume import add_earlier_classes  # few runs need it
 
@@ -83,14 +81,16 @@ def make_run(
     return result_as_asked(spec, left, result)
 
 
-def make_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
+def make_here(
+    spec: RunSpec, context: RunContext, listener: Listener, launch: Make = run_isolated
+) -> RunResult:
     """Make a run whose files have their places, on this machine.
 
     Raises:
         UsageError: its testcases are damaged.
     """
     with unpack_cases(spec, context) as ready:
-        return maker_of(spec, run_isolated)(*ready, listener)
+        return maker_of(spec, launch)(*ready, listener)
 
 
 @contextlib.contextmanager
@@ -125,8 +125,8 @@ def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult
     result = replace(result, spec=spec)
     accuracy = accuracy_of(result.items)
     if accuracy is not None:
-        shares = [right / accuracy.count for right in (accuracy.first, accuracy.five)]
-        result = replace(result, top1=shares[0], top5=shares[1])
+        top1, top5 = accuracy.first / accuracy.count, accuracy.five / accuracy.count
+        result = replace(result, top1=top1, top5=top5)
     return replace(result, summary=summarize(result))
 
 
@@ -150,8 +150,7 @@ def settle_run(make: Make, spec: RunSpec, context: RunContext, listener: Listene
         context = replace(context, work_folder=folder)
         result = make(spec, context, listener)
         try:
-            if one_of(engine.settles, spec.settings):
-                engine.settle(spec, context)
+            engine.settle(spec, context)
         except LarError as error:
             if result.status == "ok":
                 raise
@@ -164,12 +163,7 @@ def run_in_stages(
     staged: StagedRun, launch: Make, spec: RunSpec, context: RunContext, listener: Listener
 ) -> RunResult:
     """Have the engine make a run in several processes, all of them within the one time limit."""
-    context = with_model(spec, context)
-
-    def last(spec: RunSpec, context: RunContext) -> RunResult:
-        return launch(spec, context, listener)
-
-    return staged.run(spec, context, listener, run_isolated, last)
+    return staged.run(spec, with_model(spec, context), listener, run_isolated, launch)
 
 
 class PlainRun(SideListener):
@@ -254,10 +248,8 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
 
     def complete(profile: Profile) -> Profile:
         facts, t0_ns = profile.facts, profile.facts.clock.t0_ns
-        machine: Machine = {}
-        if result.machine is not None:
-            machine = {**asdict(result.machine)}  # type: ignore[typeddict-item]
-            machine["instruction_sets"] = read_instruction_sets()
+        known = {**asdict(result.machine)} if result.machine else {}
+        machine = {**known, "instruction_sets": read_instruction_sets()}
         watch_open_ranges(place, t0_ns)
         ranges = tuple(spans_of_ranges(ranges_during(t0_ns), t0_ns))
         return replace(
@@ -265,8 +257,8 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
             facts=msgspec.structs.replace(
                 facts,
                 arguments=command_line(),
-                folder=current_folder(),
-                machine=machine,
+                folder=os.getcwd(),
+                machine=cast("Machine", machine),
                 peak_memory_bytes=result.peak_memory_bytes,
                 cost=cost_of(result.samples, result.unprofiled),
                 peak=None if profile.on_device else find_peak(facts.threads or 1, deadline),
@@ -279,14 +271,6 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
         )
 
     change_profile(path, complete)
-
-
-def current_folder() -> str:
-    """Return the folder that relative paths start from, empty if it is gone."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""
 
 
 def command_line() -> tuple[str, ...]:

@@ -7,6 +7,7 @@ of a run. It is a failure if the outputs differ from the plain run's.
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import time
 from collections.abc import Callable
@@ -17,17 +18,16 @@ from typing import Protocol
 
 from lar import __version__
 from lar.measurement.listener import Listener
-from lar.measurement.machine import read_machine
+from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.rows import join_samples
 from lar.measurement.summary import summarize
 from lar.measurement.turns import join_turns
 from lar.records.bench import OutputDifference, Turn
 from lar.records.comparison import Tolerance
-from lar.records.facts import MachineFacts, ModelFile
+from lar.records.facts import MachineFacts
 from lar.records.run import Failure, NumericError, RunContext, RunResult, RunSpec, Samples
 from lar.running.rounds import FIRST_CYCLE, Member, Rounds, compare_members, places_in_memory
 from lar.running.steps import make_run
-from lar.tuning.scores import kept_for
 
 # A candidate whose first iterations take so many times as long as the baseline's gets no more
 # turns: it is far behind, and would take the time of all others.
@@ -88,7 +88,7 @@ class LocalPlayer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.models: dict[str, ModelFile] = {}
+        self.read = functools.cache(read_model_file)
 
     def search(self, spec: RunSpec, listener: Listener) -> RunResult:
         """Have an engine fill the cache that a spec names."""
@@ -124,7 +124,6 @@ class LocalPlayer:
                 most_seconds=MOST_STRETCH * order.seconds,
                 least_cycles=1,
                 slowest=SLOWEST,
-                keep=kept_for,
                 on_ended=keep_result,
             )
             rounds.play(order.number, members)
@@ -135,7 +134,7 @@ class LocalPlayer:
         """Return a candidate as the member of a round."""
         number, entrant = numbered
         member = Member(number=number, spec=entrant.spec, seconds=entrant.seconds)
-        member.prepare(order.names, self.models, stack)
+        member.prepare(order.names, self.read, stack)
         member.feed(entrant.like_baseline)
         if member.failure is not None:
             member.result = RunResult(
@@ -154,7 +153,7 @@ def result_of(
         spec=entrant.spec,
         lar_version=__version__,
         machine=machine,
-        model=member.model,
+        model=member.context.model,
         samples=samples_of(member.turns),
     )
     made = replace(made, summary=summarize(made))

@@ -226,7 +226,7 @@ def test_a_crash_is_of_the_address_space_where_it_has_a_limit_and_memory_was_ref
     prints: str,
     message: str,
 ) -> None:
-    monkeypatch.setattr(isolation, "address_space_limit", lambda: limit)
+    monkeypatch.setattr("lar.errors.address_space_limit", lambda: limit)
     failure = known(lar.run(write_script(faults=fault("abort", "load"), prints=prints)).failure)
     assert failure.message == message
     assert ("1024 MiB (ulimit -v)" in failure.hint) == message.startswith("out of memory")
@@ -248,4 +248,3 @@ def test_the_limit_of_cpu_time_is_known_by_signal_and_time(
     monkeypatch.setattr(resource, "getrlimit", lambda which: (5, resource.RLIM_INFINITY))
     usage = resource.struct_rusage((seconds / 2, seconds / 2, *[0] * 14))
     assert isolation.cpu_limit_reached(ended_by, usage) == reached
-    assert isolation.cpu_limit_reached(ended_by, None) == 0

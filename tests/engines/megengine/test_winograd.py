@@ -243,7 +243,7 @@ class Steps:
         listener.on_log(log_of(read_cache(str(spec.settings["fast_run_algo_policy"]))))
         return RunResult(spec=spec, status="ok", phase="done", outputs=(output_named("prob"),))
 
-    def run(self, spec: RunSpec, context: RunContext) -> RunResult:
+    def run(self, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
         self.runs.append((spec, context))
         return RunResult(spec=spec, status="ok", phase="done")
 
