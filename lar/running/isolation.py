@@ -58,37 +58,12 @@ def run_isolated(
 
     `early` is a worker that was started beforehand, and does the first run that comes.
     """
-    return watch_task("run", spec, context, listener, early).result
-
-
-def watch_task(
-    task: str,
-    spec: RunSpec,
-    context: RunContext,
-    listener: Listener,
-    early: WorkerProcess | None = None,
-) -> Watch:
-    """Have a worker do a task; return its watch, which has the result.
-
-    The facts known before a run are read while the worker loads its libraries and before it may
-    begin, so that this disturbs nothing that is timed.
-    """
     with contextlib.ExitStack() as stack:
         if early is not None and early.tables:
             early.kill()  # so that its end does not disturb what is timed
             early = None
-        watch = Watch(early or start_for(spec, task, stack), spec, context, listener)
-        try:
-            watch.send(task)
-            if any(BY_KEY[key].purpose == "dump" for key in spec.settings):
-                # What finishes a dump, while the worker loads: later it would cost time.
-                import lar.dumps.delivery  # noqa: F401
-            while not watch.ended:
-                watch.attend()
-        except KeyboardInterrupt:
-            watch.give_up("interrupted", INTERRUPTED)
-        watch.finish()
-        return watch
+        worker = early or start_for(spec, "run", stack)
+        return Watch(worker, spec, context, listener).see_through("run")
 
 
 def start_for(spec: RunSpec, task: str, stack: contextlib.ExitStack) -> WorkerProcess:
@@ -288,8 +263,25 @@ class Watch(Account):
         except OutOfTime as error:
             self.give_up("timed_out", Failure.of(error))
 
+    def see_through(self, task: str) -> RunResult:
+        """Have the worker do its task, and return the result; `last` is its answer."""
+        try:
+            self.send(task)
+            if any(BY_KEY[key].purpose == "dump" for key in self.spec.settings):
+                # What finishes a dump, while the worker loads: later it would cost time.
+                import lar.dumps.delivery  # noqa: F401
+            while not self.ended:
+                self.attend()
+        except KeyboardInterrupt:
+            self.give_up("interrupted", INTERRUPTED)
+        return self.finish()
+
     def send(self, task: str) -> None:
-        """Read the facts that are known before a run, and send the worker its task."""
+        """Send the worker its task.
+
+        The facts known before a run are read while the worker loads its libraries and before it
+        may begin, so that this disturbs nothing that is timed.
+        """
         if task == "run":
             self.read_facts()
         with self.in_time():

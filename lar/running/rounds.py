@@ -363,10 +363,9 @@ def compare_members(
     if member.result is None or base.result is None:
         return None
     fed, its = member.result.fed, base.result.fed
-    if len(fed) != len(its) or not all(map(is_same_data, fed, its)):
-        return None
     actual, expected = member.result.outputs, base.result.outputs
-    if not actual or not expected:
+    is_alike = len(fed) == len(its) and all(map(is_same_data, fed, its))
+    if not (is_alike and actual and expected):
         return None
     if len(actual) != len(expected):
         reason = f"{len(actual)} outputs instead of {len(expected)}"

@@ -84,13 +84,21 @@ def make_run(
 def make_here(
     spec: RunSpec, context: RunContext, listener: Listener, launch: Make = run_isolated
 ) -> RunResult:
-    """Make a run whose files have their places, on this machine.
+    """Make a run whose files have their places, on this machine: in stages if its engine needs
+    them, with what that does when a worker has ended, and twice for a profile.
 
     Raises:
         UsageError: its testcases are damaged.
     """
+    engine, make = engine_named(spec.engine), launch
+    if engine.staged and one_of(engine.staged.options, spec.settings):
+        make = partial(run_in_stages, engine.staged, launch)
+    if make is not launch or one_of(engine.settles, spec.settings):
+        make = partial(settle_run, make)
+    if one_of(PROFILES, spec.settings):
+        make = partial(run_profiled, make)
     with unpack_cases(spec, context) as ready:
-        return maker_of(spec, launch)(*ready, listener)
+        return make(*ready, listener)
 
 
 @contextlib.contextmanager
@@ -128,19 +136,6 @@ def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult
         top1, top5 = accuracy.first / accuracy.count, accuracy.five / accuracy.count
         result = replace(result, top1=top1, top5=top5)
     return replace(result, summary=summarize(result))
-
-
-def maker_of(spec: RunSpec, launch: Make) -> Make:
-    """Return a function that makes a run whose files and testcases are there: in stages if its
-    engine needs them, with what that does when a worker has ended, and twice for a profile."""
-    engine, make = engine_named(spec.engine), launch
-    if engine.staged and one_of(engine.staged.options, spec.settings):
-        make = partial(run_in_stages, engine.staged, launch)
-    if make is not launch or one_of(engine.settles, spec.settings):
-        make = partial(settle_run, make)
-    if one_of(PROFILES, spec.settings):
-        make = partial(run_profiled, make)
-    return make
 
 
 def settle_run(make: Make, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:

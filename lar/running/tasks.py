@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from lar.measurement.listener import Listener
 from lar.measurement.machine import read_model_file
 from lar.records.events import DevicesFound, ModelRead
 from lar.records.run import Failure, ModelInfo, RunContext, RunResult, RunSpec
-from lar.running.isolation import watch_task
+from lar.running.isolation import Watch, start_for
 
 A = TypeVar("A")
 
@@ -51,8 +52,10 @@ def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | No
     Raises:
         LarError: it failed, crashed or hung.
     """
-    watch = watch_task(task, spec, context or RunContext(), Listener())
-    require_ok(watch.result)
+    with contextlib.ExitStack() as stack:
+        worker = start_for(spec, task, stack)
+        watch = Watch(worker, spec, context or RunContext(), Listener())
+        require_ok(watch.see_through(task))
     assert isinstance(watch.last, answer)
     return watch.last
 

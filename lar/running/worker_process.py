@@ -131,12 +131,11 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Kill the worker's whole group and wait for it."""
-        if not self._killed:
-            with uninterrupted():
-                self.end()
-                self._await_exit(GONE_SECONDS)
-            self._await_exit()
-            self._killed = True
+        with uninterrupted():
+            self.end()
+            self._await_exit(GONE_SECONDS)
+        self._await_exit()
+        self._killed = True
 
     def _await_exit(self, seconds: float = math.inf) -> None:
         """Wait until the process has ended, at most so long."""
@@ -146,12 +145,10 @@ class WorkerProcess:
 
     def cpu_ticks(self) -> int:
         """Return the CPU time used so far, in clock ticks; 0 if the system does not report it."""
-        try:
-            with open(f"/proc/{self.pid}/stat", "rb") as file:
-                fields = file.read().rpartition(b")")[2].split()
+        with contextlib.suppress(OSError, IndexError), open(f"/proc/{self.pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
             return int(fields[11]) + int(fields[12])
-        except (OSError, IndexError):
-            return 0
+        return 0
 
 
 def above_worker_files(file: int) -> int:
