@@ -33,7 +33,7 @@ def main(arguments: argparse.Namespace) -> int:
             nonlocal worker
             from lar.running.worker_process import WorkerProcess
 
-            worker = WorkerProcess(stack, "run", engine, driver, environment, python)
+            worker = WorkerProcess(stack, ("run", engine, driver), environment, python)
 
         values = vars(arguments)
         is_here = arguments.scheduler is None and not arguments.in_process

@@ -68,8 +68,8 @@ def run_isolated(
 
 def start_for(spec: RunSpec, task: str, stack: contextlib.ExitStack) -> WorkerProcess:
     """Start the worker of a spec's engine; the stack ends it."""
-    started = task, spec.engine, spec.driver, spec.environment, spec.python
-    return WorkerProcess(stack, *started)
+    words = task, spec.engine, spec.driver
+    return WorkerProcess(stack, words, spec.environment, spec.python)
 
 
 def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
@@ -413,11 +413,8 @@ class Watch(Account):
         with contextlib.suppress(OutOfTime):
             self.take_rest()
         if is_interrupted or not self.ended:
-            self.conclude(status, failure)
-
-    def conclude(self, status: Status, failure: Failure) -> None:
-        self.result = replace(self.result, status=status, failure=failure)
-        self.ended = True
+            self.result = replace(self.result, status=status, failure=failure)
+            self.ended = True
 
     def explain_exit(self, status: int, usage: resource.struct_rusage) -> None:
         """Explain the exit of a worker that sent no last event."""
@@ -439,8 +436,9 @@ class Watch(Account):
         # Memory was refused if the address space has a limit and the log says so.
         if refused := memory_error(LarError(self._log.decode(errors="replace"))):
             failure = Failure.of(refused, self.log_tail())
-        self.result = replace(self.result, peak_memory_bytes=peak)
-        self.conclude("crashed", self.explain_log() or failure)
+        self.result = replace(self.result, status="crashed", peak_memory_bytes=peak)
+        self.result = replace(self.result, failure=self.explain_log() or failure)
+        self.ended = True
 
     def log_tail(self) -> str:
         """Return the last lines that the engine printed."""
@@ -498,7 +496,7 @@ class TurnWorker(Watch, Listener):
         """Have it come to its end, and return its result."""
         if not self.ended:
             self.go_on()
-            self.worker.end_requests()
+            self.worker.requests.close()
         while not self.ended:
             self.attend()
         return super().finish()

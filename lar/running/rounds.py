@@ -43,15 +43,10 @@ UNTIMED_SECONDS = 5e-4
 MOST_UNTIMED = 8
 SHORTEST_SECONDS = 1e-7
 
-# A round measures about as long as its processes took to start, within these bounds.
-LEAST_ROUND_SECONDS = 1.0
-MOST_ROUND_SECONDS = 5.0
 FIRST_CYCLE = -1  # of the iterations by which a member's speed is learned
-# A member that seems too slow gets so many looks, within so many seconds: if threads of a process
-# meet on one CPU, its first iterations may take milliseconds.
-MOST_LOOKS = 8
+# A member that seems too slow gets more looks within so many seconds: if threads of a process meet
+# on one CPU, its first iterations may take milliseconds.
 SECONDS_OF_LOOKS = 0.2
-LEAST_CYCLES = 3
 MOST_CYCLES = 100
 WANTED_CALM = 8
 
@@ -197,9 +192,9 @@ class Rounds:
     deadline: float
     order: random.Random
     show: Callable[[], None] = lambda: None
-    least_seconds: float = LEAST_ROUND_SECONDS
-    most_seconds: float = MOST_ROUND_SECONDS
-    least_cycles: int = LEAST_CYCLES
+    least_seconds: float = 1.0
+    most_seconds: float = 5.0
+    least_cycles: int = 3
     slowest: float = math.inf
     ready_by: float = math.inf
     on_ended: Callable[[Member], None] = lambda member: None
@@ -236,11 +231,10 @@ class Rounds:
                 continue
             place = os.path.join(self.folder, f"{member.number}-{self.number}")
             os.mkdir(place)
-            outputs = "" if member.result else os.path.join(place, "outputs")
-            member.outputs = member.outputs or outputs
-            context = replace(
-                member.context, began=time.monotonic(), work_folder=place, outputs_folder=outputs
-            )
+            # Only its first process, or one that fails, comes to its end and writes outputs.
+            member.outputs = os.path.join(self.folder, f"outputs-{member.number}")
+            context = replace(member.context, work_folder=place, outputs_folder=member.outputs)
+            context = replace(context, began=time.monotonic())
             self.takers[member] = TurnTaker(stack, member.spec, context)
         await_all([*self.takers.values()], self.ready_by)
         late = [member for member, taker in self.takers.items() if not taker.is_ready]
@@ -261,12 +255,8 @@ class Rounds:
         if member.result is None or taker.ended:
             ended = taker.finish()
             # Its first process may have ended well, and this one not.
-            member.result = replace(
-                member.result or ended,
-                status=ended.status,
-                phase=ended.phase,
-                failure=ended.failure,
-            )
+            known = replace(member.result or ended, phase=ended.phase, failure=ended.failure)
+            member.result = replace(known, status=ended.status)
         else:
             taker.worker.end()
         self.on_ended(member)
@@ -278,16 +268,14 @@ class Rounds:
         looks = {it: turn for it in new if (turn := self.take(it, FIRST_CYCLE, 1, 2))}
         if first not in looks:
             return members
+        limit = self.slowest * first.seconds
         for member in looks:
             last = time.monotonic() + SECONDS_OF_LOOKS - 2 * member.seconds
-            for _ in range(MOST_LOOKS - 1):
-                seconds = member.seconds
-                if seconds <= self.slowest * first.seconds or time.monotonic() > last:
-                    break
-                turn = self.take(member, FIRST_CYCLE, 1, 2)
+            while member.seconds > limit and time.monotonic() < last:
+                seconds, turn = member.seconds, self.take(member, FIRST_CYCLE, 1, 2)
                 if turn and member.seconds < seconds:
                     looks[member] = turn
-        slow = {member for member in looks if member.seconds > self.slowest * first.seconds}
+        slow = {member for member in looks if member.seconds > limit}
         for member in {first, *slow} if slow else ():
             member.turns.append(looks[member])
         return [member for member in members if member not in slow]

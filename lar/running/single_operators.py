@@ -19,7 +19,6 @@ from lar.records.events import ComputedAlone
 from lar.records.run import Failure, RunContext, RunSpec
 from lar.running.isolation import TurnWorker
 from lar.running.steps import unpack_cases
-from lar.running.tasks import failure_of
 
 # So long an operator may compute; MegEngine keeps a CPU busy while it waits for ever.
 MOST_SECONDS = 60.0
@@ -103,7 +102,8 @@ class IsolatedOperators:
     def lose(self, worker: TurnWorker) -> Failure:
         """Give up a worker that has ended; return why."""
         result = worker.finish()
-        failure = failure_of(result)
+        failure = result.failure
+        assert failure is not None
         # A model that does not load will not load again.
         again = result.phase == "prepare"
         self._lost += [failure] if again else [failure] * MOST_WORKERS

@@ -12,7 +12,7 @@ from lar.engines import engine_named
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_model_file
 from lar.records.events import DevicesFound, ModelRead
-from lar.records.run import Failure, ModelInfo, RunContext, RunResult, RunSpec
+from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
 from lar.running.isolation import Watch, start_for
 
 A = TypeVar("A")
@@ -71,10 +71,6 @@ def require_ok(result: RunResult, *, within: str = "", names: Mapping[str, str] 
     if result.status == "interrupted":
         raise KeyboardInterrupt
     if result.status != "ok":
-        failure = failure_of(result).called(names)
+        assert result.failure is not None
+        failure = result.failure.called(names)
         raise (failure.within(within) if within else failure).to_error()
-
-
-def failure_of(result: RunResult) -> Failure:
-    """Return why a run did not end well."""
-    return result.failure or Failure("the worker gave no result")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import math
 import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from lar.engines import engine_named
@@ -36,7 +36,7 @@ start(sys.argv[1:], {library!r})
 FOREIGN_CODE = """\
 import gc, os
 gc.disable()
-if sys.version_info < {oldest!r}:
+if sys.version_info < (3, 10):
     said = "it is Python %d.%d" % sys.version_info[:2]
     event = '["Failed", {{"failure": {{"problem": "%s", "exit_code": 3}}}}]\\n' % said
     os.write(int(sys.argv[4]), event.encode())
@@ -47,7 +47,6 @@ del sys.path[0]
 from lar.worker.start import start
 start(sys.argv[1:], "")
 """
-OLDEST_PYTHON = (3, 10)
 HOME = os.path.realpath(python_process.HOME)
 
 
@@ -58,33 +57,27 @@ class WorkerProcess:
     """
 
     def __init__(
-        self,
-        stack: contextlib.ExitStack,
-        task: str,
-        engine: str,
-        driver: str,
-        environment: Mapping[str, str],
-        python: str = "",
+        self, stack: ExitStack, words: Sequence[str], environment: Mapping[str, str], python: str
     ) -> None:
         """Start it; the stack kills its group in the end.
 
-        It loads the driver's libraries and then waits for a request. `python` is its interpreter,
-        this process's own if empty.
+        It loads the driver's libraries and then waits for a request. `words` are the task, the
+        engine and the driver. `python` is its interpreter, this process's own if empty.
         """
         self.tables: tuple[SampleRows, ...] = ()
         self._reaped: tuple[int, Any] | None = None
         self._killed = False
-        request_out, request_in = open_pipe()
-        self.events, event_in = open_pipe()
-        self.log, log_in = open_pipe()
+        request_out, request_in = map(above_worker_files, os.pipe())
+        self.events, event_in = map(above_worker_files, os.pipe())
+        self.log, log_in = map(above_worker_files, os.pipe())
         self._samples = above_worker_files(create_shared_file())
         for file in (self.events, self.log, self._samples):
             os.set_blocking(file, False)
             stack.callback(os.close, file)
-        self._request = stack.enter_context(os.fdopen(request_in, "wb", 0))
+        self.requests = stack.enter_context(os.fdopen(request_in, "wb", 0))
         files = {0: request_out, 1: log_in, 2: log_in, EVENT_FILE: event_in}
         files[SAMPLE_FILE] = self._samples
-        arguments = [task, engine, driver, str(EVENT_FILE), str(SAMPLE_FILE)]
+        arguments = [*words, str(EVENT_FILE), str(SAMPLE_FILE)]
         with uninterrupted():
             try:
                 self.pid = start_python(arguments, environment, files, python)
@@ -100,21 +93,17 @@ class WorkerProcess:
     def send(self, request: bytes, *, more: bool = False) -> None:
         """Write its task as a line, and close the pipe unless more comes; if it has died, that is
         seen later."""
-        with contextlib.suppress(BrokenPipeError):
+        with suppress(BrokenPipeError):
             left = memoryview(request + b"\n")
             while left:
-                left = left[self._request.write(left) :]
+                left = left[self.requests.write(left) :]
         if not more:
-            self.end_requests()
-
-    def end_requests(self) -> None:
-        """Close the pipe: nothing more comes."""
-        self._request.close()
+            self.requests.close()
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to the worker's whole group, unless it was killed."""
         if not self._killed:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
     def poll_exit(self) -> tuple[int, Any] | None:
@@ -145,7 +134,7 @@ class WorkerProcess:
 
     def cpu_ticks(self) -> int:
         """Return the CPU time used so far, in clock ticks; 0 if the system does not report it."""
-        with contextlib.suppress(OSError, IndexError), open(f"/proc/{self.pid}/stat", "rb") as file:
+        with suppress(OSError, IndexError), open(f"/proc/{self.pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
             return int(fields[11]) + int(fields[12])
         return 0
@@ -160,12 +149,6 @@ def above_worker_files(file: int) -> int:
         os.close(file)
 
 
-def open_pipe() -> tuple[int, int]:
-    """Return the two ends of a pipe, the one to read from first."""
-    read_end, write_end = os.pipe()
-    return above_worker_files(read_end), above_worker_files(write_end)
-
-
 def start_python(
     arguments: Sequence[str],
     environment: Mapping[str, str],
@@ -175,9 +158,8 @@ def start_python(
     """Start Python on the worker's code in a group of its own, with files under those numbers."""
     _, name, driver, *_ = arguments
     engine = engine_named(name)
-    code = (FOREIGN_CODE if python else CODE).format(
-        library=engine.shared_library_of(driver), oldest=OLDEST_PYTHON, home=HOME
-    )
+    library = engine.shared_library_of(driver)
+    code = (FOREIGN_CODE if python else CODE).format(library=library, home=HOME)
     command = python_process.python_command(code, *arguments, python=python)
     return os.posix_spawn(
         command[0],

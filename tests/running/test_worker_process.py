@@ -32,7 +32,7 @@ try:
     if name == "posix_spawn":
         os.posix_spawn = call_and_interrupt
     with contextlib.ExitStack() as stack:
-        WorkerProcess(stack, "run", "fake", "script", {})
+        WorkerProcess(stack, ("run", "fake", "script"), {}, "")
         setattr(os, name, call_and_interrupt)
     print("no interrupt")
 except KeyboardInterrupt:
@@ -54,7 +54,7 @@ import contextlib
 from lar.running.worker_process import WorkerProcess
 
 with contextlib.ExitStack() as stack:
-    worker = WorkerProcess(stack, "run", "fake", "script", {})
+    worker = WorkerProcess(stack, ("run", "fake", "script"), {}, "")
     with open(f"/proc/{worker.pid}/status") as file:
         print(*(line for line in file if line.startswith("SigBlk")))
 """
