@@ -139,7 +139,7 @@ class StagedRun(NamedTuple):
 
     options: tuple[Option[Any], ...]
     apart_with: tuple[Option[Any], ...]
-    run: Callable[[RunSpec, RunContext, Listener, Step, Step], RunResult]
+    run: Callable[[Step, Step, RunSpec, RunContext, Listener], RunResult]
 
 
 class Isolation(abc.ABC):

@@ -270,11 +270,10 @@ class Watch(Account):
             if any(BY_KEY[key].purpose == "dump" for key in self.spec.settings):
                 # What finishes a dump, while the worker loads: later it would cost time.
                 import lar.dumps.delivery  # noqa: F401
-            while not self.ended:
-                self.attend()
+            return self.finish()
         except KeyboardInterrupt:
             self.give_up("interrupted", INTERRUPTED)
-        return self.finish()
+            return self.finish()
 
     def send(self, task: str) -> None:
         """Send the worker its task.
@@ -336,7 +335,9 @@ class Watch(Account):
         self.await_room()
 
     def finish(self) -> RunResult:
-        """End the worker and return the result."""
+        """Take what comes until the end, end the worker and return the result."""
+        while not self.ended:
+            self.attend()
         self.worker.end()  # the rest is done while its memory is freed
         found = self.complete()
         seconds = time.monotonic() - self.context.began
@@ -497,6 +498,4 @@ class TurnWorker(Watch, Listener):
         if not self.ended:
             self.go_on()
             self.worker.requests.close()
-        while not self.ended:
-            self.attend()
         return super().finish()

@@ -147,11 +147,6 @@ class Member:
             files = {text.partition(":")[2]: AS_BASELINE for text in inputs}  # data:/tmp/0.npy
             self.context = replace(self.context, names={**self.context.names, **files})
 
-    def learn(self, samples: Samples) -> None:
-        """Learn how long an iteration takes when nothing disturbs it, for the length of turns."""
-        found = max(percentile_of(sorted(samples.end_to_end), 25), SHORTEST_SECONDS)
-        self.seconds = min(self.seconds or found, found)
-
     @property
     def failed(self) -> bool:
         """Whether it cannot be measured any more."""
@@ -281,12 +276,14 @@ class Rounds:
         return [member for member in members if member not in slow]
 
     def take(self, member: Member, cycle: int, untimed: int, timed: int) -> Turn | None:
-        """Have a worker make a turn; return it, None if it has ended."""
+        """Have a worker make a turn, and learn from it how long an undisturbed iteration takes;
+        return it, None if the worker has ended."""
         began = time.monotonic() - self.began
         samples = self.takers[member].take_turn(untimed, timed)
         if samples is None:
             return None
-        member.learn(samples)
+        found = max(percentile_of(sorted(samples.end_to_end), 25), SHORTEST_SECONDS)
+        member.seconds = min(member.seconds or found, found)
         return Turn(round=self.number, cycle=cycle, began=began, samples=kept_of(samples))
 
     def play_turns(self, members: Sequence[Member], start_seconds: float) -> None:

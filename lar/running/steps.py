@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from lar.engines import engine_named
-from lar.engines.engine import StagedRun
 from lar.errors import LarError, count_of, error_of_write
 from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener, SideListener
@@ -92,7 +91,8 @@ def make_here(
     """
     engine, make = engine_named(spec.engine), launch
     if engine.staged and one_of(engine.staged.options, spec.settings):
-        make = partial(run_in_stages, engine.staged, launch)
+        context = with_model(spec, context)  # which all processes need
+        make = partial(engine.staged.run, run_isolated, launch)
     if make is not launch or one_of(engine.settles, spec.settings):
         make = partial(settle_run, make)
     if one_of(PROFILES, spec.settings):
@@ -152,13 +152,6 @@ def settle_run(make: Make, spec: RunSpec, context: RunContext, listener: Listene
             # The failure of the run itself comes first.
             result = replace(result, warnings=(*result.warnings, error.message))
     return result
-
-
-def run_in_stages(
-    staged: StagedRun, launch: Make, spec: RunSpec, context: RunContext, listener: Listener
-) -> RunResult:
-    """Have the engine make a run in several processes, all of them within the one time limit."""
-    return staged.run(spec, with_model(spec, context), listener, run_isolated, launch)
 
 
 class PlainRun(SideListener):

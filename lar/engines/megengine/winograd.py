@@ -89,7 +89,7 @@ class Tried(NamedTuple):
 
 
 def run_with_winograd(
-    spec: RunSpec, context: RunContext, listener: Listener, step: Step, run: Step
+    step: Step, run: Step, spec: RunSpec, context: RunContext, listener: Listener
 ) -> RunResult:
     """Make a run that prefers winograd algorithms, and report what they gain.
 

@@ -249,7 +249,7 @@ class Steps:
 
     def prefer_winograd(self, folder: Path, **settings: Any) -> RunResult:
         spec, context = spec_with(**settings), context_in(folder)
-        return run_with_winograd(spec, context, Listener(), self.step, self.run)
+        return run_with_winograd(self.step, self.run, spec, context, Listener())
 
 
 def output_named(name: str) -> OutputSummary:
