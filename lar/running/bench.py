@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lar import __version__
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
 from lar.measurement.differences import FIRST_LOOK, compare_turns, is_look
 from lar.measurement.machine import read_machine, read_model_file
@@ -22,6 +22,7 @@ from lar.measurement.turns import join_turns, log_ratios_of
 from lar.options.table import option_of
 from lar.options.variants import BENCH_OPTIONS
 from lar.records.bench import BenchResult, Stop, VariantResult
+from lar.records.run import Failure
 from lar.records.summary import Difference
 from lar.running.api import read_outputs
 from lar.running.given_inputs import GivenInputs, Inputs, with_names
@@ -141,6 +142,7 @@ class Entry(Member):
     baseline's."""
 
     variant: Variant
+    failure: Failure | None = None  # why it cannot be run
     base: Entry | None = None  # what it is compared with
     difference: Difference | None = None
     looked: int = 0  # at so many pairs of processes
@@ -241,7 +243,10 @@ class Campaign:
         read = functools.cache(read_model_file)
         base = self.baseline.variant.spec
         for entry in self.entries:
-            entry.prepare(names, read, stack)
+            try:
+                entry.prepare(names, read, stack)
+            except LarError as error:
+                entry.spec, entry.failure = None, Failure.of(error)
             if entry.spec is not None:
                 place = Path(self.player.folder, f"inputs-{entry.number}")
                 entry.feed(inputs_as_for(base, entry.spec, place))

@@ -210,9 +210,8 @@ class Account:
         seconds = self.listener.report_seconds * self.slowdown
         reporting = seconds * sum(rows.count for rows in self.tables)
         if time.monotonic() + reporting > self.deadline:
-            limit = self.spec.timeout_seconds
-            what = "interrupted" if limit is None else f"timed out after {limit:g} s"
-            problem = f"{what} in phase {self.describe_phase()}"
+            limit = self.spec.timeout_seconds or 0.0  # without one, `give_up` drops this error
+            problem = f"timed out after {limit:g} s in phase {self.describe_phase()}"
             raise OutOfTime(problem, "--timeout S gives it more time")
 
     def describe_phase(self) -> str:

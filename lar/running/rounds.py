@@ -21,15 +21,7 @@ from lar.measurement.turns import centre_of_turn, kept_of
 from lar.records.bench import Agreement, OutputDifference, Turn
 from lar.records.comparison import Tolerance
 from lar.records.facts import ModelFile
-from lar.records.run import (
-    Failure,
-    FedInput,
-    OutputSummary,
-    RunContext,
-    RunResult,
-    RunSpec,
-    Samples,
-)
+from lar.records.run import FedInput, OutputSummary, RunContext, RunResult, RunSpec, Samples
 from lar.running.api import file_of
 from lar.running.given_inputs import inputs_like
 from lar.running.isolation import TurnWorker
@@ -119,8 +111,7 @@ class Member:
     """One of those that are measured, and what is known of it so far."""
 
     number: int
-    spec: RunSpec | None  # None if it cannot be run, as `failure` says
-    failure: Failure | None = None
+    spec: RunSpec | None  # None if it cannot be run
     context: RunContext = field(default_factory=RunContext)
     result: RunResult | None = None  # of its first process, or of the one that failed
     seconds: float = 0.0  # of an iteration that nothing disturbs
@@ -131,14 +122,14 @@ class Member:
         self, names: Mapping[str, str], read: ReadModel, stack: contextlib.ExitStack
     ) -> None:
         """Read what its rounds have in common: the model, and testcases in it, which stay unpacked
-        until the stack is closed. It has failed where they cannot be read."""
-        if self.spec is None:
-            return
-        try:
+        until the stack is closed.
+
+        Raises:
+            LarError: they cannot be read.
+        """
+        if self.spec is not None:
             context = RunContext(model=read(Path(self.spec.model)), names=dict(names))
             self.spec, self.context = stack.enter_context(unpack_cases(self.spec, context))
-        except LarError as error:
-            self.spec, self.failure = None, Failure.of(error)
 
     def feed(self, inputs: Sequence[str]) -> None:
         """Feed it with files that have the baseline's data, if there are any."""

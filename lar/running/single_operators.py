@@ -125,13 +125,8 @@ def spec_of_dump(index: DumpIndex) -> RunSpec:
         raise UsageError(f"is a dump whose model {index.model} is not there")
     if read_model_file(model).sha256 != index.model_sha256:
         raise UsageError(f"is a dump whose model {index.model} has changed since")
-    return RunSpec(
-        model=index.model,
-        engine=index.engine,
-        driver=index.driver,
-        device=index.device or "cpu",
-        settings=index.settings,
-    )
+    spec = RunSpec(model=index.model, engine=index.engine, driver=index.driver)
+    return replace(spec, device=index.device or "cpu", settings=index.settings)
 
 
 def spec_for_isolation(spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:

@@ -207,11 +207,9 @@ def without_profile(plain: RunResult, spec: RunSpec) -> RunResult:
 
 def plain_spec(spec: RunSpec) -> RunSpec:
     """Return the same run without a profile, and without the files that it writes."""
-    settings = {
-        key: value
-        for key, value in spec.settings.items()
-        if BY_KEY[key].purpose != "profile" and not BY_KEY[key].writes
-    }
+    options = [BY_KEY[key] for key in spec.settings]
+    kept = [option.key for option in options if option.purpose != "profile" and not option.writes]
+    settings = {key: spec.settings[key] for key in kept}
     several = bool(spec.cases or spec.items)
     iterations = spec.iterations if several else min(spec.iterations, PLAIN_ITERATIONS)
     return replace(spec, settings=settings, iterations=iterations)

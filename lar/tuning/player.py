@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lar import __version__
+from lar.errors import LarError
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.rows import join_samples
@@ -26,6 +27,7 @@ from lar.records.bench import OutputDifference, Turn
 from lar.records.comparison import Tolerance
 from lar.records.facts import MachineFacts
 from lar.records.run import Failure, NumericError, RunContext, RunResult, RunSpec, Samples
+from lar.running.isolation import new_result
 from lar.running.rounds import FIRST_CYCLE, Member, Rounds, compare_members, places_in_memory
 from lar.running.steps import make_run
 
@@ -134,12 +136,11 @@ class LocalPlayer:
         """Return a candidate as the member of a round."""
         number, entrant = numbered
         member = Member(number=number, spec=entrant.spec, seconds=entrant.seconds)
-        member.prepare(order.names, self.read, stack)
+        try:
+            member.prepare(order.names, self.read, stack)
+        except LarError as error:
+            member.result = replace(new_result(entrant.spec), failure=Failure.of(error))
         member.feed(entrant.like_baseline)
-        if member.failure is not None:
-            member.result = RunResult(
-                spec=entrant.spec, status="failed", phase="start", failure=member.failure
-            )
         return member
 
 
