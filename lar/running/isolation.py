@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -199,17 +199,19 @@ class Account:
         while not self.listener.has_room(POLL_SECONDS):
             self.check_deadline()
 
+    def is_late(self) -> bool:
+        """Return whether the run is past its deadline, which holds for reporting it too."""
+        seconds = self.listener.report_seconds * self.slowdown
+        reporting = seconds * sum(rows.count for rows in self.tables)
+        return self.deadline is not None and time.monotonic() + reporting > self.deadline
+
     def check_deadline(self) -> None:
         """Look at the time.
 
         Raises:
             OutOfTime: the run is past its deadline.
         """
-        if self.deadline is None:
-            return
-        seconds = self.listener.report_seconds * self.slowdown
-        reporting = seconds * sum(rows.count for rows in self.tables)
-        if time.monotonic() + reporting > self.deadline:
+        if self.is_late():
             limit = self.spec.timeout_seconds or 0.0  # without one, `give_up` drops this error
             problem = f"timed out after {limit:g} s in phase {self.describe_phase()}"
             raise OutOfTime(problem, "--timeout S gives it more time")
@@ -254,14 +256,6 @@ class Watch(Account):
         for file in (worker.events, worker.log):
             self._poll.register(file, select.POLLIN)
 
-    @contextlib.contextmanager
-    def in_time(self) -> Iterator[None]:
-        """End the run if it is out of time inside."""
-        try:
-            yield
-        except OutOfTime as error:
-            self.give_up("timed_out", Failure.of(error))
-
     def see_through(self, task: str) -> RunResult:
         """Have the worker do its task, and return the result; `last` is its answer."""
         try:
@@ -282,14 +276,13 @@ class Watch(Account):
         """
         if task == "run":
             self.read_facts()
-        with self.in_time():
-            self.check_deadline()  # or a quick worker would answer although its time is over
+        if not self.is_late():  # or a quick worker would answer although its time is over
             self.worker.send(request_to_json(self.spec, self.context), more=self.context.turns)
 
     def attend(self) -> None:
         """Wait for a moment until something comes, take it, and look at the time."""
         ready = {file for file, _ in self._poll.poll(1000 * POLL_SECONDS)}
-        with self.in_time():
+        try:
             if self.worker.log in ready:
                 self.await_room()
                 if not self.read_log():
@@ -304,6 +297,8 @@ class Watch(Account):
             if self.ended:
                 self.deadline = None  # it has ended in time
                 self.take_rest()
+        except OutOfTime as error:
+            self.give_up("timed_out", Failure.of(error))
 
     def look_for_end(self) -> None:
         """End a run whose engine has crashed or hangs.

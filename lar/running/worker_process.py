@@ -31,11 +31,10 @@ from lar.worker.start import start
 start(sys.argv[1:], {library!r})
 """
 
-# The same for another Python, which may be too old for newer syntax: it has its own libraries, and
-# only lar from the folder that lar is in.
+# What another Python does before: it may be too old for newer syntax, and has its own libraries,
+# and only lar from the folder that lar is in.
 FOREIGN_CODE = """\
-import gc, os
-gc.disable()
+import os
 if sys.version_info < (3, 10):
     said = "it is Python %d.%d" % sys.version_info[:2]
     event = '["Failed", {{"failure": {{"problem": "%s", "exit_code": 3}}}}]\\n' % said
@@ -44,8 +43,6 @@ if sys.version_info < (3, 10):
 sys.path.insert(0, {home!r})
 import lar
 del sys.path[0]
-from lar.worker.start import start
-start(sys.argv[1:], "")
 """
 HOME = os.path.realpath(python_process.HOME)
 
@@ -158,8 +155,8 @@ def start_python(
     """Start Python on the worker's code in a group of its own, with files under those numbers."""
     _, name, driver, *_ = arguments
     engine = engine_named(name)
-    library = engine.shared_library_of(driver)
-    code = (FOREIGN_CODE if python else CODE).format(library=library, home=HOME)
+    code = FOREIGN_CODE.format(home=HOME) if python else ""
+    code += CODE.format(library="" if python else engine.shared_library_of(driver))
     command = python_process.python_command(code, *arguments, python=python)
     return os.posix_spawn(
         command[0],
