@@ -120,10 +120,7 @@ def event_or_failure(line: bytes) -> events.Event:
 
 def name_of_signal(number: int) -> str:
     """Return a signal's name, or its number if it has no name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+    return next((each.name for each in signal.Signals if each == number), f"signal {number}")
 
 
 def cpu_limit_reached(ended_by: int, usage: resource.struct_rusage) -> int:
@@ -176,12 +173,11 @@ class Account:
     def take_rows(self) -> None:
         """Pass on the samples that have come."""
         phase = self.result.phase
+        # Rows may stand there already while the event that begins their phase is still unread.
+        if phase in ("start", "load", "prepare"):
+            return
         for number, rows in enumerate(self.tables):
-            # Rows may stand there already while the event that begins their phase is still unread.
-            if phase in ("start", "load", "prepare"):
-                count = 0
-            else:
-                count = warmups_in(rows) if phase == "warmup" else rows.count
+            count = warmups_in(rows) if phase == "warmup" else rows.count
             while (first := self._seen_rows[number]) < count:
                 self.await_room()
                 last = min(count, first + ROWS_AT_ONCE)

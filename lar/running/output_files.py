@@ -47,18 +47,17 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
         UsageError: a place cannot be written, or has a dump that may not be overwritten; the
             flag is named.
     """
-    overwrite, resume = context.overwrite, context.resume
     with contextlib.ExitStack() as stack:
         written = {}
         for option, place in artifacts_of(spec).items():
             try:
                 grows = option is BIN_OUT_DUMP and bool(spec.items)
                 folder = stack.enter_context(folder_beside(place, option.writes, option.flag))
-                if not (grows and resume and place.is_dir()):
-                    check_place(place, option.flag, option.writes, overwrite)
+                if not (grows and context.resume and place.is_dir()):
+                    check_place(place, option.flag, option.writes, context.overwrite)
                 if option in TENSORS:
-                    check_place(index_place(place), option.flag, "file", overwrite)
-                if grows and (resume or not place.is_dir() or not any(place.iterdir())):
+                    check_place(index_place(place), option.flag, "file", context.overwrite)
+                if grows and (context.resume or not place.is_dir() or not any(place.iterdir())):
                     spec = stack.enter_context(grow_dump(spec, place))
                     written[option.key] = str(place)
                     continue

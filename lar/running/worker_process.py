@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 import signal
 import time
@@ -117,17 +116,14 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Kill the worker's whole group and wait for it."""
+        gone_by = time.monotonic() + GONE_SECONDS
         with uninterrupted():
             self.end()
-            self._await_exit(GONE_SECONDS)
-        self._await_exit()
-        self._killed = True
-
-    def _await_exit(self, seconds: float = math.inf) -> None:
-        """Wait until the process has ended, at most so long."""
-        end = time.monotonic() + seconds
-        while self.poll_exit() is None and time.monotonic() < end:
+            while self.poll_exit() is None and time.monotonic() < gone_by:
+                time.sleep(GLANCE_SECONDS)
+        while self.poll_exit() is None:
             time.sleep(GLANCE_SECONDS)
+        self._killed = True
 
     def cpu_ticks(self) -> int:
         """Return the CPU time used so far, in clock ticks; 0 if the system does not report it."""
