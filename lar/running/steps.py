@@ -71,7 +71,9 @@ def make_run(
     """
     launch = run_here if context.in_process else partial(run_isolated, early=early)
     with place_artifacts(spec, context) as (left, placed):
-        result = (make or partial(make_here, launch=launch))(left, placed, listener or Listener())
+        unpacking = contextlib.nullcontext((left, placed)) if make else unpack_cases(left, placed)
+        with unpacking as ready:
+            result = (make or maker_of(left, launch))(*ready, listener or Listener())
         result = deliver_artifacts(left, placed.written, result)
     if context.resume and spec.tell_classes:
         from lar.datasets.resume import add_earlier_classes  # few runs need it
@@ -80,25 +82,27 @@ def make_run(
     return result_as_asked(spec, left, result)
 
 
-def make_here(
-    spec: RunSpec, context: RunContext, listener: Listener, launch: Make = run_isolated
-) -> RunResult:
-    """Make a run whose files have their places, on this machine: in stages if its engine needs
-    them, with what that does when a worker has ended, and twice for a profile.
+def make_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
+    """Make a run whose files have their places, on this machine.
 
     Raises:
         UsageError: its testcases are damaged.
     """
+    with unpack_cases(spec, context) as ready:
+        return maker_of(spec, run_isolated)(*ready, listener)
+
+
+def maker_of(spec: RunSpec, launch: Make) -> Make:
+    """Return a function that makes a run whose files and testcases are there: in stages if its
+    engine needs them, with what that does when a worker has ended, and twice for a profile."""
     engine, make = engine_named(spec.engine), launch
     if engine.staged and one_of(engine.staged.options, spec.settings):
-        context = with_model(spec, context)  # which all processes need
         make = partial(engine.staged.run, run_isolated, launch)
     if make is not launch or one_of(engine.settles, spec.settings):
         make = partial(settle_run, make)
     if one_of(PROFILES, spec.settings):
         make = partial(run_profiled, make)
-    with unpack_cases(spec, context) as ready:
-        return make(*ready, listener)
+    return make
 
 
 @contextlib.contextmanager
@@ -142,7 +146,8 @@ def settle_run(make: Make, spec: RunSpec, context: RunContext, listener: Listene
     """Make a run in a work folder, and then do what its engine does when a worker has ended."""
     engine = engine_named(spec.engine)
     with work_folder() as folder:
-        context = replace(context, work_folder=folder)
+        # It may take several processes, which all need the facts about the model.
+        context = replace(with_model(spec, context), work_folder=folder)
         result = make(spec, context, listener)
         try:
             engine.settle(spec, context)
