@@ -4,6 +4,7 @@ the race of `lar advise`, a bench of what a profile speaks for."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import time
@@ -14,15 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar import __version__
+from lar.errors import LarError
 from lar.files.work_folders import work_folder
 from lar.measurement.differences import FIRST_LOOK, compare_turns, is_look
-from lar.measurement.machine import read_machine
+from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.summary import summarize
 from lar.measurement.turns import join_turns, log_ratios_of
 from lar.options.given import join_options, parse_values
 from lar.options.variants import known_option
 from lar.records.bench import BenchResult, Stop, VariantResult
-from lar.records.run import Failure, ModelFile, RunContext, RunSpec
+from lar.records.run import Failure, RunContext, RunSpec
 from lar.records.summary import Difference
 from lar.running.api import read_outputs
 from lar.running.given_inputs import GivenInputs, Inputs, with_names
@@ -135,6 +137,7 @@ class Entry(Member):
     baseline's."""
 
     variant: Variant
+    failure: Failure | None = None  # why it cannot be run
     base: Entry | None = None  # what it is compared with
     difference: Difference | None = None
     looked: int = 0  # at so many pairs of processes
@@ -218,10 +221,13 @@ class Campaign:
     def prepare(self, names: Mapping[str, str], stack: contextlib.ExitStack) -> None:
         """Read what the rounds have in common: models, testcases in them, which stay unpacked until
         the stack is closed, data for all."""
-        models: dict[str, ModelFile] = {}
+        read = functools.cache(read_model_file)
         base = self.baseline.variant.spec
         for entry in self.entries:
-            entry.prepare(names, models, stack)
+            try:
+                entry.prepare(names, read, stack)
+            except LarError as error:
+                entry.spec, entry.failure = None, Failure.of(error)
             if entry.spec is not None:
                 place = Path(self.player.folder, f"inputs-{entry.number}")
                 entry.feed(inputs_as_for(base, entry.spec, place))
@@ -343,7 +349,7 @@ def result_of(entry: Entry, names: Mapping[str, str], keep_outputs: bool) -> Var
         spec=with_names(variant.spec, names) if variant.spec and entry.spec else None,
         status="refused" if entry.failure else "interrupted",
         failure=entry.failure,
-        model=entry.model,
+        model=entry.context.model,
         turns=tuple(entry.turns),
         baseline=base.variant.name if base else "",
         difference=entry.difference,

@@ -14,13 +14,11 @@ from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
 from lar.inputs.loaded import Array
 from lar.measurement.machine import read_model_file
-from lar.options.option import flag_of
 from lar.options.table import BY_KEY
 from lar.records.events import ComputedAlone
 from lar.records.run import Failure, RunContext, RunSpec
 from lar.running.isolation import TurnWorker
 from lar.running.steps import unpack_cases
-from lar.running.tasks import failure_of
 
 # So long an operator may compute; MegEngine keeps a CPU busy while it waits for ever.
 MOST_SECONDS = 60.0
@@ -104,7 +102,8 @@ class IsolatedOperators:
     def lose(self, worker: TurnWorker) -> Failure:
         """Give up a worker that has ended; return why."""
         result = worker.finish()
-        failure = failure_of(result)
+        failure = result.failure
+        assert failure is not None
         # A model that does not load will not load again.
         again = result.phase == "prepare"
         self._lost += [failure] if again else [failure] * MOST_WORKERS
@@ -126,13 +125,8 @@ def spec_of_dump(index: DumpIndex) -> RunSpec:
         raise UsageError(f"is a dump whose model {index.model} is not there")
     if read_model_file(model).sha256 != index.model_sha256:
         raise UsageError(f"is a dump whose model {index.model} has changed since")
-    return RunSpec(
-        model=index.model,
-        engine=index.engine,
-        driver=index.driver,
-        device=index.device or "cpu",
-        settings=index.settings,
-    )
+    spec = RunSpec(model=index.model, engine=index.engine, driver=index.driver)
+    return replace(spec, device=index.device or "cpu", settings=index.settings)
 
 
 def spec_for_isolation(spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:
@@ -147,19 +141,10 @@ def spec_for_isolation(spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:
         raise UsageError(f"runs on {engine.title}, which cannot run an operator alone")
     if not engine.is_installed and not spec.python:
         raise UsageError(f"runs on {engine.title}, which is not installed")
-    purposes = {key: BY_KEY[key].purpose for key in spec.settings if key in BY_KEY}
-    asked = [key for key, purpose in purposes.items() if purpose in ("setting", "cache")]
-    able = [key for key in asked if engine.isolating_driver in engine.rows[key].drivers]
-    left_out = [flag_of(key) for key in asked if key not in able]
+    driver, known = engine.isolating_driver, [BY_KEY[key] for key in spec.settings if key in BY_KEY]
+    asked = [option for option in known if option.purpose in ("setting", "cache")]
+    able = [option.key for option in asked if driver in engine.rows[option.key].drivers]
+    left_out = [option.flag for option in asked if option.key not in able]
     notes = (f"operators are run alone without {' '.join(left_out)}",) if left_out else ()
-    isolated = replace(
-        spec,
-        driver=engine.isolating_driver,
-        settings={key: spec.settings[key] for key in able},
-        inputs=(),
-        items=(),
-        item_names=(),
-        warmup_iterations=0,
-        iterations=0,
-    )
-    return isolated, notes
+    settings = {key: spec.settings[key] for key in able}
+    return replace(spec, driver=driver, settings=settings, items=(), item_names=()), notes
