@@ -14,8 +14,9 @@ What an engine does during a run (fails, crashes, hangs) is not an exception but
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 E = TypeVar("E", bound="LarError")
@@ -149,6 +150,19 @@ def error_of_write(
     kind = LarError if error.errno in NO_ROOM else UsageError
     reason, what_to_do = reason_of_write(error, hint)
     return kind(f"cannot be written: {reason}", what_to_do, flag=flag, subject=subject)
+
+
+@contextlib.contextmanager
+def writing(subject: object, flag: str = "", hint: str = "choose another place") -> Iterator[None]:
+    """Have the system's errors inside say that this place cannot be written.
+
+    Raises:
+        LarError: one of them, as `error_of_write` gives it.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise error_of_write(error, flag=flag, subject=subject, hint=hint) from None
 
 
 def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lar.errors import UsageError, error_of_write
+from lar.errors import UsageError, writing
 from lar.files.work_folders import work_folder
 from lar.inputs.loaded import Array
 from lar.options.given import parse_values
@@ -118,15 +118,12 @@ def run_scenario(
     """
     began = time.monotonic()
     spec = plan_scenario(model, scenario, values)
-    with work_folder() as folder:
-        try:
-            if log_folder:
-                os.makedirs(log_folder, exist_ok=True)
-            result = make_run(spec, RunContext(began=began, work_folder=folder))
-            for log in Path(folder).glob(LOG_FILES) if log_folder else ():
-                shutil.copy(log, log_folder)
-        except OSError as error:
-            raise error_of_write(error, flag="--loadgen-logs", subject=log_folder) from None
+    with work_folder() as folder, writing(log_folder, "--loadgen-logs"):
+        if log_folder:
+            os.makedirs(log_folder, exist_ok=True)
+        result = make_run(spec, RunContext(began=began, work_folder=folder))
+        for log in Path(folder).glob(LOG_FILES) if log_folder else ():
+            shutil.copy(log, log_folder)
     return result
 
 

@@ -281,10 +281,9 @@ def check_reports(values: Mapping[str, Any]) -> None:
     for key in ("json", "csv", "html"):
         name = values[key]
         if name is not None and name != "-" and not is_writable(name):
-            from lar.files.report_file import OutputFile
+            from lar.files.report_file import check_writable
 
-            with OutputFile(name, f"--{key}"):
-                pass
+            check_writable(name, f"--{key}")
 
 
 def is_writable(name: str) -> bool:
