@@ -65,7 +65,10 @@ class CaseStarted(Event):
 
 
 class TurnEnded(Event):
-    """The iterations of a turn are done; their rows stand already."""
+    """A turn is done: the rows of its iterations, or the file of its answer, stand already; or
+    there is a problem, and no answer."""
+
+    problem: str = ""
 
 
 class Judged(Event):
@@ -127,13 +130,6 @@ class Packed(Event):
     fed: tuple[tuple[run.FedInput, ...], ...]
     outputs: tuple[run.OutputSummary, ...]
     warnings: tuple[str, ...]
-
-
-class ComputedAlone(Event):
-    """A tensor was computed from given values and stands in its file; or it was not, and why."""
-
-    number: int
-    problem: str = ""
 
 
 class Failed(Event):

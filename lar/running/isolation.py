@@ -39,8 +39,6 @@ POLL_SECONDS = 0.02
 ROWS_AT_ONCE = 1000
 # For so long it passes on the samples of a run that it has ended.
 LAST_SECONDS = 0.3
-# The system counts towards its limit of CPU time in ticks, and so sooner than it reports.
-CPU_LIMIT_SLACK = 0.3
 LOG_BYTES = 64 * 1024  # what a pipe holds by default
 LOG_TAIL_LINES = 20
 # A shorter wait is not worth a line.
@@ -49,7 +47,6 @@ INTERVAL_SECONDS = 1.0
 
 FOREIGN_HINT = "it needs Python 3.10 or newer, NumPy and the engine; lar itself is not needed there"
 INTERRUPTED = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
-Answer = events.TurnEnded | events.ComputedAlone  # of a turn
 
 
 def run_isolated(
@@ -122,18 +119,6 @@ def event_or_failure(line: bytes) -> events.Event:
 def name_of_signal(number: int) -> str:
     """Return a signal's name, or its number if it has no name."""
     return next((each.name for each in signal.Signals if each == number), f"signal {number}")
-
-
-def cpu_limit_reached(ended_by: int, usage: resource.struct_rusage) -> int:
-    """Return the limit of CPU time in seconds that ended a process by that signal, else 0.
-
-    At the limit the system sends SIGXCPU, and SIGKILL where no more may be asked for.
-    """
-    soft, _ = resource.getrlimit(resource.RLIMIT_CPU)
-    used = usage.ru_utime + usage.ru_stime
-    is_late = ended_by == signal.SIGKILL and used >= soft - CPU_LIMIT_SLACK
-    is_limited = soft != resource.RLIM_INFINITY and (is_late or ended_by == signal.SIGXCPU)
-    return soft if is_limited else 0
 
 
 class Account:
@@ -422,9 +407,6 @@ class Watch(Account):
             hint = "the model file may be damaged: copy or export it again"
         if code == -signal.SIGKILL:
             hint = f"did the machine run out of memory? The run held {peak >> 20} MiB"
-        if limit := cpu_limit_reached(-code, usage):
-            message = f"the limit of CPU time ended the engine in phase {phase}"
-            hint = f"it is {limit} s (ulimit -t): raise it with ulimit -t unlimited"
         failure = Failure(message, hint, EXIT_CODES["crashed"], self.log_tail())
         # Memory was refused if the address space has a limit and the log says so.
         if refused := memory_error(LarError(self._log.decode(errors="replace"))):
@@ -470,20 +452,20 @@ class TurnWorker(Watch, Listener):
         if self.deadline is not None:
             self.deadline += idle_seconds
 
-    def take(self, number: int, most_seconds: float = math.inf) -> Answer | None:
+    def take(self, number: int, most_seconds: float = math.inf) -> events.TurnEnded | None:
         """Have it do what a number stands for; return its answer, None if it has ended meanwhile,
         as it does where it takes too long."""
         self.go_on()
         self.last = None
         self.worker.send(b"%d\n" % number, more=True)
         end = time.monotonic() + most_seconds
-        while not isinstance(self.last, Answer) and not self.ended:
+        while not isinstance(self.last, events.TurnEnded) and not self.ended:
             self.attend()
             if time.monotonic() > end:
                 problem = f"the engine has not computed it in {most_seconds:g} s"
                 self.give_up("timed_out", Failure.of(OutOfTime(problem)))
         self.pause()
-        return self.last if isinstance(self.last, Answer) else None
+        return self.last if isinstance(self.last, events.TurnEnded) else None
 
     def finish(self) -> RunResult:
         """Have it come to its end, and return its result."""
