@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
+from lar.errors import ENGINE_HINT
 from lar.records import run
 from lar.records.record import ShortRecord
 
@@ -152,18 +153,16 @@ def line_of(event: Event) -> bytes:
 
 
 def event_of(line: bytes) -> Event:
-    """Decode a line that `line_of` made.
-
-    Raises:
-        ValueError: the line is not an event.
-    """
+    """Decode a line that `line_of` made; any other is a failure of the engine, since lar writes
+    events alone."""
     import msgspec
 
     try:
         name, body = msgspec.json.decode(line, type=tuple[str, msgspec.Raw])
         return msgspec.json.decode(body, type=EVENTS[name])
     except (msgspec.MsgspecError, KeyError) as error:
-        raise ValueError(f"not an event: {error}") from None
+        problem = f"the engine wrote into the pipe of lar's events: not an event: {error}"
+        return Failed(run.Failure(problem, ENGINE_HINT))
 
 
 def apply_event(result: run.RunResult, event: Event) -> run.RunResult:

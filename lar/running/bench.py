@@ -284,7 +284,7 @@ class Campaign:
         for entry in self.entries:
             if entry.base is not None:
                 entry.decided = entry.decided or self.is_decided(entry, entry.base)
-            elif entry.failed or entry.rounds >= enough:
+            elif entry.failed or len({turn.round for turn in entry.turns}) >= enough:
                 entry.decided = True
         self.player.show()
 

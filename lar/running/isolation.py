@@ -107,15 +107,6 @@ def with_model(spec: RunSpec, context: RunContext) -> RunContext:
     return context if context.model else replace(context, model=read_model_file(Path(spec.model)))
 
 
-def event_or_failure(line: bytes) -> events.Event:
-    """Decode an event; any other line is a failure of the engine, since lar writes events alone."""
-    try:
-        return events.event_of(line)
-    except ValueError as error:
-        text = f"the engine wrote into the pipe of lar's events: {error}"
-        return events.Failed(Failure(text, ENGINE_HINT))
-
-
 def name_of_signal(number: int) -> str:
     """Return a signal's name, or its number if it has no name."""
     return next((each.name for each in signal.Signals if each == number), f"signal {number}")
@@ -328,7 +319,7 @@ class Watch(Account):
             except BlockingIOError:
                 return True
             *lines, self._partial = (self._partial + data).split(b"\n")
-            self.events += map(event_or_failure, lines)
+            self.events += map(events.event_of, lines)
         return bool(data)
 
     def read_log(self) -> bool:
@@ -407,10 +398,9 @@ class Watch(Account):
             hint = "the model file may be damaged: copy or export it again"
         if code == -signal.SIGKILL:
             hint = f"did the machine run out of memory? The run held {peak >> 20} MiB"
-        failure = Failure(message, hint, EXIT_CODES["crashed"], self.log_tail())
         # Memory was refused if the address space has a limit and the log says so.
-        if refused := memory_error(LarError(self._log.decode(errors="replace"))):
-            failure = Failure.of(refused, self.log_tail())
+        refused = memory_error(LarError(self._log.decode(errors="replace")))
+        failure = Failure.of(refused or LarError(message, hint), self.log_tail())
         self.result = replace(self.result, status="crashed", peak_memory_bytes=peak)
         self.result = replace(self.result, failure=self.explain_log() or failure)
         self.ended = True

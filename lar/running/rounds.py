@@ -152,11 +152,6 @@ class Member:
         """What it is fed with: those of another shape are not compared."""
         return tuple((each.dtype, each.shape) for each in self.result.fed) if self.result else ()
 
-    @property
-    def rounds(self) -> int:
-        """The number of processes that have made turns."""
-        return len({turn.round for turn in self.turns})
-
 
 @dataclass(kw_only=True)
 class Rounds:

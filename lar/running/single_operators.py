@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lar.dumps.dump import DumpedTensor, DumpIndex
 from lar.engines import engine_named
-from lar.errors import LarError, UsageError
+from lar.errors import LarError, UsageError, writing
 from lar.files.work_folders import work_folder
 from lar.inputs.loaded import Array
 from lar.measurement.machine import read_model_file
@@ -77,16 +77,12 @@ class IsolatedOperators:
         """
         import numpy as np
 
-        try:
+        with writing("its values"):
             request = json.dumps({"output": output, "values": [*values]})
             (self.folder / "asked.json").write_text(request)
             for place, value in enumerate(values.values()):
                 if value is not None:
                     np.save(self.folder / f"{place}.npy", value)
-        except OSError as error:
-            # NumPy's own errors about a file that was written in part have no reason.
-            reason = (error.strerror or "not all was written").lower()
-            raise LarError(f"its values cannot be kept in a file: {reason}") from None
         if len(self._lost) >= MOST_WORKERS:
             require_ok(self._lost[-1])
         worker = self.begin()

@@ -67,8 +67,7 @@ class LoadGenerator:
 
         LoadGen makes its queries beforehand, and needs to know how many can come.
         """
-        seconds = iteration_seconds + QUEUE_SECONDS
-        self.ended = ThreadPoolExecutor(1).submit(self.generate, seconds)
+        self.ended = ThreadPoolExecutor(1).submit(self.generate, iteration_seconds + QUEUE_SECONDS)
 
     def serve(self, iterate: Callable[[], object]) -> None:
         """Run an iteration for one batch of samples after another, for one of the runners."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from lar.engines import engine_named
-from lar.errors import LarError, UsageError, error_of_write, first_line
+from lar.errors import LarError, UsageError, first_line, writing
 from lar.inputs.dtypes import count_nonfinite
 from lar.inputs.loaded import Array
 from lar.measurement.rows import SampleRows
@@ -114,11 +114,10 @@ def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit:
                 answer = isolation.compute(asked["output"], values)
             else:
                 answer = np.array(sorted(isolation.find_missing(asked["values"])), str)
-            np.save(folder / "answer.npy", answer)
+            with writing("what it gives"):
+                np.save(folder / "answer.npy", answer)
         except LarError as error:
             problem = error.message
-        except OSError as error:
-            problem = error_of_write(error, subject="what it gives").message
         except Exception as error:
             problem = first_line(error)
         emit(TurnEnded(problem))

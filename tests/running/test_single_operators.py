@@ -98,8 +98,8 @@ def test_a_full_disk_is_the_problem_of_one_operator(
     with contextlib.ExitStack() as stack:
         it = IsolatedOperators(spec_of(write_script(outputs={"prob": [0.25, 0.75]})), stack)
         found = [outcome(it) for _ in range(3)]
-    start = "its values cannot be kept in a file: "
-    assert found == [f"{start}no space left on device", f"{start}not all was written", "ok"]
+    start = "its values: cannot be written: "
+    assert found == [f"{start}no space left on device", f"{start}{full}", "ok"]
 
 
 @pytest.mark.parametrize(
