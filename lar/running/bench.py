@@ -386,10 +386,9 @@ def race(
     does not count.
     """
     with work_folder() as folder:
-        caches = [os.path.join(folder, str(number)) for number in range(len(suggestions))]
         planned = [
-            plan_setting(each, plain, cache, show)
-            for each, cache in zip(suggestions, caches, strict=True)
+            plan_setting(each, plain, os.path.join(folder, str(number)), show)
+            for number, each in enumerate(suggestions)
         ]
         return run_bench([plain, *planned], budget_seconds=budget_seconds, report=report)
 
