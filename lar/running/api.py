@@ -146,5 +146,4 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
         what = "a data set" if spec.items else "testcases"
         problem = f"does not go with {what}: each query is fed the same input"
         raise UsageError(problem, "give the input of one iteration", flag="--scenario")
-    most = MOST_ITERATIONS // spec.runners
-    return replace(spec, scenario=scenario, iterations=most)
+    return replace(spec, scenario=scenario, iterations=MOST_ITERATIONS // spec.runners)

@@ -171,12 +171,10 @@ def run_bench(
         player = Rounds(folder=folder, began=began, deadline=deadline, order=order)
         campaign = Campaign(variants, baseline, player, margin)
         player.show = lambda: report(campaign.progress)
-        stopped: Stop
-        try:
+        stopped: Stop = "interrupted"
+        with contextlib.suppress(KeyboardInterrupt):
             campaign.prepare(names, stack)
             stopped = campaign.run()
-        except KeyboardInterrupt:
-            stopped = "interrupted"
         campaign.compare()  # with what was measured after the last look too
         found = [result_of(entry, names, keep_outputs) for entry in campaign.entries]
     return BenchResult(

@@ -66,8 +66,7 @@ def run_isolated(
 
 def start_for(spec: RunSpec, task: str, stack: contextlib.ExitStack) -> WorkerProcess:
     """Start the worker of a spec's engine; the stack ends it."""
-    words = task, spec.engine, spec.driver
-    return WorkerProcess(stack, words, spec.environment, spec.python)
+    return WorkerProcess(stack, (task, spec.engine, spec.driver), spec.environment, spec.python)
 
 
 def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
@@ -223,8 +222,7 @@ class Watch(Account):
         self._began = self._alive_at = time.monotonic()
         self._signs_of_life: tuple[object, ...] = ()
         self._progress_due = self._began + PATIENCE_SECONDS
-        self._partial = b""
-        self._log = b""
+        self._partial = self._log = b""
         self._poll = select.poll()
         for file in (worker.events, worker.log):
             self._poll.register(file, select.POLLIN)
@@ -425,8 +423,7 @@ class TurnWorker(Watch, Listener):
     ) -> None:
         """Start the worker; the stack kills it."""
         self._since = time.monotonic()  # when its last turn ended
-        worker = start_for(spec, task, stack)
-        super().__init__(worker, spec, replace(context, turns=True), self)
+        super().__init__(start_for(spec, task, stack), spec, replace(context, turns=True), self)
         self.send(task)
 
     def pause(self) -> None:

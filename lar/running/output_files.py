@@ -124,12 +124,11 @@ def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
         if found and not overwrite:
             hint = "give a new folder, or --overwrite to replace the dump in it"
             raise refusal("the folder is not empty", hint)
-        if found:
-            from lar.dumps.index import is_tensor
+        from lar.dumps.index import is_tensor
 
-            if not all(map(is_tensor, found)):
-                problem = "--overwrite replaces dumps only, and something else is in it"
-                raise refusal(problem, "give a new folder")
+        if not all(map(is_tensor, found)):
+            problem = "--overwrite replaces dumps only, and something else is in it"
+            raise refusal(problem, "give a new folder")
     elif kind not in STREAMS and place.exists():
         if place.is_dir():
             raise refusal("is a folder; give a file name")

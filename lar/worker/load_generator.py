@@ -176,6 +176,5 @@ def reasons_in(values: Mapping[str, object]) -> Iterator[str]:
     """Yield why a run is not valid."""
     yield from (reason for key, reason in CONDITIONS.items() if values.get(key) is False)
     for key in ("result_invalid_reason", "early_stopping_result"):
-        said = " ".join(str(values.get(key, "")).replace("*", " ").split())
-        if said:
+        if said := " ".join(str(values.get(key, "")).replace("*", " ").split()):
             yield f"LoadGen says: {said}"
