@@ -69,9 +69,10 @@ def make_run(
         UsageError: a file that an option has the engine write cannot be written.
     """
     launch = run_here if context.in_process else partial(run_isolated, early=early)
-    make = make or partial(make_here, launch=launch)
     with place_artifacts(spec, context) as (left, placed):
-        result = make(left, placed, listener or Listener())
+        unpacking = contextlib.nullcontext((left, placed)) if make else unpack_cases(left, placed)
+        with unpacking as ready:
+            result = (make or maker_of(left, launch))(*ready, listener or Listener())
         result = deliver_artifacts(left, placed.written, result)
     if context.resume and spec.tell_classes:
         from lar.datasets.resume import add_earlier_classes  # few runs need it
@@ -80,16 +81,14 @@ def make_run(
     return result_as_asked(spec, left, result)
 
 
-def make_here(
-    spec: RunSpec, context: RunContext, listener: Listener, launch: Make = run_isolated
-) -> RunResult:
+def make_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
     """Make a run whose files have their places, on this machine.
 
     Raises:
         UsageError: its testcases are damaged.
     """
     with unpack_cases(spec, context) as ready:
-        return maker_of(spec, launch)(*ready, listener)
+        return maker_of(spec, run_isolated)(*ready, listener)
 
 
 def maker_of(spec: RunSpec, launch: Make) -> Make:
