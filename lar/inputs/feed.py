@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -63,11 +64,12 @@ def feed_of(
             left without data.
     """
     try:
+        unjudged = _check_typed([text for text in texts if isinstance(text, str)], infos)
         given = _collect(texts, infos)
         subjects = _find_subjects(given, spec.image)
         sizes = AxisSizes(infos, spec.shape)
         made: dict[str, list[tuple[Array, FedInput]]] = {}
-        notes: list[UsageError | None] = [*_warn_unjudged(texts, infos)]
+        notes: list[UsageError | None] = [*unjudged]
         for info, value in given:
             parts = made.setdefault(info.name, [])
             name = f"{info.name}[{len(parts)}]" if info.sequence else info.name
@@ -125,25 +127,12 @@ def _collect(
         UsageError: a text or a file is wrong, or two feed one input.
     """
     given: list[tuple[TensorInfo, Given]] = []
-    _refuse_semicolons(texts, infos)
     for item in items_of(texts, [info.name for info in infos]):
         for info, value in _read_item(item, infos):
             if not info.sequence and any(info is other for other, _ in given):
                 raise input_error("", f"two items feed {info.name}", "give each input once")
             given.append((info, value))
     return given
-
-
-def _refuse_semicolons(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> None:
-    """Refuse an item for an input whose name has a semicolon.
-
-    Raises:
-        UsageError: saying how to feed it.
-    """
-    for text in (text for text in texts if isinstance(text, str)):
-        if name := next((it.name for it in infos if ";" in it.name and f"{it.name}:" in text), ""):
-            problem = "the name of the input holds a ;"
-            raise input_error(text, problem, model_inputs.hint_at_json(name))
 
 
 def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[TensorInfo, Given]]:
@@ -180,21 +169,27 @@ def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
     return array if fits or array.ndim == 0 or array.shape[0] != 1 else array[0, ...]
 
 
-def _warn_unjudged(
-    texts: Sequence[str | Item], infos: Sequence[TensorInfo]
-) -> Iterator[UsageError]:
-    """Yield a warning for each folder in a text whose expected outputs nobody looks at.
+def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[UsageError]:
+    """Return a warning for each folder in a text whose expected outputs nobody looks at.
 
     Items that are no texts are those of testcases, which are judged, or of a data set.
+
+    Raises:
+        UsageError: a text feeds an input whose name has a semicolon, or it is wrong.
     """
-    typed = [text for text in texts if isinstance(text, str)]
-    items = items_of(typed, [info.name for info in infos])
-    for path in (item.path for item in items if isinstance(item, PathItem)):
-        if found := numbered(path, OUTPUT) if os.path.isdir(path) else []:
+    names, warnings = [info.name for info in infos], []
+    for text, name in product(texts, names):
+        if ";" in name and f"{name}:" in text:
+            problem = "the name of the input holds a ;"
+            raise input_error(text, problem, model_inputs.hint_at_json(name))
+    for item in items_of(texts, names):
+        is_folder = isinstance(item, PathItem) and os.path.isdir(item.path)
+        if found := numbered(item.path, OUTPUT) if is_folder else []:
             outputs = ", ".join(os.path.basename(file) for _, file in found)
             problem = f"its expected outputs ({outputs}) are not judged"
             hint = "`lar run` on a folder with it and its .onnx judges them"
-            yield input_error(path, f"{problem}; {hint}")
+            warnings.append(input_error(item.path, f"{problem}; {hint}"))
+    return warnings
 
 
 def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettings) -> set[str]:
