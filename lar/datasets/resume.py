@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lar.datasets.classes import classes_of
-from lar.dumps.binary import TensorHeader, read_header, read_stored
+from lar.dumps.binary import TensorHeader, read_stored
 from lar.dumps.delivery import facts_of_run, files_of_items
 from lar.dumps.dump import DumpIndex
-from lar.dumps.index import is_tensor, read_headers, read_index, write_index
+from lar.dumps.index import read_headers, read_index, write_index
 from lar.errors import UsageError
 from lar.options.paths import index_place
 from lar.options.table import BIN_OUT_DUMP
@@ -35,8 +35,7 @@ def go_on(spec: RunSpec, place: Path, model_sha256: str) -> RunSpec:
     index = DumpIndex(tensors=(), operators=(), complete=False, device=spec.device, **facts)
     if any(place.iterdir()):
         check_same_run(index, place)
-        whole = [header.path.name for header in read_headers(place, damaged=True)]
-        left = items_left(spec, whole)
+        left = items_left(spec, outputs_in(place))
         check_same_data(spec, left, index, place)
         spec = replace(spec, items=left or spec.items[-1:])
     write_index(index_place(place), index)
@@ -95,50 +94,44 @@ def facts_of_index(index: DumpIndex) -> dict[str, object]:
     }
 
 
-def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
-    """Return the result of a resumed run, with the classes of the items done before it.
-
-    They come from the dumped outputs, which outlive whatever ended the run before.
-    """
-    place = Path(str(spec.settings[BIN_OUT_DUMP.key]))
-    finished = {item.number for item in result.items}
-    output = result.outputs[0].name if result.outputs else ""
-    files: dict[int, list[Path]] = {}
-    for path in place.iterdir():
-        if match := RUN.match(path.name):
-            files.setdefault(int(match[1]), []).append(path)
-    found = list(result.items)
-    for item in spec.items:
-        if item.number not in finished:
-            last = spec.warmup_iterations + (item.number + 1) * spec.iterations - 1
-            header = first_output(files.get(last, ()), output)
-            if header is not None:
-                found.append(classes_of(item, read_stored(header).values))
-    return replace(result, items=tuple(sorted(found, key=lambda item: item.number)))
+def outputs_in(place: Path) -> Mapping[int, Sequence[TensorHeader]]:
+    """Return the whole outputs in a folder, by the numbers of their runs."""
+    runs = defaultdict(list)
+    for header in read_headers(place, damaged=True):
+        if match := RUN.match(header.path.name):
+            runs[int(match[1])].append(header)
+    return runs
 
 
-def first_output(files: Sequence[Path], name: str) -> TensorHeader | None:
-    """Return the dumped output of that name among a run's, or its only one.
-
-    It is None if that is not whole.
-    """
-    headers = [read_header(path) for path in files if is_tensor(path)]
-    named = [each for each in headers if each.meaning and each.meaning.variable.name == name]
-    return next(iter(named or (headers if len(headers) == 1 else [])), None)
-
-
-def items_left(spec: RunSpec, files: Sequence[str]) -> tuple[Item, ...]:
+def items_left(spec: RunSpec, runs: Mapping[int, Sequence[TensorHeader]]) -> tuple[Item, ...]:
     """Return the items that lack an output of a run; all items if the warm-up lacks one.
 
     A complete run has as many outputs as the run with most.
     """
-    runs = Counter(int(match[1]) for name in files if (match := RUN.match(name)))
-    outputs = max(runs.values(), default=1)
+    outputs = max(map(len, runs.values()), default=1)
     first, count = spec.warmup_iterations, spec.iterations
 
     def are_whole(begin: int, count: int) -> bool:
-        return all(runs[number] >= outputs for number in range(begin, begin + count))
+        return all(len(runs[number]) >= outputs for number in range(begin, begin + count))
 
     if not are_whole(0, first):
         return spec.items
     return tuple(it for it in spec.items if not are_whole(first + it.number * count, count))
+
+
+def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
+    """Return the result of a resumed run, with the classes of the items done before it.
+
+    They come from the dumped outputs, which outlive whatever ended the run before: of each item
+    from the first output, or from its only one.
+    """
+    runs = outputs_in(Path(str(spec.settings[BIN_OUT_DUMP.key])))
+    found = {item.number: item for item in result.items}
+    first = result.outputs[0].name if result.outputs else ""
+    for item in spec.items:
+        last = runs[spec.warmup_iterations + (item.number + 1) * spec.iterations - 1]
+        named = [each for each in last if each.meaning and each.meaning.variable.name == first]
+        for header in named[:1] or (last if len(last) == 1 else ()):
+            if item.number not in found:
+                found[item.number] = classes_of(item, read_stored(header).values)
+    return replace(result, items=tuple(found[number] for number in sorted(found)))
