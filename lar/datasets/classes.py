@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from itertools import product
 from typing import Any, NamedTuple
 
 from lar.errors import UsageError
@@ -95,13 +94,14 @@ def match_names(pairs: Sequence[tuple[str, str]], items: Sequence[str]) -> dict[
 
     The names may be paths, or lack the suffix, if each still fits only one item.
     """
-    for shorten, called in product((str, os.path.basename), (str, without_suffix)):
+    for shorten in (str, os.path.basename):
         labelled = {shorten(name): label for name, label in pairs}
-        known = {called(item): item for item in items}
-        found = {known[name]: label for name, label in labelled.items() if name in known}
-        is_clear = len(known) == len(items) and (shorten is str or len(labelled) == len(pairs))
-        if found and is_clear:
-            return found
+        is_clear = shorten is str or len(labelled) == len(pairs)
+        for called in (str, without_suffix):
+            known = {called(item): item for item in items}
+            found = {known[name]: label for name, label in labelled.items() if name in known}
+            if found and is_clear and len(known) == len(items):
+                return found
     return {}
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +11,14 @@ from lar.datasets.classes import classes_of
 from lar.dumps.binary import TensorHeader, read_stored
 from lar.dumps.delivery import facts_of_run, files_of_items
 from lar.dumps.dump import DumpIndex
+from lar.dumps.graph import OUTPUT_FILE, run_of
 from lar.dumps.index import read_headers, read_index, write_index
 from lar.errors import UsageError
 from lar.options.paths import index_place
 from lar.options.table import BIN_OUT_DUMP
 from lar.records.run import Item, RunResult, RunSpec
 
-RUN = re.compile(r"run(\d+)-var")
+Runs = defaultdict[int, list[TensorHeader]]
 HINT = "give a new folder, or the same data and options as before"
 
 
@@ -59,7 +59,7 @@ def check_same_run(index: DumpIndex, place: Path) -> None:
         if theirs[what] != fact:
             raise other_run(place, f"was dumped by a run with another {what}")
     for entry in place.iterdir():
-        if not RUN.match(entry.name) or not entry.is_file():
+        if not OUTPUT_FILE.fullmatch(entry.name) or not entry.is_file():
             raise other_run(place, f"holds {entry.name}, which is not an output", "move it away")
 
 
@@ -94,16 +94,15 @@ def facts_of_index(index: DumpIndex) -> dict[str, object]:
     }
 
 
-def outputs_in(place: Path) -> Mapping[int, Sequence[TensorHeader]]:
+def outputs_in(place: Path) -> Runs:
     """Return the whole outputs in a folder, by the numbers of their runs."""
-    runs = defaultdict(list)
+    runs = Runs(list)
     for header in read_headers(place, damaged=True):
-        if match := RUN.match(header.path.name):
-            runs[int(match[1])].append(header)
+        runs[run_of(header)[0]].append(header)
     return runs
 
 
-def items_left(spec: RunSpec, runs: Mapping[int, Sequence[TensorHeader]]) -> tuple[Item, ...]:
+def items_left(spec: RunSpec, runs: Runs) -> tuple[Item, ...]:
     """Return the items that lack an output of a run; all items if the warm-up lacks one.
 
     A complete run has as many outputs as the run with most.

@@ -13,7 +13,7 @@ import numpy as np
 
 from lar.errors import UsageError
 from lar.inputs import images, model_inputs
-from lar.inputs.dtypes import describe_source, generate_array, name_of
+from lar.inputs.dtypes import count_nonfinite, describe_source, generate_array, name_of
 from lar.inputs.grammar import Item, NumbersItem, PathItem, ShapeItem, items_of
 from lar.inputs.loaded import LESS, OUTPUT, Array, Loaded, input_error, numbered
 from lar.inputs.model_inputs import AxisSizes, check_shape, find_misfit, input_named, model_dtype
@@ -77,7 +77,10 @@ def feed_of(
                 parts.append(_generate(name, info, value.shape, spec, value.text))
             else:
                 array, note = _fit(value, info, spec.image, info.name in subjects)
-                notes += [note, model_inputs.warn_nonfinite(array, value.source)]
+                notes.append(note)
+                if count := count_nonfinite(array):
+                    problem = f"{count} of {array.size} values are NaN or infinite"
+                    notes.append(input_error(value.source, problem))
                 parts.append((array, _record(name, array, value.source)))
             if not info.any_rank:
                 sizes.learn(info, parts[-1][0].shape)
@@ -94,14 +97,12 @@ def feed_of(
                 notes.append(input_error("", f"{info.name} is not given, and generated: {what}"))
     except MemoryError:
         raise UsageError("the data does not fit into memory", LESS, flag="--input") from None
-    fed = [info for info in infos if info.name in made]
-    arrays = {info.name: [array for array, _ in made[info.name]] for info in fed}
-    return Feed(
-        {info.name: arrays[info.name] if info.sequence else arrays[info.name][0] for info in fed},
-        tuple(record for info in fed for _, record in made[info.name]),
-        tuple(filter(None, notes)),
-        tuple(sizes.guessed),
-    )
+    arrays: dict[str, Any] = {}
+    for info in (info for info in infos if info.name in made):
+        parts = [array for array, _ in made[info.name]]
+        arrays[info.name] = parts if info.sequence else parts[0]
+    fed = tuple(record for name in arrays for _, record in made[name])
+    return Feed(arrays, fed, tuple(filter(None, notes)), tuple(sizes.guessed))
 
 
 def _record(name: str, array: Array, source: str, generated: bool = False) -> FedInput:
@@ -182,13 +183,12 @@ def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[Usag
         if ";" in name and f"{name}:" in text:
             problem = "the name of the input holds a ;"
             raise input_error(text, problem, model_inputs.hint_at_json(name))
-    for item in items_of(texts, names):
-        is_folder = isinstance(item, PathItem) and os.path.isdir(item.path)
-        if found := numbered(item.path, OUTPUT) if is_folder else []:
+    for path in (item.path for item in items_of(texts, names) if isinstance(item, PathItem)):
+        if found := numbered(path, OUTPUT) if os.path.isdir(path) else []:
             outputs = ", ".join(os.path.basename(file) for _, file in found)
             problem = f"its expected outputs ({outputs}) are not judged"
             hint = "`lar run` on a folder with it and its .onnx judges them"
-            warnings.append(input_error(item.path, f"{problem}; {hint}"))
+            warnings.append(input_error(path, f"{problem}; {hint}"))
     return warnings
 
 

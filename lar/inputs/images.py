@@ -279,7 +279,7 @@ def layout_of(shape: Sequence[int | None]) -> Literal["nchw", "nhwc"]:
 
 
 def _resize(pixels: Array, size: tuple[int, int], where: str) -> Array:
-    """Resize each image of (N,H,W,C), linearly."""
+    """Resize each image of (N,H,W,C), linearly as OpenCV does it."""
     import cv2
 
     height, width = size
@@ -289,17 +289,14 @@ def _resize(pixels: Array, size: tuple[int, int], where: str) -> Array:
     check_memory(count * height * width * channels * 8, f"{where}: --resize {height}x{width}")
     if pixels.dtype not in (np.uint8, np.uint16, np.int16, np.float32, np.float64):
         pixels = pixels.astype(np.float32)
-    resized = np.empty((count, height, width, channels), pixels.dtype.newbyteorder("="))
+    dtype = pixels.dtype.newbyteorder("=")
     try:
-        for image, target in zip(pixels, resized, strict=True):
-            source = settle(image, resized.dtype)
-            flat = cv2.resize(source, (width, height), interpolation=cv2.INTER_LINEAR)
-            # OpenCV drops the axis of a single channel.
-            target[...] = flat.reshape(target.shape)
+        resized = [cv2.resize(settle(each, dtype), (width, height)) for each in pixels]
     except cv2.error as error:
         problem = f"--resize {height}x{width} fails: {error.err}"
         raise input_error(where, problem, "resize it before saving it") from None
-    return resized
+    # OpenCV drops the axis of a single channel.
+    return np.array(resized, dtype).reshape(count, height, width, channels)
 
 
 def _check_order_is_known(loaded: Loaded, channels: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lar.errors import UsageError
-from lar.inputs.dtypes import cast_values, count_nonfinite, dtype_of, kind_of, name_of, settle
+from lar.inputs.dtypes import cast_values, dtype_of, kind_of, name_of, settle
 from lar.inputs.grammar import RAW_HINT, RawForm
 from lar.inputs.images import channel_axis_of
 from lar.inputs.loaded import NAME_IT, Array, Loaded, UnnamedInput, input_error
@@ -152,13 +152,6 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageErr
         raise input_error(where, str(error), f"feed values that {name_of(dtype)} holds") from None
 
 
-def warn_nonfinite(array: Array, where: str) -> UsageError | None:
-    """Return a warning if elements are NaN or infinite."""
-    if count := count_nonfinite(array):
-        return input_error(where, f"{count} of {array.size} values are NaN or infinite")
-    return None
-
-
 def model_dtype(info: TensorInfo) -> np.dtype[Any]:
     """Return the dtype of the model's input.
 
@@ -199,8 +192,6 @@ class AxisSizes:
         """
         self.known = {name: (size, "--shape") for name, size in given.items()}
         self.guessed: dict[str, None] = {}
-        if not given:
-            return
         axes = [(info, at) for info in infos for at in range(len(info.shape))]
         names = dict.fromkeys(name_at(info, at) for info, at in axes if info.shape[at] is None)
         parts = {part for name in names for part in SIGN.split(name)}

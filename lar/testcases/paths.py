@@ -161,9 +161,7 @@ def end_of_graph(file: BinaryIO, begin: int, size: int) -> int | None:
     identifier = NEW_IDENTIFIER
     if head.startswith(OLD_MAGIC):
         identifier = OLD_IDENTIFIER
-        begin += OLD_HEAD.size
-        if begin <= size:
-            begin += OLD_HEAD.unpack(head)[1]
+        begin += OLD_HEAD.size + int.from_bytes(head[16:], "little")
         file.seek(min(begin, size))
         head = file.read(GRAPH_HEAD.size)
     if len(head) < GRAPH_HEAD.size:
