@@ -99,8 +99,8 @@ def feed_of(
         raise UsageError("the data does not fit into memory", LESS, flag="--input") from None
     arrays: dict[str, Any] = {}
     for info in (info for info in infos if info.name in made):
-        parts = [array for array, _ in made[info.name]]
-        arrays[info.name] = parts if info.sequence else parts[0]
+        items = [array for array, _ in made[info.name]]
+        arrays[info.name] = items if info.sequence else items[0]
     fed = tuple(record for name in arrays for _, record in made[name])
     return Feed(arrays, fed, tuple(filter(None, notes)), tuple(sizes.guessed))
 
