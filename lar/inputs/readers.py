@@ -168,7 +168,9 @@ def read_json(file: IO[bytes], path: str, wanted: str = "") -> tuple[Loaded, ...
     """
     try:
         document = json.load(file)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise input_error(path, "is nested too deeply", _JSON_FORM) from None
+    except ValueError as error:
         raise input_error(path, f"is not JSON: {error}", _JSON_FORM) from None
     if not isinstance(document, dict):
         raise input_error(path, "is not an object of named tensors", _JSON_FORM)
