@@ -267,3 +267,15 @@ def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, or its type if it has no text."""
     text = str(error).strip() or ("out of memory" if isinstance(error, MemoryError) else "")
     return text.splitlines()[0][:300] if text else type(error).__name__
+
+
+def check_text(text: object, flag: str = "", problem: str = "is not UTF-8", hint: str = "") -> None:
+    """Refuse a value that cannot be written into a result.
+
+    Raises:
+        UsageError: it is a text that is not UTF-8.
+    """
+    if not isinstance(text, str) or text.isascii():
+        return
+    if any("\ud800" <= each <= "\udfff" for each in text):
+        raise UsageError(problem, hint or "rename the file", flag=flag, subject=repr(text))
