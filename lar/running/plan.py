@@ -157,7 +157,7 @@ def longest(values: Mapping[str, Any]) -> float:
 def room_for(seconds: float, runners: int) -> int:
     """Return how many iterations each runner has room for in a time, if their number is open."""
     room = min(MOST_ITERATIONS // runners, math.ceil(seconds * MOST_IN_A_SECOND))
-    if limit := limit_of("RLIMIT_AS"):
+    if limit := limit_of("address space"):
         # Their table is no memory before it is used, but counts there all the same.
         room = min(room, limit // 16 // runners // size_of_rows(1))
     return max(1, room)
