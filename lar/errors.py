@@ -164,11 +164,11 @@ def limit_of(what: str) -> int | None:
     """Return a limit of this process in bytes, None without one: of the `file size`, or of the
     `address space`. It may be so low that no library can be loaded, such as Python's for limits."""
     try:
-        with open("/proc/self/limits") as file:
-            soft = file.read().partition(f"Max {what}")[2].split()[0]
+        with open("/proc/self/limits", "rb", buffering=0) as file:
+            soft = file.read(4096).partition(f"Max {what}".encode())[2].split()[0]
     except (OSError, IndexError, MemoryError):
         return None
-    return None if soft == "unlimited" else int(soft)
+    return None if soft == b"unlimited" else int(soft)
 
 
 def says_out_of_memory(text: str) -> bool:
