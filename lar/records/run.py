@@ -16,7 +16,7 @@ from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from lar.errors import LarError, format_message, kind_of_error
-from lar.records.record import Encodable, Record, ShortRecord, record_of_format
+from lar.records.record import Encodable, Numbers, Record, ShortRecord, record_of_format
 from lar.records.summary import Rank, Summary
 
 if TYPE_CHECKING:
@@ -537,7 +537,8 @@ class NoiseSources(Record):
 class Samples(Record):
     """Raw times in seconds, in the order taken, one entry an iteration.
 
-    A column that was never measured is empty. If one reading covers several iterations, since a
+    A column holds each number in 8 bytes, and compares with tuples. One that was never measured is
+    empty. If one reading covers several iterations, since a
     reading for each would have disturbed them, each has a share by its time. None: not measured.
     With several runners, the first runner's samples come first.
 
@@ -560,27 +561,37 @@ class Samples(Record):
         case: the number of the testcase, or of the item of a data set, if the run has any.
     """
 
-    end_to_end: tuple[float, ...] = ()
-    host: tuple[float, ...] = ()
-    device: tuple[float | None, ...] = ()
-    queue_delay: tuple[float | None, ...] = ()
-    began: tuple[float, ...] = ()
-    cpu: tuple[float | None, ...] = ()
-    busiest_thread: tuple[float | None, ...] = ()
-    steal: tuple[float | None, ...] = ()
-    throttled: tuple[float | None, ...] = ()
-    frequency: tuple[float | None, ...] = ()
-    queueing: tuple[float | None, ...] = ()
-    probe: tuple[float | None, ...] = ()
+    end_to_end: Sequence[float] = ()
+    host: Sequence[float] = ()
+    device: Sequence[float | None] = ()
+    queue_delay: Sequence[float | None] = ()
+    began: Sequence[float] = ()
+    cpu: Sequence[float | None] = ()
+    busiest_thread: Sequence[float | None] = ()
+    steal: Sequence[float | None] = ()
+    throttled: Sequence[float | None] = ()
+    frequency: Sequence[float | None] = ()
+    queueing: Sequence[float | None] = ()
+    probe: Sequence[float | None] = ()
     runner: tuple[int, ...] = ()
     case: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in MEASURED:
+            column = getattr(self, name)
+            if not isinstance(column, Numbers):
+                object.__setattr__(self, name, Numbers(column))
+
+    def part(self, place: slice) -> Samples:
+        """Return what was measured of some iterations; `place` is theirs."""
+        return Samples(**{name: getattr(self, name)[place] for name in MEASURED})
 
     def of_runner(self, runner: int) -> Samples:
         """Return the samples of one runner."""
         if not self.runner:
             return self if runner == 0 else Samples()
-        own = slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner))
-        return Samples(**{name: getattr(self, name)[own] for name in MEASURED})
+        first, last = (find(self.runner, runner) for find in (bisect_left, bisect_right))
+        return self.part(slice(first, last))
 
 
 # The columns of samples that are measured.

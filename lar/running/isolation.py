@@ -305,6 +305,7 @@ class Watch:
         else:
             self.worker.kill()
         found = with_samples(self.result, self.context, self.worker.tables)
+        self.worker.tables = ()  # a long run's take tens of megabytes
         seconds = time.monotonic() - self.context.began
         self.result = replace(found, wall_seconds=seconds, log_tail=self.log_tail())
         return self.result

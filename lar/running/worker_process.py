@@ -71,19 +71,15 @@ class WorkerProcess:
         self.events = events
         self.log = log
         self.tables: tuple[SampleRows, ...] = ()
+        self.is_free = True  # until it is asked for something
         self._request = request
         self._samples = samples
         self._reaped: tuple[int, Any] | None = None
         self._killed = False
 
-    @property
-    def is_free(self) -> bool:
-        """True until it is asked for something."""
-        return not self.tables
-
     def make_room(self, capacity: int, runners: int) -> None:
         """Make room for that many samples of each runner, before it is asked to take any."""
-        self.tables = make_rows(self._samples, capacity, runners)
+        self.tables, self.is_free = make_rows(self._samples, capacity, runners), False
 
     def send(self, request: bytes, *, more: bool = False) -> None:
         """Write a request, and close the pipe unless more comes; if it has died, that is seen

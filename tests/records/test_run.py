@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import UnionType
@@ -51,7 +52,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.one_of(*map(values_of, arguments))
     if origin is dict:
         return st.dictionaries(*map(values_of, arguments), max_size=2)
-    if origin is tuple and arguments[-1] is Ellipsis:
+    if origin is Sequence or (origin is tuple and arguments[-1] is Ellipsis):
         return st.lists(values_of(arguments[0]), max_size=3).map(tuple)
     if origin is tuple:
         return st.tuples(*map(values_of, arguments))
