@@ -41,7 +41,7 @@ from lar.profiles.breakdown import OTHER, WAITING, breakdown_of
 from lar.profiles.costs import fit_to_plain
 from lar.records.tuning import TuneResult
 from lar.reports.styles import STYLES
-from lar.running.advice import MOST_TRIED, plan_plain, race
+from lar.running.bench import MOST_TRIED, plan_plain, race
 
 ADVISED = (*SMALL, str(LARGE / "resnet18.mge"))
 COMPARE_SECONDS = 40.0

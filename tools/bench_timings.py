@@ -30,8 +30,9 @@ from real_networks import network_of
 import lar
 from lar.measurement.differences import compare_pairs
 from lar.measurement.statistics import percentile_of
+from lar.options.given import parse_values
 from lar.records.run import RunContext
-from lar.running.plan import parse_values, plan_run
+from lar.running.plan import plan_run
 from lar.running.rounds import TurnTaker, await_all
 
 # Where hogs have a part of the CPUs, two threads are disturbed nearly all the time.

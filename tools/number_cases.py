@@ -109,7 +109,3 @@ def cpp_cases() -> Iterator[Case]:
                 yield from both_ways("C++ dumps", dump, other)
     sides = Side("models/int8", form="plain"), Side("models/digits_cnn", form="plain")
     yield from both_ways("int8", *sides)
-
-
-def all_cases() -> list[Case]:
-    return [*faulty_cases(), *healthy_cases()]

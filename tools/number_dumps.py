@@ -16,7 +16,6 @@ from itertools import groupby
 from multiprocessing import TimeoutError, get_context
 from pathlib import Path
 
-import conversions
 import numpy as np
 import onnx
 import onnxruntime
@@ -114,6 +113,8 @@ def make_model(folder: Path, side: Side) -> Path:
     if path.exists():
         return path
     if form.suffix == "onnx" and form.recipe:
+        import conversions
+
         model = onnx.load(make_model(folder, side._replace(form="basic")))
         if form.recipe == "float16":
             model = conversions.halve(model)

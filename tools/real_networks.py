@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import conversions
 import numpy as np
 import onnx
 from network import Array
@@ -99,13 +98,17 @@ def make_network(name: str, form: str = "float") -> RealNetwork:
     """Return a network of `NETWORKS` in a form: `float`, `float16`, `optimised`, `qdq`,
     `qoperator`, `dynamic`, `moved N`, `rotated`."""
     model, feeds = parse_network((FOLDER / f"{name}.onnxtxt").read_text())
+    if form == "float":
+        return RealNetwork(model, feeds)
+    import conversions  # which imports the quantiser, and SymPy with it
+
     if form == "float16":
         model = conversions.halve(model)
     elif form == "optimised":
         model = conversions.optimize(model)
     elif form.startswith(("moved", "rotated")):
         model = rename(model, form)
-    elif form != "float":
+    else:
         if form == "qdq":
             form, model = "qdq channels", conversions.prepare(model)
         model = conversions.quantize(form, model, feeds, QUANTIZED.get(name, ()))

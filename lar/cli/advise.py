@@ -41,7 +41,7 @@ def main(arguments: argparse.Namespace) -> int:
     from lar.reports.advice_report import build_report
     from lar.reports.advice_text import describe_advice
     from lar.reports.report import Report
-    from lar.running.advice import MOST_TRIED, plan_plain, race, tried_in
+    from lar.running.bench import MOST_TRIED, plan_plain, race, tried_in
 
     if arguments.iter == 0:
         raise UsageError("nothing would be profiled", "give 1 or more", flag=ITER.flag)

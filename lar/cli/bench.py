@@ -118,7 +118,7 @@ def open_files(
     """
     from lar.cli.report_files import check_places, open_reports
     from lar.options.paths import paths_in
-    from lar.running.places import places_of
+    from lar.running.plan import places_of
 
     files = stack.enter_context(open_reports(vars(arguments)))
     for variant in variants:

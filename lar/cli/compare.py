@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from lar.options.paths import Place
     from lar.records.comparison import Comparison, ComparisonOfSides
     from lar.reports.report import Report
-    from lar.running.compared_sides import Side
-    from lar.running.side_runs import MakeOn
+    from lar.running.compared_sides import MakeOn, Side
 
 ENGINE_HELP = """\
 any option of `lar run` that says how a model is run (`lar run --help all`), as
@@ -79,9 +78,9 @@ def main(arguments: argparse.Namespace) -> int:
     # Imported here: the tensors' library would slow down the help.
     from lar.cli.progress_line import LateLine
     from lar.cli.report_files import open_places
+    from lar.engines.model_names import parse_models
     from lar.running.compared_dumps import compare
     from lar.running.compared_sides import check_any_model, side_of
-    from lar.running.model_names import parse_models
 
     reports = [(form_of(name, arguments.format), name, "--report") for name in arguments.report]
     if arguments.format and all(Path(name).suffix.lower() in SUFFIXES for name in arguments.report):
@@ -171,9 +170,9 @@ def places_read(
 ) -> tuple[list[str], list[Place]]:
     """Return the files that a comparison reads, and others that no report may spoil."""
     from lar.dumps.dump import Dump
+    from lar.engines.model_names import parse_models
     from lar.options.paths import paths_in, places_of_dump
-    from lar.running.model_names import parse_models
-    from lar.running.places import places_of
+    from lar.running.plan import places_of
 
     read = [*paths_in(arguments.input or ()), *parse_models(arguments.model).values()]
     places: list[Place] = []

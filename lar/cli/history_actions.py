@@ -421,7 +421,6 @@ def run_model(arguments: argparse.Namespace) -> list[RunResult]:
     from lar.records.run import RunContext
     from lar.running.plan import plan_run
     from lar.running.steps import make_run
-    from lar.running.tasks import failure_of
 
     values = vars(parser_of("run").parse_args(arguments.run_words))
     for option in OPTIONS:
@@ -431,8 +430,8 @@ def run_model(arguments: argparse.Namespace) -> list[RunResult]:
     results = []
     for number in range(1, arguments.runs + 1):
         result = make_run(spec, RunContext(overwrite=values["overwrite"]))
-        if result.status == "interrupted":
-            raise failure_of(result).to_error()
+        if result.failure is not None and result.status == "interrupted":
+            raise result.failure.to_error()
         results.append(result)
         if result.failure is not None:
             break

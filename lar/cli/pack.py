@@ -99,7 +99,7 @@ def write_packed(
         UsageError: the place cannot be written, or is a file that is read.
         LarError: the worker failed.
     """
-    from lar.files.work_folders import error_of_full_disk, work_folder
+    from lar.files.work_folders import error_of_full_disk
     from lar.records.events import Packed
     from lar.records.run import RunContext
     from lar.running.output_files import check_place, deliver, folder_beside
@@ -112,10 +112,10 @@ def write_packed(
             )
         check_place(place, "-o", kind, False)
         refuse_clashes([Place(spec.model, what="the model"), Place(str(place), "-o")], read)
-        claim = str(place) if kind == "folder" else ""
-        with work_folder(folder_beside(place, kind), claim=claim, flag="-o") as folder:
+        with folder_beside(place, kind, "-o") as folder:
             written = Path(folder) / "written"
-            context = RunContext(packing=packing, written={"pack": str(written)})
+            names = {"--input": "-d"}
+            context = RunContext(packing=packing, written={"pack": str(written)}, names=names)
             try:
                 packed = run_task("pack", Packed, spec, context)
             except LarError as error:
@@ -209,6 +209,6 @@ def format_packed(name: str, packed: Packed) -> Iterator[str]:
     for number, case in enumerate(packed.fed):
         fed = (f"{it.name} {it.dtype} {format_shape(it.shape)} from {it.source}" for it in case)
         yield f"testcase {number}: {', '.join(fed)}"
-    outputs = ", ".join(f"{info.name} {info.dtype} {info.shape_text}" for info in packed.outputs)
+    outputs = ", ".join(f"{it.name} {it.dtype} {format_shape(it.shape)}" for it in packed.outputs)
     count = count_of(len(packed.fed), "testcase")
     yield f"{name}: {count}; expected outputs: {outputs or 'none'}"

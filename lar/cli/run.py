@@ -31,9 +31,9 @@ def main(arguments: argparse.Namespace) -> int:
 
         def start(engine: str, driver: str, environment: Mapping[str, str], python: str) -> None:
             nonlocal worker
-            from lar.running.worker_process import start_worker
+            from lar.running.worker_process import WorkerProcess
 
-            worker = stack.enter_context(start_worker("run", engine, driver, environment, python))
+            worker = WorkerProcess(stack, ("run", engine, driver), environment, python)
 
         values = vars(arguments)
         is_here = arguments.scheduler is None and not arguments.in_process

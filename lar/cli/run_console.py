@@ -36,7 +36,7 @@ from lar.reports.run_text import (
     format_summary,
 )
 from lar.running.isolation import LAST_SECONDS
-from lar.running.tasks import failure_of, info_of
+from lar.running.tasks import info_of
 
 if TYPE_CHECKING:
     from lar.cli.report_files import Content
@@ -93,7 +93,7 @@ class Console(NamedTuple):
             self.reports.write(partial(content_of, result), prints=False)
         raise_all(errors)
         if result.failure is not None:
-            raise failure_of(result).to_error()
+            raise result.failure.to_error()
         if self.printer.lines.error:
             raise self.printer.lines.error
         return EXIT_CODES[result.status]

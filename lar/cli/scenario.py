@@ -63,10 +63,10 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
         LarError: the run failed.
     """
     from lar.cli.report_files import open_reports
+    from lar.options.given import parse_values
     from lar.reports.report import Report
     from lar.reports.scenario_text import format_scenario
-    from lar.running.plan import parse_values
-    from lar.running.scenario import run_scenario
+    from lar.running.api import run_scenario
     from lar.running.tasks import require_ok
     from lar.running.variants import make_variants
 

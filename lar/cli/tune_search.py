@@ -29,7 +29,7 @@ from lar.options.table import INPUT, PACKED_MODEL_DUMP
 from lar.records.tuning import TuneRequest, space_of
 from lar.reports.space_report import report_space
 from lar.reports.tune_report import describe_best, report_tuning, verdict_of
-from lar.running.places import places_of
+from lar.running.plan import places_of
 from lar.tuning import outcome
 from lar.tuning.deployment import check_deployment, write_packed
 from lar.tuning.player import LocalPlayer, Player

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from lar.dumps.dump import Dump
@@ -11,21 +11,15 @@ from lar.records.comparison import Comparison, Findings, TensorComparison, Truth
 # At most so many reasons for a missing truth are listed.
 MOST_REASONS = 3
 
-# Compares a dump with another one, the expected one.
-Compare = Callable[[Dump, Dump], Comparison]
-
 
 def judge_by_truth(
-    found: Comparison, dumps: Sequence[Dump], truth: Dump, compare: Compare, *, nearest: int
+    found: Comparison, against: Sequence[Comparison], truth: Dump, *, nearest: int
 ) -> Comparison:
-    """Return a comparison of two dumps with the distance of both from the truth.
+    """Return a comparison of two dumps with the distance of both from the truth, `against` which
+    each was compared.
 
     Twins in the truth are found for the side that is `nearest` to its model, 0 or 1.
-
-    Raises:
-        DumpError: a tensor is missing or damaged.
     """
-    against = [compare(dump, truth) for dump in dumps]
     mine, theirs = (
         {it.actual.key: it for it in against[side].tensors if not it.constant} for side in (0, 1)
     )

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from lar.errors import count_of
 from lar.files.input_file import open_input, read_input_lines
-from lar.inputs.grammar import IMAGES, RAW, place_of
+from lar.inputs.grammar import IMAGES, RAW, check_texts, place_of
 from lar.inputs.loaded import INPUT, input_error, numbered
 from lar.options.paths import split_items
 
@@ -38,15 +38,19 @@ Files = tuple[tuple[str, str], ...]
 """For each input, its name (empty if the file has the name) and a file."""
 
 
-def items_in(texts: Sequence[str]) -> list[tuple[str, Files]] | None:
+def items_in(texts: Sequence[str], *, with_arrays: bool = True) -> list[tuple[str, Files]] | None:
     """Return the name and files of each item, None if the texts of `--input` are no data set.
 
-    The items of a stack have no files: they are its slices, in order.
+    The items of a stack have no files: they are its slices, in order. Files .npy are no stacks
+    without `with_arrays`.
 
     Raises:
-        UsageError: a source is empty or broken, or the sources differ in length.
+        UsageError: a text is wrong, a source is empty or broken, or the sources differ in length.
     """
+    check_texts(texts)
     parts = split_items(*texts)
+    if has_arrays_alone(parts) and not with_arrays:
+        return None
     if count := stack_in(parts):
         return [(str(number), ()) for number in range(count)]
     places = [place_of(part) for part in parts]

@@ -7,6 +7,7 @@ too little, and puts the most promising first.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +19,8 @@ from lar.engines.engine import Engine, Site
 from lar.engines.signs import Sign, computing_ns_of
 from lar.errors import UsageError
 from lar.measurement.machine import read_machine
-from lar.options.command_line import can_be, format_flags
+from lar.options.command_line import format_flags
+from lar.options.given import parse_value
 from lar.options.option import is_set
 from lar.options.rules import RULES, Asked, check_rules
 from lar.options.table import BY_KEY, ENGINE_FIX, LAYOUT_CHOICES, OPTIONS
@@ -82,11 +84,11 @@ def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
 
 def given_in(profile: Profile) -> dict[str, Any]:
     """Return the options of the run of a profile that say how it ran, without impossible values."""
-    return {
-        key: value
-        for key, value in profile.facts.options.items()
-        if key in BENCH_KEYS and can_be(BY_KEY[key], value)
-    }
+    found: dict[str, Any] = {}
+    for key, value in profile.facts.options.items():
+        with contextlib.suppress(UsageError):
+            found |= {key: parse_value(BY_KEY[key], value)} if key in BENCH_KEYS else {}
+    return found
 
 
 def in_order(signs: Iterable[Sign]) -> list[Sign]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from pathlib import Path
 from typing import Any
 
 from lar.engines.engine import Site
 from lar.options import table
-from lar.options.option import Option, Switch
+from lar.options.option import Option
 from lar.records.choices import Choice, Dimension, OptionValue
 
 # Numbers of threads that the space `full` tries, besides all cores and half of them.
@@ -39,12 +41,6 @@ def precision_dimension(site: Site, needs: Mapping[str, Set[str]]) -> Dimension:
     names = [name for name, sets in needs.items() if sets & site.instruction_sets]
     choices = (set_to(table.PRECISION, name, name, allow="reduced-precision") for name in names)
     return Dimension(name="precision", choices=tuple(choices))
-
-
-def turn_on(option: Switch, **fields: Any) -> Choice:
-    """Return the choice of a switch, with its flag as the name: `nchw44` for `--enable-nchw44`."""
-    name = option.key.removeprefix("enable_").replace("_", "-")
-    return Choice(name=name, options={option.key: True}, **fields)
 
 
 def set_to(option: Option[Any], value: OptionValue, name: str, **fields: Any) -> Choice:
@@ -90,3 +86,50 @@ def copies_dimension(cores: Sequence[int]) -> Dimension:
         for count, for_full in counts_for(cores)
     )
     return Dimension(name="copies", choices=tuple(choices))
+
+
+def dimensions_in(
+    folder: Path, site: Site, traits: Iterable[str] = (), **special: Iterable[Choice]
+) -> tuple[Dimension, ...]:
+    """Return what can matter at a site, by `dimensions.json` in an engine's folder, in the order in
+    which candidates name it.
+
+    `traits` are those of the model; `special` has the choices of dimensions that no table can hold.
+    """
+    rows = json.loads((folder / "dimensions.json").read_text())
+    here = {*site.instruction_sets, site.device.partition(":")[0], *traits}
+    return tuple(
+        Dimension(name=name, choices=tuple(special[name]))
+        if name in special
+        else dimension_of(name, given, site, here)
+        for name, given in rows.items()
+    )
+
+
+def dimension_of(name: str, given: Any, site: Site, here: Set[str]) -> Dimension:
+    """Return a dimension with the choices given, or of what all engines have by that name."""
+    if isinstance(given, list) and all(isinstance(row, dict) for row in given):
+        return Dimension(name=name, choices=tuple(choices_of(given, here)))
+    if name == "precision":
+        # Elsewhere the engines take float32 for a type, and some do not say so.
+        return precision_dimension(site, {kind: {*sets} for kind, sets in given.items()})
+    if name == "model":
+        return prepared_model(*given)
+    dimension = threads_dimension if name == "threads" else copies_dimension
+    return dimension(site.cores, **given)
+
+
+def choices_of(rows: Iterable[dict[str, Any]], here: Set[str]) -> Iterator[Choice]:
+    """Yield choices: those that have what they need, which is of each list of `needs` one of its
+    instruction sets, kinds of devices or traits. Where none of `quick_with` is here, the full space
+    alone has one."""
+    for row in rows:
+        needs, quick_with = row.pop("needs", ()), row.pop("quick_with", ())
+        if quick_with:
+            row["for_full"] = here.isdisjoint(quick_with)
+        if not any(map(here.isdisjoint, needs)):
+            yield Choice(**with_tuples({**row, "options": with_tuples(row.get("options", {}))}))
+
+
+def with_tuples(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: tuple(it) if isinstance(it, list) else it for key, it in row.items()}

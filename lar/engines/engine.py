@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     Arrays = Mapping[str, np.ndarray[Any, Any]]
     Step = Callable[[RunSpec, RunContext, Listener], RunResult]
-    Run = Callable[[RunSpec, RunContext], RunResult]
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -139,7 +138,7 @@ class StagedRun(NamedTuple):
 
     options: tuple[Option[Any], ...]
     apart_with: tuple[Option[Any], ...]
-    run: Callable[[RunSpec, RunContext, Listener, Step, Run], RunResult]
+    run: Callable[[Step, Step, RunSpec, RunContext, Listener], RunResult]
 
 
 class Isolation(abc.ABC):

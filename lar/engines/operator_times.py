@@ -67,16 +67,16 @@ def executions_in(step: Step, begin_ns: int, durations_ns: Sequence[int]) -> Ite
 
 
 def derived_operator(
-    name: str, *, flops: int | None, size_bytes: int | None, **known: Any
+    name: str, *, flops: int | None = None, size_bytes: int | None = None, **known: Any
 ) -> ProfiledOperator:
-    """Return an operator whose work is derived from shapes, and its layer from its name."""
+    """Return an operator whose work is derived from shapes, and its layer from its name if it is
+    not known."""
     return ProfiledOperator(
         name=name,
-        module=layer_in((name,)),
         flops=flops,
         size_bytes=size_bytes,
         source="none" if flops is None and size_bytes is None else "derived",
-        **known,
+        **{"module": layer_in((name,)), **known},
     )
 
 
@@ -101,3 +101,15 @@ def bytes_of(facts: Iterable[TensorFact]) -> int | None:
             return None
         total += -(-prod(fact.shape) * bits // 8)
     return total
+
+
+def moved_bytes(
+    inputs: Mapping[Any, TensorFact], outputs: Iterable[TensorFact], picked: Iterable[Any] = ()
+) -> int | None:
+    """Return how many bytes an operator reads and writes, None if the size of an element is not
+    known; of the inputs from which it picks it reads no more than it writes."""
+    outputs = tuple(outputs)
+    written, total = bytes_of(outputs), bytes_of((*inputs.values(), *outputs))
+    if written is None or total is None:
+        return None
+    return total - sum(max(0, (bytes_of((inputs[it],)) or 0) - written) for it in picked)

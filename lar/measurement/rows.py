@@ -283,6 +283,12 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
     return Samples(**columns, runner=tuple(chain.from_iterable(numbers)))
 
 
+def samples_since(tables: Sequence[SampleRows], firsts: Sequence[int]) -> Samples:
+    """Return the samples of all runners, of each from one of its rows on."""
+    pairs = zip(tables, firsts, strict=True)
+    return join_samples([rows.samples(first, rows.count) for rows, first in pairs])
+
+
 def size_of_rows(capacity: int) -> int:
     """Return the size in bytes of one runner's table for that many iterations."""
     # Each iteration may have a reading, and each end of a loop has one more.

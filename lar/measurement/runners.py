@@ -15,18 +15,23 @@ T = TypeVar("T")
 
 
 class Threads:
-    """Several runners, each with a thread that lives as long as the process.
+    """Several runners, each with a thread that lives as long as the process; an only one has the
+    calling thread.
 
     Functions that are called take the runner's number.
     """
 
     def __init__(self, count: int) -> None:
-        from concurrent.futures import ThreadPoolExecutor
+        self._threads: list[ThreadPoolExecutor] = []
+        if count > 1:
+            from concurrent.futures import ThreadPoolExecutor
 
-        self._threads = [ThreadPoolExecutor(1) for _ in range(count)]
+            self._threads = [ThreadPoolExecutor(1) for _ in range(count)]
 
     def each(self, call: Callable[[int], T]) -> list[T]:
         """Call for one runner after the other."""
+        if not self._threads:
+            return [call(0)]
         return [thread.submit(call, runner).result() for runner, thread in enumerate(self._threads)]
 
     def together(self, call: Callable[[int], T]) -> list[T]:

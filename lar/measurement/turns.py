@@ -15,7 +15,7 @@ from lar.records.run import Samples
 
 # The columns of samples that each turn keeps. The probe is not needed: a slow core slows down
 # neighbouring turns alike, and does not change their ratio.
-KEPT = ("end_to_end", "queue_delay", "cpu", "steal", "throttled")
+KEPT = ("end_to_end", "queue_delay", "cpu", "steal", "throttled", "runner")
 
 # A round with fewer ratios of undisturbed turns says nothing about them.
 FEWEST_CALM = 2

@@ -31,40 +31,20 @@ def words_of(options: Mapping[str, object]) -> Iterator[str]:
             yield option.flag
             continue
         for text in texts_of(option, value):
-            yield from words_of_value(option, text)
+            if option is CUDA:
+                yield f"{option.flag}:{text}"
+            elif text.startswith("-"):  # the parser would take the value for a flag
+                yield f"{option.flag}={text}"
+            else:
+                yield from (option.flag, text)
 
 
 def texts_of(option: Option[object], value: object) -> list[str]:
     """Return what the user would type for each value of an option, as a list."""
-    if option.repeatable and isinstance(value, str):
-        return value.split(option.joined_by)
-    if option.repeatable and isinstance(value, (list, tuple)):
-        return [*map(text_of, value)]
-    return [text_of(value)]
-
-
-def can_be(option: Option[object], value: object) -> bool:
-    """Return whether an option can have a value that a file gives."""
-    if option.parse is None:
-        return isinstance(value, bool)
-    try:
-        parsed = [option.parse(text) for text in texts_of(option, value)]
-    except (argparse.ArgumentTypeError, ValueError):
-        return False
-    alike = ((str,), (int, float), (list, tuple))
-    return option.repeatable or any(
-        isinstance(value, kinds) and isinstance(parsed[0], kinds) for kinds in alike
-    )
-
-
-def words_of_value(option: Option[object], text: str) -> Iterator[str]:
-    """Yield the flag and a value, as one word if the parser would take the value for a flag."""
-    if option is CUDA:
-        yield f"{option.flag}:{text}"
-    elif text.startswith("-"):
-        yield f"{option.flag}={text}"
-    else:
-        yield from (option.flag, text)
+    if not option.repeatable:
+        return [text_of(value)]
+    values = value.split(option.joined_by) if isinstance(value, str) else value
+    return [*map(text_of, values if isinstance(values, (list, tuple)) else [values])]
 
 
 def text_of(value: object) -> str:

@@ -125,7 +125,7 @@ class Packed(Event):
     """Testcases are packed: what each feeds, and the outputs that are expected."""
 
     fed: tuple[tuple[run.FedInput, ...], ...]
-    outputs: tuple[run.TensorInfo, ...]
+    outputs: tuple[run.OutputSummary, ...]
     warnings: tuple[str, ...]
 
 

@@ -1,44 +1,47 @@
-"""`lar bench`: variants measured in turns, in fresh processes, until the differences are clear."""
+"""`lar bench`: variants measured in turns, in fresh processes, until the differences are clear; and
+the race of `lar advise`, a bench of what a profile speaks for."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lar import __version__
-from lar.errors import UsageError
+from lar.errors import LarError
 from lar.files.work_folders import work_folder
 from lar.measurement.differences import FIRST_LOOK, compare_turns, is_look
-from lar.measurement.machine import read_machine
+from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.summary import summarize
 from lar.measurement.turns import join_turns, log_ratios_of
-from lar.options.table import option_of
-from lar.options.variants import BENCH_OPTIONS
+from lar.options.given import join_options, parse_values
+from lar.options.variants import known_option
 from lar.records.bench import BenchResult, Stop, VariantResult
-from lar.records.run import ModelFile
+from lar.records.run import Failure, RunContext, RunSpec
 from lar.records.summary import Difference
 from lar.running.api import read_outputs
 from lar.running.given_inputs import GivenInputs, Inputs, with_names
-from lar.running.plan import parse_values
 from lar.running.rounds import Member, Rounds, compare_members, inputs_as_for, places_in_memory
+from lar.running.steps import make_run
 from lar.running.variants import (
-    Axis,
     Variant,
-    axis_of,
+    axes_of,
     find_baseline,
     list_models,
     make_variants,
-    parse_vary,
+    plan_variant,
 )
 
-# Rounds before the first look; variants with nothing to compare them with have no others.
-FIRST_ROUNDS = FIRST_LOOK
+if TYPE_CHECKING:  # slow to import
+    from lar.engines.advice import Suggestion
+    from lar.records.profile import TriedSetting
 
 # The fields of a variant's result that come from its first process.
 OF_PROCESS = (
@@ -46,7 +49,14 @@ OF_PROCESS = (
     "warnings",
 )
 
+AS_IT_IS = "as it is"
+MOST_TRIED = 3
+# How long a setting that searches for algorithms may do so before it is measured.
+SEARCH_SECONDS = 30.0
+
 Report = Callable[["BenchProgress"], None]
+Show = Callable[[str], None]
+"""Shows what is being done."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +102,11 @@ def bench(
         UsageError: a model, an option or a value cannot be used.
         EngineMissing: the engines of all variants are not installed.
     """
-    specs = list_models(models)
     check_keys(options, bench.__kwdefaults__)
     with work_folder() as folder:
         given = GivenInputs(inputs, Path(folder))
         given.add_to(options)
-        variants = make_variants(specs, axes_of(vary), options)
+        variants = make_variants(list_models(models), axes_of(vary), options)
         result = run_bench(
             variants,
             find_baseline(variants, baseline),
@@ -111,17 +120,6 @@ def bench(
     return result
 
 
-def axes_of(vary: Mapping[str, object] | Sequence[str] | str) -> list[Axis]:
-    """Return the axes that Python code gives.
-
-    Raises:
-        UsageError: an option is unknown, cannot vary or has no values.
-    """
-    if isinstance(vary, Mapping):
-        return [axis_of(key, values) for key, values in vary.items()]
-    return [parse_vary(each) for each in ([vary] if isinstance(vary, str) else vary)]
-
-
 def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) -> None:
     """Refuse a keyword that is no option of a variant; `own` are those of the function.
 
@@ -130,9 +128,7 @@ def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) 
     """
     parse_values(options, own or ())
     for key in options:
-        if option_of(key) not in BENCH_OPTIONS:
-            problem = f"{key!r} does not say how a model is run"
-            raise UsageError(problem, "the bench itself chooses how often")
+        known_option(key, repr(key))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -141,6 +137,7 @@ class Entry(Member):
     baseline's."""
 
     variant: Variant
+    failure: Failure | None = None  # why it cannot be run
     base: Entry | None = None  # what it is compared with
     difference: Difference | None = None
     looked: int = 0  # at so many pairs of processes
@@ -153,7 +150,6 @@ def run_bench(
     *,
     budget_seconds: float = 120.0,
     margin: float = 0.01,
-    seed: int = 0,
     names: Mapping[str, str] = {},
     keep_outputs: bool = False,
     report: Report = lambda progress: None,
@@ -166,41 +162,35 @@ def run_bench(
     Raises:
         LarError: the baseline is refused.
     """
-    refusal = variants[baseline].failure
-    if refusal is not None:
-        raise refusal.within(f"the baseline {variants[baseline].name!r}").to_error()
+    base = variants[baseline]
+    if base.failure is not None:
+        raise base.failure.within(f"the baseline {base.name!r}").to_error()
     began, started = time.monotonic(), datetime.now(timezone.utc).isoformat(timespec="seconds")
     with work_folder() as folder, contextlib.ExitStack() as stack:
-        deadline, order = began + budget_seconds, random.Random(seed)
+        deadline, order = began + budget_seconds, random.Random(0)
         player = Rounds(folder=folder, began=began, deadline=deadline, order=order)
-        campaign = Campaign(variants, baseline, player, margin, report)
+        campaign = Campaign(variants, baseline, player, margin)
+        player.show = lambda: report(campaign.progress)
         stopped: Stop
         try:
             campaign.prepare(names, stack)
             stopped = campaign.run()
         except KeyboardInterrupt:
             stopped = "interrupted"
-        base = campaign.baseline
         campaign.compare()  # with what was measured after the last look too
-        found = [result_of(entry, names) for entry in campaign.entries]
-        if keep_outputs:
-            found = [
-                result.with_arrays(read_outputs(entry.outputs, result.outputs))
-                for entry, result in zip(campaign.entries, found, strict=True)
-            ]
+        found = [result_of(entry, names, keep_outputs) for entry in campaign.entries]
     return BenchResult(
         variants=tuple(found),
         stopped=stopped,
         lar_version=__version__,
         started_at=started,
         machine=read_machine(),
-        baseline=variants[baseline].name,
+        baseline=base.name,
         margin=margin,
         budget_seconds=budget_seconds,
         rounds=campaign.rounds,
-        seed=seed,
         wall_seconds=time.monotonic() - began,
-        failure=base.failure or (base.result.failure if base.result else None),
+        failure=found[baseline].failure,
     )
 
 
@@ -208,22 +198,15 @@ class Campaign:
     """The rounds of a bench, each with fresh processes."""
 
     def __init__(
-        self,
-        variants: Sequence[Variant],
-        baseline: int,
-        player: Rounds,
-        margin: float = 0.01,
-        report: Report = lambda progress: None,
+        self, variants: Sequence[Variant], baseline: int, player: Rounds, margin: float = 0.01
     ) -> None:
         self.entries = [
             Entry(number=number, spec=each.spec, failure=each.failure, variant=each)
             for number, each in enumerate(variants)
         ]
         self.baseline = self.entries[baseline]
-        self.player, self.margin, self.report = player, margin, report
-        player.show = self.show
-        self.rounds = 0
-        self.shapes = 0  # of what the variants are fed with
+        self.player, self.margin = player, margin
+        self.rounds = self.shapes = 0  # shapes of what the variants are fed with
 
     @property
     def able(self) -> list[Entry]:
@@ -238,10 +221,13 @@ class Campaign:
     def prepare(self, names: Mapping[str, str], stack: contextlib.ExitStack) -> None:
         """Read what the rounds have in common: models, testcases in them, which stay unpacked until
         the stack is closed, data for all."""
-        models: dict[str, ModelFile] = {}
+        read = functools.cache(read_model_file)
         base = self.baseline.variant.spec
         for entry in self.entries:
-            entry.prepare(names, models, stack)
+            try:
+                entry.prepare(names, read, stack)
+            except LarError as error:
+                entry.spec, entry.failure = None, Failure.of(error)
             if entry.spec is not None:
                 place = Path(self.player.folder, f"inputs-{entry.number}")
                 entry.feed(inputs_as_for(base, entry.spec, place))
@@ -278,12 +264,9 @@ class Campaign:
 
     def lots(self) -> Iterator[list[Entry]]:
         """Yield the variants that are not decided yet, in groups that are measured together."""
-        waiting: dict[Entry | None, list[Entry]] = {}
-        for entry in self.entries:
-            if not entry.decided:
-                waiting.setdefault(entry.base, []).append(entry)
-        for base, others in waiting.items():
-            yield from self.chunks_of(base, others)
+        waiting = [entry for entry in self.entries if not entry.decided]
+        for base in dict.fromkeys(entry.base for entry in waiting):
+            yield from self.chunks_of(base, [entry for entry in waiting if entry.base is base])
 
     def reason(self) -> Stop:
         """Return why nothing more is measured."""
@@ -296,21 +279,21 @@ class Campaign:
     def look(self) -> None:
         """Judge the variants that are not decided yet."""
         self.compare()
-        # All others may have failed.
-        enough = 1 if len(self.able) == 1 < len(self.entries) else FIRST_ROUNDS
+        # All others may have failed. Without another to compare with, the first look is the last.
+        enough = 1 if len(self.able) == 1 < len(self.entries) else FIRST_LOOK
         for entry in self.entries:
-            if entry.base is None:
-                entry.decided = entry.decided or entry.failed or entry.rounds >= enough
-            elif not entry.decided:
-                entry.decided = self.is_decided(entry, entry.base)
-        self.show()
+            if entry.base is not None:
+                entry.decided = entry.decided or self.is_decided(entry, entry.base)
+            elif entry.failed or entry.rounds >= enough:
+                entry.decided = True
+        self.player.show()
 
     def is_decided(self, entry: Entry, base: Entry) -> bool:
         """Return whether more rounds would show nothing new about a variant and its baseline."""
         found = entry.difference
         if entry.failed or base.failed:
             return True
-        if found is None or found.processes < FIRST_ROUNDS:
+        if found is None or found.processes < FIRST_LOOK:
             return False
         # The number of processes may shrink again, when rounds do not count any more.
         if found.processes > entry.looked and is_look(found.processes):
@@ -323,61 +306,133 @@ class Campaign:
     def compare(self) -> None:
         """Find how the variants that are not decided yet differ from their baselines, as far as
         both made turns."""
-        comparisons = max(1, len(self.compared))
-        for entry in self.entries:
+        for entry in self.compared:
             if entry.base is not None and not entry.decided:
                 ratios = log_ratios_of(entry.base.turns, entry.turns)
-                found = compare_turns(ratios, comparisons=comparisons)
+                found = compare_turns(ratios, comparisons=len(self.compared))
                 entry.difference = found or entry.difference
 
-    def show(self) -> None:
-        """Report how far it has come."""
+    @property
+    def progress(self) -> BenchProgress:
+        """How far it has come."""
         undecided = [entry for entry in self.compared if not entry.decided]
         smallest = [it.difference.smallest_detectable for it in undecided if it.difference]
         known = [each for each in smallest if each is not None]
-        self.report(
-            BenchProgress(
-                rounds=self.rounds,
-                decided=len(self.compared) - len(undecided),
-                comparisons=len(self.compared),
-                left_seconds=max(0.0, self.player.deadline - time.monotonic()),
-                detectable=max(known) if known and len(known) == len(smallest) else None,
-            )
+        return BenchProgress(
+            rounds=self.rounds,
+            decided=len(self.compared) - len(undecided),
+            comparisons=len(self.compared),
+            left_seconds=max(0.0, self.player.deadline - time.monotonic()),
+            detectable=max(known) if known and len(known) == len(smallest) else None,
         )
 
     def play_round(self, chunk: Sequence[Entry]) -> None:
         """Measure these variants in fresh processes."""
-        number, self.rounds = self.rounds, self.rounds + 1
-        self.player.play(number, chunk)
+        self.rounds += 1
+        self.player.play(self.rounds - 1, chunk)
 
     def chunks_of(self, base: Entry | None, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
         """Yield the variants that are alive at once; what they are compared with is in each lot."""
         others = [entry for entry in entries if entry is not base]
         head = [base] if base is not None else []
         size = max(1, places_in_memory([*head, *others]) - len(head))
-        if not others:
-            yield head
-        for first in range(0, len(others), size):
+        for first in range(0, max(1, len(others)), size):
             yield [*head, *others[first : first + size]]
 
 
-def result_of(entry: Entry, names: Mapping[str, str]) -> VariantResult:
+def result_of(entry: Entry, names: Mapping[str, str], keep_outputs: bool) -> VariantResult:
     """Return what was found of a variant."""
-    variant, base = entry.variant, entry.base
+    variant, base, result = entry.variant, entry.base, entry.result
     known = VariantResult(
         name=variant.name,
         values=dict(variant.values),
         spec=with_names(variant.spec, names) if variant.spec and entry.spec else None,
-        status="refused",
+        status="refused" if entry.failure else "interrupted",
         failure=entry.failure,
-        model=entry.model,
+        model=entry.context.model,
         turns=tuple(entry.turns),
         baseline=base.variant.name if base else "",
         difference=entry.difference,
         output_difference=compare_members(entry, base) if base else None,
     )
-    result = entry.result
     if result is None:
-        return known if entry.failure else replace(known, status="interrupted")
+        return known
     latency = summarize(replace(result, samples=join_turns(entry.turns)))
-    return replace(known, latency=latency, **{name: getattr(result, name) for name in OF_PROCESS})
+    of_process = {name: getattr(result, name) for name in OF_PROCESS}
+    arrays = read_outputs(entry.outputs, result.outputs) if keep_outputs else {}
+    return replace(known, latency=latency, **of_process).with_arrays(arrays)
+
+
+def plan_plain(model: str, options: Mapping[str, Any]) -> Variant:
+    """Return the run of a model as it is.
+
+    Raises:
+        LarError: it is refused, or is one of a data set.
+    """
+    return plan_variant(Variant(AS_IT_IS, model, options, {"setting": AS_IT_IS})).require()
+
+
+def race(
+    plain: Variant,
+    suggestions: Sequence[Suggestion],
+    *,
+    budget_seconds: float,
+    report: Report = lambda progress: None,
+    show: Show = lambda text: None,
+) -> BenchResult:
+    """Measure a run as it is and with each of some settings, in turns, until all differences are
+    clear or the budget is spent, and compare their outputs with its own. A setting that fails is a
+    row of the result, behind that of the run; the time in which an engine searches for algorithms
+    does not count.
+    """
+    with work_folder() as folder:
+        caches = [os.path.join(folder, str(number)) for number in range(len(suggestions))]
+        planned = [
+            plan_setting(each, plain, cache, show)
+            for each, cache in zip(suggestions, caches, strict=True)
+        ]
+        return run_bench([plain, *planned], budget_seconds=budget_seconds, report=report)
+
+
+def plan_setting(suggestion: Suggestion, plain: Variant, cache: str, show: Show) -> Variant:
+    """Return the variant of a setting, or why it cannot be measured. A setting that searches for
+    algorithms does so here; its variant reads from `cache` what the search found."""
+    choice, name = suggestion.choice, suggestion.flags
+    variant = replace(plain, name=name, values={"setting": name}, spec=None)
+    own: dict[str, Any] = dict(choice.options)
+    if choice.cache:
+        own[choice.cache] = cache
+        searching = join_options(plain.options, {**own, **choice.search})
+        planned = plan_variant(replace(variant, options=searching), takes_turns=False)
+        if planned.spec is None:
+            return planned
+        failure = search(planned.spec, name, show)
+        if not os.path.exists(cache):
+            return replace(variant, failure=failure)
+    return plan_variant(replace(variant, options=join_options(plain.options, own)))
+
+
+def search(spec: RunSpec, name: str, show: Show) -> Failure:
+    """Have the engine search for algorithms; return why it found none, if it did not."""
+    spec = replace(spec, warmup_iterations=1, iterations=0, timeout_seconds=SEARCH_SECONDS)
+    show(f"{name}: the engine searches")
+    result = make_run(spec, RunContext(began=time.monotonic()))
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    return result.failure or Failure(problem="its search found nothing to keep")
+
+
+def tried_in(bench: BenchResult, suggestions: Sequence[Suggestion]) -> tuple[TriedSetting, ...]:
+    """Return what became of each setting in a race."""
+    from lar.records.profile import TriedSetting
+
+    return tuple(
+        TriedSetting(
+            each.flags,
+            each.why,
+            row.difference,
+            row.output_difference.agreement if row.output_difference else "",
+            row.failure.message if row.failure else "",
+        )
+        for each, row in zip(suggestions, bench.variants[1:], strict=True)
+    )

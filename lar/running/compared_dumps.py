@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from string import ascii_uppercase as LETTERS
-from typing import TYPE_CHECKING, Any, get_args, overload
+from typing import Any, get_args, overload
 
 from lar.comparison.compare import Progress, compare_dumps
 from lar.comparison.items import CollectedItems
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of
-from lar.errors import LarError, UsageError, count_of
-from lar.options.option import flag_of, is_set
-from lar.options.table import ON, SCHEDULER
+from lar.errors import UsageError, count_of
+from lar.options.given import parse_values
+from lar.options.option import is_set
 from lar.records.comparison import Comparison, ComparisonOfSides, Only, Tolerance
 from lar.running.compared_sides import (
-    GivenSide,
-    ModelRun,
-    Side,
-    check_any_model,
-    check_case,
-    describe_cases,
-    open_sides,
-)
-from lar.running.side_runs import (
     Asked,
+    GivenSide,
+    Side,
     SideRuns,
-    TruthModel,
+    check_sides,
     check_unchanged,
+    describe_cases,
     find_truth_model,
     model_of,
+    open_sides,
 )
-
-if TYPE_CHECKING:
-    from lar.comparison.isolation import Operators
-    from lar.running.single_operators import IsolatedOperators
 
 
 @overload
@@ -89,15 +81,15 @@ def compare(
     check_sides(sides, given)
     notes: tuple[str, ...] = ()
     if given.models:
-        from lar.running.model_names import give_models
+        from lar.engines.model_names import give_models
 
         models = given.models if isinstance(given.models, Mapping) else {"": given.models}
         sides, notes = give_models(sides, models)
     with contextlib.ExitStack() as stack:
-        comparing = Comparing(sides, given, stack)
-        found = comparing.compare_several() if others else comparing.compare_two()
+        runs = SideRuns(sides, given, stack)
+        found = compare_several(runs) if others else compare_two(runs)
         cases = describe_cases(sides, given.case or 0)
-        return replace(found, notes=(*notes, *cases, *found.notes, *comparing.alone.notes))
+        return replace(found, notes=(*notes, *cases, *found.notes, *runs.notes))
 
 
 def read_keywords(given: Mapping[str, Any]) -> Asked:
@@ -106,200 +98,102 @@ def read_keywords(given: Mapping[str, Any]) -> Asked:
     Raises:
         UsageError: one is not known, or has a wrong value.
     """
-    tolerances = {it.name: given[it.name] for it in fields(Tolerance) if it.name in given}
     own = {it.name for it in fields(Asked)} - {"tolerance", "options"}
-    options = {key: value for key, value in given.items() if key not in {*own, *tolerances}}
-    if options:
-        from lar.running.plan import parse_values  # two dumps need none
-
-        parse_values(options, (*own, *(it.name for it in fields(Tolerance))))
+    tolerances = {it.name for it in fields(Tolerance)}
+    options = {key: value for key, value in given.items() if key not in own | tolerances}
+    parse_values(options, (*own, *tolerances))
     asked = Asked(
-        tolerance=Tolerance(**tolerances),
+        tolerance=Tolerance(**{key: given[key] for key in tolerances & given.keys()}),
         options={key: value for key, value in options.items() if is_set(value)},
-        **{key: value for key, value in given.items() if key in own},
+        **{key: given[key] for key in own & given.keys()},
     )
     if asked.only not in get_args(Only):
         raise UsageError(f"{asked.only!r} is neither outputs nor common", flag="--only")
     return asked
 
 
-def check_sides(sides: Sequence[Side], asked: Asked) -> None:
-    """Refuse, before anything is run, what sides lack or what cannot be done with them.
+def compare_two(runs: SideRuns) -> Comparison:
+    """Compare two sides, on each item of a data set if they are run on one.
 
     Raises:
-        UsageError: naming the flag.
+        UsageError: an option cannot be used, or it is not clear what to feed.
+        LarError: a model's run did not end well.
     """
-    check_case(sides, asked.case)
-    label = next((it.label for it in sides if isinstance(it, ModelRun) and it.label), "")
-    if asked.make_on is None and label:
-        problem = f"needs {SCHEDULER.flag}: a label is that of a scheduler's workers"
-        raise UsageError(problem, f"add {SCHEDULER.usage}", flag=f"{ON.flag} {label}")
-    if asked.make_on is not None and asked.isolate:
-        problem = "runs operators on this machine, and the models run on others"
-        raise UsageError(problem, f"leave it out, or leave {SCHEDULER.flag} out", flag="--isolate")
-    for key in asked.options:
-        check_any_model(sides, flag_of(key))
-    if len(sides) > 2 and asked.isolate:
-        raise UsageError("isolates one side from one other", "give two", flag="--isolate")
-    if len(sides) > 2 and asked.truth:
-        raise UsageError("judges one side and one other", "give two", flag="--truth")
+    asked = runs.asked
+    if asked.truth:
+        # There is one, before anything is run.
+        exact = find_truth_model(asked.truth, map(model_of, runs.sides))
+        check_unchanged(exact.model, runs.sides)
+    if asked.isolate:
+        runs.require_operators()
+    if items := runs.items():
+        return compare_items(items, partial(compare_once, runs), asked.progress)
+    return compare_once(runs, None, asked.progress)
 
 
-class SidesAlone:
-    """Runs single operators of the sides' models. The worker of a side is started when it is first
-    asked for, and ends with the comparison."""
+def compare_once(runs: SideRuns, item: int | None, progress: Progress) -> Comparison:
+    """Run the models of two sides, each once, compare what they computed, and judge it by the truth
+    if that is asked for.
 
-    def __init__(self, runs: SideRuns, stack: contextlib.ExitStack) -> None:
-        self.runs, self.sides, self.stack = runs, runs.sides, stack
-        self.found: dict[int, IsolatedOperators | LarError] = {}
-        self.notes: dict[str, None] = {}  # which options are left out where operators were run
-
-    def of(self, number: int) -> Operators | str:
-        """Return what runs operators of a side, or why nothing does.
-
-        If there are two sides, both are started with the first, so that they load at the same time.
-        """
-        if number >= len(self.sides):
-            return "the truth is not run alone"
-        for each in range(2) if len(self.sides) == 2 else [number]:
-            operators = self.find(each)
-            if not isinstance(operators, LarError):
-                operators.begin()
-        found = self.find(number)
-        if isinstance(found, LarError):
-            return f"{LETTERS[number]} {found.problem}"
-        self.notes |= dict.fromkeys(found.notes)
-        return found
-
-    def require(self, number: int) -> None:
-        """Prepare what runs operators of a side, which the user asked for.
-
-        Raises:
-            LarError: there is none.
-        """
-        found, side = self.find(number), self.sides[number]
-        if isinstance(found, UsageError):
-            text = side.source if isinstance(side, Dump) else side.text
-            hint = found.hint or f"give a model with its options as {LETTERS[number]}"
-            raise UsageError(found.problem, hint, flag="--isolate", subject=text)
-        if isinstance(found, LarError):
-            raise found
-
-    def find(self, number: int) -> IsolatedOperators | LarError:
-        """Return what runs operators of a side, perhaps not started yet; or why nothing does, as a
-        predicate of the side."""
-        if number not in self.found:
-            from lar.running.single_operators import IsolatedOperators, spec_of_dump
-
-            side = self.sides[number]
-            try:
-                if isinstance(side, Dump):
-                    spec = spec_of_dump(side.index)
-                elif self.runs.asked.make_on is not None:
-                    raise UsageError("ran on another machine")
-                else:
-                    spec = self.runs.specs[number]
-                self.found[number] = IsolatedOperators(spec, self.stack)
-            except LarError as error:
-                self.found[number] = error
-        return self.found[number]
+    Raises:
+        UsageError: it is not clear what to feed.
+        LarError: a model's run did not end well.
+    """
+    asked = replace(runs.asked, progress=progress)
+    dumps, notes = runs.run_all(progress, item)
+    found = compare_pair(runs, dumps, (0, 1), asked)
+    if asked.truth and not found.interrupted:
+        found = judge(runs, found, dumps, asked)
+    return replace(found, notes=(*notes, *found.notes))
 
 
-class Comparing:
-    """A comparison of sides; what it starts and writes goes away with the stack."""
+def compare_several(runs: SideRuns) -> ComparisonOfSides:
+    """Compare three or more sides with the first one.
 
-    def __init__(self, sides: Sequence[Side], asked: Asked, stack: contextlib.ExitStack) -> None:
-        self.sides, self.asked = sides, asked
-        self.runs = SideRuns(sides, asked, stack)
-        self.alone = SidesAlone(self.runs, stack)
+    Raises:
+        UsageError: they have a data set, or it is not clear what to feed.
+        LarError: a model's run did not end well.
+    """
+    from lar.comparison.sides import compare_sides  # two sides do not need it
 
-    def compare_two(self) -> Comparison:
-        """Compare two sides, on each item of a data set if they are run on one.
+    runs.items()  # several sides have none
+    dumps, notes = runs.run_all(runs.asked.progress)
+    found = compare_sides(len(dumps), lambda *pair: compare_pair(runs, dumps, pair, runs.asked))
+    return replace(found, notes=(*notes, *found.notes))
 
-        Raises:
-            UsageError: an option cannot be used, or it is not clear what to feed.
-            LarError: a model's run did not end well.
-        """
-        if self.asked.truth:
-            # There is one, before anything is run.
-            check_unchanged(self.truth_model(self.sides).path, self.sides)
-        if self.asked.isolate:
-            self.alone.require(0)
-        if items := self.runs.items():
-            return compare_items(items, self.compare_once, self.asked.progress)
-        return self.compare_once(None, self.asked.progress)
 
-    def truth_model(self, sides: Iterable[Side]) -> TruthModel:
-        """Return the model whose truth judges the sides: the one that is asked for, else that of
-        the first side that has one.
+def compare_pair(
+    runs: SideRuns, dumps: Sequence[Dump], numbers: tuple[int, int], asked: Asked
+) -> Comparison:
+    """Compare two dumps, of sides or of the truth, which has the number behind theirs."""
+    one, other = numbers
+    names = [*LETTERS[: len(runs.sides)], "the truth"]
+    return compare_dumps(
+        *(dumps[one], dumps[other], asked, operator_kinds_of),
+        lambda side: runs.operators_of(numbers[side]),
+        (names[one], names[other]),
+    )
 
-        Raises:
-            UsageError: there is none.
-        """
-        return find_truth_model(self.asked.truth, map(model_of, sides))
 
-    def compare_once(self, item: int | None, progress: Progress) -> Comparison:
-        """Run the models of two sides, each once, compare what they computed, and judge it by the
-        truth if that is asked for.
+def judge(runs: SideRuns, found: Comparison, dumps: Sequence[Dump], asked: Asked) -> Comparison:
+    """Compute what the model should give, and return a comparison with how far each side is from
+    it.
 
-        Raises:
-            UsageError: it is not clear what to feed.
-            LarError: a model's run did not end well.
-        """
-        asked = replace(self.asked, progress=progress)
-        dumps, notes = self.runs.run_all(progress, item)
-        found = self.compare_pair(dumps, (0, 1), asked)
-        if asked.truth and not found.interrupted:
-            found = self.judge(found, dumps, asked)
-        return replace(found, notes=(*notes, *found.notes))
-
-    def compare_several(self) -> ComparisonOfSides:
-        """Compare three or more sides with the first one.
-
-        Raises:
-            UsageError: they have a data set, or it is not clear what to feed.
-            LarError: a model's run did not end well.
-        """
-        from lar.comparison.sides import compare_sides  # two sides do not need it
-
-        self.runs.items()  # several sides have none
-        dumps, notes = self.runs.run_all(self.asked.progress)
-        found = compare_sides(
-            len(dumps), lambda one, other: self.compare_pair(dumps, (one, other), self.asked)
-        )
-        return replace(found, notes=(*notes, *found.notes))
-
-    def compare_pair(
-        self, dumps: Sequence[Dump], numbers: tuple[int, int], asked: Asked
-    ) -> Comparison:
-        """Compare two dumps, of sides or of the truth, which has the number behind theirs."""
-        names = [*LETTERS[: len(self.sides)], "the truth"]
-        called = names[numbers[0]], names[numbers[1]]
-        pair = dumps[numbers[0]], dumps[numbers[1]]
-        return compare_dumps(
-            *pair, asked, operator_kinds_of, lambda side: self.alone.of(numbers[side]), called
-        )
-
-    def judge(self, found: Comparison, dumps: Sequence[Dump], asked: Asked) -> Comparison:
-        """Compute what the model should give, and return a comparison with how far each side is
-        from it.
-
-        Raises:
-            UsageError: neither side holds its inputs, or the model takes others.
-            LarError: the model cannot be computed.
-        """
-        # The finer side first, else the expected one.
-        order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
-        exact = self.truth_model(self.sides[number] for number in order)
-        nearest = next((it for it in order if model_of(self.sides[it]) == exact.path), order[0])
-        finest_first = [dumps[number] for number in order]
-        truth = self.runs.run_truth(exact, finest_first, asked.progress)
-
-        def judge_side(one: Dump, exact: Dump) -> Comparison:
-            numbers = (dumps.index(one), 2)
-            return self.compare_pair([*dumps, exact], numbers, replace(asked, isolate=False))
-
-        return judge_by_truth(found, (dumps[0], dumps[1]), truth, judge_side, nearest=nearest)
+    Raises:
+        UsageError: neither side holds its inputs, or the model takes others.
+        LarError: the model cannot be computed.
+    """
+    # The finer side first, else the expected one.
+    order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
+    models = [model_of(runs.sides[number]) for number in order]
+    exact = find_truth_model(asked.truth, models)
+    nearest = order[models.index(exact.model)] if exact.model in models else order[0]
+    plainly = replace(asked, isolate=False, case=None, options={}, make_on=None)
+    with contextlib.ExitStack() as stack:
+        sides: list[Side] = [*(dumps[number] for number in order), exact]
+        (*_, truth), _ = SideRuns(sides, plainly, stack).run_all(asked.progress)
+        against = [compare_pair(runs, [*dumps, truth], (it, 2), plainly) for it in (0, 1)]
+        return judge_by_truth(found, against, truth, nearest=nearest)
 
 
 def compare_items(

@@ -1,31 +1,49 @@
-"""The sides of a comparison: a dump, tensors from elsewhere, or a model that is run for it."""
+"""The sides of a comparison: a dump, tensors from elsewhere, or a model that is run for it; and the
+runs of the models, each once, on the same inputs, with that of the one whose truth judges them."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lar.dumps.dump import Dump
+from lar.comparison.compare import Progress, Request
+from lar.dumps.binary import TEXT
+from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.index import open_dump
-from lar.engines import formats_of
-from lar.engines.formats import HEAD_SIZE, format_named
-from lar.errors import UsageError, count_of
-from lar.files.input_file import cannot_read, check_input, open_input
+from lar.dumps.names import ELEMENT
+from lar.dumps.values import texts_of_bytes
+from lar.engines import all_engines, engine_for, formats_of, operator_kinds_of, readers_of
+from lar.engines.engine import Engine
+from lar.engines.formats import format_named, read_head
+from lar.errors import LarError, UsageError, count_of, join_first
+from lar.files.input_file import cannot_read, check_input
+from lar.graphs.graph import Graph
 from lar.inputs.loaded import Array
+from lar.options.command_line import format_flags
+from lar.options.given import join_options, parse_values, split_command
 from lar.options.option import flag_of
 from lar.options.paths import INDEX_SUFFIX
-from lar.options.suggestions import suggest_flag
-from lar.options.table import FLAGS, ON, SCHEDULER, option_of
-from lar.records.run import RunSpec
+from lar.options.table import BIN_IO_DUMP, ON, OVERWRITE, SCHEDULER
+from lar.records.run import RunContext, RunResult, RunSpec, TensorInfo, format_shape
+from lar.running.given_inputs import GivenInputs, inputs_like
 from lar.testcases.paths import source_of
+
+if TYPE_CHECKING:
+    from lar.comparison.isolation import Operators
+    from lar.running.single_operators import IsolatedOperators
 
 # A dumped tensor's file has the largest number of axes behind the name's length and the type.
 TENSOR_HEAD = (7).to_bytes(4, "little")
+
+TRUTH = "--truth"
+
+MakeOn: TypeAlias = Callable[[RunSpec, RunContext, str], RunResult]
+"""What makes a run on another machine, one that has a label."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +54,11 @@ class ModelRun:
     that of the worker which runs it, where a scheduler has some.
     """
 
-    text: str
+    source: str
     model: str
     options: Mapping[str, Any]
     case_count: int = 0
     label: str = ""
-
-    @property
-    def has_testcases(self) -> bool:
-        return self.case_count > 0
 
 
 Side: TypeAlias = Dump | ModelRun
@@ -82,52 +96,29 @@ def side_of(text: str) -> Side:
     """Detect what a side is, and open a dump.
 
     Raises:
-        UsageError: it cannot be compared.
+        UsageError: it cannot be compared, or an option is not one of a side.
     """
     if not text.strip():
         raise UsageError("the name of a side is empty", "give a folder, a file or a model")
     path = Path(text)
+    if text.endswith(INDEX_SUFFIX):
+        return open_dump(path)
     try:
         os.stat(path)
     except PermissionError as failure:
         raise cannot_read(text, failure) from None
     except (OSError, ValueError):
-        return side_of_words(text)
-    is_folder = os.path.isdir(path)
-    if is_folder or text.endswith(INDEX_SUFFIX):
-        has_cases = is_folder and source_of(text).case_count
-        return model_run(text, text, {}) if has_cases else open_dump(path)
-    check_input(path)
-    return model_run(text, text, {}) if is_model(path) else open_dump(path)
-
-
-def side_of_words(text: str) -> Side:
-    """Return a model with its options, as `"model.mge --cpu"`; or a dump whose index alone has the
-    name that is given.
-
-    Raises:
-        UsageError: it is neither, or an option is not one of a side.
-    """
-    if text.endswith(INDEX_SUFFIX):
-        return open_dump(Path(text))
-    words = split_words(text)
-    if len(words) < 2:
-        hint = 'give a folder, a file, or a model with its options: "model.mge --cpu"'
-        raise UsageError("no such dump, tensor file or model", hint, subject=text)
-    return model_run(text, words[0], parse_words(words[1:]))
-
-
-def split_words(text: str) -> list[str]:
-    """Return the words of a model with its options.
-
-    Raises:
-        UsageError: a quote is not closed.
-    """
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        hint = "quote a model with its options as one word"
-        raise UsageError(str(error), hint, subject=text) from None
+        model, options = split_command(text)
+        if not options:
+            hint = 'give a folder, a file, or a model with its options: "model.mge --cpu"'
+            raise UsageError("no such dump, tensor file or model", hint, subject=text) from None
+        return model_run(text, model, options)
+    if os.path.isdir(path):
+        is_run = source_of(text).case_count > 0
+    else:
+        check_input(path)
+        is_run = is_model(path)
+    return model_run(text, text, {}) if is_run else open_dump(path)
 
 
 def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
@@ -148,41 +139,9 @@ def is_model(path: Path) -> bool:
     """Distinguish a model from the file of a tensor."""
     if format_named(path):
         return True
-    with open_input(path) as file:
-        head = file.read(HEAD_SIZE)
+    head = read_head(path)
     is_tensors = head[8:12] == TENSOR_HEAD or path.suffix.lower() in (".npy", ".npz")
     return not is_tensors and any(formats_of(path, head))
-
-
-def parse_words(words: Iterable[str]) -> dict[str, Any]:
-    """Return the options that the words of a command line set, by key and as texts.
-
-    Raises:
-        UsageError: a word is not a flag, or a flag is unknown or lacks its value.
-    """
-    values: dict[str, Any] = {}
-    left = iter(words)
-    for word in left:
-        if not word.startswith("--"):
-            raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
-        flag, equals, value = word[2:].partition("=")
-        if flag.startswith("cuda"):  # its value is optional, and stands behind a colon
-            flag, _, number = flag.partition(":")
-            equals, value = "=", value or number or "0"
-        key = flag.replace("-", "_")
-        option = option_of(key)
-        if option is None:
-            hint = suggest_flag(flag_of(key), FLAGS) or "`lar run --help all` lists the flags"
-            raise UsageError(f"unknown flag {flag_of(key)}", hint)
-        if option.parse is None:
-            values[option.key] = True
-            continue
-        if not equals:
-            value = next(left, "")
-        if not value:
-            raise UsageError("expected one argument", flag=flag_of(key))
-        values[option.key] = [*values.get(option.key, []), value] if option.repeatable else value
-    return values
 
 
 def check_case(sides: Sequence[Side], case: int | None) -> None:
@@ -193,7 +152,7 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
     """
     if case is None:
         return
-    runs = [side for side in sides if isinstance(side, ModelRun) and side.has_testcases]
+    runs = [side for side in sides if isinstance(side, ModelRun) and side.case_count]
     if not runs:
         raise UsageError("no side has testcases", "leave it out", flag=f"--case {case}")
     for side in runs:
@@ -221,14 +180,359 @@ def check_any_model(sides: Iterable[Side], flag: str) -> None:
         raise UsageError(problem, f"leave {flag} out, or give a model as a side", flag=flag)
 
 
-def plan_of(side: ModelRun, options: Mapping[str, Any], *, elsewhere: bool = False) -> RunSpec:
-    """Return the spec of a side's run, of one iteration if nothing else is said; its own options
-    come before those for all.
+@dataclass(frozen=True, kw_only=True)
+class Asked(Request):
+    """What a comparison is asked for, besides its sides: see `compare`.
+
+    `options` are the flags of `lar run` for all models, by key.
+    """
+
+    case: int | None = None
+    truth: bool | str | os.PathLike[str] = False
+    models: Mapping[str, str | os.PathLike[str]] | str | os.PathLike[str] | None = None
+    make_on: MakeOn | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def check_sides(sides: Sequence[Side], asked: Asked) -> None:
+    """Refuse, before anything is run, what sides lack or what cannot be done with them.
 
     Raises:
-        UsageError: an option cannot be used.
+        UsageError: naming the flag.
     """
-    from lar.running.plan import parse_values, plan_run  # two dumps need none
+    check_case(sides, asked.case)
+    label = next((it.label for it in sides if isinstance(it, ModelRun) and it.label), "")
+    if asked.make_on is None and label:
+        problem = f"needs {SCHEDULER.flag}: a label is that of a scheduler's workers"
+        raise UsageError(problem, f"add {SCHEDULER.usage}", flag=f"{ON.flag} {label}")
+    if asked.make_on is not None and asked.isolate:
+        problem = "runs operators on this machine, and the models run on others"
+        raise UsageError(problem, f"leave it out, or leave {SCHEDULER.flag} out", flag="--isolate")
+    for key in asked.options:
+        check_any_model(sides, flag_of(key))
+    flag = "--isolate" if asked.isolate else "--truth" if asked.truth else ""
+    if len(sides) > 2 and flag:
+        raise UsageError("takes one side and one other", "give two", flag=flag)
 
-    values = {"iter": 1, "warmup_iter": 0, **options, **side.options}
-    return plan_run(side.model, parse_values(values), elsewhere=elsewhere)
+
+class SideRuns:
+    """The runs of the models among the sides, planned before any is made; and of single operators,
+    by a worker that is started when it is first asked for. What they write and start goes away with
+    the stack.
+
+    `specs` has the spec of each model by the number of its side.
+    """
+
+    def __init__(self, sides: Sequence[Side], asked: Asked, stack: contextlib.ExitStack) -> None:
+        """
+        Raises:
+            UsageError: an option cannot be used.
+        """
+        self.sides, self.asked, self.stack = sides, asked, stack
+        self.alone: dict[int, IsolatedOperators | LarError] = {}
+        self.notes: dict[str, None] = {}  # which options are left out where operators were run
+        self.models = {number: it for number, it in enumerate(sides) if isinstance(it, ModelRun)}
+        self.folder = Path()
+        if self.models or asked.truth:
+            from lar.files.work_folders import work_folder  # two dumps need none
+
+            self.folder = Path(stack.enter_context(work_folder()))
+        self.specs = {number: self.plan(number) for number in self.models}
+
+    def plan(self, number: int) -> RunSpec:
+        """Return the spec of a model's run, of one iteration if nothing else is said, and of one of
+        its testcases; its own options come before those for all.
+
+        Raises:
+            UsageError: an option cannot be used.
+        """
+        from lar.running.plan import plan_run  # two dumps need none
+
+        side, case = self.models[number], self.asked.case or 0
+        place = {BIN_IO_DUMP.key: str(self.folder / f"side{number}")}
+        shared = {"iter": 1, "warmup_iter": 0, **place, **self.asked.options}
+        with self.naming(side):
+            values = parse_values(join_options(shared, side.options))
+            spec = plan_run(side.model, values, elsewhere=self.asked.make_on is not None)
+        # What an `--input` expects is not judged: the two sides are compared.
+        return replace(spec, cases=spec.cases[case : case + 1] if side.case_count else ())
+
+    @contextlib.contextmanager
+    def naming(self, side: ModelRun) -> Iterator[None]:
+        """Have errors name their side, and say that a flag can be given to one side alone.
+
+        Raises:
+            UsageError: the error, naming the side.
+        """
+        try:
+            yield
+        except UsageError as error:
+            options = self.asked.options
+            shared = {flag_of(key): key for key in options.keys() - side.options.keys()}
+            others = [it.model for it in self.models.values() if it.model != side.model]
+            if error.flag in shared and others:
+                key = shared[error.flag]
+                words = format_flags({key: options[key]})
+                error.hint = f'for one side alone, quote it with that: "{others[0]} {words}"'
+            error.subject = error.subject or side.source
+            raise
+
+    def items(self) -> tuple[str, ...]:
+        """Return the items of the data set that both sides are run on, empty without one.
+
+        Raises:
+            UsageError: one side has a data set and the other does not, or one of another length.
+        """
+        counts = [len(spec.items) for spec in self.specs.values()]
+        if not any(counts):
+            return ()
+        if len(self.sides) == len(counts) == 2 and counts[0] == counts[1]:
+            return self.specs[1].item_names
+        number, spec = next(each for each in self.specs.items() if each[1].items)
+        others = "more than two sides are" if len(self.sides) > 2 else "the other side is"
+        raise UsageError(
+            f"--input {';'.join(spec.inputs)} is a data set of "
+            f"{count_of(len(spec.items), 'item')}, and {others} not run on as many",
+            "give both sides one; or run the data set with --bin-out-dump DIR for each side, and "
+            "compare the folders",
+            subject=self.models[number].source,
+        )
+
+    def run_all(
+        self, progress: Progress, item: int | None = None
+    ) -> tuple[list[Dump], tuple[str, ...]]:
+        """Run the models, on the same inputs, or on an item of a data set; return the dumps of all
+        sides, and notes on what the models were fed with.
+
+        Raises:
+            UsageError: it is not clear what to feed.
+            LarError: a run did not end well.
+        """
+        dumps = {number: it for number, it in enumerate(self.sides) if isinstance(it, Dump)}
+        fed: dict[int, tuple[str, ...]] = {}
+        # One that brings its own inputs comes first: the others get the same.
+        for number in sorted(self.models, key=lambda each: not self.brings_inputs(each)):
+            side = self.models[number]
+            spec, generated = self.fed_alike(number, dumps)
+            if item is not None:
+                spec = replace(spec, items=spec.items[item : item + 1])
+            progress(f"running {side.source}")
+            with self.naming(side):
+                dumps[number], result = self.run(side, spec)
+            fed[number] = tuple(describe_fed(result, generated))
+        return [dumps[number] for number in sorted(dumps)], tuple(join_notes(fed))
+
+    def run(self, side: ModelRun, spec: RunSpec) -> tuple[Dump, RunResult]:
+        """Run a model once and open what it dumped.
+
+        Raises:
+            LarError: it did not run.
+        """
+        # Imported here: comparing two dumps does not need what a run needs.
+        from lar.running.steps import make_run
+        from lar.running.tasks import require_ok
+
+        place, make_on = Path(str(spec.settings[BIN_IO_DUMP.key])), self.asked.make_on
+        is_own = place.parent == self.folder  # which may hold the dump of another item
+        overwrite = is_own or OVERWRITE.is_given({**self.asked.options, **side.options})
+        context = RunContext(overwrite=overwrite)
+        result = make_on(spec, context, side.label) if make_on else make_run(spec, context)
+        # The side's text names the model.
+        require_ok(result, within=side.source, names={side.model: ""})
+        return open_dump(place), result
+
+    def brings_inputs(self, number: int) -> bool:
+        """Return whether a side's inputs are settled."""
+        return number not in self.models or self.models[number].case_count > 0
+
+    def fed_alike(self, number: int, dumps: Mapping[int, Dump]) -> tuple[RunSpec, str]:
+        """Return the spec of a model with what it is fed with, and how that was generated if it was
+        for two models.
+
+        Where nobody says what to feed, it gets the inputs of a dump on another side, and models
+        whose inputs have other names get the same generated data.
+
+        Raises:
+            UsageError: the inputs of the models are not alike, or no dump holds them.
+        """
+        from lar.inputs.dtypes import describe_source
+        from lar.running.tasks import info_of
+
+        spec, folder = self.specs[number], self.folder / f"inputs{number}"
+        if self.brings_inputs(number) or any(each.inputs for each in self.specs.values()):
+            return spec, ""
+        if settled := [dumps[it] for it in range(len(self.sides)) if self.brings_inputs(it)]:
+            infos = info_of(spec).inputs
+            fed = next(filter(None, (inputs_of(dump, infos) for dump in settled)), {})
+            if not fed and not all(info.optional for info in infos):
+                problem, subject = "does not hold what its run was fed with", settled[0].source
+                raise UsageError(problem, "give --input, with the same data", subject=subject)
+            given = GivenInputs(rename_inputs(fed, infos, spec.model), folder)
+            return replace(spec, inputs=given.items), ""
+        last = self.specs[max(self.specs)]
+        inputs = inputs_like(last, spec, folder) if last.model != spec.model else ()
+        source = describe_source(last.fill, last.seed) if inputs else ""
+        return replace(spec, inputs=inputs), source
+
+    def operators_of(self, number: int) -> Operators | str:
+        """Return what runs operators of a side, or why nothing does.
+
+        If there are two sides, both are started with the first, so that they load at the same time.
+        """
+        if number >= len(self.sides):
+            return "the truth is not run alone"
+        for each in range(2) if len(self.sides) == 2 else [number]:
+            operators = self.find_operators(each)
+            if not isinstance(operators, LarError):
+                operators.begin()
+        found = self.find_operators(number)
+        if isinstance(found, LarError):
+            return f"{ascii_uppercase[number]} {found.problem}"
+        self.notes |= dict.fromkeys(found.notes)
+        return found
+
+    def require_operators(self) -> None:
+        """Prepare what runs operators of the first side, which the user asked for.
+
+        Raises:
+            UsageError: there is none.
+        """
+        found = self.find_operators(0)
+        if isinstance(found, LarError):
+            hint = found.hint or "give a model with its options as A"
+            source = self.sides[0].source
+            raise UsageError(found.problem, hint, flag="--isolate", subject=source)
+
+    def find_operators(self, number: int) -> IsolatedOperators | LarError:
+        """Return what runs operators of a side, perhaps not started yet; or why nothing does, as a
+        predicate of the side."""
+        from lar.running.single_operators import IsolatedOperators, spec_of_dump
+
+        side = self.sides[number]
+        if number not in self.alone:
+            try:
+                spec = spec_of_dump(side.index) if isinstance(side, Dump) else self.specs[number]
+                if isinstance(side, ModelRun) and self.asked.make_on is not None:
+                    raise UsageError("ran on another machine")
+                self.alone[number] = IsolatedOperators(spec, self.stack)
+            except LarError as error:
+                self.alone[number] = error
+        return self.alone[number]
+
+
+def inputs_of(dump: Dump, infos: Sequence[TensorInfo]) -> dict[str, Array]:
+    """Return the inputs of the run that made a dump, for a model that takes these; empty if the
+    dump does not hold them all. Arrays alone are those that bear the names of the model's."""
+    graph = Graph(dump, operator_kinds_of(dump.index.engine))
+    wanted = [node.tensor for node in graph.nodes if node.is_input and node.operator]
+    if not (dump.index.operators or dump.excerpts):
+        tensors = {tensor.name: tensor for tensor in dump}
+        wanted = [tensors.get(each.name) for each in infos if not each.optional]
+    found = {tensor.name: read_fed(dump, tensor) for tensor in wanted if tensor is not None}
+    return found if len(found) == len(wanted) else {}
+
+
+def read_fed(dump: Dump, tensor: DumpedTensor) -> Array:
+    """Return the array of a dump as `--input` takes it."""
+    array = dump.read(tensor.key)
+    return texts_of_bytes(array) if tensor.dtype == TEXT.dtype else array
+
+
+def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
+    """Yield what lar chose in the data that a model was fed with: generated data, and the sizes of
+    axes that may have any. With `generated` all data was made in that way."""
+    infos = {info.name: info for info in result.inputs}
+    made: dict[str, list[str]] = {}
+    open_axes = []
+    for each in result.fed:
+        shape = format_shape(each.shape)
+        if generated or each.generated:
+            made.setdefault(generated or each.source, []).append(f"{each.name} {shape}")
+        info = infos.get(each.name)
+        if info and None in info.shape:
+            open_axes.append(f"{each.name} {info.shape_text} was run as {shape}")
+    for source, names in made.items():
+        yield f"the data of {join_first(names)} was generated: {source}"
+    if open_axes:
+        yield f"axes of any size: {join_first(open_axes)}"
+
+
+def join_notes(fed: Mapping[int, Sequence[str]]) -> Iterator[str]:
+    """Yield the notes of the sides that were run, each with its sides if not all have it."""
+    for note in dict.fromkeys(note for number in sorted(fed) for note in fed[number]):
+        sides = [ascii_uppercase[number] for number in sorted(fed) if note in fed[number]]
+        yield note if len(sides) == len(fed) else f"{', '.join(sides)}: {note}"
+
+
+def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]) -> ModelRun:
+    """Return the model that is asked for, as a side on the engine that computes what it should
+    give; without one, the first of the models that an exact engine reads, itself or as a twin
+    beside it. An empty name stands for no model.
+
+    Raises:
+        UsageError: no engine computes the truth of it, or there is no such model.
+    """
+    engines = [engine for engine in all_engines() if engine.is_exact]
+    if asked and not isinstance(asked, bool):
+        path = Path(asked)
+        return truth_of(path, exact_engine_of(path) or engine_for(path, engines[0].name))
+    suffixes = [suffix for engine in engines for suffix in engine.suffixes]
+    paths = [Path(source_of(model).model) for model in models if model]
+    for path in paths:
+        for twin in (path, *map(path.with_suffix, suffixes)):
+            if found := exact_engine_of(twin):
+                return truth_of(twin, found)
+    beside = " or ".join(map(str, paths)) or "them"
+    problem = f"no {' '.join(suffixes)} is among the sides, or stands beside {beside}"
+    hint = f"name the model that both sides should compute: {TRUTH} MODEL{suffixes[0]}"
+    raise UsageError(problem, hint, flag=TRUTH)
+
+
+def truth_of(model: Path, engine: Engine) -> ModelRun:
+    return ModelRun(str(model), str(model), {"engine": engine.name})
+
+
+def exact_engine_of(path: Path) -> Engine | None:
+    """Return the engine that computes the truth of a model, None if none reads it."""
+    return next((it for it in readers_of(path) if it.is_exact), None) if path.is_file() else None
+
+
+def rename_inputs(
+    fed: Mapping[str, Array], infos: Sequence[TensorInfo], model: str
+) -> dict[str, Array]:
+    """Return another model's inputs under the names of a model's inputs: paired by name, or by
+    order if the names differ.
+
+    Raises:
+        UsageError: the model takes other inputs.
+    """
+    names = [info.name for info in infos if not info.optional]
+    own = {name: ELEMENT.sub("", name) if name not in names else name for name in fed}
+    if set(names) <= {*own.values()}:
+        return {name: fed[name] for name in fed if own[name] in {info.name for info in infos}}
+    if len(names) != len(fed):
+        takes = f"takes {count_of(len(names), 'input')} ({', '.join(names)})"
+        problem = f"{takes}, and the sides {len(fed)} ({', '.join(fed)})"
+        raise UsageError(problem, "name a model that takes what they take", subject=model)
+    return dict(zip(names, fed.values(), strict=True))
+
+
+def check_unchanged(model: str, sides: Sequence[Side]) -> None:
+    """Refuse the model of a dump that has been written anew since.
+
+    Raises:
+        UsageError: naming the dump.
+    """
+    from lar.measurement.machine import read_model_file  # slow to import
+
+    for dump in (side for side in sides if isinstance(side, Dump) and side.index.model == model):
+        known = dump.index.model_sha256
+        if known and read_model_file(Path(model)).sha256 != known:
+            problem = f"its model {model} has changed since"
+            hint = f"name the one that it was made with: {TRUTH} MODEL"
+            raise UsageError(problem, hint, flag=TRUTH, subject=dump.source)
+
+
+def model_of(side: Side) -> str:
+    """Return the path of a side's model, empty if it is not known."""
+    return side.index.model if isinstance(side, Dump) else side.model

@@ -23,33 +23,27 @@ class GivenInputs:
     def __init__(self, inputs: Inputs | None, folder: Path) -> None:
         """Write arrays into the folder, which is made where it is missing; it must stay as long as
         a worker may read them."""
-        self.items: list[str] = []
         self.names = {} if inputs is None else {"--input": "inputs"}
-        self._folder = folder
-        if isinstance(inputs, Mapping):
-            for name, source in inputs.items():
-                self._add(f"{name}:", source, f" for {name!r}")
-        elif inputs is not None:
-            self._add("", inputs, "")
+        self.items: tuple[str, ...] = ()
+        sources = inputs if isinstance(inputs, Mapping) else {"": inputs}
+        for name, source in sources.items() if inputs is not None else ():
+            prefix = f"{name}:" if name else ""
+            if isinstance(source, (str, Path)):
+                place = str(source)
+            else:
+                import numpy as np
+
+                folder.mkdir(exist_ok=True)
+                place = str(folder / f"{len(self.items)}.npy")
+                np.save(place, np.asarray(source))
+                call = f"the array given for {name!r}" if name else "the array given"
+                self.names |= {place: call, prefix + place: prefix + call}
+            self.items += (prefix + place,)
 
     def add_to(self, options: dict[str, Any]) -> None:
         """Add the items to the options of a run, before those of `input`."""
         if self.items:
             options["input"] = [*self.items, *(options.get("input") or [])]
-
-    def _add(self, prefix: str, source: Source, whose: str) -> None:
-        """Add the item of a source, in a file where it is an array."""
-        if isinstance(source, (str, Path)):
-            place = call = str(source)
-        else:
-            import numpy as np
-
-            self._folder.mkdir(exist_ok=True)
-            place = str(self._folder / f"{len(self.items)}.npy")
-            call = f"the array given{whose}"
-            np.save(place, np.asarray(source))
-            self.names |= {place: call, prefix + place: prefix + call}
-        self.items.append(prefix + place)
 
 
 def with_names(spec: RunSpec, names: Mapping[str, str]) -> RunSpec:
@@ -69,8 +63,11 @@ def inputs_like(other: RunSpec, mine: RunSpec, folder: Path) -> tuple[str, ...]:
     # Imported here: few runs need these.
     from lar.inputs.dtypes import dtype_of, generate_array
     from lar.inputs.model_inputs import AxisSizes
+    from lar.running.tasks import info_of
 
-    infos, theirs = wanted_inputs(mine), wanted_inputs(other)
+    infos, theirs = (
+        [info for info in info_of(spec).inputs if not info.optional] for spec in (mine, other)
+    )
     if {each.name for each in infos} == {each.name for each in theirs}:
         return ()
     if [*map(describe_input, infos)] != [*map(describe_input, theirs)]:
@@ -83,18 +80,7 @@ def inputs_like(other: RunSpec, mine: RunSpec, folder: Path) -> tuple[str, ...]:
         )
         for each, its in zip(infos, theirs, strict=True)
     }
-    return tuple(GivenInputs(fed, folder).items)
-
-
-def wanted_inputs(spec: RunSpec) -> list[TensorInfo]:
-    """Return the inputs that the model of a spec must be given.
-
-    Raises:
-        LarError: it cannot be read.
-    """
-    from lar.running.tasks import info_of
-
-    return [each for each in info_of(spec).inputs if not each.optional]
+    return GivenInputs(fed, folder).items
 
 
 def describe_input(info: TensorInfo) -> tuple[str, tuple[int, ...]]:

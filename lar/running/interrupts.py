@@ -41,14 +41,14 @@ def heed_interrupts() -> None:
     def interrupt(signal_number: int, frame: FrameType | None) -> None:
         nonlocal last
         now = time.monotonic()
-        is_first = now - last > IMPATIENCE_SECONDS
+        is_recent = now - last < IMPATIENCE_SECONDS
         if signal_number != signal.SIGALRM:
-            last = now if is_first else last
-            if not is_first:
+            if is_recent:
                 return
+            last, is_recent = now, True
         if _hold.depth:
             _hold.waits = True
-        elif would_be_dropped(frame) and now - last < IMPATIENCE_SECONDS:
+        elif is_recent and would_be_dropped(frame):
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
         else:
             raise KeyboardInterrupt

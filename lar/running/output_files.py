@@ -10,32 +10,30 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from lar.engines import engine_named
 from lar.errors import UsageError, count_of, error_of_write, printable_lines
-from lar.files.report_file import open_for_writing
+from lar.files.report_file import open_for_writing, take_place
 from lar.files.work_folders import error_of_full_disk, work_folder
 from lar.measurement.machine import read_model_file
+from lar.options.option import Option
 from lar.options.paths import index_place
-from lar.options.table import BY_KEY
+from lar.options.table import BIN_OUT_DUMP, BY_KEY
 from lar.records.run import Failure, RunContext, RunResult, RunSpec
-from lar.running.places import STREAMS, TENSORS
+from lar.running.plan import STREAMS, TENSORS
 
 
-def artifacts_of(spec: RunSpec) -> dict[str, Path]:
-    """Return the files and folders that a run writes, by the option's key."""
-    return {
-        key: Path(str(value))
-        for key, value in spec.settings.items()
-        if key in BY_KEY and BY_KEY[key].writes
-    }
+def artifacts_of(spec: RunSpec) -> dict[Option[Any], Path]:
+    """Return the files and folders that a run writes, by their options."""
+    options = (BY_KEY[key] for key in spec.settings if key in BY_KEY)
+    return {each: Path(str(spec.settings[each.key])) for each in options if each.writes}
 
 
 @contextlib.contextmanager
@@ -49,29 +47,23 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
         UsageError: a place cannot be written, or has a dump that may not be overwritten; the
             flag is named.
     """
-    overwrite, resume = context.overwrite, context.resume
     with contextlib.ExitStack() as stack:
         written = {}
-        for key, place in artifacts_of(spec).items():
-            flag, kind = BY_KEY[key].flag, BY_KEY[key].writes
+        for option, place in artifacts_of(spec).items():
             try:
-                grows = key == "bin_out_dump" and bool(spec.items)
-                # If two runs write one file, the later one wins; if two write one folder, nobody
-                # would know which file is whose.
-                claim = str(place) if kind == "folder" else ""
-                beside = folder_beside(place, kind)
-                folder = stack.enter_context(work_folder(beside, claim=claim, flag=flag))
-                if not (grows and resume and place.is_dir()):
-                    check_place(place, flag, kind, overwrite)
-                if BY_KEY[key] in TENSORS:
-                    check_place(index_place(place), flag, "file", overwrite)
-                if grows and (resume or not place.is_dir() or not any(place.iterdir())):
+                grows = option is BIN_OUT_DUMP and bool(spec.items)
+                folder = stack.enter_context(folder_beside(place, option.writes, option.flag))
+                if not (grows and context.resume and place.is_dir()):
+                    check_place(place, option.flag, option.writes, context.overwrite)
+                if option in TENSORS:
+                    check_place(index_place(place), option.flag, "file", context.overwrite)
+                if grows and (context.resume or not place.is_dir() or not any(place.iterdir())):
                     spec = stack.enter_context(grow_dump(spec, place))
-                    written[key] = str(place)
+                    written[option.key] = str(place)
                     continue
             except OSError as error:
-                raise error_of_write(error, flag=flag, subject=place) from None
-            written[key] = os.path.join(folder, "written" + place.suffix)
+                raise error_of_write(error, flag=option.flag, subject=place) from None
+            written[option.key] = os.path.join(folder, "written" + place.suffix)
         yield spec, replace(context, written=written)
 
 
@@ -101,16 +93,22 @@ def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
                     place.rmdir()
 
 
-def folder_beside(place: Path, kind: str) -> str | None:
-    """Return the folder that a place is in, the nearest that exists where folders are made."""
+def folder_beside(place: Path, kind: str, flag: str) -> contextlib.AbstractContextManager[str]:
+    """Make a folder for what goes to a place: beside it, in the nearest folder that exists where
+    folders are made.
+
+    Raises:
+        UsageError: another process writes the same folder.
+        OSError: it cannot be made.
+    """
     if kind in STREAMS:
-        return None
+        return work_folder()
     if kind == "file":
-        return os.path.dirname(os.path.realpath(place))  # what a link leads to is replaced
-    parent = place.absolute().parent
-    while not parent.exists():
-        parent = parent.parent
-    return os.path.realpath(parent)
+        # What a link leads to is replaced. If two runs write one file, the later one wins.
+        return work_folder(os.path.dirname(os.path.realpath(place)))
+    parent = next(it for it in (*place.absolute().parents, Path(os.sep)) if it.exists())
+    # If two wrote one folder, nobody would know which file is whose.
+    return work_folder(os.path.realpath(parent), claim=str(place), flag=flag)
 
 
 def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
@@ -151,34 +149,33 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
     ok, warnings = result.status == "ok", []
     if result.failure is not None and result.failure.exit_code in (2, 4):
         result = replace(result, failure=full_disk_of(spec, written) or result.failure)
-    for key, place in artifacts_of(spec).items():
-        flag, source = BY_KEY[key].flag, Path(written[key])
-        if not ok and BY_KEY[key].purpose != "dump":
+    for option, place in artifacts_of(spec).items():
+        source, is_dump = Path(written[option.key]), option.purpose == "dump"
+        is_empty = not source.exists() or (source.is_dir() and not any(source.iterdir()))
+        if not ok and (is_empty or not is_dump):
             continue
-        if not source.exists() or (source.is_dir() and not any(source.iterdir())):
-            if not ok:
-                continue
+        if is_empty:
             nothing_ran = spec.warmup_iterations + spec.iterations == 0
-            hint = "it writes when it runs: --iter 1" if nothing_ran else ""
-            raise UsageError("the engine has written nothing", hint, flag=flag, subject=place)
+            problem, hint = "the engine has written nothing", "it writes when it runs: --iter 1"
+            raise UsageError(problem, hint * nothing_ran, flag=option.flag, subject=place)
         try:
-            if BY_KEY[key].purpose == "dump" and (name := finish(key, source, spec, result)):
+            if is_dump and (name := finish(option, source, spec, result)):
                 kind = count_of(len(spec.item_names), "item") if spec.items else "all testcases"
-                warnings.append(f"{flag}: {place}: of {kind} it holds {name} alone")
+                warnings.append(f"{option.flag}: {place}: of {kind} it holds {name} alone")
             if source != place:
-                deliver(source, place, BY_KEY[key].writes)
+                deliver(source, place, option.writes)
         except OSError as error:
-            subject = place_named(key, place)
-            raise error_of_write(error, flag=flag, subject=subject) from None
+            subject = place_named(option, place)
+            raise error_of_write(error, flag=option.flag, subject=subject) from None
         if not ok:
-            where = f": {place}" if BY_KEY[key].writes not in STREAMS else ""
-            warnings.append(f"{flag}{where}: holds what was dumped before the run ended")
-    return replace(result, warnings=(*result.warnings, *warnings)) if warnings else result
+            where = f": {place}" if option.writes not in STREAMS else ""
+            warnings.append(f"{option.flag}{where}: holds what was dumped before the run ended")
+    return replace(result, warnings=(*result.warnings, *warnings))
 
 
-def place_named(key: str, place: Path) -> str:
+def place_named(option: Option[Any], place: Path) -> str:
     """Return a place as a message names it: output for a stream waits in a temporary file."""
-    return tempfile.gettempdir() if BY_KEY[key].writes in STREAMS else str(place)
+    return tempfile.gettempdir() if option.writes in STREAMS else str(place)
 
 
 def full_disk_of(spec: RunSpec, written: Mapping[str, str]) -> Failure | None:
@@ -186,18 +183,17 @@ def full_disk_of(spec: RunSpec, written: Mapping[str, str]) -> Failure | None:
 
     lar looks for it when a run has failed: few engines report it.
     """
-    temporary = tempfile.gettempdir()
-    places = [(temporary, "", temporary)]
-    for key, place in written.items():
-        subject = place_named(key, Path(str(spec.settings[key])))
-        places.insert(-1, (os.path.dirname(place), BY_KEY[key].flag, subject))
-    for folder, flag, subject in places:
+    places = [
+        (os.path.dirname(written[option.key]), option.flag, place_named(option, place))
+        for option, place in artifacts_of(spec).items()
+    ]
+    for folder, flag, subject in [*places, (tempfile.gettempdir(), "", tempfile.gettempdir())]:
         if error := error_of_full_disk(folder):
             return Failure.of(error_of_write(error, flag=flag, subject=subject))
     return None
 
 
-def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> str:
+def finish(option: Option[Any], source: Path, spec: RunSpec, result: RunResult) -> str:
     """Filter a dump, and write the index of one that is a folder.
 
     Returns the item or testcase that was dumped, empty if it was all there is.
@@ -210,12 +206,12 @@ def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> str:
 
     pattern = str(spec.settings.get("dump_filter", ""))
     facts = engine_named(spec.engine).describe_dump(source)
-    if BY_KEY[key] in TENSORS:
-        from lar.running.model_names import name_by_model
+    if option in TENSORS:
+        from lar.engines.model_names import name_by_model
 
         name = partial(name_by_model, model=Path(spec.model), engine=spec.engine)
         index = finish_dump(source, facts, pattern, spec, result, name)
-        return "" if key == "bin_out_dump" else name_of_run(spec, index.iteration)
+        return "" if option is BIN_OUT_DUMP else name_of_run(spec, index.iteration)
     finish_text(source, pattern, result.status == "ok")
     # An engine that does not say which iteration it was has dumped them all, one after the other.
     first = facts.iteration
@@ -223,7 +219,7 @@ def finish(key: str, source: Path, spec: RunSpec, result: RunResult) -> str:
 
 
 def deliver(source: Path, place: Path, kind: str) -> None:
-    """Move what was written to its place.
+    """Move what was written to its place, with its index if it has one; an old dump there goes.
 
     Raises:
         OSError: it cannot be.
@@ -232,29 +228,16 @@ def deliver(source: Path, place: Path, kind: str) -> None:
         with source.open(encoding="utf-8", errors="replace", newline="\n") as text:
             stream = sys.stdout if kind == "stdout" else sys.stderr
             stream.writelines(map(printable_lines, text))
-    elif source.is_dir():
-        deliver_folder(source, place)
-    else:
-        if place.exists():
-            source.chmod(stat.S_IMODE(place.stat().st_mode))
-        # What a link leads to is replaced, not the link.
-        os.replace(source, os.path.realpath(place))
-
-
-def deliver_folder(source: Path, place: Path) -> None:
-    """Move a folder to its place, and its index if it has one; an old dump there goes.
-
-    Raises:
-        OSError: it cannot be.
-    """
+        return
     os.makedirs(place.absolute().parent, exist_ok=True)
-    if place.is_dir():  # the folder stays: somebody may stand in it, or have mounted it
+    if source.is_dir() and place.is_dir():
+        # The folder stays: somebody may stand in it, or have mounted it.
         for old in [*place.iterdir()]:
             old.unlink()
         for new in source.iterdir():
             shutil.move(new, place / new.name)
     else:
-        os.replace(source, os.path.realpath(place))
+        take_place(source, Path(os.path.realpath(place)))  # what a link leads to is replaced
     index = index_place(source)
     if index.exists():
         os.replace(index, index_place(place))

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import math
 import os
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines import check_options, driver_for, engine_for, find_engine
+from lar.engines import check_options, driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
 from lar.errors import EngineMissing, LarError, UsageError, count_of, limit_of
 from lar.files.input_file import check_input
 from lar.measurement.rows import size_of_rows
 from lar.options import table
-from lar.options.option import Option, is_set
-from lar.options.paths import paths_in, refuse_clashes, split_items
+from lar.options.paths import Place, paths_in, places_of_dump, refuse_clashes
 from lar.options.rules import RULES, Asked, Exclusion, check_rules
-from lar.options.suggestions import suggest_flag
 from lar.options.values import MOST_ITERATIONS, pairs_in, sizes_of_axes
-from lar.running.places import places_of
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
 if TYPE_CHECKING:
@@ -37,6 +32,9 @@ MIN_SECONDS, MAX_SECONDS = 0.5, 60.0
 # More iterations than these are not made in a second: lar's own loop takes 2 us, and an engine's
 # calls as long again.
 MOST_IN_A_SECOND = 200_000
+
+STREAMS = ("stdout", "stderr")
+TENSORS = (table.BIN_IO_DUMP, table.BIN_OUT_DUMP)  # their folder gets an index beside it
 
 Start = Callable[[str, str, Mapping[str, str], str], None]
 """Starts the worker of a run, with its engine, its driver, the variables to set, its Python."""
@@ -70,6 +68,8 @@ def plan_run(
     source = add_test_set(source_of(model), values["input"] or ())
     with contextlib.ExitStack() as stack:
         if table.SETTINGS.is_given(values):
+            from lar.running.settings_file import with_settings  # few runs have such a file
+
             values = stack.enter_context(with_settings(source, values))
         engine = engine_for(Path(source.model), values["engine"])
         settings = table.collect_settings(values)
@@ -83,82 +83,29 @@ def plan_run(
         check_rules((rule for rule in rules if isinstance(rule, Exclusion)), asked)
         driver = driver_for(engine, settings, values["driver"])
         check_rules(rules, asked)
-        fed = (path for _, inputs in items or () for _, path in inputs)
+        fed = (path for _, inputs in items for _, path in inputs)
         read = (*paths_in(values["input"] or ()), *fed, *source.folders)
         refuse_clashes(places_of(source.model, values), read)
         engine.check_model(Path(source.model), settings)
         # Other machines and other Pythons may have other engines.
-        if not (elsewhere or table.SCHEDULER.is_given(values) or values["python"]):
-            require_engine(engine, source.model)
-        check_count(asked, source, items or ())
-        check_files(values)
-        python_of(values)
+        elsewhere = elsewhere or table.SCHEDULER.is_given(values) or values["python"] is not None
+        if not (elsewhere or engine.is_installed):
+            problem = f"{source.model} needs {engine.title}, which is not installed"
+            raise EngineMissing(problem, engine.install_hint)
+        check_count(asked, source, items)
+        check_reports(values)
+        python = python_of(values)
         if slices := stack_in(values, items):
-            spec = make_spec(asked, source, items or (), engine, driver)
-            found = None if is_of_one_run(spec, began) else slices
-            if found is not items:
-                items = found
-                asked = ask(engine, values, source, items)
-                check_rules(rules, asked)
+            spec = make_spec(asked, source, items, engine, driver)
+            items = () if is_of_one_run(spec, began) else slices
+            asked = ask(engine, values, source, items)
+            check_rules(rules, asked)
         if start is not None:
-            start(engine.name, driver.name, environment_of(values), python_of(values))
-        return make_spec(asked, source, items or (), engine, driver)
+            start(engine.name, driver.name, environment_of(values), python)
+        return make_spec(asked, source, items, engine, driver)
 
 
-@contextlib.contextmanager
-def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Give the values with those of the settings file behind them: values given besides replace
-    these, but environment variables are joined. Errors raised inside about flags that nobody typed
-    say that the file sets them.
-
-    Raises:
-        UsageError: the file cannot be read, has a wrong value, or was made for something else.
-    """
-    from lar.running.settings_file import check_caches, check_fit, read_settings, refusal
-
-    path = values[table.SETTINGS.key]
-    settings = read_settings(path)
-    try:
-        found = parse_values(settings.options)
-        maker = find_engine(settings.engine.name)
-        table.check_typed(found, values, maker.own_variables if maker else ())
-    except UsageError as error:
-        raise refusal(path, error.message, error.hint) from None
-    given = {key: values[key] for key in found if table.BY_KEY[key].is_given(values)}
-    untyped = [table.BY_KEY[key].flag for key in found if key not in given]
-    joined = {**values, **join_options(found, given)}
-    try:
-        if not table.FORCE.of(values) and table.SCHEDULER.is_given(values):
-            problem = "was made for one machine, and another makes the run"
-            raise refusal(path, problem, "--force takes it all the same")
-        if not table.FORCE.of(values):
-            engine = engine_for(Path(source.model), joined["engine"])
-            check_fit(settings, path, source.model, engine, own_python=not joined["python"])
-        check_caches(settings, path, joined)
-        yield joined
-    except UsageError as error:
-        words = re.findall(r"--[a-z][a-z0-9-]*", error.message)
-        named = [flag for flag in untyped if flag in words]
-        if error.flag != table.SETTINGS.flag and named:
-            says = f"{path} sets {' and '.join(named)}"
-            error.hint = f"{error.hint}; {says}" if error.hint else says
-        raise
-
-
-def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options that come before shared ones; variables and properties come after these."""
-    joined = {**shared, **own}
-    for key in shared.keys() & own.keys():
-        if table.BY_KEY[key] in table.ADDED and own[key] is not None:
-            joined[key] = [*listed(shared[key]), *listed(own[key])]
-    return {key: value for key, value in joined.items() if is_set(value)}
-
-
-def listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items | None) -> Asked:
+def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items) -> Asked:
     """Return what a run is asked to do, as far as rules look at it."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if table.one_of((table.DURATION, table.TARGET_CI), values):
@@ -175,7 +122,7 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items 
         values=values,
         warmup_iterations=warmups,
         iterations=iterations,
-        has_dataset=items is not None,
+        has_dataset=bool(items),
         testcases=testcases if source.case_count else "",
         input_is_testcase=source.is_input,
         environment={**os.environ, **environment_of(values)},
@@ -252,13 +199,12 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
         raise UsageError(problem, "give a smaller --iter", flag=f"--iter {asked.iterations}")
 
 
-def stack_in(values: Mapping[str, Any], items: Items | None) -> Items | None:
+def stack_in(values: Mapping[str, Any], items: Items) -> Items:
     """Return the items of a stack that may be one run's data, or of a `.npy` file that may not."""
-    if table.LABELS.is_given(values):
-        return None
-    if items is None and not table.BATCH_SIZE.is_given(values):
+    if not items and not table.BATCH_SIZE.is_given(values):
         items = find_items(values["input"], with_arrays=True)
-    return items if items and not items[0][1] else None
+    has_files = any(inputs for _, inputs in items)
+    return () if has_files or table.LABELS.is_given(values) else items
 
 
 def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
@@ -282,20 +228,37 @@ def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
     return is_one_run(spec.inputs, infos)
 
 
-def find_items(texts: Sequence[str] | None, *, with_arrays: bool = False) -> Items | None:
-    """Return the items of a data set that `--input` names, None for the data of one run. `.npy`
+def find_items(texts: Sequence[str] | None, *, with_arrays: bool = False) -> Items:
+    """Return the items of a data set that `--input` names, none for the data of one run. `.npy`
     files may be stacks of items if they are to be looked at.
 
     Raises:
         UsageError: it is not whole.
     """
     if not texts:
-        return None
-    from lar.datasets.items import has_arrays_alone, items_in  # few runs need these
-    from lar.inputs.grammar import check_texts as check_input_texts
+        return ()
+    from lar.datasets.items import items_in  # few runs need it
 
-    check_input_texts(texts)
-    return None if has_arrays_alone(split_items(*texts)) and not with_arrays else items_in(texts)
+    return items_in(texts, with_arrays=with_arrays) or ()
+
+
+def places_of(model: str, values: Mapping[str, Any]) -> list[Place]:
+    """Return the places that a run writes to, and those of files that its options name to read."""
+    places = [Place(model, what="the model")]
+    for option in table.OPTIONS:
+        value = values.get(option.key)
+        path = os.path.normpath(str(value))
+        is_stdout = option.purpose == "report" and value == "-"
+        if not option.is_given(values) or option.writes in STREAMS or is_stdout:
+            continue
+        if option in TENSORS:
+            places += places_of_dump(path, option.flag)
+        elif option.writes:
+            places.append(Place(path, option.flag))
+        elif option.reads:
+            flag = option.flag if option.purpose == "cache" else ""
+            places.append(Place(path, flag, f"the file of {option.flag}"))
+    return places
 
 
 def check_caches(settings: Mapping[str, Any]) -> None:
@@ -309,18 +272,12 @@ def check_caches(settings: Mapping[str, Any]) -> None:
             check_input(path, table.BY_KEY[key].flag)
 
 
-def check_files(values: Mapping[str, Any]) -> None:
-    """Refuse labels that cannot be read and reports that cannot be written: the code that reads or
-    writes them says why.
+def check_reports(values: Mapping[str, Any]) -> None:
+    """Refuse reports that cannot be written: the code that writes them says why.
 
     Raises:
         UsageError: naming the flag.
     """
-    labels = values["labels"]
-    if labels is not None and not os.access(labels, os.R_OK):
-        from lar.datasets.classes import read_labels
-
-        read_labels(labels, ())
     for key in ("json", "csv", "html"):
         name = values[key]
         if name is not None and name != "-" and not is_writable(name):
@@ -332,9 +289,8 @@ def check_files(values: Mapping[str, Any]) -> None:
 
 def is_writable(name: str) -> bool:
     """Return whether a file can probably be written."""
-    if os.path.exists(name):
-        return not os.path.isdir(name) and os.access(name, os.W_OK)
-    return os.access(os.path.dirname(name) or os.curdir, os.W_OK | os.X_OK)
+    place = name if os.path.exists(name) else os.path.dirname(name) or os.curdir
+    return not os.path.isdir(name) and os.access(place, os.W_OK)
 
 
 def make_spec(
@@ -429,86 +385,3 @@ def check_text(text: object, flag: str = "", problem: str = "is not UTF-8", hint
     """
     if isinstance(text, str) and any("\ud800" <= each <= "\udfff" for each in text):
         raise UsageError(problem, hint or "rename the file", flag=flag, subject=repr(text))
-
-
-def require_engine(engine: Engine, model: str) -> None:
-    """Refuse an engine that is not installed for this Python.
-
-    Raises:
-        EngineMissing: saying how to get it.
-    """
-    if not engine.is_installed:
-        problem = f"{model} needs {engine.title}, which is not installed"
-        raise EngineMissing(problem, engine.install_hint)
-
-
-def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
-    """Parse option values that Python code gives by key, as text or as what the text means.
-
-    `others` are the other keywords that the function takes, which may have been meant.
-
-    Raises:
-        UsageError: an unknown option, naming the nearest, or a value that it does not take.
-    """
-    values: dict[str, Any] = {}
-    for key, value in given.items():
-        option = table.option_of(key)
-        if option is None:
-            near = suggest_flag(key.rstrip("_"), (*table.BY_KEY, *table.BY_ALIAS, *others))
-            problem = f"unknown option {key!r}" + (f"; {near}" if near else "")
-            hint = "options are the flags of `lar run --help all`: --warmup-iter N is warmup_iter=N"
-            raise UsageError(problem, hint)
-        if option.is_for_command_line and is_set(value):
-            raise UsageError("is for the command line alone", "leave it out", flag=option.flag)
-        if option.key in values:
-            raise UsageError(f"{option.key} and {option.alias} are one option", "give one of them")
-        values[option.key] = parse_value(option, value)
-    return values
-
-
-def parse_value(option: Option[Any], value: Any) -> Any:
-    """Parse one value; None stays the option's default.
-
-    Raises:
-        UsageError: the option does not take it.
-    """
-    if value is None:
-        return False if option.parse is None else option.default
-    if not option.repeatable:
-        return parse_once(option, value)
-    if option.by_engine and isinstance(value, str):  # a text may be that of settings
-        value = value.split(option.joined_by)
-    several = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
-    return [parse_once(option, each) for each in (value if several else [value])]
-
-
-def parse_once(option: Option[Any], value: Any) -> Any:
-    """Parse one value of an option that takes one, or one of those of a repeatable option."""
-    if option.parse is None:
-        if not isinstance(value, bool):
-            problem = f"is a switch: it takes True or False, not {value!r}"
-            raise UsageError(problem, f"give {option.key}=True", flag=option.flag)
-        return value
-    try:
-        parsed = option.parse(text_of(option, value))
-    except argparse.ArgumentTypeError as error:
-        raise UsageError(str(error), flag=option.flag) from None
-    if option.choices and parsed not in option.choices:
-        problem = f"{parsed!r} is not one of its values"
-        raise UsageError(problem, f"it takes {', '.join(option.choices)}", flag=option.flag)
-    return parsed
-
-
-def text_of(option: Option[Any], value: Any) -> str:
-    """Return what would be typed for a value: a text, a number, a path, or several with commas.
-
-    Raises:
-        UsageError: it is something else.
-    """
-    value = value.tolist() if hasattr(value, "tolist") else value  # of NumPy
-    if isinstance(value, (tuple, list)):
-        return ",".join(text_of(option, each) for each in value)
-    if isinstance(value, (str, os.PathLike, int, float)) and not isinstance(value, bool):
-        return str(value)
-    hint = f"give what would be typed: {option.key}={option.metavar or option.choices[0]!r}"
-    raise UsageError(f"takes a text, a number or a path, not {value!r:.80}", hint, flag=option.flag)

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import get_args
 
 from lar.errors import LarError
-from lar.measurement.machine import read_memory, read_model_file
-from lar.measurement.rows import join_samples
+from lar.measurement.machine import read_memory
+from lar.measurement.rows import samples_since
 from lar.measurement.statistics import percentile_of
 from lar.measurement.turns import centre_of_turn, kept_of
 from lar.records.bench import Agreement, OutputDifference, Turn
 from lar.records.comparison import Tolerance
 from lar.records.run import (
-    Failure,
     FedInput,
     ModelFile,
     OutputSummary,
@@ -32,7 +31,7 @@ from lar.records.run import (
 )
 from lar.running.api import file_of
 from lar.running.given_inputs import inputs_like
-from lar.running.isolation import LOOK_SECONDS, TurnWorker
+from lar.running.isolation import TurnWorker
 from lar.running.steps import unpack_cases
 
 # A turn takes about so long: disturbances are often longer, and meet neighbouring turns alike.
@@ -43,23 +42,15 @@ UNTIMED_SECONDS = 5e-4
 MOST_UNTIMED = 8
 SHORTEST_SECONDS = 1e-7
 
-# A round measures about as long as its processes took to start, within these bounds.
-LEAST_ROUND_SECONDS = 1.0
-MOST_ROUND_SECONDS = 5.0
 FIRST_CYCLE = -1  # of the iterations by which a member's speed is learned
-# A member that seems too slow gets so many looks, within so many seconds: if threads of a process
-# meet on one CPU, its first iterations may take milliseconds.
-MOST_LOOKS = 8
+# A member that seems too slow gets more looks within so many seconds: if threads of a process meet
+# on one CPU, its first iterations may take milliseconds.
 SECONDS_OF_LOOKS = 0.2
-LEAST_CYCLES = 3
 MOST_CYCLES = 100
 WANTED_CALM = 8
 
-# The rows that a process has room for in its turns.
+# The rows that a process has room for, more than it makes in all its turns.
 ROOM = 1 << 14
-# Between two looks at a worker that has nothing to say while it loads.
-START_LOOK_SECONDS = 0.01
-
 # Workers that are alive at once, where memory allows it.
 MOST_ALIVE = 8
 MEMORY_SHARE = 0.7
@@ -82,58 +73,41 @@ class TurnTaker(TurnWorker):
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it warms up, or has done so."""
-        return self.result.phase in ("warmup", "iterations")
+        """Whether it warms up, or has done so, or has ended."""
+        return self.is_ready or self.result.phase == "warmup"
 
     def take_turn(self, untimed: int, timed: int) -> Samples | None:
         """Have it make a turn, alone, and return the samples of the timed iterations; None if it
         has ended meanwhile."""
-        tables = self.worker.tables
-        first = [rows.count for rows in tables]
-        timed = min(timed, tables[0].capacity - max(first) - untimed)
+        firsts = [rows.count + untimed for rows in self.tables]
         self.take(untimed + timed)
-        if self.ended:
-            return None
-        parts = zip(tables, first, strict=True)
-        return join_samples([rows.samples(begin + untimed, rows.count) for rows, begin in parts])
-
-    @property
-    def is_able(self) -> bool:
-        """Whether it has not ended, and there is room for the samples of one more turn."""
-        return not self.ended and max(rows.count for rows in self.worker.tables) + 2 <= ROOM
+        return None if self.ended else samples_since(self.tables, firsts)
 
 
-def await_all(
-    takers: Iterable[TurnTaker],
-    on_ended: Callable[[TurnTaker], None] = lambda taker: None,
-    ready_by: float = math.inf,
-) -> None:
+def await_all(takers: Sequence[TurnTaker], ready_by: float = math.inf) -> None:
     """Wait until each is warmed up and waits for its turn, or has ended, or until a time on the
-    monotonic clock; `on_ended` is called with those that have ended as soon as they have.
+    monotonic clock.
 
     They load beside each other and warm up one after the other: threads that wait for each other
     at the end of each kernel take a hundred times as long where another process computes.
     """
-    loading = [taker for taker in takers if not taker.is_ready]
-    loaded: list[TurnTaker] = []
+    loading = takers
     while loading and time.monotonic() < ready_by:
         for taker in loading:
-            taker.attend(START_LOOK_SECONDS)
-            if taker.ended:
-                on_ended(taker)
-            elif taker.is_loaded:
+            taker.attend()
+            if taker.is_loaded:
                 taker.pause()
-                loaded.append(taker)
-        loading = [taker for taker in loading if not (taker.ended or taker.is_loaded)]
-    for taker in loaded:
+        loading = [taker for taker in loading if not taker.is_loaded]
+    for taker in takers:
         if not taker.is_ready:
             taker.go_on()
             while not taker.is_ready and time.monotonic() < ready_by:
-                taker.attend(LOOK_SECONDS)
-            if taker.ended:
-                on_ended(taker)
-            else:
-                taker.pause()
+                taker.attend()
+            taker.pause()
+
+
+ReadModel = Callable[[Path], ModelFile]
+"""Reads a model file, each once."""
 
 
 @dataclass(eq=False)
@@ -141,31 +115,25 @@ class Member:
     """One of those that are measured, and what is known of it so far."""
 
     number: int
-    spec: RunSpec | None  # None if it cannot be run, as `failure` says
-    failure: Failure | None = None
+    spec: RunSpec | None  # None if it cannot be run
     context: RunContext = field(default_factory=RunContext)
-    model: ModelFile | None = None
     result: RunResult | None = None  # of its first process, or of the one that failed
     seconds: float = 0.0  # of an iteration that nothing disturbs
     turns: list[Turn] = field(default_factory=list)
     outputs: str = ""  # the folder of its outputs
 
     def prepare(
-        self, names: Mapping[str, str], models: dict[str, ModelFile], stack: contextlib.ExitStack
+        self, names: Mapping[str, str], read: ReadModel, stack: contextlib.ExitStack
     ) -> None:
         """Read what its rounds have in common: the model, and testcases in it, which stay unpacked
-        until the stack is closed. `models` are those that were read before. It has failed where
-        they cannot be read."""
-        if self.spec is None:
-            return
-        try:
-            if self.spec.model not in models:
-                models[self.spec.model] = read_model_file(Path(self.spec.model))
-            self.model = models[self.spec.model]
-            context = RunContext(model=self.model, names=dict(names))
+        until the stack is closed.
+
+        Raises:
+            LarError: they cannot be read.
+        """
+        if self.spec is not None:
+            context = RunContext(model=read(Path(self.spec.model)), names=dict(names))
             self.spec, self.context = stack.enter_context(unpack_cases(self.spec, context))
-        except LarError as error:
-            self.spec, self.failure = None, Failure.of(error)
 
     def feed(self, inputs: Sequence[str]) -> None:
         """Feed it with files that have the baseline's data, if there are any."""
@@ -173,12 +141,6 @@ class Member:
             self.spec = replace(self.spec, inputs=tuple(inputs))
             files = {text.partition(":")[2]: AS_BASELINE for text in inputs}  # data:/tmp/0.npy
             self.context = replace(self.context, names={**self.context.names, **files})
-
-    def learn(self, samples: Samples) -> None:
-        """Learn how long an iteration takes when nothing disturbs it, for the length of turns."""
-        if samples.end_to_end:
-            found = max(percentile_of(sorted(samples.end_to_end), 25), SHORTEST_SECONDS)
-            self.seconds = min(self.seconds or found, found)
 
     @property
     def failed(self) -> bool:
@@ -209,7 +171,6 @@ class Rounds:
             is ended, and all are if it is that of the first member.
         least_cycles: how many turns each member makes; but one whose first iterations take
             `slowest` times as long as those of the first member makes none.
-        keep: takes what is kept of the samples of a turn.
         on_ended: is called with each member whose process in a round has ended, with the first one
             before others that have ended well.
         number: of the round that is played.
@@ -221,12 +182,11 @@ class Rounds:
     deadline: float
     order: random.Random
     show: Callable[[], None] = lambda: None
-    least_seconds: float = LEAST_ROUND_SECONDS
-    most_seconds: float = MOST_ROUND_SECONDS
-    least_cycles: int = LEAST_CYCLES
+    least_seconds: float = 1.0
+    most_seconds: float = 5.0
+    least_cycles: int = 3
     slowest: float = math.inf
     ready_by: float = math.inf
-    keep: Callable[[Samples], Samples] = kept_of
     on_ended: Callable[[Member], None] = lambda member: None
     number: int = 0
     takers: dict[Member, TurnTaker] = field(default_factory=dict)
@@ -242,17 +202,16 @@ class Rounds:
             began = time.monotonic()
             try:
                 started = self.start(members, stack)
-                slow = self.leave_out_slow(members[0], started)
-                able = [member for member in started if member not in slow]
+                able = self.leave_out_slow(members[0], started)
                 self.play_turns(able, time.monotonic() - began)
             except KeyboardInterrupt:
+                self.settle()
                 for member, taker in self.takers.items():
-                    known = replace(taker.result, status="interrupted")
-                    member.result = member.result or known
-                self.takers.clear()
+                    member.result = member.result or replace(taker.result, status="interrupted")
                 raise
             for member in started:
-                self.end(member)
+                if member in self.takers:
+                    self.end(member)
 
     def start(self, members: Sequence[Member], stack: contextlib.ExitStack) -> list[Member]:
         """Start processes, and wait until they are ready; return their members, the first before
@@ -260,25 +219,19 @@ class Rounds:
         for member in self.order.sample(members, len(members)):
             if member.spec is None or member.failed:
                 continue
-            place = self.place_of(member)
+            place = os.path.join(self.folder, f"{member.number}-{self.number}")
             os.mkdir(place)
-            outputs = "" if member.result else os.path.join(place, "outputs")
-            context = replace(
-                member.context, began=time.monotonic(), work_folder=place, outputs_folder=outputs
-            )
+            # Only its first process, or one that fails, comes to its end and writes outputs.
+            member.outputs = os.path.join(self.folder, f"outputs-{member.number}")
+            context = replace(member.context, work_folder=place, outputs_folder=member.outputs)
+            context = replace(context, began=time.monotonic())
             self.takers[member] = TurnTaker(stack, member.spec, context)
-        started = [member for member in members if member in self.takers]
-        takers = [self.takers[member] for member in started]
-        await_all(takers, lambda taker: self.settle(), self.ready_by)
+        await_all([*self.takers.values()], self.ready_by)
         late = [member for member, taker in self.takers.items() if not taker.is_ready]
         for member in [*self.takers] if members[0] in late else late:
             self.takers.pop(member).worker.end()
-            started.remove(member)
-        return started
-
-    def place_of(self, member: Member) -> str:
-        """Return the folder of a member's process in this round."""
-        return os.path.join(self.folder, f"{member.number}-{self.number}")
+        self.settle()
+        return [member for member in members if member in self.takers]
 
     def settle(self) -> None:
         """End the members whose processes have ended by themselves."""
@@ -287,65 +240,46 @@ class Rounds:
                 self.end(member)
 
     def end(self, member: Member) -> None:
-        """End the process of a member, and keep what became of it, unless that was done."""
-        taker = self.takers.pop(member, None)
-        if taker is None:
-            return
+        """End the process of a member, and keep what became of it."""
+        taker = self.takers.pop(member)
         if member.result is None or taker.ended:
             ended = taker.finish()
-            if member.result is None or ended.status != "ok":
-                member.outputs = os.path.join(self.place_of(member), "outputs")
-                first = member.result or ended
-                # Its first process ended well, and a later one did not.
-                member.result = replace(
-                    first, status=ended.status, phase=ended.phase, failure=ended.failure
-                )
+            # Its first process may have ended well, and this one not.
+            known = replace(member.result or ended, phase=ended.phase, failure=ended.failure)
+            member.result = replace(known, status=ended.status)
         else:
             taker.worker.end()
         self.on_ended(member)
 
-    def leave_out_slow(self, first: Member, members: Sequence[Member]) -> set[Member]:
-        """Have members whose speed is not known make a few iterations; return those that are too
-        slow: these iterations are their turn."""
-        tried: dict[Member, Turn] = {}
-        for member in members:
-            if not member.seconds:
-                self.look(member, tried)
-        if first not in tried:
-            return set()
-        for member in tried:
-            began, computed = time.monotonic(), 2 * member.seconds
-            for _ in range(MOST_LOOKS - 1):
-                is_slow = member.seconds > self.slowest * first.seconds
-                if not is_slow or max(time.monotonic() - began, computed) > SECONDS_OF_LOOKS:
-                    break
-                computed += self.look(member, tried)
-        slow = {each for each in tried if each.seconds > self.slowest * first.seconds}
+    def leave_out_slow(self, first: Member, members: list[Member]) -> list[Member]:
+        """Have members whose speed is not known make a few iterations; return all but those that
+        are too slow: their fastest iterations are their turn."""
+        new = [member for member in members if not member.seconds]
+        looks = {it: turn for it in new if (turn := self.take(it, FIRST_CYCLE, 1, 2))}
+        if first not in looks:
+            return members
+        limit = self.slowest * first.seconds
+        for member in looks:
+            last = time.monotonic() + SECONDS_OF_LOOKS - 2 * member.seconds
+            while member.seconds > limit and time.monotonic() < last:
+                seconds, turn = member.seconds, self.take(member, FIRST_CYCLE, 1, 2)
+                if turn and member.seconds < seconds:
+                    looks[member] = turn
+        slow = {member for member in looks if member.seconds > limit}
         for member in {first, *slow} if slow else ():
-            member.turns.append(tried[member])
-        return slow
+            member.turns.append(looks[member])
+        return [member for member in members if member not in slow]
 
-    def look(self, member: Member, tried: dict[Member, Turn]) -> float:
-        """Have a worker make a few iterations, and keep them if they are the fastest of its looks;
-        return the seconds that it computed."""
-        before, (turn, seconds) = member.seconds, self.take(member, FIRST_CYCLE, 1, 2)
-        if turn and (not before or member.seconds < before):
-            tried[member] = turn
-        return seconds
-
-    def take(
-        self, member: Member, cycle: int, untimed: int, timed: int
-    ) -> tuple[Turn | None, float]:
-        """Have a worker make a turn; return it, None if it has ended, and the seconds of its timed
-        iterations."""
-        began, taker = time.monotonic() - self.began, self.takers.get(member)
-        samples = taker.take_turn(untimed, timed) if taker and not taker.ended else None
+    def take(self, member: Member, cycle: int, untimed: int, timed: int) -> Turn | None:
+        """Have a worker make a turn, and learn from it how long an undisturbed iteration takes;
+        return it, None if the worker has ended."""
+        began = time.monotonic() - self.began
+        samples = self.takers[member].take_turn(untimed, timed)
         if samples is None:
-            return None, 0.0
-        member.learn(samples)
-        kept = self.keep(samples)
-        turn = Turn(round=self.number, cycle=cycle, began=began, samples=kept)
-        return turn, sum(samples.end_to_end)
+            return None
+        found = max(percentile_of(sorted(samples.end_to_end), 25), SHORTEST_SECONDS)
+        member.seconds = min(member.seconds or found, found)
+        return Turn(round=self.number, cycle=cycle, began=began, samples=kept_of(samples))
 
     def play_turns(self, members: Sequence[Member], start_seconds: float) -> None:
         """Have workers compute one after the other, in an order that is drawn anew each time."""
@@ -353,7 +287,7 @@ class Rounds:
         began, computed = time.monotonic(), 0.0
         for cycle in range(MOST_CYCLES):
             self.settle()
-            able = [it for it in members if it in self.takers and self.takers[it].is_able]
+            able = [member for member in members if member in self.takers]
             if not able or len(able) < min(2, len(members)):
                 return
             self.show()
@@ -369,9 +303,9 @@ class Rounds:
             # As many of each: the first iterations after a break are not like those after them.
             untimed, timed = iterations_in_turn(max(member.seconds for member in able))
             for member in self.order.sample(able, len(able)):
-                turn, took = self.take(member, cycle, untimed, timed)
-                member.turns += [turn] if turn else []
-                computed += took * (1 + untimed / timed)
+                if turn := self.take(member, cycle, untimed, timed):
+                    member.turns.append(turn)
+                    computed += sum(turn.samples.end_to_end) * (1 + untimed / timed)
 
     def has_calm_turns(self, members: Iterable[Member]) -> bool:
         """Return whether enough turns of the round had iterations that nothing disturbed."""
@@ -409,10 +343,9 @@ def compare_members(
     if member.result is None or base.result is None:
         return None
     fed, its = member.result.fed, base.result.fed
-    if len(fed) != len(its) or not all(map(is_same_data, fed, its)):
-        return None
     actual, expected = member.result.outputs, base.result.outputs
-    if not actual or not expected:
+    is_alike = len(fed) == len(its) and all(map(is_same_data, fed, its))
+    if not (is_alike and actual and expected):
         return None
     if len(actual) != len(expected):
         reason = f"{len(actual)} outputs instead of {len(expected)}"
@@ -460,7 +393,7 @@ def places_in_memory(members: Sequence[Member]) -> int:
     needs = []
     for member in members:
         held = member.result.peak_memory_bytes if member.result else None
-        size = member.model.size_bytes if member.model else 0
+        size = member.context.model.size_bytes if member.context.model else 0
         needs.append(held or WORKER_BYTES + 3 * size)
     available = read_memory("MemAvailable")  # None if the system does not say
     if available is None:
@@ -476,13 +409,15 @@ def compare_pair(
     same = [(each.dtype, each.shape, each.sha256) for each in (actual, expected)]
     if same[0] == same[1] and expected.sha256:
         return replace(found, agreement="equal", max_error=0.0)
+    reason = ""
     if actual.shape != expected.shape:
         reason = f"shape {describe(actual.shape)} instead of {describe(expected.shape)}"
+    elif not all(file.is_file() for file in files):
+        reason = f"{expected.dtype} is no array of numbers"
+    elif "string" in (actual.dtype, expected.dtype):
+        reason = "other texts"
+    if reason:
         return replace(found, reason=reason)
-    if not all(file.is_file() for file in files):
-        return replace(found, reason=f"{expected.dtype} is no array of numbers")
-    if "string" in (actual.dtype, expected.dtype):
-        return replace(found, reason="other texts")
     import numpy as np  # most variants give the same bits
 
     from lar.comparison.metrics import bounds_of, measure

@@ -7,40 +7,32 @@ processor, the cores or the engine are others than it was made for. Reading one 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lar.engines import engine_for, find_engine
 from lar.engines.engine import Engine
 from lar.errors import UsageError, did_you_mean
 from lar.files.input_file import read_input
 from lar.measurement.machine import read_machine, read_model_file
+from lar.options import table
+from lar.options.given import join_options, parse_values
 from lar.options.option import Option
-from lar.options.table import BY_KEY, FAST_RUN, FAST_RUN_ALGO_POLICY, SEARCHES, SETTINGS, one_of
+from lar.options.table import BY_KEY, SETTINGS
 from lar.options.variants import BENCH_KEYS
-from lar.records.choices import OptionValue
 from lar.records.record import record_from_json, record_to_json
-from lar.records.run import ModelFile
+from lar.records.run import MachineFacts, ModelFile
 from lar.records.tuning import TunedSettings
+from lar.testcases.paths import Source
 
 MOST_BYTES = 1 << 20
 HINT = "give what `lar tune MODEL --output FILE` wrote"
-# The facts of a machine that the settings are for, by its fields.
-FITTING = {
-    "processor": "processor",
-    "number of cores": "usable_cores",
-    "limit of CPU time": "cpu_limit",
-}
-
-# The beginnings of other files of lar.
-OTHERS = {
-    "lar.result/": "the result of a run",
-    "lar.bench/": "the result of a bench",
-    "lar.tune/": "all that a search has found, and not the settings alone",
-}
 
 
 def can_be_set(option: Option[Any]) -> bool:
@@ -48,11 +40,48 @@ def can_be_set(option: Option[Any]) -> bool:
     return option.key in BENCH_KEYS and option.purpose != "input" and option is not SETTINGS
 
 
-def read_settings(path: str) -> TunedSettings:
-    """Read a file of settings; the files that they name are as they are named from here.
+@contextlib.contextmanager
+def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Give the values with those of the settings file behind them: values given besides replace
+    these, but environment variables are joined. Errors raised inside about flags that nobody typed
+    say that the file sets them.
 
     Raises:
-        UsageError: it cannot be read, is no such file, or holds what this lar does not know.
+        UsageError: the file cannot be read, has a wrong value, or was made for something else.
+    """
+    path = values[SETTINGS.key]
+    settings = read_settings(path)
+    try:
+        found = options_in(settings, os.path.dirname(path))
+        maker = find_engine(settings.engine.name)
+        table.check_typed(found, values, maker.own_variables if maker else ())
+    except UsageError as error:
+        raise refusal(path, error.message, error.hint) from None
+    given = {key: values[key] for key in found if BY_KEY[key].is_given(values)}
+    joined = {**values, **join_options(found, given)}
+    try:
+        forced = table.FORCE.of(values)
+        if not forced and (differences := [*differences_of(settings, source.model, joined)]):
+            problem = f"was made for something else: {'; '.join(differences)}"
+            hint = "`lar tune MODEL` finds the settings for this; --force takes these all the same"
+            raise refusal(path, problem, hint)
+        check_caches(found, path, joined)
+        yield joined
+    except UsageError as error:
+        words = re.findall(r"--[a-z][a-z0-9-]*", error.message)
+        untyped = [BY_KEY[key].flag for key in found if key not in given]
+        named = [flag for flag in untyped if flag in words]
+        if error.flag != SETTINGS.flag and named:
+            says = f"{path} sets {' and '.join(named)}"
+            error.hint = f"{error.hint}; {says}" if error.hint else says
+        raise
+
+
+def read_settings(path: str) -> TunedSettings:
+    """Read a file of settings.
+
+    Raises:
+        UsageError: it cannot be read, is no such file, or has fields that this lar does not know.
     """
     data = read_input(path, SETTINGS.flag, what="settings file", limit=MOST_BYTES)
     try:
@@ -61,30 +90,19 @@ def read_settings(path: str) -> TunedSettings:
         content = None
     found = content.get("format") if isinstance(content, dict) else None
     if found != TunedSettings.format:
-        raise refusal(path, describe_format(found))
+        its = f": its format is {found}" if isinstance(found, str) else ""
+        raise refusal(path, f"is not a file of settings that this lar reads{its}")
     try:
         settings = record_from_json(data, TunedSettings)
         check_known(content, json.loads(record_to_json(settings)))
-        check_options(settings.options)
     except ValueError as error:
         raise refusal(path, str(error)) from None
-    return replace(settings, options=with_places(settings.options, os.path.dirname(path)))
+    return settings
 
 
 def refusal(path: str, problem: str, hint: str = HINT) -> UsageError:
     """Return the error of a settings file."""
     return UsageError(problem, hint, flag=SETTINGS.flag, subject=path)
-
-
-def describe_format(found: object) -> str:
-    """Return what is wrong with a file that is of another format."""
-    text = found if isinstance(found, str) else ""
-    if text.startswith("lar.settings/"):
-        return f"is of another version of lar: its format is {text}"
-    for begin, what in OTHERS.items():
-        if text.startswith(begin):
-            return f"is {what}"
-    return "is not a file of settings"
 
 
 def check_known(given: Any, known: Any, where: str = "") -> None:
@@ -102,67 +120,57 @@ def check_known(given: Any, known: Any, where: str = "") -> None:
         check_known(value, known[name], name)
 
 
-def check_options(options: Mapping[str, OptionValue]) -> None:
-    """Refuse options that settings do not have.
+def options_in(settings: TunedSettings, folder: str) -> dict[str, Any]:
+    """Return the values of options in settings; files have the names that they have from here.
 
     Raises:
-        ValueError: naming one.
+        UsageError: an option is not one of settings, or does not take its value.
     """
-    keys = [key for key, option in BY_KEY.items() if can_be_set(option)]
-    for key in options:
-        if key not in keys:
-            known = "does not say how a model is run" if key in BY_KEY else "is unknown"
-            raise ValueError(f"its option {key!r} {known}{did_you_mean(key, keys)}")
+    found = parse_values(settings.options)
+    for key, value in found.items():
+        option = BY_KEY[key]
+        if not can_be_set(option):
+            raise UsageError("does not say how a model is run", flag=option.flag)
+        if option.reads and isinstance(value, str):
+            found[key] = os.path.join(folder, value)
+    return found
 
 
-def with_places(options: Mapping[str, OptionValue], folder: str) -> dict[str, OptionValue]:
-    """Return options with the files that they name as they are named from here."""
-
-    return {
-        key: os.path.join(folder, value) if BY_KEY[key].reads and isinstance(value, str) else value
-        for key, value in options.items()
-    }
-
-
-def check_fit(
-    settings: TunedSettings, path: str, model: str, engine: Engine, *, own_python: bool
-) -> None:
-    """Refuse settings that were made for something else. The version of an engine is known for
-    lar's own Python alone.
-
-    Raises:
-        UsageError: naming all that differs.
-    """
-    version = engine.version if own_python else ""
-    differences = [*differences_of(settings, model, engine, version)]
-    if differences:
-        hint = "`lar tune MODEL` finds the settings for this; --force takes these all the same"
-        raise refusal(path, f"was made for something else: {'; '.join(differences)}", hint)
-
-
-def differences_of(
-    settings: TunedSettings, model: str, engine: Engine, version: str
-) -> Iterator[str]:
-    """Yield what has changed since the settings were found."""
-    theirs, machine = settings.engine, settings.machine
-    own, files = settings.model, {read_model_file(Path(model)).sha256}
+def differences_of(settings: TunedSettings, model: str, values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is different from when the settings were found; `values` are those of the run,
+    with the settings among them."""
+    if table.SCHEDULER.is_given(values):
+        yield "another machine makes the run"
+        return
+    engine = engine_for(Path(model), values["engine"])
+    own, theirs = settings.model, settings.engine
+    files = {read_model_file(Path(model)).sha256}
     files |= {*read_weights(model, engine).values()} if own.weights else set()
-    theirs_of = {own.path: own.sha256, **own.weights}
-    path = next((path for path, sha256 in theirs_of.items() if sha256 not in files), None)
-    if path is not None:
-        what = "the model" if path == own.path else "a file of its weights"
-        yield f"{what} is not {os.path.basename(path)} with SHA-256 {theirs_of[path][:12]}"
+    for path, sha256 in {own.path: own.sha256, **own.weights}.items():
+        if sha256 not in files:
+            what = "the model" if path == own.path else "a file of its weights"
+            yield f"{what} is not {os.path.basename(path)} with SHA-256 {sha256[:12]}"
+            break
+    # The version of an engine is known for lar's own Python alone.
+    version = "" if values["python"] else engine.version
     if theirs.name != engine.name:
         yield f"the engine is {engine.name}, not {theirs.name}"
     elif version and version != theirs.version:
         yield f"the version of {engine.title} is {version}, not {theirs.version}"
-    here = read_machine()
-    for what, field in FITTING.items():
-        mine, its = getattr(here, field), getattr(machine, field)
-        if field == "cpu_limit":
-            mine, its = describe_limit(mine), describe_limit(its)
-        if mine and its and mine != its:
-            yield f"the {what} is {mine}, not {its}"
+    here, there = (facts_that_fit(machine) for machine in (read_machine(), settings.machine))
+    for what, mine in here.items():
+        if mine and there[what] and mine != there[what]:
+            yield f"the {what} is {mine}, not {there[what]}"
+
+
+def facts_that_fit(machine: MachineFacts) -> dict[str, object]:
+    """Return the facts of a machine that settings are for."""
+    limit = machine.cpu_limit
+    return {
+        "processor": machine.processor,
+        "number of cores": machine.usable_cores,
+        "limit of CPU time": "none" if limit is None else f"{limit:g} CPUs",
+    }
 
 
 def read_with_weights(model: str, engine: Engine) -> ModelFile:
@@ -185,27 +193,23 @@ def read_weights(model: str, engine: Engine) -> dict[str, str]:
     return {path: read_model_file(Path(path)).sha256 for path in paths if os.path.isfile(path)}
 
 
-def describe_limit(limit: float | None) -> str:
-    return "none" if limit is None else f"{limit:g} CPUs"
-
-
-def check_caches(settings: TunedSettings, path: str, values: Mapping[str, Any]) -> None:
+def check_caches(options: Mapping[str, Any], path: str, values: Mapping[str, Any]) -> None:
     """Refuse settings whose cache is missing; a search makes it anew.
 
-    `values` are those of the run, with the settings among them.
+    `values` are those of the run, with the options of the settings among them.
 
     Raises:
         UsageError: naming it.
     """
-    if one_of(SEARCHES, values):
+    if table.one_of(table.SEARCHES, values):
         return
-    for key, cache in settings.options.items():
+    for key, cache in options.items():
         is_cache = BY_KEY[key].purpose == "cache" and values[key] == cache
-        if is_cache and not os.path.exists(str(cache)):
+        if is_cache and not os.path.exists(cache):
             hint = f"copy it from where {os.path.basename(path)} was written"
-            if key == FAST_RUN_ALGO_POLICY.key:
-                hint += f", or add {FAST_RUN.flag}, which searches anew and writes it"
-            name = os.path.basename(str(cache))
+            if key == table.FAST_RUN_ALGO_POLICY.key:
+                hint += f", or add {table.FAST_RUN.flag}, which searches anew and writes it"
+            name = os.path.basename(cache)
             raise refusal(path, f"its cache {name} is missing beside it", hint)
 
 

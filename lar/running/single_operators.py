@@ -14,13 +14,11 @@ from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
 from lar.inputs.loaded import Array
 from lar.measurement.machine import read_model_file
-from lar.options.option import flag_of
 from lar.options.table import BY_KEY
 from lar.records.events import ComputedAlone
 from lar.records.run import Failure, RunContext, RunSpec
 from lar.running.isolation import TurnWorker
 from lar.running.steps import unpack_cases
-from lar.running.tasks import failure_of
 
 # So long an operator may compute; MegEngine keeps a CPU busy while it waits for ever.
 MOST_SECONDS = 60.0
@@ -58,23 +56,22 @@ class IsolatedOperators:
 
     def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
         tensors = list(tensors)
-        answer = self.ask("", {tensor.name: None for tensor in tensors}, "missing")
-        names = json.loads(answer.read_bytes())
+        names = self.ask("", {tensor.name: None for tensor in tensors}).tolist()
         return {tensor.key for tensor in tensors if tensor.name in names}
 
     def compute(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
         import numpy as np
 
-        array: Array = np.load(self.ask(output.name, values, "npy"))
+        array = self.ask(output.name, values)
         if (1, *output.shape[1:]) == array.shape:  # of a loop that computes the same in each round
             array = np.repeat(array, output.shape[0], axis=0)
         if array.shape != tuple(output.shape):
             raise LarError(f"alone it gives {array.shape}, not {tuple(output.shape)}")
         return array
 
-    def ask(self, output: str, values: Mapping[str, Array | None], suffix: str) -> Path:
-        """Have the worker take a turn; return the file of its answer. Each turn has the files of
-        the one before it.
+    def ask(self, output: str, values: Mapping[str, Array | None]) -> Array:
+        """Have the worker take a turn; return its answer. Each turn has the files of the one
+        before it.
 
         Raises:
             LarError: it could not, or was lost, or the values cannot be written.
@@ -99,12 +96,14 @@ class IsolatedOperators:
             raise self.lose(worker).to_error()
         if isinstance(answer, ComputedAlone) and answer.problem:
             raise LarError(answer.problem)
-        return self.folder / f"{TURN}.{suffix}"
+        array: Array = np.load(self.folder / f"{TURN}.npy")
+        return array
 
     def lose(self, worker: TurnWorker) -> Failure:
         """Give up a worker that has ended; return why."""
         result = worker.finish()
-        failure = failure_of(result)
+        failure = result.failure
+        assert failure is not None
         # A model that does not load will not load again.
         again = result.phase == "prepare"
         self._lost += [failure] if again else [failure] * MOST_WORKERS
@@ -126,13 +125,8 @@ def spec_of_dump(index: DumpIndex) -> RunSpec:
         raise UsageError(f"is a dump whose model {index.model} is not there")
     if read_model_file(model).sha256 != index.model_sha256:
         raise UsageError(f"is a dump whose model {index.model} has changed since")
-    return RunSpec(
-        model=index.model,
-        engine=index.engine,
-        driver=index.driver,
-        device=index.device or "cpu",
-        settings=index.settings,
-    )
+    spec = RunSpec(model=index.model, engine=index.engine, driver=index.driver)
+    return replace(spec, device=index.device or "cpu", settings=index.settings)
 
 
 def spec_for_isolation(spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:
@@ -147,19 +141,10 @@ def spec_for_isolation(spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:
         raise UsageError(f"runs on {engine.title}, which cannot run an operator alone")
     if not engine.is_installed and not spec.python:
         raise UsageError(f"runs on {engine.title}, which is not installed")
-    purposes = {key: BY_KEY[key].purpose for key in spec.settings if key in BY_KEY}
-    asked = [key for key, purpose in purposes.items() if purpose in ("setting", "cache")]
-    able = [key for key in asked if engine.isolating_driver in engine.rows[key].drivers]
-    left_out = [flag_of(key) for key in asked if key not in able]
+    driver, known = engine.isolating_driver, [BY_KEY[key] for key in spec.settings if key in BY_KEY]
+    asked = [option for option in known if option.purpose in ("setting", "cache")]
+    able = [option.key for option in asked if driver in engine.rows[option.key].drivers]
+    left_out = [option.flag for option in asked if option.key not in able]
     notes = (f"operators are run alone without {' '.join(left_out)}",) if left_out else ()
-    isolated = replace(
-        spec,
-        driver=engine.isolating_driver,
-        settings={key: spec.settings[key] for key in able},
-        inputs=(),
-        items=(),
-        item_names=(),
-        warmup_iterations=0,
-        iterations=0,
-    )
-    return isolated, notes
+    settings = {key: spec.settings[key] for key in able}
+    return replace(spec, driver=driver, settings=settings, items=(), item_names=()), notes

@@ -21,10 +21,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from lar.engines import engine_named
-from lar.engines.engine import StagedRun
 from lar.errors import LarError, count_of, error_of_write
 from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener, SideListener
@@ -73,8 +72,8 @@ def make_run(
     with place_artifacts(spec, context) as (left, placed):
         unpacking = contextlib.nullcontext((left, placed)) if make else unpack_cases(left, placed)
         with unpacking as ready:
-            result = (make or maker_of(spec, launch))(*ready, listener or Listener())
-            result = deliver_artifacts(left, placed.written, result)
+            result = (make or maker_of(left, launch))(*ready, listener or Listener())
+        result = deliver_artifacts(left, placed.written, result)
     if context.resume and spec.tell_classes:
         from lar.datasets.resume import add_earlier_classes  # few runs need it
 
@@ -90,6 +89,19 @@ def make_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResu
     """
     with unpack_cases(spec, context) as ready:
         return maker_of(spec, run_isolated)(*ready, listener)
+
+
+def maker_of(spec: RunSpec, launch: Make) -> Make:
+    """Return a function that makes a run whose files and testcases are there: in stages if its
+    engine needs them, with what that does when a worker has ended, and twice for a profile."""
+    engine, make = engine_named(spec.engine), launch
+    if engine.staged and one_of(engine.staged.options, spec.settings):
+        make = partial(engine.staged.run, run_isolated, launch)
+    if make is not launch or one_of(engine.settles, spec.settings):
+        make = partial(settle_run, make)
+    if one_of(PROFILES, spec.settings):
+        make = partial(run_profiled, make)
+    return make
 
 
 @contextlib.contextmanager
@@ -128,46 +140,21 @@ def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult
     return replace(result, summary=summarize(result))
 
 
-def maker_of(spec: RunSpec, launch: Make) -> Make:
-    """Return a function that makes a run whose files and testcases are there: in stages if its
-    engine needs them, with what that does when a worker has ended, and twice for a profile."""
-    engine, make = engine_named(spec.engine), launch
-    if engine.staged and one_of(engine.staged.options, spec.settings):
-        make = partial(run_in_stages, engine.staged, launch)
-    if make is not launch or one_of(engine.settles, spec.settings):
-        make = partial(settle_run, make)
-    if one_of(PROFILES, spec.settings):
-        make = partial(run_profiled, make)
-    return make
-
-
 def settle_run(make: Make, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
     """Make a run in a work folder, and then do what its engine does when a worker has ended."""
     engine = engine_named(spec.engine)
     with work_folder() as folder:
-        context = replace(context, work_folder=folder)
+        # It may take several processes, which all need the facts about the model.
+        context = replace(with_model(spec, context), work_folder=folder)
         result = make(spec, context, listener)
         try:
-            if one_of(engine.settles, spec.settings):
-                engine.settle(spec, context)
+            engine.settle(spec, context)
         except LarError as error:
             if result.status == "ok":
                 raise
             # The failure of the run itself comes first.
             result = replace(result, warnings=(*result.warnings, error.message))
     return result
-
-
-def run_in_stages(
-    staged: StagedRun, launch: Make, spec: RunSpec, context: RunContext, listener: Listener
-) -> RunResult:
-    """Have the engine make a run in several processes, all of them within the one time limit."""
-    context = with_model(spec, context)
-
-    def last(spec: RunSpec, context: RunContext) -> RunResult:
-        return launch(spec, context, listener)
-
-    return staged.run(spec, context, listener, run_isolated, last)
 
 
 class PlainRun(SideListener):
@@ -223,11 +210,9 @@ def without_profile(plain: RunResult, spec: RunSpec) -> RunResult:
 
 def plain_spec(spec: RunSpec) -> RunSpec:
     """Return the same run without a profile, and without the files that it writes."""
-    settings = {
-        key: value
-        for key, value in spec.settings.items()
-        if BY_KEY[key].purpose != "profile" and not BY_KEY[key].writes
-    }
+    options = [BY_KEY[key] for key in spec.settings]
+    kept = [option.key for option in options if option.purpose != "profile" and not option.writes]
+    settings = {key: spec.settings[key] for key in kept}
     several = bool(spec.cases or spec.items)
     iterations = spec.iterations if several else min(spec.iterations, PLAIN_ITERATIONS)
     return replace(spec, settings=settings, iterations=iterations)
@@ -241,21 +226,19 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
     """
     import msgspec
 
+    from lar.engines.model_names import name_operators
     from lar.measurement.kept_peaks import find_peak
     from lar.profiles.costs import cost_of, plain_iterations_of
     from lar.profiles.disturbance import noise_of
     from lar.profiles.ranges import PYTHON_THREAD, ranges_during, spans_of_ranges, watch_open_ranges
     from lar.profiles.trace_file import change_profile
-    from lar.running.model_names import name_operators
 
     model = Path(result.spec.model)
 
     def complete(profile: Profile) -> Profile:
         facts, t0_ns = profile.facts, profile.facts.clock.t0_ns
-        machine: Machine = {}
-        if result.machine is not None:
-            machine = {**asdict(result.machine)}  # type: ignore[typeddict-item]
-            machine["instruction_sets"] = read_instruction_sets()
+        known = {**asdict(result.machine)} if result.machine else {}
+        machine = {**known, "instruction_sets": read_instruction_sets()}
         watch_open_ranges(place, t0_ns)
         ranges = tuple(spans_of_ranges(ranges_during(t0_ns), t0_ns))
         return replace(
@@ -263,8 +246,8 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
             facts=msgspec.structs.replace(
                 facts,
                 arguments=command_line(),
-                folder=current_folder(),
-                machine=machine,
+                folder=os.getcwd(),
+                machine=cast("Machine", machine),
                 peak_memory_bytes=result.peak_memory_bytes,
                 cost=cost_of(result.samples, result.unprofiled),
                 peak=None if profile.on_device else find_peak(facts.threads or 1, deadline),
@@ -277,14 +260,6 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
         )
 
     change_profile(path, complete)
-
-
-def current_folder() -> str:
-    """Return the folder that relative paths start from, empty if it is gone."""
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""
 
 
 def command_line() -> tuple[str, ...]:

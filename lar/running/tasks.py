@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,8 @@ from lar.engines import engine_named
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_model_file
 from lar.records.events import DevicesFound, ModelRead
-from lar.records.run import Failure, ModelInfo, RunContext, RunResult, RunSpec
-from lar.running.isolation import watch_task
+from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
+from lar.running.isolation import Watch, start_for
 
 A = TypeVar("A")
 
@@ -51,8 +52,10 @@ def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | No
     Raises:
         LarError: it failed, crashed or hung.
     """
-    watch = watch_task(task, spec, context or RunContext(), Listener())
-    require_ok(watch.result)
+    with contextlib.ExitStack() as stack:
+        worker = start_for(spec, task, stack)
+        watch = Watch(worker, spec, context or RunContext(), Listener())
+        require_ok(watch.see_through(task))
     assert isinstance(watch.last, answer)
     return watch.last
 
@@ -68,10 +71,6 @@ def require_ok(result: RunResult, *, within: str = "", names: Mapping[str, str] 
     if result.status == "interrupted":
         raise KeyboardInterrupt
     if result.status != "ok":
-        failure = failure_of(result).called(names)
+        assert result.failure is not None
+        failure = result.failure.called(names)
         raise (failure.within(within) if within else failure).to_error()
-
-
-def failure_of(result: RunResult) -> Failure:
-    """Return why a run did not end well."""
-    return result.failure or Failure("the worker gave no result")

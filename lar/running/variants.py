@@ -8,18 +8,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lar.engines import engine_named
 from lar.errors import LarError, UsageError, count_of
 from lar.files.input_file import check_input
+from lar.options.command_line import text_of
+from lar.options.given import join_options, parse_values, split_command
 from lar.options.option import Option, flag_of, is_set
-from lar.options.suggestions import suggest_flag
-from lar.options.table import BY_KEY, ON, SCHEDULER, one_of, option_of
-from lar.options.variants import BENCH_KEYS
+from lar.options.table import BY_KEY, one_of
+from lar.options.variants import known_option
 from lar.records.run import Failure, RunSpec
-from lar.running.compared_sides import parse_words, split_words
-from lar.running.plan import join_options, parse_values, plan_run
+from lar.running.plan import plan_run
 
 # A range of numbers: from, to, and the step that is added or, after an x, the factor.
 RANGE = re.compile(r"([1-9][0-9]{0,8}):([1-9][0-9]{0,8})(?::(x?)([0-9]{1,6}))?")
@@ -32,8 +32,7 @@ Value = Any
 """The value of an option as `lar.run` takes it; None leaves the option out."""
 
 
-@dataclass(frozen=True)
-class Axis:
+class Axis(NamedTuple):
     """An option that varies, and its values in their order."""
 
     key: str
@@ -84,16 +83,16 @@ def parse_vary(text: str) -> Axis:
         UsageError: the flag is unknown, cannot vary, or lacks values.
     """
     name, equals, listed = text.partition("=")
-    key = name.lstrip("-").replace("-", "_")
-    option = known_option(key, f"--vary {name}")
-    if option.parse is None:
-        texts = split_values(listed) if equals else ["off", "on"]
-        return Axis(option.key, tuple(parse_switch(each, f"--vary {name}") for each in texts))
-    if not equals:
+    named = f"--vary {name}"
+    option = known_option(name.lstrip("-").replace("-", "_"), named)
+    if not equals and option.parse is not None:
         value = option.metavar or "|".join(option.choices)
         problem = f"takes values: {name}={value},{value}"
         raise UsageError(problem, "an empty one leaves the flag out", flag="--vary")
-    texts = [text for each in split_values(listed) for text in values_in(each, option)]
+    words = split_values(listed if equals else "off,on")
+    texts = [text for word in words for text in values_in(word, option)]
+    if option.parse is None:
+        return Axis(option.key, tuple(parse_switch(each, named) for each in texts))
     return Axis(option.key, tuple(each or None for each in texts))
 
 
@@ -125,37 +124,25 @@ def axis_of(key: str, values: object) -> Axis:
         UsageError: the option is unknown or cannot vary.
     """
     option = known_option(key.replace("-", "_"), repr(key))
+    given: tuple[Value, ...] = (values,)
     if values is None:
-        given: tuple[Value, ...] = (False, True) if option.parse is None else ()
-    elif isinstance(values, (str, bytes, os.PathLike)) or not isinstance(values, Iterable):
-        given = (values,)
-    else:
+        given = (False, True) if option.parse is None else ()
+    elif isinstance(values, Iterable) and not isinstance(values, (str, bytes, os.PathLike)):
         given = tuple(values)
     if not given:
         raise UsageError("has no values to vary", f"{key}=[1, 2]", flag="vary", subject=key)
     return Axis(option.key, given)
 
 
-def known_option(key: str, named: str) -> Option[Any]:
-    """Return the option of a key that may vary.
+def axes_of(vary: Mapping[str, object] | Sequence[str] | str) -> list[Axis]:
+    """Return the axes that Python code gives.
 
     Raises:
-        UsageError: there is no such option, or it does not say how a model is run.
+        UsageError: an option is unknown, cannot vary or has no values.
     """
-    option = option_of(key)
-    if option is not None and option.key in BENCH_KEYS:
-        return option
-    if option is None:
-        problem = "unknown flag"
-        hint = suggest_flag(flag_of(key), map(flag_of, BENCH_KEYS))
-    elif option in (SCHEDULER, ON):
-        problem = "is for all variants: results of different machines are never mixed"
-        hint = "make a bench on each machine, and put them side by side with `lar results`"
-    else:
-        subject = "" if named == option.flag else f"{option.flag} "
-        problem = f"{subject}does not say how a model is run"
-        hint = "what may differ are options of the engine, the inputs, --engine and --driver"
-    raise UsageError(problem, hint or "`lar run --help all` lists the flags", flag=named)
+    if isinstance(vary, Mapping):
+        return [axis_of(key, values) for key, values in vary.items()]
+    return [parse_vary(each) for each in ([vary] if isinstance(vary, str) else vary)]
 
 
 def parse_switch(text: str, named: str) -> bool:
@@ -226,27 +213,19 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
     """
     if os.path.exists(text) or not re.search(r"\s", text):
         return text, {}
-    words = split_words(text)
-    if not words:
+    model, options = split_command(text)
+    if not model:
         raise UsageError("the model's name is empty", "give the path of a model file")
-    options = parse_words(words[1:])
     for key in options:
         known_option(key, flag_of(key))
-    check_input(words[0])
-    return words[0], options
+    check_input(model)
+    return model, options
 
 
 def texts_of(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the values of options as texts, without those that are left out."""
-    return {key: text for key, value in options.items() if (text := text_of(value))}
-
-
-def text_of(value: Any) -> str:
-    if value is None or value is False:
-        return ""
-    if value is True:
-        return "on"
-    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+    values = {key: value for key, value in options.items() if is_set(value)}
+    return {key: "on" if value is True else text_of(value) for key, value in values.items()}
 
 
 def varying_keys(texts: Sequence[Mapping[str, str]], axes: Sequence[Axis]) -> list[str]:
@@ -264,10 +243,10 @@ def name_variants(values: Sequence[Mapping[str, str]]) -> list[str]:
 
 def words_of(values: Mapping[str, str]) -> Iterator[str]:
     for key, text in values.items():
+        name = key.replace("_", "-")
         if key == "model":
             yield text
         elif text:
-            name = key.replace("_", "-")
             yield name if BY_KEY[key].parse is None else f"{name}={text}"
 
 
@@ -309,12 +288,10 @@ def find_baseline(variants: Sequence[Variant], name: str | None) -> int:
     Raises:
         UsageError: there is none of that name.
     """
-    if name is None:
-        return 0
     names = [variant.name for variant in variants]
-    if name in names:
-        return names.index(name)
-    if re.fullmatch("[0-9]{1,6}", name) and 1 <= int(name) <= len(names):
-        return int(name) - 1
-    hint = f"give a number or a name: {', '.join(repr(each) for each in names[:8])}"
-    raise UsageError(f"there is no variant {name!r}", hint, flag="--baseline")
+    places = {str(place + 1): place for place in range(len(names))}
+    places |= {each: place for place, each in enumerate(names)}
+    if name is not None and name not in places:
+        hint = f"give a number or a name: {', '.join(repr(each) for each in names[:8])}"
+        raise UsageError(f"there is no variant {name!r}", hint, flag="--baseline")
+    return 0 if name is None else places[name]

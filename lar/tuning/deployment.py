@@ -12,10 +12,11 @@ from lar.engines.engine import Deployment
 from lar.errors import UsageError
 from lar.files.work_folders import work_folder
 from lar.options.command_line import format_flags
+from lar.options.given import parse_values
 from lar.options.table import BY_KEY, INPUT, PACKED_MODEL_DUMP
 from lar.records.run import RunContext, RunSpec
 from lar.records.tuning import ModelSpace
-from lar.running.plan import parse_values, plan_run
+from lar.running.plan import plan_run
 from lar.running.steps import make_run
 from lar.running.tasks import require_ok
 

@@ -7,6 +7,7 @@ of a run. It is a failure if the outputs differ from the plain run's.
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import time
 from collections.abc import Callable
@@ -16,8 +17,9 @@ from pathlib import Path
 from typing import Protocol
 
 from lar import __version__
+from lar.errors import LarError
 from lar.measurement.listener import Listener
-from lar.measurement.machine import read_machine
+from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.rows import join_samples
 from lar.measurement.summary import summarize
 from lar.measurement.turns import join_turns
@@ -26,16 +28,15 @@ from lar.records.comparison import Tolerance
 from lar.records.run import (
     Failure,
     MachineFacts,
-    ModelFile,
     NumericError,
     RunContext,
     RunResult,
     RunSpec,
     Samples,
 )
+from lar.running.isolation import new_result
 from lar.running.rounds import FIRST_CYCLE, Member, Rounds, compare_members, places_in_memory
 from lar.running.steps import make_run
-from lar.tuning.scores import kept_for
 
 # A candidate whose first iterations take so many times as long as the baseline's gets no more
 # turns: it is far behind, and would take the time of all others.
@@ -96,7 +97,7 @@ class LocalPlayer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.models: dict[str, ModelFile] = {}
+        self.read = functools.cache(read_model_file)
 
     def search(self, spec: RunSpec, listener: Listener) -> RunResult:
         """Have an engine fill the cache that a spec names."""
@@ -132,7 +133,6 @@ class LocalPlayer:
                 most_seconds=MOST_STRETCH * order.seconds,
                 least_cycles=1,
                 slowest=SLOWEST,
-                keep=kept_for,
                 on_ended=keep_result,
             )
             rounds.play(order.number, members)
@@ -143,12 +143,11 @@ class LocalPlayer:
         """Return a candidate as the member of a round."""
         number, entrant = numbered
         member = Member(number=number, spec=entrant.spec, seconds=entrant.seconds)
-        member.prepare(order.names, self.models, stack)
+        try:
+            member.prepare(order.names, self.read, stack)
+        except LarError as error:
+            member.result = replace(new_result(entrant.spec), failure=Failure.of(error))
         member.feed(entrant.like_baseline)
-        if member.failure is not None:
-            member.result = RunResult(
-                spec=entrant.spec, status="failed", phase="start", failure=member.failure
-            )
         return member
 
 
@@ -162,7 +161,7 @@ def result_of(
         spec=entrant.spec,
         lar_version=__version__,
         machine=machine,
-        model=member.model,
+        model=member.context.model,
         samples=samples_of(member.turns),
     )
     made = replace(made, summary=summarize(made))

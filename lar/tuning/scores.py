@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from lar.measurement.statistics import disturbed_of, percentile_of
-from lar.measurement.turns import kept_of
 from lar.records.choices import Objective
 from lar.records.run import RunResult, Samples
 
 # With fewer undisturbed iterations than this, all iterations count.
 FEWEST_CALM = 4
-
-
-def kept_for(samples: Samples) -> Samples:
-    """Return samples with only the columns that are kept of a process."""
-    return replace(kept_of(samples), runner=samples.runner)
 
 
 def score_of(objective: Objective, result: RunResult) -> float | None:

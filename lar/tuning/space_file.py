@@ -20,12 +20,11 @@ from typing import Literal
 from lar.engines import all_engines
 from lar.errors import LarError, UsageError, nearest
 from lar.files.input_file import read_input
+from lar.options.given import parse_values, parse_words
 from lar.options.option import flag_of
 from lar.options.table import DRIVER, ENGINE_ENV, ENGINE_FIX, check_typed, option_of
+from lar.options.variants import known_option
 from lar.records.choices import Allowed, Choice, Dimension, OptionValue
-from lar.running.compared_sides import parse_words
-from lar.running.plan import parse_values
-from lar.running.variants import known_option
 
 FLAG = "--space"
 MOST_BYTES = 1 << 20

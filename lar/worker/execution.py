@@ -7,9 +7,10 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, TypeVar
 
+from lar.datasets.classes import classes_of
 from lar.engines import engine_named
 from lar.engines.driver import SILENT, Driver, Silent
 from lar.errors import NO_ROOM, LarError, UsageError, first_line
@@ -45,39 +46,31 @@ class Copies:
     """
 
     def __init__(self, spec: RunSpec, context: RunContext, tables: Sequence[SampleRows]) -> None:
-        self.spec = spec
-        self.tables = tables
-        self.threads = Threads(spec.runners) if spec.runners > 1 else None
+        self.spec, self.tables, self.threads = spec, tables, Threads(spec.runners)
         self.drivers: list[Driver] = []
-        self.meters: list[Any] = []
-        engine = engine_named(spec.engine)
+        self.meters: list[Meter | None] = []
         self.recorder: Silent = SILENT
         if one_of(PROFILE_FILES, spec.settings):
             from lar.worker.recorder import Recorder  # few runs are profiled
 
-            self.recorder = Recorder(spec.runners)
+            self.recorder = Recorder()
         idle = spec.pacing.idle_seconds
         self.pace: Pace | None = None if idle is None else Idle(idle)
 
         def start(runner: int) -> None:
-            driver = engine.make_driver(spec, context)
+            driver = engine_named(spec.engine).make_driver(spec, context)
             self.drivers.append(driver)
             driver.runner, driver.first = runner, self.drivers[0]
             self.recorder.attach(driver)
 
-        self.each(start)
-
-    def each(self, call: Callable[[int], T]) -> list[T]:
-        """Call for one runner after the other, in its own thread if there are several."""
-        return self.threads.each(call) if self.threads else [call(0)]
+        self.threads.each(start)
 
     def at_once(self, call: Callable[[int], T]) -> list[T]:
         """Call for several runners at the same time, but one after the other where the first run
         prepares something for all copies."""
-        assert self.threads is not None
-        if self.drivers[0].begins_alone and self.tables[0].count == 0:
-            return self.threads.each(call)
-        return self.threads.together(call)
+        begins_alone = self.drivers[0].begins_alone and self.tables[0].count == 0
+        alone = begins_alone or len(self.drivers) == 1
+        return (self.threads.each if alone else self.threads.together)(call)
 
     def timed(self, call: Callable[[Driver], object]) -> float:
         """Call for each driver, one after the other; return the seconds of all."""
@@ -86,9 +79,9 @@ class Copies:
             driver = self.drivers[runner]
             began = driver.clock()
             call(driver)
-            return float(driver.clock() - began)
+            return driver.clock() - began
 
-        return sum(self.each(run))
+        return sum(self.threads.each(run))
 
     def load(self) -> float:
         """Load the model for each; return seconds.
@@ -115,7 +108,7 @@ class Copies:
 
         seconds = self.timed(prepare)
         if not self.meters:
-            self.meters = self.each(lambda runner: self.drivers[runner].meter())
+            self.meters = self.threads.each(lambda runner: self.drivers[runner].meter())
         return seconds
 
     def run(
@@ -132,22 +125,20 @@ class Copies:
         `look` is given the outputs of each iteration of an only runner, outside the time taken.
         Each stops after so many `seconds` too; with `requests` all serve these.
         """
-        pace = self.pace if requests is None else requests
+        pace = requests or self.pace
         if requests is not None:
             requests.open(self.drivers[0].clock())
 
         def run(runner: int) -> tuple[float, float]:
             driver, rows, meter = self.drivers[runner], self.tables[runner], self.meters[runner]
             began = driver.clock()
-            if look is None:
-                take_samples(driver, count, rows, meter, seconds=seconds, pace=pace)
-            else:
-                for _ in range(count):
-                    take_samples(driver, 1, rows, meter, pace=pace)
+            for part in (count,) if look is None else repeat(1, count):
+                take_samples(driver, part, rows, meter, seconds=seconds, pace=pace)
+                if look is not None:
                     look(driver.outputs())
             return began, driver.clock()
 
-        times = [run(0)] if self.threads is None else self.at_once(run)
+        times = self.at_once(run) if len(self.drivers) > 1 else [run(0)]
         return max(ended for _, ended in times) - min(began for began, _ in times)
 
     def serve(self, scenario: Scenario, batch: int, log_folder: str) -> ScenarioResult:
@@ -158,24 +149,17 @@ class Copies:
 
         def run(runner: int) -> None:
             driver, rows = self.drivers[runner], self.tables[runner]
-            for samples in generator.batches():
-                take_samples(driver, 1, rows, None)  # to read the noise would delay the next
-                generator.complete(samples)
+            # To read the noise would delay the next.
+            generator.serve(lambda: take_samples(driver, 1, rows, None))
 
         with no_garbage_collection():
-            times = [seconds for rows in self.tables for seconds in rows.end_to_end()]
-            generator.start(min(times))  # of the warm-up
-            if self.threads is None:
-                run(0)
-            else:
-                self.at_once(run)
+            generator.start(min(min(rows.end_to_end()) for rows in self.tables))  # of the warm-up
+            self.at_once(run)
         return generator.finish()
 
 
 @contextlib.contextmanager
-def explaining(
-    driver: Driver, hint: Callable[[], str] = str, *, loading: bool = False
-) -> Iterator[None]:
+def explaining(driver: Driver, hint: str = "", *, loading: bool = False) -> Iterator[None]:
     """Have errors say what the engine's own message means, if that is known; `hint` says what to do
     if that message does not.
 
@@ -196,14 +180,12 @@ def explaining(
             raise
         explained = driver.explain(error, loading=loading)
         if explained is None and loading:
-            explained = UsageError(
-                "the engine cannot load it; it may be damaged, or made for another version",
-                f"copy or export it again; the engine says: {first_line(error)}",
-                subject=driver.spec.model,
-            )
+            problem = "the engine cannot load it; it may be damaged, or made for another version"
+            what_to_do = f"copy or export it again; the engine says: {first_line(error)}"
+            explained = UsageError(problem, what_to_do, subject=driver.spec.model)
         if explained is None:
             raise
-        explained.hint = explained.hint or hint()
+        explained.hint = explained.hint or hint
         raise explained from error
 
 
@@ -217,7 +199,6 @@ class Execution:
         self.copies = Copies(spec, context, tables)
         self.driver, self.recorder = self.copies.drivers[0], self.copies.recorder
         self.notes: list[str] = []
-        self.guessed: tuple[str, ...] = ()  # axes of any size that were taken as 1
         self.batches: set[int | None] = set()  # of what is fed
         self.seconds: float | None = None  # from the first start of all runners to the last end
         self.settled: bool | None = None
@@ -232,25 +213,27 @@ class Execution:
         Raises:
             LarError: with the engine's message made clear where it is known.
         """
-        with explaining(self.driver, self.hint_at_sizes):
-            self.emit(events.EngineStarted(self.driver.facts()))
+        spec, context, driver = self.spec, self.context, self.driver
+        with explaining(driver):
+            self.emit(events.EngineStarted(driver.facts()))
             self.emit(events.PhaseEntered("load"))
-            self.load_seconds = self.copies.load()
-            self.infos = self.driver.inputs()
-            names = self.context.names
-            feeds = Feeder(self.spec, self.infos, names, self.emit, self.notes).feeds()
+            seconds, infos = self.copies.load(), driver.inputs()
+            feeds = Feeder(spec, infos, context.names, self.emit, self.notes).feeds()
             with self.recorder.phase("dataloader"):
                 first = next(feeds)  # a wrong input is reported before any time is
+            fed = [info for info in infos if not info.optional or info.name in first.arrays]
+            self.emit(events.Loaded(seconds, tuple(fed)))
+        with explaining(driver, hint_at_sizes(infos, first.guessed)):
             self.prepare(first)
-            if self.spec.warmup_iterations:
+            if spec.warmup_iterations:
                 self.warm_up(first)
             for rows in self.copies.tables:
                 rows.end_warmup()
-            if self.spec.iterations:
+            if spec.iterations:
                 self.emit(events.PhaseEntered("iterations"))
-                if self.spec.scenario is not None:
-                    batch, folder = batch_of(first.fed) or 1, self.context.work_folder
-                    served = self.copies.serve(self.spec.scenario, batch, folder)
+                if spec.scenario is not None:
+                    batch = batch_of(first.fed) or 1
+                    served = self.copies.serve(spec.scenario, batch, context.work_folder)
                     self.emit(events.ScenarioEnded(served))
                 elif turns is not None:
                     with no_garbage_collection():
@@ -261,15 +244,8 @@ class Execution:
                     self.iterate(chain([first], self.recorder.each_feed(feeds)))
             return self.finish()
 
-    def hint_at_sizes(self) -> str:
-        """Return what to type if axes of any size were taken as 1."""
-        return hint_at_sizes(self.infos, self.guessed) if self.guessed else ""
-
     def prepare(self, first: NumberedFeed) -> None:
         """Feed the model for the first time."""
-        self.guessed = first.guessed
-        fed = (info for info in self.infos if not info.optional or info.name in first.arrays)
-        self.emit(events.Loaded(self.load_seconds, tuple(fed)))
         if first.judge is not None:
             self.emit(events.CasesFound(first.judge.variables))
         self.emit(events.Fed(first.fed, (*self.driver.notes, *first.warnings)))
@@ -277,7 +253,7 @@ class Execution:
         self.batches.add(batch_of(first.fed))
         self.emit(events.PhaseEntered("prepare"))
         seconds = self.copies.prepare(first.arrays)
-        meter: Meter | None = self.copies.meters[0]
+        meter = self.copies.meters[0]
         noise = meter.sources if meter else NoiseSources()
         self.emit(events.Prepared(seconds, sources_of(self.driver), noise))
 
@@ -288,7 +264,7 @@ class Execution:
         if len(spec.items) < len(spec.item_names):
             self.driver.run_number = None  # the earlier run of this data set has dumped it
         with self.recorder.warming_up():
-            self.copies.run(spec.warmup_iterations, first.look)
+            self.copies.run(spec.warmup_iterations, first.judge)
             if stopping.warmup_seconds is not None:
                 self.copies.run(stopping.warmup_room, seconds=stopping.warmup_seconds)
             if stopping.settle:
@@ -305,16 +281,18 @@ class Execution:
                     self.batches.add(batch_of(feed.fed))
                     self.emit(events.Fed(feed.fed if spec.cases else (), feed.warnings))
                     self.copies.prepare(feed.arrays, "input_copy")
-                if feed.judge is not None:
+                if spec.cases:
                     self.emit(events.CaseStarted(number))
                 self.driver.run_number = spec.warmup_iterations + feed.number * spec.iterations
                 if spec.stopping.is_open or spec.pacing.rate is not None:
                     self.stopped = replace(measure(self.copies, spec), settled=self.settled)
                     self.seconds = self.stopped.seconds
                 else:
-                    self.seconds = self.copies.run(spec.iterations, feed.look)
-                if feed.classify is not None:
-                    feed.classify(self.driver.outputs())
+                    self.seconds = self.copies.run(spec.iterations, feed.judge)
+                if feed.item is not None and spec.tell_classes:
+                    outputs = self.driver.outputs()
+                    classes = classes_of(feed.item, outputs[next(iter(outputs))])
+                    self.emit(events.Classified(classes))
 
     def finish(self) -> events.Finished:
         """Report the outputs and what was noticed, and write the profile."""
@@ -338,13 +316,9 @@ class Execution:
         if self.stopped is not None:
             self.notes += warnings_of(self.stopped, spec)
         is_told = spec.runners > 1 or spec.pacing.rate is not None
+        seconds, notes = self.seconds if is_told else None, tuple(self.notes)
         return events.Finished(
-            outputs,
-            peak,
-            self.seconds if is_told else None,
-            tuple(self.notes),
-            driver.uncached_operators,
-            self.stopped,
+            outputs, peak, seconds, notes, driver.uncached_operators, self.stopped
         )
 
 
@@ -377,8 +351,7 @@ def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
 
 def wait_and_copy(driver: Driver) -> Callable[[], object]:
     """Return a wait that ends when the outputs are on the host."""
-    wait = driver.wait
-    copy = driver.recorder.noting_begin(driver, driver.copy_outputs)
+    wait, copy = driver.wait, driver.recorder.noting_begin(driver, driver.copy_outputs)
 
     def wait_for_outputs() -> object:
         status = wait()
@@ -392,24 +365,24 @@ def wait_and_copy(driver: Driver) -> Callable[[], object]:
 def compare_runners(drivers: Sequence[Driver], outputs: Sequence[OutputSummary]) -> Iterator[str]:
     """Warn of runners whose outputs differ from the first runner's, on the same inputs."""
     for runner, driver in enumerate(drivers[1:], start=1):
-        theirs = summarize_outputs(driver.outputs())
-        names = [ours.name for ours, other in zip(outputs, theirs, strict=True) if ours != other]
-        if names:
+        pairs = zip(outputs, summarize_outputs(driver.outputs()), strict=True)
+        if names := [ours.name for ours, theirs in pairs if ours != theirs]:
             yield f"runner {runner} gave another {', '.join(names)} than runner 0, bit by bit"
 
 
 def sources_of(driver: Driver) -> TimeSources:
     """Return the sources of the three times of each sample."""
-    waited = "clock around dispatch or wait, whichever is longer"
-    device = waited if driver.device_seconds is None else "engine"
     copied = driver.spec.copy_outputs
     end_to_end = "dispatch, wait and copy of the outputs" if copied else "dispatch and wait"
+    waited = "clock around dispatch or wait, whichever is longer"
     return TimeSources(
-        end_to_end=f"clock around {end_to_end}", host="clock around dispatch", device=device
+        end_to_end=f"clock around {end_to_end}",
+        host="clock around dispatch",
+        device=waited if driver.device_seconds is None else "engine",
     )
 
 
-def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> list[OutputSummary]:
+def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> Iterator[OutputSummary]:
     """Summarise each output, one in memory at a time; with a folder, write it there too.
 
     The files are named by the outputs' order: `000.npy`, `001.npy`. Floats of types that NumPy
@@ -422,31 +395,27 @@ def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> list[Outp
     from lar.dumps.values import bytes_of_texts
     from lar.inputs.dtypes import name_of, plain_array
 
-    summaries = []
-    for name in outputs:
+    for number, name in enumerate(outputs):
         value = outputs[name]
         if isinstance(value, str):  # why it is no array
-            summaries.append(OutputSummary(name=name, dtype=value, shape=()))
+            yield OutputSummary(name=name, dtype=value, shape=())
             continue
         array = np.require(plain_array(value), requirements="C")
         if folder:
             os.makedirs(folder, exist_ok=True)
-            np.save(os.path.join(folder, f"{len(summaries):03}.npy"), array)
-        is_text, numeric = array.dtype.kind == "U", array.dtype.kind in "biuf"
+            np.save(os.path.join(folder, f"{number:03}.npy"), array)
         finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
-        content = (bytes_of_texts(array) if is_text else array).data
-        has_values = numeric and finite.size > 0
-        mean = float(finite.mean(dtype=np.float64)) if has_values else None
-        summaries.append(
-            OutputSummary(
-                name=name,
-                dtype=name_of(value.dtype),
-                shape=array.shape,
-                minimum=float(finite.min()) if has_values else None,
-                maximum=float(finite.max()) if has_values else None,
-                mean=mean if mean is not None and np.isfinite(mean) else None,
-                nonfinite_count=int(array.size - finite.size),
-                sha256=hashlib.sha256(content).hexdigest(),
-            )
+        figures: dict[str, float | None] = {}
+        if finite.size and finite.dtype.kind in "biuf":
+            mean = float(finite.mean(dtype=np.float64))
+            figures = {"minimum": float(finite.min()), "maximum": float(finite.max())}
+            figures["mean"] = mean if math.isfinite(mean) else None
+        content = bytes_of_texts(array) if array.dtype.kind == "U" else array
+        yield OutputSummary(
+            name=name,
+            dtype=name_of(value.dtype),
+            shape=array.shape,
+            nonfinite_count=array.size - finite.size,
+            sha256=hashlib.sha256(content.data).hexdigest(),
+            **figures,
         )
-    return summaries

@@ -1,68 +1,37 @@
-"""The feeds of a run, one after the other: inputs, testcases, items of a data set. Also compares
-outputs with those that a testcase expects."""
+"""The feeds of a run, one after the other: inputs, testcases, items of a data set."""
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from lar.datasets.classes import classes_of
 from lar.engines import engine_named
-from lar.errors import CheckFailed, UsageError
-from lar.inputs import dtypes
+from lar.errors import UsageError
 from lar.inputs.feed import Feed, feed_of, repeat_batches, without_batch
 from lar.inputs.grammar import Item as Given
 from lar.inputs.grammar import PathItem, items_of
-from lar.inputs.loaded import Array, Loaded, UnnamedInput
+from lar.inputs.loaded import Loaded, UnnamedInput
 from lar.inputs.model_inputs import AxisSizes
 from lar.inputs.readers import read_path
-from lar.options.table import DISABLE_ASSERT_THROW
-from lar.records.events import Classified, Emit, Judged
-from lar.records.run import (
-    Case,
-    Expected,
-    Item,
-    RunSpec,
-    TensorInfo,
-    Verdict,
-    describe_failure,
-    format_shape,
-)
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray  # slow to import, for each run
+from lar.records.events import Emit
+from lar.records.run import Case, Item, RunSpec, TensorInfo
+from lar.testcases.judging import Judge
 
 Look = Callable[[Mapping[str, Any]], None]
 
 STACK_HINT = "the first axes of a stack count items; for one run, give each array as a .npy"
 
-# The default limit of a file: ONNX compares its own test data with this relative error.
-DEFAULT_LIMIT = 1e-3
-
-# The limit in a packed .pb, in the field of a tensor that is for readers.
-LIMIT_TEXT = re.compile(r"max_error=(\S+)( silent)?")
-
 
 @dataclass(frozen=True, eq=False)
 class NumberedFeed(Feed):
-    """The arrays for the iterations of one item or testcase.
-
-    `judge` looks at the outputs of each iteration, `classify` at those of the last.
-    """
+    """The arrays for the iterations of one item or testcase; `judge` looks at the outputs of each
+    iteration."""
 
     number: int = 0
+    item: Item | None = None
     judge: Judge | None = None
-    classify: Look | None = None
-
-    @property
-    def look(self) -> Look | None:
-        return self.judge.look if self.judge else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,17 +111,11 @@ class Feeder:
         ]
         try:
             feed = self.read(items, generates=False)
+            is_exact = engine_named(self.spec.engine).is_exact
+            judge = Judge(number, case, self.spec, self.emit, self.notes, is_exact)
         except UsageError as error:
             error.flag = ""
             raise
-        judge = Judge(
-            number,
-            case,
-            lambda verdicts: self.emit(Judged(number, case.name, verdicts)),
-            self.notes,
-            raises=not DISABLE_ASSERT_THROW.is_given(self.spec.settings),
-            is_exact=engine_named(self.spec.engine).is_exact,
-        )
         fed = tuple(replace(each, source=case.name) for each in feed.fed)
         return NumberedFeed(feed.arrays, fed, feed.notes, number=number, judge=judge)
 
@@ -172,8 +135,7 @@ class Feeder:
             except UsageError as error:
                 error.hint = STACK_HINT if stack else error.hint
                 raise
-            classify = partial(tell_classes, item, self.emit) if spec.tell_classes else None
-            yield NumberedFeed(**vars(feed), number=item.number, classify=classify)
+            yield NumberedFeed(**vars(feed), number=item.number, item=item)
 
 
 def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
@@ -194,164 +156,3 @@ def slice_of(stack: Loaded, item: Item) -> Loaded:
     """Return one item of a stack, with its first axis."""
     array = stack.array[item.number : item.number + 1]
     return stack._replace(array=array, source=f"{stack.source}, item {item.number}")
-
-
-def tell_classes(item: Item, emit: Emit, outputs: Mapping[str, Any]) -> None:
-    """Report an item's classes from the outputs of its run."""
-    emit(Classified(classes_of(item, outputs[next(iter(outputs))])))
-
-
-class Wanted(NamedTuple):
-    """The expected value of an output."""
-
-    expected: Expected
-    array: Array
-
-
-@dataclass(eq=False)
-class Judge:
-    """Compares the outputs of each run of one testcase.
-
-    `report` receives the verdicts. Where failures are not raised, `notes` receives a line for the
-    first. With `is_exact`, the engine gives float64 for whatever floating-point type is expected.
-    """
-
-    number: int
-    case: Case
-    report: Callable[[tuple[Verdict, ...]], None]
-    notes: list[str]
-    raises: bool
-    is_exact: bool = False
-    failed: bool = False
-
-    def __post_init__(self) -> None:
-        """Read what is expected.
-
-        Raises:
-            UsageError: a file cannot be read.
-        """
-        self.wanted = [it for expected in self.case.expected for it in read_expected(expected)]
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """The names of the outputs that are looked at, as they are reported."""
-        return self.case.variables or tuple(
-            f"{wanted.expected.name}{format_shape(wanted.array.shape)}" for wanted in self.wanted
-        )
-
-    def look(self, outputs: Mapping[str, Any]) -> None:
-        """Compare the outputs of a run.
-
-        Raises:
-            CheckFailed: one is not as expected, and that is to be raised.
-            UsageError: the model has no such output.
-        """
-        verdicts = tuple(judge(wanted, outputs, is_exact=self.is_exact) for wanted in self.wanted)
-        self.report(verdicts)
-        wrong = next((verdict for verdict in verdicts if not verdict.passed), None)
-        if wrong is None or self.failed:
-            return
-        text, self.failed = describe_failure(self.number, wrong), True
-        if self.raises:
-            raise CheckFailed(text, "--disable-assert-throw goes on all the same")
-        self.notes.append(text)
-
-
-def read_expected(expected: Expected) -> list[Wanted]:
-    """Read an expected output, or the items of an expected sequence; what the file says about them
-    fills the fields left open.
-
-    Raises:
-        UsageError: it cannot be read.
-    """
-    try:
-        found = read_path(expected.file)
-    except UsageError as error:
-        error.flag = ""
-        raise
-    return [
-        Wanted(complete(expected, each) if expected.limit is None else expected, each.array)
-        for each in found
-    ]
-
-
-def complete(expected: Expected, loaded: Loaded) -> Expected:
-    """Return what an ONNX tensor of test data says of itself."""
-    found = LIMIT_TEXT.fullmatch(loaded.note)
-    try:
-        limit = float(found[1]) if found else DEFAULT_LIMIT
-    except ValueError:
-        limit = DEFAULT_LIMIT
-    stem = os.path.splitext(os.path.basename(expected.file))[0]
-    return replace(
-        expected,
-        output=loaded.name,
-        limit=limit,
-        name=loaded.name or stem,
-        shown=not (found and found[2]),
-    )
-
-
-def judge(wanted: Wanted, outputs: Mapping[str, Any], *, is_exact: bool = False) -> Verdict:
-    """Compare one output; with `is_exact`, also float64 with a floating-point type of less digits.
-
-    Raises:
-        UsageError: the model has no such output.
-    """
-    expected, array = wanted
-    name, names = expected.output, list(outputs)  # an engine may raise for a name that it lacks
-    if name not in names:
-        if expected.id >= len(names):
-            raise UsageError(
-                f"the model has no such output; it has {', '.join(names)}",
-                "remove the file, or give the model that it was made with",
-                subject=expected.file,
-            )
-        name = names[expected.id]
-    limit = DEFAULT_LIMIT if expected.limit is None else expected.limit
-    verdict = partial(
-        Verdict, output=name, name=expected.name, id=expected.id, shown=expected.shown, limit=limit
-    )
-    actual = outputs[name]
-    if is_exact and dtypes.kind_of(array.dtype) == "f":
-        array = array.astype(np.float64)
-        if not isinstance(actual, str) and dtypes.kind_of(actual.dtype) == "f":
-            actual = actual.astype(np.float64)
-    found, asked = kind_of(actual), kind_of(array)
-    if found != asked:
-        return verdict(error=None, passed=False, actual=found, expected=asked)
-    errors = errors_of(actual, array)
-    largest = float(errors.max(initial=0))
-    error = largest if np.isfinite(largest) else None
-    wrong = np.flatnonzero(~(errors <= limit))
-    if not wrong.size:
-        return verdict(error=error, passed=True)
-    index = tuple(int(axis) for axis in np.unravel_index(wrong[0], array.shape))
-    actual, wished = str(actual[index]), str(array[index])
-    return verdict(error=error, passed=False, index=index, actual=actual, expected=wished)
-
-
-def kind_of(value: Any) -> str:
-    """Return the dtype and shape of an array as text, or the type of anything else."""
-    return (
-        value
-        if isinstance(value, str)
-        else f"{dtypes.name_of(value.dtype)}{format_shape(value.shape)}"
-    )
-
-
-def errors_of(actual: Array, expected: Array) -> Array:
-    """Return |e-a| / max(min(|e|,|a|), 1) of each element, computed as MegEngine does it.
-
-    MegEngine computes it in float32; here it is float64 if the type holds more. The same NaN or
-    infinity on both sides is error 0; on one side alone it is an infinite error.
-    """
-    if dtypes.kind_of(actual.dtype) == "O":
-        return np.where(actual == expected, 0, np.inf)
-    kind = np.float32 if actual.dtype in (np.float16, np.float32) else np.float64
-    a: NDArray[np.floating[Any]] = actual.astype(kind)
-    e: NDArray[np.floating[Any]] = expected.astype(kind)
-    with np.errstate(all="ignore"):
-        errors = np.abs(e - a) / np.maximum(np.minimum(np.abs(e), np.abs(a)), 1)
-    same = (actual == expected) | (np.isnan(a) & np.isnan(e))
-    return np.where(same, 0, np.where(np.isnan(errors), np.inf, errors))

@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,11 +39,8 @@ def import_loadgen() -> Any:
     try:
         import mlperf_loadgen
     except ImportError:
-        raise UsageError(
-            "MLPerf's LoadGen is not installed",
-            f"install it: uv pip install {PACKAGE}",
-            flag="--scenario",
-        ) from None
+        problem, hint = "MLPerf's LoadGen is not installed", f"install it: uv pip install {PACKAGE}"
+        raise UsageError(problem, hint, flag="--scenario") from None
     return mlperf_loadgen
 
 
@@ -63,25 +59,23 @@ class LoadGenerator:
     batch: int
     runners: int
     log_folder: str
-    _library: Any = field(default_factory=import_loadgen)
-    _waiting: SimpleQueue[list[int]] = field(default_factory=SimpleQueue)
-    _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+    library: Any = field(default_factory=import_loadgen)
+    waiting: SimpleQueue[list[int]] = field(default_factory=SimpleQueue)
 
     def start(self, iteration_seconds: float) -> None:
         """Begin; `iteration_seconds` is the shortest time of an iteration.
 
         LoadGen makes its queries beforehand, and needs to know how many can come.
         """
-        self._ended = self._thread.submit(self._generate, iteration_seconds + QUEUE_SECONDS)
+        seconds = iteration_seconds + QUEUE_SECONDS
+        self.ended = ThreadPoolExecutor(1).submit(self.generate, seconds)
 
-    def batches(self) -> Iterator[list[int]]:
-        """Yield the samples of one iteration after another, for one of the runners."""
-        return iter(self._waiting.get, [])
-
-    def complete(self, samples: Sequence[int]) -> None:
-        """Report that these samples are done."""
-        response = self._library.QuerySampleResponse
-        self._library.QuerySamplesComplete([response(number, 0, 0) for number in samples])
+    def serve(self, iterate: Callable[[], object]) -> None:
+        """Run an iteration for one batch of samples after another, for one of the runners."""
+        response = self.library.QuerySampleResponse
+        for samples in iter(self.waiting.get, []):
+            iterate()
+            self.library.QuerySamplesComplete([response(number, 0, 0) for number in samples])
 
     def finish(self) -> ScenarioResult:
         """Return what LoadGen found.
@@ -89,38 +83,38 @@ class LoadGenerator:
         Raises:
             LarError: it failed, or wrote no result.
         """
-        if (error := self._ended.exception()) is not None:
+        if (error := self.ended.exception()) is not None:
             raise LarError(f"LoadGen failed: {first_line(error)}") from error
-        log = Path(self.log_folder, DETAILED_LOG)
-        return read_result(log, installed_version(PACKAGE))
+        return read_result(Path(self.log_folder, DETAILED_LOG), installed_version(PACKAGE))
 
-    def _generate(self, iteration_seconds: float) -> None:
-        library = self._library
+    def generate(self, iteration_seconds: float) -> None:
+        """Have LoadGen issue all its queries; after the last, every runner gets an empty batch."""
+        library, sizes = self.library, (SAMPLES_IN_LIBRARY, SAMPLES_IN_LIBRARY)
+        logs = library.LogSettings()
+        logs.log_output.outdir, logs.enable_trace = self.log_folder, False
         try:
-            system = library.ConstructSUT(self._issue, lambda: None)
-            samples = library.ConstructQSL(
-                *(SAMPLES_IN_LIBRARY, SAMPLES_IN_LIBRARY, lambda them: None, lambda them: None)
-            )
-            library.StartTestWithLogSettings(
-                system, samples, self._settings(iteration_seconds), self._log_settings()
-            )
+            system = library.ConstructSUT(self.issue, lambda: None)
+            samples = library.ConstructQSL(*sizes, lambda them: None, lambda them: None)
+            settings = self.settings(iteration_seconds)
+            library.StartTestWithLogSettings(system, samples, settings, logs)
             library.DestroyQSL(samples)
             library.DestroySUT(system)
         finally:
             for _ in range(self.runners):
-                self._waiting.put([])
+                self.waiting.put([])
 
-    def _issue(self, samples: Sequence[Any]) -> None:
+    def issue(self, samples: Sequence[Any]) -> None:
+        """Put the samples of a query into the queue, in batches."""
         numbers = [sample.id for sample in samples]
         for first in range(0, len(numbers), self.batch):
-            self._waiting.put(numbers[first : first + self.batch])
+            self.waiting.put(numbers[first : first + self.batch])
 
-    def _settings(self, iteration_seconds: float) -> Any:
-        library, scenario = self._library, self.scenario
+    def settings(self, iteration_seconds: float) -> Any:
+        """Return what LoadGen is asked for; it tests the performance by default."""
+        library, scenario = self.library, self.scenario
         settings = library.TestSettings()
         name = scenario.name.title().replace("-", "")  # SingleStream
         settings.scenario = getattr(library.TestScenario, name)
-        settings.mode = library.TestMode.PerformanceOnly
         settings.min_duration_ms = round(scenario.min_seconds * 1e3)
         settings.min_query_count = scenario.min_queries
         for seed in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):
@@ -132,17 +126,6 @@ class LoadGenerator:
         settings.offline_expected_qps = self.batch * self.runners / iteration_seconds
         settings.server_target_qps = scenario.target_rate or 1.0
         settings.server_target_latency_ns = round(scenario.target_latency_seconds * 1e9)
-        return settings
-
-    def _log_settings(self) -> Any:
-        library = self._library
-        output = library.LogOutputSettings()
-        output.outdir = self.log_folder
-        output.copy_summary_to_stdout = False
-        output.copy_detail_to_stdout = False
-        settings = library.LogSettings()
-        settings.log_output = output
-        settings.enable_trace = False
         return settings
 
 
@@ -159,14 +142,13 @@ def read_result(log: Path, version: str = "") -> ScenarioResult:
     values: dict[str, Any] = {}
     errors: list[str] = []
     for line in lines:
-        if not line.startswith(LINE_START):
-            continue
-        with contextlib.suppress(ValueError):  # a text of LoadGen's own that it did not quote
-            entry = json.loads(line[len(LINE_START) :])
+        # Other lines, and those with a text of LoadGen's own that it did not quote, are no JSON.
+        with contextlib.suppress(ValueError):
+            entry = json.loads(line.partition(LINE_START)[2])
             values[entry["key"]] = entry["value"]
             errors += [str(entry["value"])] if entry["metadata"]["is_error"] else []
     if "result_validity" not in values:
-        raise LarError("LoadGen's log has no result", subject=os.fspath(log))
+        raise LarError("LoadGen's log has no result", subject=log)
     valid = values["result_validity"] == "VALID"
     return ScenarioResult(
         version=version,

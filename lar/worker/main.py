@@ -12,70 +12,66 @@ import pickle
 import signal
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from lar import errors
 from lar.engines import engine_named
-from lar.errors import (
-    ENGINE_HINT,
-    NO_ROOM,
-    EngineMissing,
-    LarError,
-    first_line,
-    memory_error,
-    reason_of_write,
-)
-from lar.measurement.rows import SampleRows, open_rows
+from lar.measurement.rows import open_rows
 from lar.records import events
-from lar.records.run import Failure, RunContext, RunSpec
+from lar.records.run import Failure
 
 
-def do_task(
-    name: str,
-    spec: RunSpec,
-    context: RunContext,
-    tables: Sequence[SampleRows],
-    turns: Iterable[int] | None,
-    emit: events.Emit,
-) -> events.Event | None:
-    """Do what the parent asks for; return the last event, None if the task ends with the turns that
-    the parent gives."""
+def do_task(name: str, sample_file: int, emit: events.Emit) -> events.Event | None:
+    """Do what the parent asks for on standard input; return the last event, None if the task ends
+    with the turns that the parent gives."""
+    # The request is pickled, since that needs no library that starts slowly. The numbers of turns
+    # may come after it, a line each.
+    requests = sys.stdin.buffer
+    spec, context = pickle.load(requests)
+    turns = map(int, iter(requests.readline, b"")) if context.turns else None
     engine = engine_named(spec.engine)
-    if name == "run":
-        from lar.worker.execution import Execution
+    with contextlib.ExitStack() as stack:
+        if context.ranges:
+            from lar.profiles.ranges import nvtx_range  # few runs need it
 
-        return Execution(spec, context, emit, tables).run(turns)
-    if name == "devices":
-        return events.DevicesFound(engine.find_devices())
-    emit(events.PhaseEntered("load"))
-    if name == "info":
-        return events.ModelRead(engine.read_model(Path(spec.model)))
-    if name == "unpack":
-        return events.Unpacked(*engine.unpack_testcases(spec, context))
-    from lar.worker import tasks
+            for each in context.ranges:
+                stack.enter_context(nvtx_range(each))
+        if name == "run":
+            from lar.worker.execution import Execution
 
-    if name == "info_at":
-        return events.ModelRead(tasks.read_model_at(spec, context, emit))
-    if name == "pack":
-        return tasks.pack(spec, context)
-    tasks.compute_each(spec, context, turns or (), emit)
-    return None
+            tables = open_rows(sample_file, spec.sample_count, spec.runners)
+            return Execution(spec, context, emit, tables).run(turns)
+        if name == "devices":
+            return events.DevicesFound(engine.find_devices())
+        emit(events.PhaseEntered("load"))
+        if name == "info":
+            return events.ModelRead(engine.read_model(Path(spec.model)))
+        if name == "unpack":
+            return events.Unpacked(*engine.unpack_testcases(spec, context))
+        from lar.worker import tasks
+
+        if name == "info_at":
+            return events.ModelRead(tasks.read_model_at(spec, context, emit))
+        if name == "pack":
+            return tasks.pack(spec, context)
+        tasks.compute_each(spec, context, turns or (), emit)
+        return None
 
 
 def failure_of(error: BaseException) -> Failure:
     """Return the failure that the user sees for an error."""
-    detail = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    error = memory_error(error) or error
+    detail = "".join(traceback.format_exception(error))
+    error = errors.memory_error(error) or error
     if isinstance(error, ImportError):
-        error = EngineMissing(
-            f"a library cannot be imported: {error}", "install it, or run `uv sync`"
-        )
-    if isinstance(error, OSError) and error.errno in NO_ROOM:
-        reason, hint = reason_of_write(error)
-        error = LarError(f"a file cannot be written: {reason}", hint)
-    if isinstance(error, LarError):
-        return Failure.of(error, detail)
-    return Failure(f"the engine failed: {first_line(error)}", ENGINE_HINT, detail=detail)
+        problem = f"a library cannot be imported: {error}"
+        error = errors.EngineMissing(problem, "install it, or run `uv sync`")
+    elif isinstance(error, OSError) and error.errno in errors.NO_ROOM:
+        reason, hint = errors.reason_of_write(error)
+        error = errors.LarError(f"a file cannot be written: {reason}", hint)
+    elif not isinstance(error, errors.LarError):
+        problem = f"the engine failed: {errors.first_line(error)}"
+        error = errors.LarError(problem, errors.ENGINE_HINT)
+    return Failure.of(error, detail)
 
 
 def import_modules(task: str, engine: str, driver: str) -> None:
@@ -109,19 +105,7 @@ def main(argv: list[str]) -> None:
         import_modules(task, engine, driver)
         gc.freeze()  # imported modules stay: the collector need not look at them
         gc.enable()
-        # Pickled, since that needs no library that starts slowly.
-        requests = sys.stdin.buffer
-        spec, context = pickle.load(requests)
-        tables = open_rows(sample_file, spec.sample_count, spec.runners)
-        # Each line is the number of a turn that the parent gives.
-        turns = map(int, iter(requests.readline, b"")) if context.turns else None
-        with contextlib.ExitStack() as stack:
-            if context.ranges:
-                from lar.profiles.ranges import nvtx_range  # few runs need it
-
-                for name in context.ranges:
-                    stack.enter_context(nvtx_range(name))
-            answer = do_task(task, spec, context, tables, turns, emit)
+        answer = do_task(task, sample_file, emit)
         last = b"" if answer is None else events.line_of(answer)
     except KeyboardInterrupt:
         status = 130

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from lar.measurement.pacing import Requests
-from lar.measurement.rows import SampleRows, join_samples
+from lar.measurement.rows import SampleRows, samples_since
 from lar.measurement.stopping import precision_of, windows_agree
 from lar.records.run import Ending, RunSpec, Stopped, Stopping
 
@@ -80,13 +80,11 @@ def serve(runners: Runners, spec: RunSpec, rate: float) -> Stopped:
     duration, room = spec.stopping.duration_seconds, room_in(runners.tables)
     firsts = [rows.count for rows in runners.tables]
     requests = Requests(spec.pacing, spec.seed, most=min(spec.iterations, room), seconds=duration)
-    seconds = runners.run(room, requests=requests)
-    begun, offered = requests.begun, requests.offered()
+    seconds, offered = runners.run(room, requests=requests), requests.offered()
     services = times_after(runners.tables, firsts)
-    mean = math.fsum(services) / max(1, len(services))
-    load = rate * mean / len(runners.tables)
+    load = rate * math.fsum(services) / max(1, len(services)) / len(runners.tables)
     ending: Ending = "iterations" if duration is None else "duration"
-    if duration is not None and begun == requests.most:
+    if duration is not None and requests.begun == requests.most:
         ending = "room"
     return Stopped(
         ending=ending,
@@ -94,7 +92,7 @@ def serve(runners: Runners, spec: RunSpec, rate: float) -> Stopped:
         seconds=seconds,
         load=load,
         offered=offered,
-        unserved=offered - begun,
+        unserved=offered - requests.begun,
     )
 
 
@@ -107,9 +105,7 @@ def approach(runners: Runners, stopping: Stopping) -> Stopped:
     ending: Ending | None = None
     while ending is None:
         seconds += runners.run(room_in(runners.tables), seconds=until - seconds)
-        tables = zip(runners.tables, firsts, strict=True)
-        samples = join_samples([rows.samples(first, rows.count) for rows, first in tables])
-        reached, undisturbed = precision_of(samples)
+        reached, undisturbed = precision_of(samples_since(runners.tables, firsts))
         narrow_looks = narrow_looks + 1 if reached is not None and reached <= target else 0
         if narrow_looks >= NARROW_LOOKS and seconds >= least:
             ending = "target"

@@ -6,77 +6,80 @@ import contextlib
 import os
 import shutil
 import time
+from _thread import get_ident
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy as copy_of
 from dataclasses import replace
-from functools import partial, reduce
-from operator import add, sub
+from functools import partial
+from operator import add, attrgetter, sub
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 from msgspec.structs import replace as changed
 
 from lar import __version__
 from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Silent
 from lar.options.table import PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
+from lar.records import profile as records
 from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns
-from lar.records.profile import (
-    THREADS_OF_A_COPY,
-    Allocation,
-    Category,
-    Clock,
-    CounterSample,
-    CpuUse,
-    MemoryPlan,
-    ModelFacts,
-    Profile,
-    ProfiledOperator,
-    ProfileFacts,
-    Span,
-    Step,
-    ThreadUse,
-)
+from lar.records.profile import Category
 
 if TYPE_CHECKING:
     from lar.measurement.syscalls import SyscallTrace
 
 T = TypeVar("T")
 
+# What operators of several copies that are the same have in common.
+UNNAMED = attrgetter("type", "provider", "inputs", "outputs")
+NAMED = attrgetter("id", "name", "type", "provider", "inputs", "outputs")
+# What a profile has as an engine tells it, by the name in both records.
+TOLD = ("operators", "executions", "allocations", "threads", "engine_raw")
+
 
 class Recorder(Silent):
     """Records phases, calls, copies and iterations, in nanoseconds since it was made.
 
-    Copies of a model that run at once have a recorder each, which record into the same lists: the
+    Copies of a model that run at once record into the same lists, each from its own thread: the
     iterations of all are numbered in turn.
     """
 
-    def __init__(self, copies: int = 1) -> None:
-        self.t0_ns = time.perf_counter_ns()
-        self.unix_ns = time.time_ns()
-        self.spans = SpanColumns()
-        self.steps = RecordColumns(Step, "qqqBi")
-        self.memory = RecordColumns(partial(CounterSample, "rss"), "qq")
+    def __init__(self) -> None:
+        self.t0_ns, self.unix_ns = time.perf_counter_ns(), time.time_ns()
+        self.spans, self.steps = SpanColumns(), RecordColumns(records.Step, "qqqBi")
+        self.memory = RecordColumns(partial(records.CounterSample, "rss"), "qq")
         self.warmup = False
-        self.copies, self.runner, self.recorded = copies, 0, 0
-        self.thread = HOST_THREAD
         self.drivers: list[Driver] = []
-        self._others: list[Recorder] = []
-        self._step_began: int | None = None
-        self._cpu = CpuMeter()
+        self._copies: dict[int, int] = {}  # by thread
+        self.recorded: Counter[int] = Counter()  # by copy: its iterations
+        self._begun: dict[int, int] = {}  # by copy: when its next iteration began, if it has
+        self.cpu, self._cpu_began = NO_TIMES, read_times()
         self._syscalls: SyscallTrace | None = None
 
     def now(self) -> int:
         return time.perf_counter_ns() - self.t0_ns
 
+    @property
+    def own_copy(self) -> int:
+        """The copy that the calling thread runs."""
+        return self._copies.get(get_ident(), 0)
+
+    def next_step(self) -> dict[str, Any]:
+        """Return the number of the copy's next iteration: timed ones count from 0 on, those of the
+        warm-up from -1 down."""
+        number = self.recorded[self.own_copy] * len(self.drivers) + self.own_copy
+        return {"step": -1 - number if self.warmup else number, "warmup": self.warmup}
+
     def add(self, category: Category, name: str, start_ns: int, end_ns: int, **fields: Any) -> None:
-        """Add a span of the thread that runs this copy."""
-        self.spans.add(start_ns, end_ns, category=category, name=name, thread=self.thread, **fields)
+        """Add a span of the calling thread."""
+        thread = HOST_THREAD + self.own_copy * records.THREADS_OF_A_COPY
+        self.spans.add(start_ns, end_ns, category=category, name=name, thread=thread, **fields)
 
     @contextlib.contextmanager
     def _span(self, category: Category, name: str, **fields: Any) -> Iterator[None]:
         began = self.now()
-        if self._step_began is not None:  # it belongs to the iteration that comes next
-            fields |= {"step": self.next_step, "warmup": self.warmup}
+        if self.own_copy in self._begun:
+            fields |= self.next_step()
         try:
             yield
         finally:
@@ -85,23 +88,10 @@ class Recorder(Silent):
     def phase(self, name: str) -> contextlib.AbstractContextManager[None]:
         return self._span("phase", name)
 
-    @property
-    def next_step(self) -> int:
-        """The number of the iteration that comes next: timed ones count from 0 on, those of the
-        warm-up from -1 down."""
-        number = self.recorded * self.copies + self.runner
-        return -1 - number if self.warmup else number
-
     def attach(self, driver: Driver) -> None:
-        recorder = self
-        if driver.runner:
-            recorder = copy_of(self)
-            recorder.runner = driver.runner
-            recorder.thread = HOST_THREAD + driver.runner * THREADS_OF_A_COPY
-            self._others.append(recorder)
+        self._copies[get_ident()] = driver.runner
         self.drivers.append(driver)
-        driver.recorder = recorder
-        driver.record = partial(recorder.record, driver)
+        driver.recorder, driver.record = self, partial(self.record, driver)
         if PROFILE_SYSCALLS.is_given(driver.spec.settings):
             from lar.measurement.syscalls import SyscallTrace
 
@@ -109,32 +99,28 @@ class Recorder(Silent):
 
     @contextlib.contextmanager
     def warming_up(self) -> Iterator[None]:
-        everyone = (self, *self._others)
-        for each in everyone:
-            each.warmup = True
+        self.warmup = True
         with self.phase("warmup"):
             yield
-        for each in everyone:
-            each.warmup, each.recorded = False, 0
+        self.warmup = False
+        self.recorded.clear()
 
     def each_feed(self, feeds: Iterator[T]) -> Iterator[T]:
         began = self.now()
         for feed in feeds:
-            self._step_began = began
-            place = {"step": self.next_step, "warmup": self.warmup}
-            self.add("phase", "dataloader", began, self.now(), **place)
+            self._begun[self.own_copy] = began
+            self.add("phase", "dataloader", began, self.now(), **self.next_step())
             yield feed
             began = self.now()
 
     def noting_begin(self, driver: Driver, copy: Callable[[], object]) -> Callable[[], object]:
-        began = 0.0
+        began = [0.0]
+        driver.copied_at = lambda: began[0]
 
         def note_and_copy() -> object:
-            nonlocal began
-            began = time.perf_counter()
+            began[0] = time.perf_counter()
             return copy()
 
-        driver.copied_at = lambda: began
         return note_and_copy
 
     def call(self, name: str) -> contextlib.AbstractContextManager[None]:
@@ -143,24 +129,22 @@ class Recorder(Silent):
     @contextlib.contextmanager
     def copy(self, name: str, size_bytes: int, tensor: str) -> Iterator[None]:
         kinds = {"source_kind": "host", "destination_kind": "host"}
-        with (
-            self._span("runtime", name),
-            self._span(
-                "memcpy", "[CPU memcpy HtoH]", size_bytes=size_bytes, tensor=tensor, **kinds
-            ),
-        ):
+        moved = {"size_bytes": size_bytes, "tensor": tensor, **kinds}
+        with self._span("runtime", name), self._span("memcpy", "[CPU memcpy HtoH]", **moved):
             yield
 
     def record(self, driver: Driver, began: float, dispatched: float, ended: float) -> None:
         """Record an iteration that has ended; the times are the driver's clock's, in seconds."""
         start, middle, end = (round(at * 1e9) - self.t0_ns for at in (began, dispatched, ended))
-        if not self.runner:  # the process has one CPU time
-            self._cpu.end_iteration(timed=not self.warmup)
-        first = start if self._step_began is None else self._step_began
-        step = Step(self.next_step, first, end, self.warmup, self.runner)
-        self.recorded += 1
-        self.steps.add(step.number, first, end, self.warmup, self.runner)
-        place = {"step": step.number, "warmup": self.warmup}
+        copy, place = self.own_copy, self.next_step()
+        if not (copy or self.warmup):  # the process has one CPU time
+            # Before the first timed iteration garbage is collected: it counts only if it is alone.
+            sums = self.cpu if self.recorded[copy] > 1 else NO_TIMES
+            self.cpu = tuple(map(add, sums, map(sub, read_times(), self._cpu_began)))
+        first = self._begun.pop(copy, start)
+        step = records.Step(place["step"], first, end, self.warmup, copy)
+        self.recorded[copy] += 1
+        self.steps.add(*msgspec.structs.astuple(step))
         copied, waited = driver.copied_at, end
         if copied is not None:
             own = driver.own_seconds() if driver.own_seconds is not None else 0.0
@@ -172,13 +156,12 @@ class Recorder(Silent):
             self.add("phase", phase, at, until, **place)
             if name := driver.calls.get(call):
                 self.add("runtime", name, at, until, **place)
-        if (held := read_resident_bytes()) is not None:
-            self.memory.add(end, held)
+        if held := words_in("/proc/self/statm"):
+            self.memory.add(end, int(held[1]) * os.sysconf("SC_PAGESIZE"))
         assert driver.profiler is not None
         driver.profiler.take(step, start, middle, waited)
-        self._step_began = None
-        if not self.runner:
-            self._cpu.begin_iteration()
+        if not copy:
+            self._cpu_began = read_times()
 
     def write(self, batch: int | None) -> list[str]:
         """Write the profile, and the engine's own, where the spec says.
@@ -190,15 +173,16 @@ class Recorder(Silent):
 
         driver = self.drivers[0]
         calls = self._syscalls.stop() if self._syscalls is not None else None
-        profilers = [each.profiler for each in self.drivers]
-        trace = join_traces([each.finish() for each in profilers if each is not None])
+        trace = join_traces([each.profiler.finish() for each in self.drivers if each.profiler])
+        self.spans.add_all(trace.spans)
         if calls is not None:
             from lar.measurement.syscalls import spans_of_calls
 
-            known = (HOST_THREAD, trace.threads, self.unix_ns)
-            spans, names = spans_of_calls(calls, self.steps, *known)
+            spans, names = spans_of_calls(
+                calls, self.steps, HOST_THREAD, trace.threads, self.unix_ns
+            )
+            self.spans.add_all(spans)
             trace.threads.update(names)
-            trace = replace(trace, spans=(*trace.spans, *spans))
         patterns = patterns_of(driver.spec.settings)
         if place := place_of_profile(driver):
             profile = self.profile_of(driver, trace, batch)
@@ -213,44 +197,35 @@ class Recorder(Silent):
                 Path(place).write_bytes(trace.engine_raw)
         return [*unmatched(trace.operators, patterns), *trace.notes]
 
-    def profile_of(self, driver: Driver, trace: EngineTrace, batch: int | None) -> Profile:
+    def profile_of(self, driver: Driver, trace: EngineTrace, batch: int | None) -> records.Profile:
         """Return all that was recorded."""
-        spans = SpanColumns()
-        spans.add_all(self.spans)
-        spans.add_all(trace.spans)
-        spans.sort_by_time()
+        self.spans.sort_by_time()
         spec, engine = driver.spec, driver.facts()
         warmups = sum(step.warmup for step in self.steps)
         model_format = os.path.splitext(driver.model_file)[1].lstrip(".")
-        facts = ProfileFacts(
+        facts = records.ProfileFacts(
             lar_version=__version__,
             engine=engine.name,
             engine_version=engine.version,
             driver=engine.driver,
             device=engine.device,
-            model=ModelFacts(spec.model, driver.context.model_sha256, model_format),
+            model=records.ModelFacts(spec.model, driver.context.model_sha256, model_format),
             options=dict(spec.settings),
             batch=batch,
             iterations=len(self.steps) - warmups,
             warmup_iterations=warmups,
             threads=trace.thread_count,
-            clock=Clock("perf_counter_ns", self.t0_ns, self.unix_ns, trace.alignments),
-            cpu=CpuUse(os.cpu_count() or 0, *self._cpu.percents()),
-            dropped=trace.dropped,
-            dispatch_only=trace.dispatch_only,
-            times=trace.times,
+            clock=records.Clock("perf_counter_ns", self.t0_ns, self.unix_ns, trace.alignments),
+            cpu=cpu_use_of(self.cpu),
+            **{name: getattr(trace, name) for name in ("dropped", "dispatch_only", "times")},
         )
-        return Profile(
+        return records.Profile(
             facts=facts,
-            operators=trace.operators,
             steps=tuple(sorted(self.steps, key=lambda step: (not step.warmup, abs(step.number)))),
-            executions=trace.executions,
-            spans=spans,
+            spans=self.spans,
             counters=tuple(sorted(self.memory, key=lambda sample: sample.at_ns)),
-            allocations=trace.allocations,
-            memory_plan=trace.memory_plan or MemoryPlan(),
-            threads=trace.threads,
-            engine_raw=trace.engine_raw,
+            memory_plan=trace.memory_plan or records.MemoryPlan(),
+            **{name: getattr(trace, name) for name in TOLD},
         )
 
 
@@ -262,59 +237,34 @@ def place_of_profile(driver: Driver) -> str:
 
 # The system counts CPU time in ticks of up to 10 ms: fewer than some ticks mean nothing.
 SHORTEST_CPU_SECONDS = 0.05
+NO_TIMES: tuple[float, ...] = (0.0,) * 4
 
 
-class CpuMeter:
-    """Sums up the CPU time of this process and of the machine, over iterations alone.
-
-    Before the first timed iteration garbage is collected, so that it counts only if it is the
-    only one.
-    """
-
-    def __init__(self) -> None:
-        self._count, self._sums = 0, (0.0,) * 4
-        self.begin_iteration()
-
-    def begin_iteration(self) -> None:
-        self._began = read_times()
-
-    def end_iteration(self, *, timed: bool) -> None:
-        if timed:
-            self._count += 1
-            counted = self._sums if self._count > 2 else (0.0,) * 4  # without the first
-            self._sums = tuple(map(add, counted, map(sub, read_times(), self._began)))
-
-    def percents(self) -> tuple[float | None, float | None]:
-        """Return the percent of one core that the process used, and of all cores that the machine
-        used; None if the iterations were too short."""
-        elapsed, process, busy, every = self._sums
-        if elapsed < SHORTEST_CPU_SECONDS:
-            return None, None
-        return 100 * process / elapsed, 100 * busy / every if every else None
+def cpu_use_of(times: Sequence[float]) -> records.CpuUse:
+    """Return the use of the CPU over iterations that took so long, as `read_times` gives it; no
+    percents if they were too short."""
+    elapsed, process, busy, every = times
+    if elapsed < SHORTEST_CPU_SECONDS:
+        return records.CpuUse(os.cpu_count() or 0)
+    system = 100 * busy / every if every else None
+    return records.CpuUse(os.cpu_count() or 0, 100 * process / elapsed, system)
 
 
 def read_times() -> tuple[float, ...]:
-    """Return seconds and this process's CPU seconds, and ticks of the CPUs: busy ones and all."""
-    return time.perf_counter(), time.process_time(), *read_cpu_ticks()
+    """Return seconds and this process's CPU seconds, and ticks of the CPUs: busy ones and all; 0
+    where unknown."""
+    ticks = [int(word) for word in words_in("/proc/stat")[1:9]] or [0] * 8
+    busy = sum(ticks) - ticks[3] - ticks[4]  # but idle and waiting for a disk
+    return time.perf_counter(), time.process_time(), busy, sum(ticks)
 
 
-def read_cpu_ticks() -> tuple[int, int]:
-    """Return the clock ticks that the machine's CPUs were busy, and all; 0, 0 where unknown."""
+def words_in(path: str) -> list[bytes]:
+    """Return the words in the first line of a system file, none if it cannot be read."""
     try:
-        with open("/proc/stat", "rb") as file:
-            ticks = [int(word) for word in file.readline().split()[1:9]]
-    except (OSError, ValueError):
-        return 0, 0
-    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)  # but idle and waiting for a disk
-
-
-def read_resident_bytes() -> int | None:
-    """Return the memory that this process holds; None where unknown."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
-    except (OSError, ValueError, IndexError):
-        return None
+        with open(path, "rb") as file:
+            return file.readline().split()
+    except OSError:
+        return []
 
 
 def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
@@ -326,14 +276,13 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
     """
     if len(traces) == 1:
         return replace(traces[0], threads={HOST_THREAD: "host", **traces[0].threads})
-    operators: list[ProfiledOperator] = []
-    executions = ExecutionColumns()
-    spans: list[Span] = []
-    allocations: list[Allocation] = []
-    threads: dict[int, str] = {}
+    operators: list[records.ProfiledOperator] = []
+    executions, threads = ExecutionColumns(), dict[int, str]()
+    parts: defaultdict[str, list[Any]] = defaultdict(list)
     for copy, trace in enumerate(traces):
         at = join_operators(operators, trace.operators)
-        offset = copy * THREADS_OF_A_COPY
+        places: dict[int | None, int | None] = {None: None, **dict(enumerate(at))}
+        offset = copy * records.THREADS_OF_A_COPY
         threads[HOST_THREAD + offset] = f"copy {copy}"
         threads |= {number + offset: f"copy {copy}: {it}" for number, it in trace.threads.items()}
         executions.extend(
@@ -345,31 +294,28 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
             )
             for each in trace.executions
         )
-        places: dict[int | None, int | None] = {None: None, **dict(enumerate(at))}
-        spans += [
+        parts["spans"] += [
             changed(each, thread=each.thread + offset, operator=places[each.operator])
             for each in trace.spans
         ]
-        allocations += [changed(each, operator=places[each.operator]) for each in trace.allocations]
+        parts["allocations"] += [
+            changed(each, operator=places[each.operator]) for each in trace.allocations
+        ]
+        parts["alignments"] += [
+            changed(each, domain=f"{each.domain}, copy {copy}") for each in trace.alignments
+        ]
+        parts["dropped"] += trace.dropped
     executions.sort_by_start()
+    parts["allocations"].sort(key=lambda each: each.at_ns)
+    parts["dropped"] = [*dict.fromkeys(parts["dropped"])]
+    joined: dict[str, Any] = {name: tuple(found) for name, found in parts.items()}
     return replace(
-        traces[0],
-        operators=tuple(operators),
-        executions=executions,
-        spans=tuple(spans),
-        allocations=tuple(sorted(allocations, key=lambda each: each.at_ns)),
-        threads=threads,
-        alignments=tuple(
-            changed(each, domain=f"{each.domain}, copy {copy}")
-            for copy, trace in enumerate(traces)
-            for each in trace.alignments
-        ),
-        dropped=tuple(dict.fromkeys(line for trace in traces for line in trace.dropped)),
+        traces[0], operators=tuple(operators), executions=executions, threads=threads, **joined
     )
 
 
 def join_operators(
-    operators: list[ProfiledOperator], more: Sequence[ProfiledOperator]
+    operators: list[records.ProfiledOperator], more: Sequence[records.ProfiledOperator]
 ) -> list[int]:
     """Add the operators of another copy to those of all; return the place of each.
 
@@ -379,31 +325,18 @@ def join_operators(
     """
     unjoined = dict(enumerate(operators))
     at: dict[int, int] = {}
-    for key_of in (named_key, unnamed_key):
-        known: dict[tuple[object, ...], list[int]] = {}
+    for key_of in (NAMED, UNNAMED):
+        known = defaultdict(list)
         for place, operator in unjoined.items():
-            known.setdefault(key_of(operator), []).append(place)
+            known[key_of(operator)].append(place)
         for index, operator in enumerate(more):
-            places = known.get(key_of(operator))
-            if index not in at and places:
+            if index not in at and (places := known[key_of(operator)]):
                 at[index] = place = places.pop(0)
-                operators[place] = with_use_of(unjoined.pop(place), operator)
+                one, other = unjoined.pop(place).threads, operator.threads
+                used = one.with_that_of(other) if one and other else one or other
+                operators[place] = changed(operators[place], threads=used)
     for index, operator in enumerate(more):
         if index not in at:
             at[index] = len(operators)
             operators.append(operator)
     return [at[index] for index in range(len(more))]
-
-
-def named_key(operator: ProfiledOperator) -> tuple[object, ...]:
-    return operator.id, operator.name, *unnamed_key(operator)
-
-
-def unnamed_key(operator: ProfiledOperator) -> tuple[object, ...]:
-    return operator.type, operator.provider, operator.inputs, operator.outputs
-
-
-def with_use_of(operator: ProfiledOperator, other: ProfiledOperator) -> ProfiledOperator:
-    """Return an operator that used the threads as both did."""
-    uses = [use for use in (operator.threads, other.threads) if use is not None]
-    return changed(operator, threads=reduce(ThreadUse.with_that_of, uses) if uses else None)

@@ -9,10 +9,6 @@ from importlib import import_module
 
 from lar.files.libraries import load_lazily
 
-TYPE_CHECKING = False  # `typing` is slow to import
-if TYPE_CHECKING:
-    from typing import NoReturn
-
 
 def start(argv: list[str], library: str) -> None:
     """Execute what stands on standard input (`lar.worker.main`); never returns.
@@ -22,7 +18,10 @@ def start(argv: list[str], library: str) -> None:
     """
     try:
         if library:
-            import_libraries()
+            # Modules with libraries of their own: the system loads one at a time, so that these
+            # would wait for the engine's.
+            for name in ("json", "mmap", "resource", "shutil", "numpy"):
+                import_module(name)
             start_new_thread(import_ahead, (argv,))
             load_lazily(library)
         from lar.worker.main import main
@@ -31,9 +30,9 @@ def start(argv: list[str], library: str) -> None:
     main(argv)
 
 
-def fail(event_file: int, error: Exception) -> NoReturn:
-    """Say in the last event why this process cannot begin; the code that writes events may be
-    missing."""
+def fail(event_file: int, error: Exception) -> None:
+    """Say in the last event why this process cannot begin, and end it; the code that writes events
+    may be missing."""
     import json
 
     from lar.errors import EngineMissing, first_line, memory_error
@@ -43,13 +42,6 @@ def fail(event_file: int, error: Exception) -> NoReturn:
     failure = {"problem": refused.problem, "hint": refused.hint, "exit_code": refused.exit_code}
     os.write(event_file, f"{json.dumps(['Failed', {'failure': failure}])}\n".encode())
     os._exit(1)
-
-
-def import_libraries() -> None:
-    """Import modules with libraries of their own: the system loads one at a time, so that these
-    would wait for the engine's."""
-    for name in ("json", "mmap", "resource", "shutil", "numpy"):
-        import_module(name)
 
 
 def import_ahead(argv: list[str]) -> None:

@@ -10,13 +10,13 @@ import numpy as np
 
 from lar.engines import engine_named
 from lar.errors import LarError, UsageError, error_of_write, first_line
-from lar.inputs.dtypes import count_nonfinite, name_of
+from lar.inputs.dtypes import count_nonfinite
 from lar.inputs.loaded import Array
 from lar.measurement.rows import SampleRows
 from lar.records.events import ComputedAlone, Emit, Packed, PhaseEntered
-from lar.records.run import ModelInfo, Packing, RunContext, RunSpec, TensorInfo
+from lar.records.run import ModelInfo, Packing, RunContext, RunSpec
 from lar.testcases.data import feed_datum
-from lar.worker.execution import Copies, explaining
+from lar.worker.execution import Copies, explaining, summarize_outputs
 from lar.worker.feeding import Feeder
 
 
@@ -43,14 +43,9 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
     (driver,) = copies.drivers
     copies.load()
     infos = driver.inputs()
-    cases, fed = [], []
-    warnings: dict[str, None] = {}
+    cases, fed, warnings = [], [], dict[str, None]()
     for number, text in enumerate(spec.inputs):
-        try:
-            feed = feed_datum(spec, packing, text, number, infos)
-        except UsageError as error:
-            error.flag = "-d" if error.flag == "--input" else error.flag
-            raise
+        feed = feed_datum(spec, packing, text, number, infos)
         outputs = compute(copies, feed.arrays) if packing.asserts else {}
         cases.append((dict(items_of(feed.arrays)), outputs))
         fed.append(feed.fed)
@@ -62,15 +57,7 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
             if count_nonfinite(array)
         )
     packer.write(driver, cases, context.written["pack"])
-    outputs = cases[0][1]
-    return Packed(
-        tuple(fed),
-        tuple(
-            TensorInfo(name=name, dtype=name_of(array.dtype), shape=array.shape)
-            for name, array in outputs.items()
-        ),
-        tuple(warnings),
-    )
+    return Packed(tuple(fed), tuple(summarize_outputs(cases[0][1])), tuple(warnings))
 
 
 def items_of(given: Mapping[str, Array | list[Array]]) -> Iterator[tuple[str, Array]]:
@@ -96,10 +83,8 @@ def compute(copies: Copies, arrays: Mapping[str, Array]) -> dict[str, Array]:
         outputs = {**driver.outputs()}
     for name, value in outputs.items():
         if isinstance(value, str):
-            raise UsageError(
-                f"output {name} is a {value}, which cannot be packed",
-                "--no-assert packs the inputs alone",
-            )
+            problem = f"output {name} is a {value}, which cannot be packed"
+            raise UsageError(problem, "--no-assert packs the inputs alone")
     return {name: np.array(value) for name, value in outputs.items()}
 
 
@@ -109,8 +94,8 @@ def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit:
 
     The request of a turn stands in files of the work folder, named by its number: `1.json` has the
     name of the tensor and those of the values, which are in `1.0.npy`, `1.1.npy` and so on. The
-    result is `1.npy`. A turn that names no tensor asks which of the values the graph lacks, and
-    gets a list.
+    answer is `1.npy`. A turn that names no tensor asks which of the values the graph lacks: the
+    answer is their names.
 
     Raises:
         LarError: the model does not load.
@@ -123,15 +108,13 @@ def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit:
         asked = json.loads((folder / f"{number}.json").read_bytes())
         problem = ""
         try:
-            if not asked["output"]:
-                missing = sorted(isolation.find_missing(asked["values"]))
-                (folder / f"{number}.missing").write_text(json.dumps(missing))
+            if asked["output"]:
+                places = enumerate(asked["values"])
+                values = {name: np.load(folder / f"{number}.{at}.npy") for at, name in places}
+                answer = isolation.compute(asked["output"], values)
             else:
-                values = {
-                    name: np.load(folder / f"{number}.{place}.npy")
-                    for place, name in enumerate(asked["values"])
-                }
-                np.save(folder / f"{number}.npy", isolation.compute(asked["output"], values))
+                answer = np.array(sorted(isolation.find_missing(asked["values"])), str)
+            np.save(folder / f"{number}.npy", answer)
         except LarError as error:
             problem = error.message
         except OSError as error:

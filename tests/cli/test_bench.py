@@ -23,6 +23,7 @@ from tests.cli.failures import end_of, started
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
 from tests.running.isolated_runs import eventually, known, workers_of
+from tests.tables import each_row
 
 INPUT = [{"name": "data", "dtype": "float32", "shape": [None, 4]}]
 OUTPUTS = {"prob": [0.25, 0.75]}
@@ -136,21 +137,7 @@ def test_a_slower_one_can_fail(write_script: WriteScript) -> None:
     assert (done.returncode, last_line(done.stderr)) == (0, "result: passed: 1 slower")
 
 
-DAMAGED = "broken.onnx: this is not an ONNX model, or it is damaged or cut short"
-GONE = "gone.onnx: no such model file"
-NO_PYTHON = "python=no-such-python: --python: does not exist"
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["good.onnx", "broken.onnx"], DAMAGED),
-        (["broken.onnx", "good.onnx"], DAMAGED),
-        (["good.onnx", "gone.onnx"], GONE),
-        (["gone.onnx", "good.onnx"], GONE),
-        (["good.onnx", "--vary", "python=,no-such-python"], NO_PYTHON),
-    ],
-)
+@each_row("cli/cases/sides that failed")
 def test_a_side_that_failed_never_passes(tmp_path: Path, words: list[str], sentence: str) -> None:
     """It is named once, and nobody waits for the budget where nothing is left to compare."""
     good = shutil.copy(ROOT / "models/digits_cnn.onnx", tmp_path / "good.onnx")

@@ -284,7 +284,7 @@ def test_merge_keeps_what_comes_while_it_reads(
         update_cache(output, lambda old: {**old, **read_cache(rest)})
         return cache
 
-    monkeypatch.setattr("lar.engines.megengine.cache_files.read_cache", read_slowly)
+    monkeypatch.setattr("lar.engines.megengine.cache_operators.read_cache", read_slowly)
     cache("merge", convolutions, "-o", output)
     assert set(chosen_in(output)) == set(chosen_in(REAL))
 

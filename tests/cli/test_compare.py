@@ -19,6 +19,7 @@ from tests.cli.runs import Array, save_altered
 from tests.command_lines import ROOT, run_lar
 from tests.engines.onnx_models import save_model, text_of
 from tests.running.isolated_runs import eventually
+from tests.tables import each_row
 
 DIGIT = "inputs/digit_7.npy"
 
@@ -178,19 +179,7 @@ def folders(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "one"), str(tmp_path / "other")
 
 
-@pytest.mark.parametrize(
-    ("flags", "code"),
-    [
-        ([], 1),
-        (["-e", "0.1"], 0),
-        (["--max-err", "1e-3"], 1),
-        (["--max-err=0.01"], 0),
-        (["--rtol", "0.01", "--atol", "0"], 0),
-        (["--rtol", "0", "--atol", "0.001"], 1),
-        (["--atol", "0.02"], 0),
-    ],
-    ids=str,
-)
+@each_row("cli/cases/tolerances")
 def test_the_tolerance_decides_on_the_exit_code(
     folders: tuple[str, str], flags: list[str], code: int
 ) -> None:

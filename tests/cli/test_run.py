@@ -110,19 +110,7 @@ def test_a_model_without_suffix_is_known_by_its_content(tmp_path: Path) -> None:
 
 
 @each_format
-@pytest.mark.parametrize(
-    "name",
-    [
-        "a model.{}",
-        "модель 模型 🐈 é.{}",
-        "-dash.{}",
-        "--two_dashes.{}",
-        "semi;colon:equals=.{}",
-        "line\nbreak\ttab.{}",
-        "%s {{}} $HOME 'quote\".{}",
-        "x" * 245 + ".{}",
-    ],
-)
+@each_row("cli/cases/odd names")
 def test_odd_model_names(tmp_path: Path, suffix: str, name: str) -> None:
     name = name.format(suffix)
     shutil.copy(ROOT / f"models/one_operator.{suffix}", tmp_path / name)

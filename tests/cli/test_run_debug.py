@@ -40,7 +40,7 @@ def test_error_in_lar_itself(tmp_path: Path, write_script: WriteScript, words: l
     with (tmp_path / "sitecustomize.py").open("a") as file:
         file.write(
             "\nimport lar.running.worker_process as process\n"
-            "process.start_worker = lambda *a: 1 / 0\n"
+            "process.WorkerProcess = lambda *a: 1 / 0\n"
         )
     done = run_lar(*words, write_script(), env=environment)
     check_error(done, 4, "division by zero", "--debug")

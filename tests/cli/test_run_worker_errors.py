@@ -17,26 +17,12 @@ from tests.cli.marks import each_format, needs_megengine
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
 from tests.running.isolated_runs import needs_proc
+from tests.tables import each_row
 
 # Workers that die
 
-HINT = "--verbose shows what the engine says"
 
-
-@pytest.mark.parametrize(
-    ("do", "pieces"),
-    [
-        ("raise", ["the engine failed: scripted failure", HINT]),
-        ("exit", ["ended the process in phase iterations (iteration 1)", "exit code 7", HINT]),
-        ("abort", ["crashed in phase iterations (iteration 1)", "SIGABRT", HINT]),
-        ("segfault", ["crashed in phase iterations (iteration 1)", "SIGSEGV", HINT]),
-        (
-            "kill",
-            ["crashed in phase iterations (iteration 1)", "SIGKILL", "memory? The run held"],
-        ),
-        ("memory", ["out of memory", "smaller batch"]),
-    ],
-)
+@each_row("cli/cases/workers that die")
 def test_worker_that_dies(
     write_script: WriteScript, tmp_path: Path, do: str, pieces: list[str]
 ) -> None:

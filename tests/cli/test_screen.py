@@ -12,6 +12,7 @@ from lar.reports.text import Screen
 from tests.cli.failures import printed_on_terminal
 from tests.command_lines import ROOT, run_lar
 from tests.profiles.layers import profile_of_layers
+from tests.tables import each_row
 
 STYLES = ("megengine", "paddle", "torch", "nsys", "ncu")
 
@@ -73,21 +74,7 @@ def test_a_line_is_wrapped_between_words() -> None:
     assert Screen().wrap("any " * 9) == ["any " * 9]
 
 
-@pytest.mark.parametrize(
-    ("words", "columns"),
-    [
-        ("engines", 90),
-        *(
-            (words, columns)
-            for words in (
-                "engines --quirks",
-                "cache show tests/data/digits_cnn.cache",
-                "info models/mobilenet_v2.onnx",
-            )
-            for columns in (60, 80)
-        ),
-    ],
-)
+@each_row("cli/cases/lists")
 def test_lists_are_no_wider_than_columns(words: str, columns: int) -> None:
     assert max(map(len, printed(*words.split(), columns=columns).splitlines())) <= columns
 

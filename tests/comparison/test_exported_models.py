@@ -113,7 +113,7 @@ def test_all_levels_of_optimisation_are_the_same(models: Models, name: str) -> N
         done = lar.run(case.path, network.feeds, graph_optimization_level=level, **once)
         assert done.status == "ok", done.failure
         dumps[level] = lar.open_dump(place)
-    for one, other in itertools.combinations(LEVELS, 2):
+    for one, other in (*itertools.pairwise(LEVELS), (LEVELS[0], LEVELS[-1])):
         found = lar.compare(dumps[one], dumps[other])
         assert (found.finding, found.culprits) == ("same", ()), (one, other)
         assert any(it.is_output for it in found.tensors)
@@ -124,7 +124,7 @@ def test_all_levels_of_optimisation_are_the_same(models: Models, name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["residual", "mobile_running", "attention_running"])
-@pytest.mark.parametrize("recipe", ["moved 1", "moved 2", "moved 3", "rotated"])
+@pytest.mark.parametrize("recipe", ["moved 1", "rotated"])
 def test_running_numbers_are_no_names(
     models: Models, original: Callable[[str], Case], name: str, recipe: str
 ) -> None:
@@ -252,11 +252,9 @@ CONVERTED = {
 def test_a_converted_model_is_the_same_as_its_type_rounds(
     models: Models, original: Callable[[str], Case], name: str, form: str
 ) -> None:
-    converted = models.write(make_network(name, form))
-    for sides in ((converted, original(name)), (original(name), converted)):
-        found = compare(*sides)
-        assert (found.finding, found.culprits) == ("same", ())
-        assert found.precision == ("float16" if form == "float16" else "int8")
+    found = compare(models.write(make_network(name, form)), original(name))
+    assert (found.finding, found.culprits) == ("same", ())
+    assert found.precision == ("float16" if form == "float16" else "int8")
 
 
 def make_steps(kind: str, zero: int) -> RealNetwork:

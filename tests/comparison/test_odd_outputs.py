@@ -16,18 +16,15 @@ from tests.comparison.exported_models import (
     FLOAT,
     STRING,
     Case,
-    Change,
     Models,
     RealNetwork,
     blamed,
     compare,
     draw,
-    make_network,
     model_of,
     node,
     set_attribute,
     set_type,
-    set_weight,
 )
 from tests.conftest import RunLar
 
@@ -171,34 +168,6 @@ def test_what_is_drawn_is_not_compared(models: Models, kind: str) -> None:
     # The other output still decides.
     wrong = models.write(network, set_attribute(kind, seed=2.0), set_type("steady", "Tanh"))
     assert blamed(compare(wrong, case)) == ["Tanh"]
-
-
-# Networks inside operators
-
-
-@pytest.mark.parametrize(
-    ("name", "body", "fault"),
-    [
-        ("branching", "If/then", set_weight("then_branch.conv1.weight", lambda it: it * 1.3)),
-        ("branching", "If/then", set_type("/then_branch/conv0/Relu", "Tanh")),
-        ("looping", "Loop/body", set_weight("loop.conv.weight", lambda it: it * 1.3)),
-        ("looping", "Loop/body", set_type("Tanh", "Sigmoid")),
-    ],
-)
-def test_layers_inside_bodies_are_compared_and_named_by_their_path(
-    models: Models, name: str, body: str, fault: Change
-) -> None:
-    network = make_network(name)
-    right, wrong = models.write(network), models.write(network, fault)
-    found = compare(right, right)
-    assert (found.finding, found.culprits) == ("same", ())
-    inside = [it.actual.name for it in found.tensors if f"/{body}/" in it.actual.name]
-    assert len(inside) >= 2
-    found = compare(wrong, right)
-    (culprit,) = found.culprits
-    assert f"/{body}/" in culprit.actual[0].name
-    assert f"/{body}/" in culprit.output.actual.name
-    assert culprit.actual[0].type in ("Conv", "FusedConv", "Sigmoid", "Tanh")
 
 
 # What the models are fed with

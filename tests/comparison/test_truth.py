@@ -38,8 +38,9 @@ def network(prefix: str, *, middle: Array | float = 1.0, names: str = "abc") -> 
 
 def judge(actual: Dump, expected: Dump, nearest: int = 1) -> Comparison:
     found = compare_dumps(actual, expected)
-    sides = actual, expected
-    return judge_by_truth(found, sides, network("truth"), compare_dumps, nearest=nearest)
+    truth = network("truth")
+    against = [compare_dumps(side, truth) for side in (actual, expected)]
+    return judge_by_truth(found, against, truth, nearest=nearest)
 
 
 @pytest.mark.parametrize("nearest", [0, 1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -112,16 +111,6 @@ def write_optional(path: Path) -> Path:
     """Write a product with a weight that is an input too."""
     text = "(float[batch,3] x, float[3] w) => (float[batch,3] y) { y = Mul(x, w) }"
     return save_named(path, text, {"w": np.array([1, 2, 3], np.float32)})
-
-
-def write_resnet18(path: Path) -> Path:
-    """Write ResNet-18, with drawn weights."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(REPOSITORY / "tools"))
-        network = importlib.import_module("model_zoo").NETWORKS["resnet18"]()
-        model = importlib.import_module("onnx_twin").onnx_of(network)
-    path.write_bytes(model.SerializeToString())
-    return path
 
 
 def with_fault(model: Path, weight: str, place: Path) -> Path:

@@ -13,9 +13,9 @@ from lar.engines import engine_named
 from lar.engines.engine import Site
 from lar.engines.onnxruntime import dimensions as of_onnxruntime
 from lar.engines.onnxruntime import providers
+from lar.options.given import parse_values
 from lar.options.variants import can_vary
 from lar.records.choices import Choice
-from lar.running.plan import parse_values
 from tests.tables import each_row
 
 REASONS = Path(lar.engines.__file__).parent

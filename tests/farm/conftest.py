@@ -16,8 +16,9 @@ import psutil
 import pytest
 
 from lar.farm.farm import Farm
+from lar.options.given import parse_values
 from lar.records.run import RunSpec
-from lar.running.plan import parse_values, plan_run
+from lar.running.plan import plan_run
 from tests.command_lines import MODULE_PATH
 
 LABELS = ("x86", "arm")

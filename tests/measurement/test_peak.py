@@ -14,6 +14,7 @@ import pytest
 from lar.measurement import peak
 from lar.measurement.peak import Task, measure_peak
 from lar.records.profile import Peak
+from tests.tables import each_row
 
 
 def test_a_machine_computes_and_copies() -> None:
@@ -79,16 +80,7 @@ def test_the_process_may_use_as_many_threads_as_are_asked_for(
 AVX512 = "GenuineIntel fma avx2 avx512f avx512cd avx512bw avx512dq avx512vl"
 
 
-@pytest.mark.parametrize(
-    ("sets", "core"),
-    [
-        (AVX512, "SkylakeX"),
-        ("GenuineIntel avx2 fma avx512f", "Haswell"),
-        ("AuthenticAMD avx2 fma", "Haswell"),
-        ("GenuineIntel avx2", ""),
-        ("unknown asimd asimddp", ""),
-    ],
-)
+@each_row("measurement/cases/codes of cores")
 def test_the_code_of_a_core_is_chosen_by_the_instruction_sets(
     sets: str, core: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,6 +10,7 @@ from lar.measurement import stopping
 from lar.measurement.stopping import precision_of, relative_half_width, windows_agree
 from lar.records.run import Samples
 from tests.known import known
+from tests.tables import each_row
 
 
 def drawn(count: int, seed: int = 0, spread: float = 0.05) -> list[float]:
@@ -17,22 +18,11 @@ def drawn(count: int, seed: int = 0, spread: float = 0.05) -> list[float]:
     return [draw.gauss(1.0, spread) for _ in range(count)]
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later", "agree"),
-    [
-        ([1.0] * 5, [1.0] * 5, True),
-        ([1.0] * 5, [1.009] * 5, True),
-        ([1.0] * 5, [1.02] * 5, False),
-        ([1.02] * 5, [1.0] * 5, False),
-        ([1.0, 1.1, 1.2, 1.3, 1.4], [1.1, 1.2, 1.25, 1.3, 1.4], True),
-        ([1.5, 1.4, 1.3, 1.2, 1.1], [1.05, 1.0, 0.95, 0.9, 0.9], False),  # it still gets faster
-        ([1.0, 1.0, 1.0, 1.0, 1.0], [0.5, 0.9, 1.1, 1.5, 2.0], False),  # one alone is wide
-    ],
-)
+@each_row("measurement/cases/windows")
 def test_windows_agree_where_each_has_its_median_well_within_the_other(
-    earlier: list[float], later: list[float], agree: bool
+    case: str, earlier: list[float], later: list[float], agree: bool
 ) -> None:
-    assert windows_agree(earlier, later) is agree
+    assert windows_agree(earlier, later) is agree, case
 
 
 def test_windows_of_one_distribution_mostly_agree() -> None:

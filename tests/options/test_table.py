@@ -11,9 +11,9 @@ import pytest
 
 from lar.cli.arguments import add_rows, headings_of, name_supporters
 from lar.errors import UsageError
+from lar.options.given import parse_values
 from lar.options.option import Option
 from lar.options.table import BY_KEY, OPTIONS, collect_settings
-from lar.running.plan import parse_values
 
 
 def parsed(*words: str) -> dict[str, Any]:

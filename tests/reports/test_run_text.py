@@ -77,18 +77,7 @@ def test_a_run_prints_the_manuals_lines_byte_for_byte(
     assert own == ["latency", "throughput", "peak memory"]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0.198030, "198.030"),
-        (0.0, "0.000"),
-        (1e-6, "0.001"),
-        (4e-7, "0.000"),
-        (12.3456789, "12345.679"),
-        (None, "N/A"),
-        (NAN, "N/A"),
-    ],
-)
+@each_row("reports/cases/milliseconds")
 def test_times_are_milliseconds_with_three_decimals(seconds: float | None, text: str) -> None:
     assert format_ms(seconds) == text
 

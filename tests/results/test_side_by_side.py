@@ -24,6 +24,7 @@ from lar.results.side_by_side import SideBySide, compare_results
 from tests.known import known
 from tests.refusals import refused
 from tests.results.made_results import make_result, make_runs
+from tests.tables import each_row
 
 TIMES = [0.010 + 0.0001 * (each % 7) for each in range(40)]
 
@@ -172,15 +173,7 @@ def results_of_two_machines() -> list[RunResult]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("asked", "baselines"),
-    [
-        ("r4", ["r4"] * 6),
-        ("x, 2 of 4 cores, 8 GiB", ["r0", "r1", "r2"] * 2),
-        ("machine=y, 2 of 4 cores, 8 GiB", ["r3", "r4", "r5"] * 2),
-        ("none", ["r0"] * 3 + ["r3"] * 3),
-    ],
-)
+@each_row("results/cases/baselines")
 def test_a_baseline_may_be_a_row_or_a_fact(asked: str, baselines: list[str]) -> None:
     table = compare(results_of_two_machines(), baseline=asked)
     assert [row.baseline for row in table.rows] == baselines

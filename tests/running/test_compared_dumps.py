@@ -10,9 +10,8 @@ import pytest
 
 import lar
 from lar.errors import LarError, UsageError
-from lar.running.compared_dumps import SidesAlone, compare
-from lar.running.compared_sides import side_of
-from lar.running.side_runs import Asked, SideRuns
+from lar.running.compared_dumps import compare
+from lar.running.compared_sides import Asked, SideRuns, side_of
 from tests.cli.runs import write_dump
 from tests.command_lines import ROOT, run_lar
 from tests.running.isolated_runs import known
@@ -75,14 +74,13 @@ def test_operators_of_sides_are_prepared_once(tmp_path: Path) -> None:
     folder = write_dump(tmp_path / "d", t=np.ones(3, np.float32))
     with contextlib.ExitStack() as stack:
         runs = SideRuns([side_of(model), side_of(folder)], Asked(), stack)
-        alone = SidesAlone(runs, stack)
-        assert alone.of(0) is alone.of(0)
-        assert not isinstance(alone.of(0), str)
-        assert alone.of(1) == "B is a dump that names no model to run operators of"
+        assert runs.operators_of(0) is runs.operators_of(0)
+        assert not isinstance(runs.operators_of(0), str)
+        assert runs.operators_of(1) == "B is a dump that names no model to run operators of"
     elsewhere = Asked(make_on=lambda *_: pytest.fail("it is run"))
     with contextlib.ExitStack() as stack:
         runs = SideRuns([side_of(model)], elsewhere, stack)
-        assert SidesAlone(runs, stack).of(0) == "A ran on another machine"
+        assert runs.operators_of(0) == "A ran on another machine"
 
 
 def test_a_run_that_fails_says_which_side() -> None:

@@ -10,24 +10,8 @@ import pytest
 from lar.dumps.binary import write_tensor
 from lar.dumps.dump import Dump
 from lar.errors import UsageError
-from lar.running.compared_sides import ModelRun, parse_words, side_of
+from lar.running.compared_sides import ModelRun, side_of
 from tests.command_lines import ROOT
-
-
-@pytest.mark.parametrize(
-    ("words", "options"),
-    [
-        (["--cpu"], {"cpu": True}),
-        (["--enable_nchw44", "--iter=3"], {"enable_nchw44": True, "iter": "3"}),
-        (["--multithread", "2"], {"multithread": "2"}),
-        (["--cuda:1"], {"cuda": "1"}),
-        (["--cuda"], {"cuda": "0"}),
-        (["--cuda=2"], {"cuda": "2"}),
-        (["--input", "a:x.npy", "--input=b:y.npy"], {"input": ["a:x.npy", "b:y.npy"]}),
-    ],
-)
-def test_the_words_of_a_side_become_options(words: list[str], options: dict[str, object]) -> None:
-    assert parse_words(words) == options
 
 
 def test_a_side_is_a_model_with_options_in_one_text() -> None:

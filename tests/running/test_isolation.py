@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -20,7 +21,7 @@ from lar.measurement.rows import SampleRows
 from lar.records.events import Event, Finished, ModelRead
 from lar.records.run import RunContext, RunResult, Status
 from lar.running import isolation
-from lar.running.isolation import watch_task
+from lar.running.isolation import Watch, start_for
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
 from tests.conftest import WriteScript
@@ -172,8 +173,9 @@ def test_an_interrupt_at_the_end_of_a_run_ends_what_would_follow(write_script: W
     result = make_run(spec, RunContext(), Interrupting())
     assert result.status == "interrupted"
     assert len(result.samples.end_to_end) == 3
-    result = watch_task("info", spec, RunContext(), Interrupting()).result
-    assert result.status == "interrupted"
+    with contextlib.ExitStack() as stack:
+        watch = Watch(start_for(spec, "info", stack), spec, RunContext(), Interrupting())
+        assert watch.see_through("info").status == "interrupted"
 
 
 # What is left behind
@@ -226,7 +228,7 @@ def test_a_crash_is_of_the_address_space_where_it_has_a_limit_and_memory_was_ref
     prints: str,
     message: str,
 ) -> None:
-    monkeypatch.setattr(isolation, "limit_of", lambda _: limit)
+    monkeypatch.setattr("lar.errors.limit_of", lambda _: limit)
     failure = known(lar.run(write_script(faults=fault("abort", "load"), prints=prints)).failure)
     assert failure.message == message
     assert ("1024 MiB (ulimit -v)" in failure.hint) == message.startswith("out of memory")
@@ -248,4 +250,3 @@ def test_the_limit_of_cpu_time_is_known_by_signal_and_time(
     monkeypatch.setattr(resource, "getrlimit", lambda which: (5, resource.RLIM_INFINITY))
     usage = resource.struct_rusage((seconds / 2, seconds / 2, *[0] * 14))
     assert isolation.cpu_limit_reached(ended_by, usage) == reached
-    assert isolation.cpu_limit_reached(ended_by, None) == 0

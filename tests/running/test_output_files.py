@@ -256,10 +256,12 @@ def test_what_a_link_leads_to_is_written_beside_that(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     link = tmp_path / "link.json"
     link.symlink_to(tmp_path / "there" / "p.json")
-    assert folder_beside(link, "file") == str(tmp_path / "there")
+    with folder_beside(link, "file", "") as folder:
+        assert os.path.dirname(folder) == str(tmp_path / "there")
     link.unlink()
     link.symlink_to(tmp_path / "nowhere" / "p.json")
-    assert not Path(folder_beside(link, "file") or "").exists()
+    with pytest.raises(FileNotFoundError), folder_beside(link, "file", ""):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from lar.records.record import record_to_json
 from lar.records.run import RunResult, Scenario, ScenarioName, read_result
 from lar.reports.scenario_text import METRICS, format_scenario
-from lar.running.scenario import run_scenario
+from lar.running.api import run_scenario
 from tests.running.isolated_runs import known
 
 MODEL = str(Path(__file__).parents[2] / "models" / "digits_cnn.onnx")

@@ -17,8 +17,7 @@ from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
 from lar.errors import LarError, UsageError
 from lar.records.events import ComputedAlone, Event
 from lar.records.run import RunContext, RunSpec, Setting
-from lar.running.compared_dumps import SidesAlone
-from lar.running.side_runs import Asked, SideRuns
+from lar.running.compared_sides import Asked, SideRuns
 from lar.running.single_operators import (
     MOST_WORKERS,
     IsolatedOperators,
@@ -164,8 +163,8 @@ def test_a_dump_stands_for_its_model_while_that_is_unchanged(tmp_path: Path) -> 
             lar.compare(given, given, isolate=True)
         assert "as A" in caught.value.hint
         with contextlib.ExitStack() as stack:
-            alone = SidesAlone(SideRuns([given], Asked(), stack), stack)
-            assert problem in str(alone.of(0))
+            runs = SideRuns([given], Asked(), stack)
+            assert problem in str(runs.operators_of(0))
 
 
 def test_options_that_the_worker_lacks_are_named() -> None:

@@ -17,7 +17,7 @@ from lar.records.record import record_to_json
 from lar.reports.comparison_report import report_comparison
 from lar.reports.csv import format_csv
 from lar.reports.html import format_html
-from lar.running.side_runs import find_truth_model
+from lar.running.compared_sides import find_truth_model
 from tests.cli.marks import needs_megengine
 from tests.cli.runs import Array, save_altered
 from tests.command_lines import ROOT, run_lar
@@ -147,9 +147,9 @@ def test_the_truth_is_that_of_the_expected_side_or_of_a_twin_beside_a_model(tmp_
     for name in ("a.mge", "a.onnx", "b.onnx", "c.mge"):
         (tmp_path / name).write_bytes((ROOT / "models" / f"int8{name[1:]}").read_bytes())
     here = [str(tmp_path / name) for name in ("a.mge", "b.onnx", "c.mge")]
-    assert find_truth_model("", here).path == str(tmp_path / "a.onnx")
-    assert find_truth_model("", here[1:]).path == str(tmp_path / "b.onnx")
-    assert find_truth_model(here[1], here).path == here[1]
+    assert find_truth_model("", here).model == str(tmp_path / "a.onnx")
+    assert find_truth_model("", here[1:]).model == str(tmp_path / "b.onnx")
+    assert find_truth_model(here[1], here).model == here[1]
     with pytest.raises(UsageError) as caught:
         find_truth_model("", here[2:])
     assert caught.value.message.startswith("--truth: no .onnx is among the sides")
@@ -160,5 +160,5 @@ def test_the_truth_is_that_of_the_expected_side_or_of_a_twin_beside_a_model(tmp_
 
 def test_without_inputs_there_is_no_truth() -> None:
     array = np.zeros(3)
-    with pytest.raises(UsageError, match="neither side holds what it was fed with"):
+    with pytest.raises(UsageError, match="does not hold what its run was fed with"):
         lar.compare(array, array, truth=DIGITS)

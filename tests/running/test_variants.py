@@ -1,17 +1,10 @@
-"""The options of a variant: its own beside those that all share."""
+"""The options that vary in a bench, and their values."""
 
 from __future__ import annotations
 
 import pytest
 
-from lar.running.plan import join_options
 from lar.running.variants import parse_vary
-
-
-def test_own_environment_variables_come_after_the_shared_ones() -> None:
-    joined = join_options({"engine_env": "A=1"}, {"engine_env": ["A=2", "B=3"]})
-    assert joined == {"engine_env": ["A=1", "A=2", "B=3"]}
-    assert join_options({"engine_env": ["A=1"]}, {"engine_env": None}) == {}
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from tests.running.isolated_runs import needs_proc
 # An interrupt comes while a call of the system goes on, which ends; then the children are counted,
 # those that have ended and that nobody has waited for too.
 CODE = """
-import os, signal, sys, threading, time
+import contextlib, os, signal, sys, threading, time
 from lar.running.interrupts import heed_interrupts
-from lar.running.worker_process import start_worker
+from lar.running.worker_process import WorkerProcess
 from tests.running.isolated_runs import workers_of
 
 name, threads = sys.argv[1:]
@@ -31,7 +31,8 @@ for _ in range(int(threads)):  # the system may hand it to any that does not blo
 try:
     if name == "posix_spawn":
         os.posix_spawn = call_and_interrupt
-    with start_worker("run", "fake", "script", {}):
+    with contextlib.ExitStack() as stack:
+        WorkerProcess(stack, ("run", "fake", "script"), {}, "")
         setattr(os, name, call_and_interrupt)
     print("no interrupt")
 except KeyboardInterrupt:
@@ -49,9 +50,11 @@ def test_an_interrupt_leaves_no_worker(name: str, threads: int) -> None:
 
 # A worker can be interrupted, whatever its parent did when it was started.
 SIGNALS = """
-from lar.running.worker_process import start_worker
+import contextlib
+from lar.running.worker_process import WorkerProcess
 
-with start_worker("run", "fake", "script", {}) as worker:
+with contextlib.ExitStack() as stack:
+    worker = WorkerProcess(stack, ("run", "fake", "script"), {}, "")
     with open(f"/proc/{worker.pid}/status") as file:
         print(*(line for line in file if line.startswith("SigBlk")))
 """

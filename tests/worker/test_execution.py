@@ -109,7 +109,7 @@ spec = RunSpec(model={DIGITS[engine]!r}, engine={engine!r}, driver=entry.drivers
                settings=settings)
 copies = Copies(spec, RunContext(), open_rows(-1, 2, 2))
 copies.load()
-print(json.dumps(copies.each(lambda runner: sorted(os.sched_getaffinity(0)))), flush=True)
+print(json.dumps(copies.threads.each(lambda runner: sorted(os.sched_getaffinity(0)))), flush=True)
 os._exit(0)
 """
     done = run_python("-c", code)
@@ -139,7 +139,7 @@ def fake_driver(write_script: Callable[..., str], value: float) -> FakeDriver:
 
 def test_a_runner_with_other_outputs_is_told(write_script: Callable[..., str]) -> None:
     first, second = fake_driver(write_script, 0.5), fake_driver(write_script, 0.25)
-    outputs = summarize_outputs(first.outputs())
+    outputs = [*summarize_outputs(first.outputs())]
     assert list(compare_runners([first, first], outputs)) == []
     assert list(compare_runners([first, first, second], outputs)) == [
         "runner 2 gave another sum than runner 0, bit by bit"
@@ -197,7 +197,7 @@ def test_the_batch_is_known_where_all_items_have_the_same(
 def test_one_runner_runs_in_the_calling_thread(write_script: Callable[..., str]) -> None:
     spec = RunSpec(model=write_script(**SCRIPT), engine="fake", driver="script")
     copies = Copies(spec, RunContext(), open_rows(-1, 1))
-    assert copies.each(lambda runner: (runner, threading.get_ident())) == [
+    assert copies.threads.each(lambda runner: (runner, threading.get_ident())) == [
         (0, threading.get_ident())
     ]
 

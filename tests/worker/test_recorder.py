@@ -17,11 +17,7 @@ from lar.profiles.summary import profiled_seconds_of
 from lar.profiles.times import iteration_times_of
 from lar.records.profile import Profile, Span, Step
 from lar.records.run import RunContext, RunSpec
-from lar.worker.recorder import (
-    SHORTEST_CPU_SECONDS,
-    CpuMeter,
-    Recorder,
-)
+from lar.worker.recorder import SHORTEST_CPU_SECONDS, Recorder, cpu_use_of, read_times
 from tests.conftest import WriteScript
 from tests.running.isolated_runs import finished, known
 
@@ -266,34 +262,41 @@ def test_what_fails_is_recorded_until_it_failed() -> None:
     assert [(kind, name) for kind, name, _ in named(recorder)] == [("phase", "load")]
 
 
-def test_cpu_time_counts_in_timed_iterations_alone() -> None:
-    meter = CpuMeter()
-    meter.end_iteration(timed=False)
-    assert meter.percents() == (None, None)
-    meter.begin_iteration()
-    meter.end_iteration(timed=True)
-    assert meter.percents() == (None, None)  # too short to tell
-    meter.begin_iteration()
-    until = time.perf_counter() + 1.2 * SHORTEST_CPU_SECONDS
-    while time.perf_counter() < until:
-        pass
-    meter.end_iteration(timed=True)
-    process, system = meter.percents()
-    assert process is not None
-    assert process > 0
-    assert system is None or 0 <= system <= 100
+def test_cpu_time_counts_in_timed_iterations_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And without the first of several."""
+    seconds = iter(range(20))
+    monkeypatch.setattr("lar.worker.recorder.read_times", lambda: (float(next(seconds)) ** 2,) * 4)
+    recorder, driver, counted = Recorder(), driver_with(), []
+    for recorder.warmup in (True, False, False, False):
+        recorder.record(driver, 0.0, 0.0, 0.0)
+        counted.append(recorder.cpu[0])
+        if recorder.warmup:
+            recorder.recorded.clear()
+    assert counted == [0, 2**2 - 1, 4**2 - 3**2, (4**2 - 3**2) + (6**2 - 5**2)]
+
+
+def test_cpu_time_of_short_iterations_tells_nothing() -> None:
+    use = cpu_use_of((0.9 * SHORTEST_CPU_SECONDS, 1.0, 1.0, 1.0))
+    assert (use.process_percent, use.system_percent) == (None, None)
 
 
 @pytest.mark.parametrize(("every", "machine"), [(0.0, None), (40.0, 75.0)])
 def test_the_machines_part_is_unknown_where_the_system_counts_nothing(
-    monkeypatch: pytest.MonkeyPatch, every: float, machine: float | None
+    every: float, machine: float | None
 ) -> None:
-    times = iter([(0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (2.0, 1.0, 30.0, every)])
-    monkeypatch.setattr("lar.worker.recorder.read_times", lambda: next(times))
-    meter = CpuMeter()
-    meter.begin_iteration()
-    meter.end_iteration(timed=True)
-    assert meter.percents() == (50.0, machine)
+    use = cpu_use_of((2.0, 1.0, 30.0, every))
+    assert (use.process_percent, use.system_percent) == (50.0, machine)
+
+
+def test_the_times_of_the_cpus_only_grow() -> None:
+    before = read_times()
+    until = time.perf_counter() + 0.01
+    while time.perf_counter() < until:
+        pass
+    grown = [after - earlier for earlier, after in zip(before, read_times(), strict=True)]
+    assert grown[0] >= 0.01
+    assert grown[1] > 0
+    assert 0 <= grown[2] <= grown[3]
 
 
 @pytest.mark.parametrize("kind", ["profile", "profile_host"])

@@ -48,7 +48,7 @@ class MegEngine(Engine):
     option_rows = late(Engine.option_rows, ".options.ROWS")
     option_rules = late(Engine.option_rules, ".options.RULES")
     find_devices = late(Engine.find_devices, ".lite.find_devices")
-    cache = late_value(".cache_files.CACHES")
+    cache = late_value(".cache_operators.CACHES")
     operator_kinds = late_value(".operator_kinds.KINDS")
     dimensions = late(Engine.dimensions, ".dimensions.dimensions_of")
     signs = late(Engine.signs, ".dimensions.signs_of")
@@ -58,7 +58,7 @@ class MegEngine(Engine):
     settle = late(Engine.settle, ".algorithms.keep_search")
     describe_progress = late(Engine.describe_progress, ".algorithms.describe_search")
     explain_log = late(Engine.explain_log, ".messages.explain_log")
-    isolation = late(Engine.isolation, ".isolation.GraphIsolation")
+    isolation = late(Engine.isolation, ".graph.GraphIsolation")
 
     read_model = late(Engine.read_model, ".model_file.read_model")
     read_operators = late(Engine.read_operators, ".graph_operators.read_operators")

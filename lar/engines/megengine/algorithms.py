@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from lar.engines.megengine import cache_operators
 from lar.engines.megengine.cache import AlgorithmCache, read_cache
 from lar.engines.megengine.symbols import find_function
 from lar.errors import UsageError
+from lar.files.input_file import read_input
 from lar.options import table
 from lar.records.run import RunContext, RunSpec
 
@@ -310,3 +312,77 @@ def count_entries(path: Path) -> int:
         return len(read_cache(path))
     except UsageError:
         return 0
+
+
+# `--tensorrt` and `--tensorrt-cache`: TensorRT, on a CUDA device, for what it can run.
+#
+# TensorRT builds an engine for each part of the graph, which takes long; the cache file keeps them.
+# It holds the number of engines, then for each its key and its content, both behind their size;
+# numbers are 32 bits, little endian (src/tensorrt/impl/tensorrt_engine_cache.cpp in MegEngine).
+
+VERSION = "_ZN3mgb20get_tensorrt_versionEv"  # -1 in a library without TensorRT
+
+
+def use_tensorrt(driver: LiteDriver, _: bool) -> None:
+    """Have the network use TensorRT.
+
+    Raises:
+        UsageError: this MegEngine is built without it.
+    """
+    if find_function(table.TENSORRT.flag, VERSION, [], ctypes.c_int)() < 0:
+        problem = "this MegEngine is built without TensorRT"
+        raise UsageError(problem, "leave the flag out", flag=table.TENSORRT.flag)
+    driver.network_setup.append(lambda network: network.use_tensorrt())
+
+
+def use_engines(driver: LiteDriver, path: str) -> None:
+    """Have the engine read the engines in a cache file, from a copy in the work folder.
+
+    Raises:
+        UsageError: the file cannot be read or written, or is not such a cache.
+    """
+    from lar.files.report_file import check_writable
+
+    if driver.runner:
+        return
+    place, copy = Path(path), engines_copy(driver)
+    if place.exists():
+        copy.write_bytes(read_engines(place))
+    check_writable(path, table.TENSORRT_CACHE.flag)
+    driver.call("LITE_set_tensor_rt_cache", str(copy).encode())
+
+
+def keep_engines(driver: LiteDriver, path: str) -> None:
+    """Replace the cache file, whole, by what the engine knows now.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    from lar.files.report_file import OutputFile
+
+    driver.call("LITE_dump_tensor_rt_cache")
+    with OutputFile(os.path.realpath(path), table.TENSORRT_CACHE.flag) as file:
+        file.write(engines_copy(driver).read_bytes())
+
+
+def engines_copy(driver: LiteDriver) -> Path:
+    """Return where the engine's own copy of the cache stands."""
+    return Path(driver.context.work_folder) / "tensorrt.cache"
+
+
+def read_engines(path: Path) -> bytes:
+    """Return the content of a cache file.
+
+    Raises:
+        UsageError: it cannot be read, or is not a whole cache.
+    """
+    data = read_input(path, table.TENSORRT_CACHE.flag)
+    try:
+        reader = caches.Reader(data)
+        reader.pairs()
+        reader.end()
+    except ValueError as error:
+        problem = f"is not a cache of TensorRT's engines, or is damaged: {error}"
+        hint = "choose another file"
+        raise UsageError(problem, hint, flag=table.TENSORRT_CACHE.flag, subject=path) from None
+    return data

@@ -18,16 +18,26 @@ person has chosen it, and no search overrules that.
 from __future__ import annotations
 
 import json
+import os
 import re
 import statistics
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from lar.engines import caches as files
 from lar.engines.caches import Algorithm, Operand, Operator, Preference, matching
-from lar.engines.megengine.cache import SEARCH, AlgorithmCache, Entry, Place
+from lar.engines.megengine.cache import (
+    SEARCH,
+    AlgorithmCache,
+    Entry,
+    Place,
+    read_cache,
+    update_cache,
+)
 from lar.errors import UsageError
 
 T = TypeVar("T")
@@ -265,3 +275,49 @@ def with_best(cache: AlgorithmCache, is_fit: Fits, keeps: Fits) -> AlgorithmCach
         if not isinstance(entry, bytes) and (first := best_of(entry, is_fit)):
             changed[place] = with_first([*filter(keeps, entry)], first)
     return changed
+
+
+# Fast-run caches as `lar cache` reads, merges and edits them
+
+
+class FastRunCaches(files.AlgorithmCacheFiles):
+    """MegEngine's files, of which all drivers have the same."""
+
+    def begins(self, head: bytes) -> bool:
+        # Nothing marks such a file: it begins with the number of its categories, and the length
+        # of the first one's name. An empty one, and what was cut short, are refused as that.
+        return head[2:4] == head[6:8] == bytes(2) if len(head) > 4 else True
+
+    def read(self, paths: Sequence[str]) -> files.Searched:
+        caches = [read_cache(path) for path in paths]
+        unread = {place for it in caches for place, entry in it.items() if isinstance(entry, bytes)}
+        return files.Searched(operators_of(*caches), Counter(category for category, _ in unread))
+
+    def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> files.Merged:
+        caches = [read_cache(path) for path in paths]
+        merged = join_caches(caches, prefer)
+        is_among = os.path.realpath(output) in map(os.path.realpath, paths)
+
+        def join_with(old: AlgorithmCache) -> AlgorithmCache:
+            if is_among or prefer == "last":
+                return {**old, **merged}
+            return join_caches([old, *caches], prefer)
+
+        after = operators_of(update_cache(output, join_with)[1])
+        kept = files.compare_choices(after, operators_of(merged)).only_first
+        return files.Merged(operators_of(*caches), len(after), len(kept))
+
+    def pick(
+        self, path: str, operator: str, algorithm: str, output: str | None
+    ) -> list[files.Pair]:
+        source = read_cache(path)
+
+        def picked(old: AlgorithmCache) -> AlgorithmCache:
+            edited = old if output is None else source
+            return {**source, **old, **pick_entry(edited, operator, algorithm)}
+
+        old, after = update_cache(path if output is None else output, picked)
+        return files.compare_choices(operators_of({**source, **old}), operators_of(after)).differing
+
+
+CACHES = FastRunCaches()

@@ -1,35 +1,38 @@
 """What a search for the fastest settings tries with MegEngine: a table of choices by dimension.
 
-Each option that says how a model is run, and that can vary, stands here or, with the reason, in
-`not_tried.json`.
+Each option that says how a model is run, and that can vary, stands here, in `dimensions.json` or,
+with the reason, in `not_tried.json`. Notes on that table:
+
+- nchw88 is the layout of MKL-DNN's kernels. On a CPU nchw4 and nchw32 are for quantised tensors,
+  and nhwcd4 is for other devices: other tensors stay as they are.
+- Winograd is tried where a search of its own has found it; weights are transformed in any case.
+  But for ARM, kernels without winograd are as fast, or faster.
+- The engine's cache of algorithms does not record what the searches depend on.
+- Processors without float16 compute it number by number.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from lar.engines.choices import copies_dimension, set_to, thread_choices, turn_on
+from lar.engines.choices import dimensions_in, set_to, thread_choices
 from lar.engines.engine import Site
 from lar.engines.megengine import defects
 from lar.engines.megengine.operator_kinds import KINDS
 from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options import table
-from lar.options.option import Option
 from lar.records.choices import Choice, Dimension
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile, ProfiledOperator
 
-# What the engine's cache of algorithms does not record, or records as other operators.
-CACHE_DEPENDS = ("layout", "threads", "weights", "fusion", "environment")
 CPU_ALONE = ("threads", "spinning", "environment")
 
 ALL_TRAITS = frozenset(quirk.trait for quirk in defects.QUIRKS)
-DOT_PRODUCTS = {"asimddp", "avx512_vnni", "avx_vnni"}
 
 
 def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
@@ -38,84 +41,13 @@ def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
     known = defects.known_traits_of(str(model))
     # A file that cannot be read may have any operators.
     traits = ALL_TRAITS if known is None else known
-    on_cpu = site.device == "cpu"
-    lacks_float16 = on_cpu and "asimdhp" not in site.instruction_sets
-    compilers = turn_on(table.ENABLE_JIT, for_full=True), turn_on(table.TENSORRT)
-    choices: dict[str, Iterable[Choice]] = {
-        "layout": layouts_for_cpu(site, traits) if on_cpu else layouts_for_cuda(),
-        "algorithms": (
-            searched("fast-run", table.FAST_RUN),
-            searched("full-run", table.FULL_RUN, for_full=True),
-            # Winograd where a search of its own has found it; weights are transformed in any case.
-            searched(
-                *("winograd", table.FAST_RUN),
-                options={table.WINOGRAD_TRANSFORM.key: True},
-                cache_depends=tuple(name for name in CACHE_DEPENDS if name != "weights"),
-                # On other processors, kernels without winograd are as fast, or faster.
-                for_full="asimd" not in site.instruction_sets,
-            ),
-            set_to(table.BINARY_EQUAL_BETWEEN_BATCH, True, "binary-equal"),
-            turn_on(table.REPRODUCIBLE, for_full=True),
-        ),
-        "threads": threads_for(site),
-        "weights": (turn_on(table.WEIGHT_PREPROCESS),),
-        "fusion": (
-            turn_on(table.ENABLE_FUSE_PREPROCESS, for_full=True),
-            turn_on(table.OPTIMIZE_FOR_INFERENCE, for_full=True),
-            turn_on(table.ENABLE_FUSE_CONV_BIAS_NONLINEARITY, for_full=True),
-            turn_on(table.ENABLE_FUSE_CONV_BIAS_WITH_Z, for_full=True),
-            *(() if on_cpu else compilers),
-        ),
-        "shapes": (turn_on(table.CONST_SHAPE, for_full=True),),
-        "record": (turn_on(table.RECORD_COMP_SEQ), turn_on(table.RECORD_COMP_SEQ2, for_full=True)),
-        # Processors without float16 compute it number by number.
-        "precision": (
-            turn_on(table.ENABLE_IOC16, allow="reduced-precision", for_full=lacks_float16),
-        ),
-        "spinning": (turn_on(table.NO_SPINNING),),
-        "environment": variables_for(site, traits),
-        "memory": (turn_on(table.SHARE_PARAM_MEM, objectives=("memory",)),),
-        "copies": copies_dimension(site.cores).choices,
-    }
+    if site.device != "cpu":
+        return dimensions_in(Path(__file__).parent, site, **dict.fromkeys(CPU_ALONE, ()))
+    special = {"threads": threads_for(site), "environment": variables_for(site, traits)}
+    found = dimensions_in(Path(__file__).parent, site, traits, **special)
     return tuple(
-        Dimension(name=name, choices=tuple(its) if on_cpu or name not in CPU_ALONE else ())
-        for name, its in choices.items()
+        replace(it, choices=tuple(mend(each, site) for each in it.choices)) for it in found
     )
-
-
-def searched(name: str, option: Option[bool], **fields: Any) -> Choice:
-    """Return the choice of a search for algorithms."""
-    cache = {"cache": table.FAST_RUN_ALGO_POLICY.key, "cache_depends": CACHE_DEPENDS}
-    return Choice(name=name, search={option.key: True}, **{**cache, **fields})
-
-
-def layouts_for_cpu(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
-    """Yield the layouts that change something on a processor, each with the way round a defect
-    that it would meet there."""
-    sets = site.instruction_sets
-    if "avx2" in sets:  # the layout of MKL-DNN's kernels
-        yield mend(turn_on(table.ENABLE_NCHW88), site)
-    yield turn_on(table.ENABLE_NCHW44)
-    if sets & DOT_PRODUCTS and defects.QUANTISED in traits:
-        yield turn_on(table.ENABLE_NCHW44_DOT)
-    if "avx2" in sets:
-        yield mend(transform_layouts("cpu"), site)
-    # These are for quantised tensors, and for other devices: other tensors stay as they are.
-    if defects.QUANTISED in traits:
-        yield turn_on(table.ENABLE_NCHW4, for_full=True)
-        yield turn_on(table.ENABLE_NCHW32, for_full=True)
-    yield turn_on(table.ENABLE_NHWCD4, for_full=True)
-
-
-def layouts_for_cuda() -> Iterator[Choice]:
-    quantised = (table.ENABLE_NCHW4, table.ENABLE_CHWN4, table.ENABLE_NCHW32, table.ENABLE_NCHW64)
-    yield from map(turn_on, quantised)
-    yield transform_layouts("cuda")
-
-
-def transform_layouts(device: str) -> Choice:
-    """Return the choice of a layout for each operator."""
-    return set_to(table.LAYOUT_TRANSFORM, device, "layout-transform", measures_at_load=True)
 
 
 def threads_for(site: Site) -> Iterator[Choice]:

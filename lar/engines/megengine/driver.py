@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -10,9 +11,9 @@ import numpy as np
 
 from lar.engines.driver import Driver
 from lar.engines.megengine.messages import explain_megengine, resized_inputs
-from lar.engines.megengine.spinning import find_spin_seconds
 from lar.engines.megengine.symbols import read_libraries
 from lar.errors import LarError
+from lar.options.table import CPU_DEFAULT, NO_SPINNING
 from lar.records.run import EngineFacts, TensorInfo
 
 
@@ -48,3 +49,21 @@ class MegEngineDriver(Driver):
             settings=self.spec.settings,
             resized=resized_inputs(self.inputs(), self.fed_shapes),
         )
+
+
+# The thread that computes asks for its next task again and again for so long, and sleeps after that
+# (`SCQueueSynchronizer::max_spin`, src/core/impl/utils/thread.cpp of MegEngine). A caller that is
+# not given a CPU at once makes it do so in each iteration.
+SPIN_SECONDS = 5e-3
+SPIN_VARIABLE = "MGB_WORKER_MAX_SPIN"  # how often it asks
+
+
+def find_spin_seconds(settings: Mapping[str, Any]) -> float:
+    """Return how much CPU time a thread spends at most while it waits for work."""
+    sleeps = NO_SPINNING.of(settings) or os.environ.get(SPIN_VARIABLE) == "0"
+    return 0.0 if CPU_DEFAULT.of(settings) or sleeps else SPIN_SECONDS
+
+
+def stop_spinning(_: MegEngineDriver, __: bool) -> None:
+    # The engine reads it when the first thread waits. It heeds no call.
+    os.environ[SPIN_VARIABLE] = "0"

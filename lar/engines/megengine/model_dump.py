@@ -7,15 +7,26 @@ kernels for blocks crash if they are not aligned; with the older one it copies t
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import re
-from collections.abc import Callable, Sequence
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lar.engines.megengine.graph import GraphDriver
+from lar.engines.megengine.graph import GraphDriver, import_megengine
+from lar.engines.megengine.graph_operators import INPUTS, OUTPUTS, open_graph
 from lar.engines.megengine.model_file import INPUT
-from lar.options.table import MODEL_DUMP
+from lar.engines.megengine.packed_model import graph_in
+from lar.errors import LarError
+from lar.files.python_process import python_command
+from lar.options.table import GET_STATIC_MEM_INFO, LAYOUT_TRANSFORM_DUMP, MODEL_DUMP
+
+if TYPE_CHECKING:
+    from lar.engines.megengine.lite import LiteDriver
 
 
 def dump_model(driver: GraphDriver, _: str) -> None:
@@ -73,3 +84,126 @@ def layout_of(operator: Any) -> str:
     """Return an operator's layout, an empty string if it has no layout."""
     parameters = json.loads(operator.params) if operator.params else {}
     return str(parameters.get("format", "")) if isinstance(parameters, dict) else ""
+
+
+# `--get-static-mem-info`: the engine's plan of the memory that it allocates once for a graph.
+#
+# The engine writes two files into the folder:
+#
+#     graph.json             operators, variables and chunks of memory, each with its place and size
+#     StaticMemoryInfo.json  for each planned chunk: when it is in use, counted in operators, and
+#                            where; weights come behind all others
+#
+# The engine takes letters, digits and slashes alone, and makes no folder for a name of one letter.
+HERE = "x"
+
+
+def begin_recording(driver: GraphDriver, _: str) -> None:
+    """Have the first execution record the memory, before it."""
+    folder = driver.context.written[GET_STATIC_MEM_INFO.key]
+    os.mkdir(folder)
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        driver.function.get_static_memory_alloc_info(HERE)  # it remembers the folder
+    finally:
+        os.chdir(before)
+
+
+def finish_recording(driver: GraphDriver, _: str) -> None:
+    """Write the graph again, now with its memory; the other file is there already."""
+    driver.function.get_static_memory_alloc_info(HERE)
+
+
+# `--layout-transform`: MegEngine measures each operator in each layout while it loads the model,
+# and takes what is fastest in all; `--layout-transform-dump` writes the resulting model.
+#
+# The model is written anew, with the names of its inputs, in a process of its own: MegEngine's
+# graph interface alone can do it, which is slow to load and would count in what is measured here.
+
+NCHW88 = 6  # its number among the layouts
+CODE = "from lar.engines.megengine.model_dump import write_found; write_found(*sys.argv[1:])"
+
+
+def search_layouts(driver: LiteDriver, _: str) -> None:
+    """Have the engine search when it loads; it does so for the network's own device."""
+    driver.network_setup.append(lambda network: network.enable_global_layout_transform())
+
+
+def read_layouts(driver: LiteDriver, _: str) -> None:
+    """Warn of layouts that the search has chosen and that give wrong numbers."""
+    if driver.runner:
+        return
+    if names := [*wrong_convolutions(found_by(driver))]:
+        driver.notes.append(
+            "--layout-transform chose a layout that gives wrong numbers for convolutions of 8 "
+            f"input channels: {', '.join(names)}; take --enable-nchw88 instead"
+        )
+
+
+def found_by(driver: LiteDriver) -> memoryview:
+    """Return the model that the search has made, as lite writes it."""
+    with open(os.memfd_create("layouts"), "rb") as file:
+        driver.network.dump_layout_transform_model(f"/proc/self/fd/{file.fileno()}")
+        return memoryview(file.read())
+
+
+def wrong_convolutions(graph: memoryview) -> Iterator[str]:
+    """Yield the convolutions from a plain layout into blocks of 8 that have 8 input channels.
+
+    The search allows this one for up to 8 channels; the kernel takes plain inputs for fewer
+    than 8, and reads 8 as blocks.
+    """
+    from lar.engines.megengine.defects import CONVOLUTIONS, SHAPE
+
+    opened = open_graph(graph)
+    for operator in opened.operators:
+        fields = CONVOLUTIONS.get(opened.kind_of(operator))
+        if fields and opened.parameters_of(operator).integer(fields[1]) == NCHW88:
+            taken = opened.variables[operator.numbers(INPUTS)[0]].numbers(SHAPE)
+            if len(taken) == 4 and taken[1] == 8:
+                yield opened.names_of(operator, OUTPUTS)[0]
+
+
+def write_layouts(driver: LiteDriver, _: str) -> None:
+    """Write the model that the search has made.
+
+    Raises:
+        LarError: the engine cannot read what it has written.
+    """
+    if driver.runner:
+        return
+    place = driver.context.written[LAYOUT_TRANSFORM_DUMP.key]
+    words = python_command(CODE, driver.model_file, place)
+    done = subprocess.run(words, input=bytes(found_by(driver)), capture_output=True)
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = said[-1][:300] if said else f"exit code {done.returncode}"
+        problem = "the model that the search made cannot be read"
+        hint = f"leave the flag out; MegEngine says: {reason}"
+        raise LarError(problem, hint, flag="--layout-transform")
+
+
+def write_found(model: str, place: str) -> None:
+    """Write the model that lite has dumped to standard input; never returns. `model` is the file
+    that it had loaded: lite loses the names of the inputs."""
+    import_megengine()
+    from megengine.core.tensor.megbrain_graph import load_graph
+    from megengine.utils.comp_graph_tools import get_dep_vars
+
+    found = load_graph(io.BytesIO(sys.stdin.buffer.read()))
+    loaded = load_graph(io.BytesIO(graph_in(model)))
+    inputs = get_dep_vars(loaded.output_vars_list, INPUT)
+    names = {variable.owner.name: variable.name for variable in inputs}
+    write_graph(
+        place,
+        [(variable.name, variable) for variable in found.output_vars_list],
+        metadata_of(loaded, None),
+        lambda variable: name_of(variable, names),
+    )
+    os._exit(0)  # the engine's destructors take time and some of them crash
+
+
+def name_of(variable: Any, names: Mapping[str, str]) -> str:
+    """Return the name of an input in the model file; lite has named it by its operator."""
+    return str(variable.name if variable.name in names.values() else names[variable.name])

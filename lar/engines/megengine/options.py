@@ -8,12 +8,10 @@ network is made), `network_setup` (calls on the network before the model is load
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.megengine.lite_fields import GRAPH_ARGUMENTS, LITE_FIELDS
-from lar.engines.megengine.spinning import SPIN_VARIABLE
 from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, cores_of
 from lar.options import rules, table
 from lar.options.option import Option
@@ -21,18 +19,14 @@ from lar.options.option import Option
 if TYPE_CHECKING:
     from lar.engines.megengine import (
         algorithms,
-        c_operators,
         checkers,
+        driver,
         dumps,
-        layout_search,
         lite,
         model_dump,
-        packed_settings,
         packing,
         profile,
-        static_memory,
-        tensorrt,
-        x2apic,
+        symbols,
     )
     from lar.engines.megengine.graph import GraphDriver
     from lar.engines.megengine.lite import LiteDriver
@@ -77,11 +71,6 @@ def run_beside_others(driver: LiteDriver, count: int) -> None:
         and not table.MULTITHREAD_DEFAULT.is_given(settings)
     ):
         run_in_calling_thread(driver, True)
-
-
-def stop_spinning(_: LiteDriver | GraphDriver, __: bool) -> None:
-    # The engine reads it when the first thread waits. It heeds no call.
-    os.environ[SPIN_VARIABLE] = "0"
 
 
 def bind_threads(driver: LiteDriver, core_ids: str) -> None:
@@ -149,20 +138,20 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     BOTH.row(table.CPU),
     LITE.row(table.CUDA, before_load=lambda driver, device_id: driver.choose_cuda(device_id)),
     BOTH.row(table.VERBOSE, before_load=lambda driver, _: driver.set_log_level_verbose()),
-    BOTH.row(table.ENGINE_FIX, before_load=x2apic.apply_fix),
+    BOTH.row(table.ENGINE_FIX, before_load=symbols.apply_fix),
     LITE.row(table.CPU_DEFAULT, before_load=run_in_calling_thread),
     LITE.row(table.MULTITHREAD, before_load=run_on_threads),
     LITE.row(table.MULTITHREAD_DEFAULT, before_load=run_on_threads_with_caller),
     LITE.row(table.THREAD, before_load=run_beside_others),
     LITE.row(table.MULTI_THREAD_CORE_IDS, after_load=bind_threads),
-    BOTH.row(table.NO_SPINNING, before_load=stop_spinning),
+    BOTH.row(table.NO_SPINNING, before_load=driver.stop_spinning),
     *map(row_of_fields, dict.fromkeys((*LITE_FIELDS, *GRAPH_ARGUMENTS))),
     LITE.row(
         table.LAYOUT_TRANSFORM,
-        before_load=layout_search.search_layouts,
-        after_load=layout_search.read_layouts,
+        before_load=model_dump.search_layouts,
+        after_load=model_dump.read_layouts,
     ),
-    LITE.row(table.LAYOUT_TRANSFORM_DUMP, after_load=layout_search.write_layouts),
+    LITE.row(table.LAYOUT_TRANSFORM_DUMP, after_load=model_dump.write_layouts),
     *(LITE.row(option, before_load=algorithms.choose_algorithms) for option in ALGORITHMS),
     LITE.row(
         table.FAST_RUN_ALGO_POLICY,
@@ -174,8 +163,10 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         before_load=keep_operators,
         after_load=lambda driver, size: driver.network.set_network_algo_workspace_limit(size),
     ),
-    LITE.row(table.TENSORRT, before_load=tensorrt.use_tensorrt),
-    LITE.row(table.TENSORRT_CACHE, before_load=tensorrt.use_cache, after_run=tensorrt.keep_cache),
+    LITE.row(table.TENSORRT, before_load=algorithms.use_tensorrt),
+    LITE.row(
+        table.TENSORRT_CACHE, before_load=algorithms.use_engines, after_run=algorithms.keep_engines
+    ),
     row_of_fields(table.DISABLE_MEM_OPT),
     BOTH.row(table.DISABLE_ASSERT_THROW),
     GRAPH.row(table.RANGE, before_load=checkers.check_range),
@@ -186,11 +177,11 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         before_run=checkers.collect_at_each_run,
         after_run=lambda driver, _: driver.dispatch_check.finish(),
     ),
-    BOTH.row(table.C_OPR_LIB, before_load=c_operators.load_operators),
+    BOTH.row(table.C_OPR_LIB, before_load=symbols.load_operators),
     GRAPH.row(
         table.GET_STATIC_MEM_INFO,
-        before_run=static_memory.begin_recording,
-        after_run=static_memory.finish_recording,
+        before_run=model_dump.begin_recording,
+        after_run=model_dump.finish_recording,
     ),
     *(
         LITE.row(it, before_load=dumps.compute_in_calling_thread, after_load=dumps.dump_text)
@@ -249,7 +240,7 @@ def check_packed_files(asked: rules.Asked) -> None:
     """Refuse files for a packed model from which the engine would take something else."""
     info, cache = table.PACK_INFO_JSON.of(asked.values), table.PACK_CACHE.of(asked.values)
     if info is not None:
-        packed_settings.read_info_file(info)
+        packing.read_info_file(info)
     if cache is not None:
         packing.read_cache_file(cache)
 

@@ -13,21 +13,95 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import GenericAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
 
 from lar.engines.engine import Deployment, WritingRun
 from lar.engines.megengine.cache import bytes_of, cache_of, read_cache
 from lar.engines.megengine.cache_operators import prefer_winograd
 from lar.engines.megengine.lite_fields import GRAPH_ARGUMENTS, LITE_FIELDS
 from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed, write_packed
-from lar.engines.megengine.packed_settings import Options, check_info, read_info_file
 from lar.errors import UsageError
+from lar.files.input_file import read_input
 from lar.measurement.machine import installed_version
 from lar.options import table
 from lar.options.option import Option
 
 if TYPE_CHECKING:
     from lar.engines.driver import Driver
+
+# The settings in a packed model, as JSON: what lite 1.13 reads of them (`--pack-info-json`).
+#
+# packed_settings.txt has the fields of each object: a star is behind the kind of those that are
+# lists, a question mark behind those that may be missing. An unknown field is a slip for one of
+# these. `Options` are some of the fields of lite's options.
+# Read from MegEngine 1.13: lite/src/parse_info/default_parse.h.
+
+KINDS: dict[str, Any] = {
+    "whole": Annotated[int, msgspec.Meta(ge=0, lt=2**31)],
+    "version": Annotated[str, msgspec.Meta(pattern=r"^\d{1,6}\.\d{1,6}\.\d{1,6}$")],
+    **{"flag": bool, "text": str, "any": Any},
+}
+
+
+def kind_named(name: str) -> Any:
+    """Return a kind of values, or one of words."""
+    words: Any = Literal
+    return words[tuple(name.split("|"))] if "|" in name else KINDS[name]
+
+
+def add_kinds(text: str) -> None:
+    """Add the kinds of objects."""
+    for line in text.strip().replace("\n  ", " ").splitlines():
+        name, _, fields = line.partition(": ")
+        found: list[Any] = []
+        for key, kind in map(str.split, fields.split(", ")):
+            of_one = kind_named(kind.rstrip("*?"))
+            missing = [None] if kind.endswith("?") else []
+            found.append((key, GenericAlias(list, of_one) if "*" in kind else of_one, *missing))
+        KINDS[name] = msgspec.defstruct(name, found, forbid_unknown_fields=True)
+
+
+add_kinds(Path(__file__).with_name("packed_settings.txt").read_text())
+OPTIONS: tuple[str, ...] = KINDS["Options"].__struct_fields__
+
+
+def read_info_file(path: str) -> bytes:
+    """Read a JSON file of settings that lite takes as it is.
+
+    Raises:
+        UsageError: it is not.
+    """
+    data = read_input(path, table.PACK_INFO_JSON.flag)
+    try:
+        check_info(data)
+    except ValueError as error:
+        hint = "correct the file"
+        raise UsageError(str(error), hint, flag=table.PACK_INFO_JSON.flag, subject=path) from None
+    return data
+
+
+def check_info(data: bytes) -> dict[str, Any]:
+    """Check settings and return them.
+
+    Raises:
+        ValueError: this is not JSON in UTF-8, or not what lite reads.
+    """
+    try:
+        settings = msgspec.json.decode(data, type=KINDS["Settings"])
+        info: dict[str, Any] = json.loads(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ValueError(f"lite does not read it: {error}") from None
+    if not settings.valid:
+        raise ValueError("says that it is not valid, so lite would leave it unread")
+    if settings.has_compression:
+        raise ValueError("says that the model is compressed, which it is not")
+    return info
+
+
+# Packing, and runs of what was packed
 
 # The options of the threads, and those of the device.
 THREADS: tuple[Option[int], ...] = (table.MULTITHREAD, table.MULTITHREAD_DEFAULT)
@@ -148,7 +222,7 @@ def refuse_lost_options(
 HELD = {
     option: fields
     for option, fields in LITE_FIELDS.items()
-    if option is not table.FAKE_FIRST and fields.keys() <= set(Options.__struct_fields__)
+    if option is not table.FAKE_FIRST and fields.keys() <= set(OPTIONS)
 }
 # Options that the graph driver applies to a graph that it writes.
 IN_GRAPH = tuple(option for option in GRAPH_ARGUMENTS if option not in HELD)

@@ -26,7 +26,7 @@ from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
 from lar.engines.megengine.model_file import CONSTANTS, INPUT, operation_of
 from lar.engines.megengine.operator_kinds import FACTS
-from lar.engines.operator_times import DOTTED, RELAYOUT, bytes_of, copy_span, layer_in
+from lar.engines.operator_times import DOTTED, RELAYOUT, bytes_of, copy_span, layer_in, moved_bytes
 from lar.errors import count_of
 from lar.files.libraries import release_loaded
 from lar.options.option import Option
@@ -114,18 +114,15 @@ class OperatorReader:
         """
         if self.moves_nothing(operator):
             return 0
-        written = bytes_of(outputs)
-        if written is None or operator.type in COPIES:
+        if operator.type in COPIES:
+            written = bytes_of(outputs)
             return written and 2 * written
-        total = written
-        distinct = dict(zip(operator.input, inputs, strict=False))
-        for place, (number, fact) in enumerate(distinct.items()):
-            plan = self.variables[number].mem_plan
-            size = stored_bytes(fact, plan.layout) if plan else 0  # the host alone reads it
-            if size is None:
-                return None
-            total += min(size, written) if operator.type in SELECTIONS and not place else size
-        return total
+        plans = {number: self.variables[number].mem_plan for number in operator.input}
+        facts = dict(zip(operator.input, inputs, strict=False))
+        # What has no plan, the host alone reads.
+        taken = {it: as_stored(facts[it], plan.layout) for it, plan in plans.items() if plan}
+        picked = taken.keys() & operator.input[:1] if operator.type in SELECTIONS else ()
+        return moved_bytes(taken, outputs, picked)
 
     def moves_nothing(self, operator: RawOperator) -> bool:
         """Return whether an operator gives something that exists already: a constant, a host value
@@ -188,12 +185,12 @@ def flops_of_operator(type: str, inputs: Facts, outputs: Facts, known: RawFootpr
     return flops if flops is not None and flops >= 0 else known.computation
 
 
-def stored_bytes(fact: TensorFact, layout: RawLayout) -> int | None:
-    """Return the size of a tensor in memory, in which a broadcast one repeats nothing."""
-    if len(layout.stride) == len(fact.shape):
-        axes = zip(fact.shape, layout.stride, strict=True)
-        fact = replace(fact, shape=tuple(axis if step else 1 for axis, step in axes))
-    return bytes_of([fact])
+def as_stored(fact: TensorFact, layout: RawLayout) -> TensorFact:
+    """Return a tensor as it is in memory, in which a broadcast one repeats nothing."""
+    if len(layout.stride) != len(fact.shape):
+        return fact
+    axes = zip(fact.shape, layout.stride, strict=True)
+    return replace(fact, shape=tuple(axis if step else 1 for axis, step in axes))
 
 
 def list_threads(raw: RawProfile) -> list[tuple[str, list[str]]]:

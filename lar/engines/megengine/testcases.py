@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from lar.engines.megengine.c_operators import load_library
-from lar.engines.megengine.graph import GraphDriver, import_megengine
+from lar.engines.megengine.graph import Array, GraphDriver, import_megengine
 from lar.engines.megengine.graph_operators import open_graph
 from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.model_dump import metadata_of, write_graph
 from lar.engines.megengine.model_file import INPUT, model_outputs, quantised_name, shape_of
+from lar.engines.megengine.symbols import load_library
 from lar.errors import UsageError, first_line
 from lar.options.table import C_OPR_LIB
 from lar.records.run import Case, Expected, Packing, RunContext, RunSpec
@@ -33,7 +33,6 @@ ASSERTION_KIND = 56
 
 COMPARED = ("float32", "float16", "int32", "int16", "int8", "uint8")  # by such an assertion
 
-Array = np.ndarray[Any, Any]
 Arrays = Mapping[str, Array]
 
 

@@ -29,7 +29,6 @@ from lar.records import run as records
 from lar.records.comparison import Tolerance
 from lar.records.run import Pacing, RunContext, RunResult, RunSpec, Stopping
 
-Run = Callable[[RunSpec, RunContext], RunResult]
 Step = Callable[[RunSpec, RunContext, Listener], RunResult]
 
 # Winograd in float32 is off by a thousandth of that at most.
@@ -89,7 +88,7 @@ class Tried(NamedTuple):
 
 
 def run_with_winograd(
-    spec: RunSpec, context: RunContext, listener: Listener, step: Step, run: Run
+    step: Step, run: Step, spec: RunSpec, context: RunContext, listener: Listener
 ) -> RunResult:
     """Make a run that prefers winograd algorithms, and report what they gain.
 
@@ -102,7 +101,7 @@ def run_with_winograd(
     searching = algorithms.is_search(spec.settings)
     nothing_runs = spec.warmup_iterations + spec.iterations == 0
     if nothing_runs or not (policy or searching):
-        return run(spec, context)
+        return run(spec, context, listener)
     cache = algorithms.known_cache(Path(str(policy)), searching=searching) if policy else {}
     steps = Steps(spec, context, listener, step)
     errors: tuple[records.NumericError, ...] = ()
@@ -116,7 +115,7 @@ def run_with_winograd(
             errors = tuple(compare_outputs(preferred, direct))
     except StepFailed as stopped:
         return stopped.result
-    result = run(*steps.with_cache(operators.prefer_winograd(cache), "run"))
+    result = run(*steps.with_cache(operators.prefer_winograd(cache), "run"), listener)
     if any(each.relative is None or each.relative > LARGE_ERROR for each in errors):
         result = replace(result, warnings=(*result.warnings, WRONG))
     return replace(result, algorithms=chosen, numeric_errors=errors)

@@ -17,8 +17,8 @@ import numpy as np
 from lar.dumps.values import Part, Unheld, parts_of
 from lar.engines.onnx_file.bodies import BODY_INPUT, Body
 from lar.engines.onnx_file.fields import Node
+from lar.engines.onnx_file.tensors import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Values = ChainMap[str, Any]  # of a graph by name, before those of the graphs around it
 # Takes a node and what it gave: its results, in their order.
 Visit = Callable[[Node, Sequence[Any]], object]

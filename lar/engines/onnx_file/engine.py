@@ -10,6 +10,8 @@ from lar.engines.engine import ONE_BLAS_THREAD, Engine, Method, late, late_value
 from lar.engines.formats import is_onnx
 
 if TYPE_CHECKING:
+    from lar.engines.engine import Site
+    from lar.records.choices import Dimension
     from lar.records.run import ModelInfo
 
 HERE = "lar.engines.onnx_file"
@@ -54,18 +56,22 @@ def by_format(of_onnx: Method, name: str) -> Method:
 class OwnFormatEngine(OnnxFileEngine):
     """An engine that takes `.onnx` files and those of a format of its own.
 
-    Its package has modules with the same names as those of every such engine:
-    `options` (`ROWS`), `operator_kinds` (`KINDS`), `dimensions` (`dimensions_of`) and, for its own
-    format, `model_file` (`read_model`, `read_operators`, `files_beside`).
+    Its package has files with the same names as those of every such engine: the modules `options`
+    (`ROWS`), `operator_kinds` (`KINDS`) and, for its own format, `model_file` (`read_model`,
+    `read_operators`, `files_beside`), and `dimensions.json`.
     """
 
     environment = ONE_BLAS_THREAD
     option_rows = late(Engine.option_rows, ".options.ROWS")
     operator_kinds = late_value(".operator_kinds.KINDS")
-    dimensions = late(Engine.dimensions, ".dimensions.dimensions_of")
     read_model = by_format(OnnxFileEngine.read_model, "read_model")
     files_beside = by_format(OnnxFileEngine.files_beside, "files_beside")
     read_operators = by_format(OnnxFileEngine.read_operators, "read_operators")
+
+    def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
+        from lar.engines.choices import dimensions_in
+
+        return dimensions_in(Path(__file__).parents[1] / self.name, site)
 
     @property
     def install_hint(self) -> str:

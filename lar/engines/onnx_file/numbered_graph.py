@@ -7,8 +7,6 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from lar.dumps.binary import BY_DTYPE
 from lar.dumps.facts import DumpFacts, OperatorFact
 from lar.dumps.names import Numbering
@@ -17,8 +15,7 @@ from lar.dumps.values import Part, Unheld
 from lar.engines.onnx_file.bodies import Body, Operator, operators_in, parameters_of
 from lar.engines.onnx_file.fields import Message
 from lar.engines.onnx_file.quantization import Scales, quantizations_of, scales_in, wanted_names
-
-Array = np.ndarray[Any, Any]
+from lar.engines.onnx_file.tensors import Array
 
 
 class NumberedGraph:

@@ -16,10 +16,9 @@ import numpy as np
 from lar.engines.onnx_file.bodies import open_operators, parameters_of
 from lar.engines.onnx_file.fields import Node
 from lar.engines.onnx_file.operators import ROLES, Role
-from lar.engines.onnx_file.tensors import array_of
+from lar.engines.onnx_file.tensors import Array, array_of
 from lar.records.run import Quantization
 
-Array = np.ndarray[Any, Any]
 Parameters = Mapping[str, Any]
 
 # The axes of the scales of products of integers, and of the scales of their weights.

@@ -27,7 +27,7 @@ HELD = (table.CPU, table.ENABLE_NCHW88, table.WEIGHT_PREPROCESS, table.FAST_RUN_
 SESSION = partial(engine.imported, ".session.SessionDriver", __name__)
 
 
-WRITE_TESTCASES = engine.late_function(__name__, ".testcases.write_testcases")
+WRITE_TESTCASES = engine.late_function(__name__, ".saving.write_testcases")
 
 
 class OnnxRuntime(OnnxFileEngine):
@@ -49,14 +49,14 @@ class OnnxRuntime(OnnxFileEngine):
 
     option_rows = late(Engine.option_rows, ".options.ROWS")
     option_rules = late(Engine.option_rules, ".options.RULES")
-    check_property = late(Engine.check_property, ".config_entries.check_entry")
+    check_property = late(Engine.check_property, ".options.check_entry")
     find_devices = late(Engine.find_devices, ".session.find_devices")
     cache = late_value(".cache.CACHES")
     dimensions = late(Engine.dimensions, ".dimensions.dimensions_of")
     signs = late(Engine.signs, ".dimensions.signs_of")
     read_profile = late(Engine.read_profile, ".profile.profile_of_raw")
     settle = late(Engine.settle, ".cache.remove_build")
-    isolation = late(Engine.isolation, ".isolation.SessionIsolation")
+    isolation = late(Engine.isolation, ".graph.SessionIsolation")
 
     @property
     def version(self) -> str:

@@ -1,22 +1,20 @@
 """What a search for the fastest settings tries with ONNX Runtime: a table of choices by dimension.
 
-Each option that says how a model is run, and that can vary, stands here or, with the reason, in
-`not_tried.json`.
+Each option that says how a model is run, and that can vary, stands here, in `dimensions.json` or,
+with the reason, in `not_tried.json`. With its default number of threads, one for each core, the
+engine also binds them.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.engines import choices
-from lar.engines.choices import set_to, turn_on
+from lar.engines.choices import dimensions_in, set_to
 from lar.engines.engine import Site
 from lar.engines.onnx_file.operator_kinds import KINDS
-from lar.engines.onnxruntime.options import BLOCKED_LAYOUT
 from lar.engines.onnxruntime.providers import library_of
 from lar.engines.signs import Clue, Sign, computing_ns_of, read_clues, share_of
 from lar.options import table
@@ -34,24 +32,9 @@ NVIDIA_DRIVER = "/dev/nvidiactl"
 
 def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
     """Return what can matter at a site, in the order in which candidates name it."""
-    on_cpu = site.device == "cpu"
-    graphs = (
-        *([set_to(table.DISABLE_OPTIMIZER, (BLOCKED_LAYOUT,), "no-blocked-layout")] * on_cpu),
-        set_to(table.GRAPH_OPTIMIZATION_LEVEL, "extended", "extended", for_full=True),
-        set_to(table.GRAPH_OPTIMIZATION_LEVEL, "basic", "basic"),
-        set_to(table.GRAPH_OPTIMIZATION_LEVEL, "disable", "no-optimisation", for_full=True),
-    )
-    found = (
-        Dimension(name="provider", choices=tuple(providers_here())),
-        Dimension(name="graph", choices=graphs),
-        # With its default number of threads, one for each core, the engine also binds them.
-        choices.threads_dimension(site.cores, binds=True),
-        Dimension(name="spinning", choices=(turn_on(table.NO_SPINNING),)),
-        Dimension(name="arena", choices=(turn_on(table.NO_ARENA),)),
-        choices.prepared_model("optimised-model", "graph", "threads"),
-        choices.copies_dimension(site.cores),
-    )
-    return tuple(it if on_cpu or it.name not in OF_CPU else replace(it, choices=()) for it in found)
+    of_cpu = {"provider": providers_here()}
+    special = of_cpu if site.device == "cpu" else dict.fromkeys(OF_CPU, ())
+    return dimensions_in(Path(__file__).parent, site, **special)
 
 
 def providers_here() -> Iterator[Choice]:

@@ -7,26 +7,20 @@ The functions set the driver's `options`, which are the session's SessionOptions
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.onnxruntime.optimizers import OPTIMIZERS
+from lar.engines.engine import unknown_property
 from lar.engines.onnxruntime.providers import first_provider, flag_for, provider_in, short_name
 from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, cores_of, dump_rows
 from lar.errors import UsageError, nearest
 from lar.options import rules, table
 
 if TYPE_CHECKING:
-    from lar.engines.onnxruntime import (
-        cache,
-        config_entries,
-        dumps,
-        profile,
-        saving,
-        session,
-        value_range,
-    )
+    from lar.engines.onnxruntime import cache, dumps, profile, saving, session
     from lar.engines.onnxruntime.session import SessionDriver
 else:
     add_lazy_modules(globals())
@@ -35,6 +29,22 @@ SESSION: Drivers[SessionDriver] = Drivers(("session",), __file__)
 
 # The optimiser that gives convolutions the blocked layout.
 BLOCKED_LAYOUT = "NchwcTransformer"
+# Names that ONNX Runtime 1.23 knows: the library itself takes any, and ignores others, so they are
+# checked here. Configuration entries: those of onnxruntime_session_options_config_keys.h and
+# onnxruntime_run_options_config_keys.h. Graph optimisers: what its `GenerateTransformers` and
+# `GenerateRewriteRules` register by default, and the conversion of float16 constants; rewrite rules
+# run as Level1_RuleBasedTransformer and Level2_RuleBasedTransformer. Those left out of the list run
+# whatever is asked (insertion of casts and copies, EnsureUniqueDQForNodeUnit) or run only where a
+# configuration entry that lar never sets asks for them (GeluApproximation, CastChainElimination,
+# Avx2WeightS8ToU8Transformer).
+NAMES = json.loads(Path(__file__).with_name("names.json").read_text())
+REWRITE_RULES = frozenset(NAMES["rules"])
+OPTIMIZERS = REWRITE_RULES | frozenset(NAMES["transformers"])
+OF_RUNS, OF_SESSIONS = frozenset(NAMES["runs"]), frozenset(NAMES["sessions"])
+# Names of execution providers, each of which has entries of its own, begin so.
+PROVIDERS_OWN = ("ep.", "ep_factory.", "qnn.", "trt_", "nv_", "cuda_")
+# More than these, the library refuses.
+MOST_NAME, MOST_VALUE = 1024, 8192
 # Names of the attributes that are set, and a mark for the value of lar's own option.
 THREADS, ARENA = "intra_op_num_threads", "enable_cpu_mem_arena"
 GIVEN = object()
@@ -98,7 +108,7 @@ def use_blocked_layout(driver: SessionDriver, _: bool) -> None:
     Raises:
         UsageError: the engine has no blocked layout for this processor.
     """
-    from lar.engines.onnxruntime.blocked_layout import block_size
+    from lar.engines.onnxruntime.kernels import block_size
 
     if block_size(driver.onnxruntime) == 1:
         raise UsageError(
@@ -127,6 +137,32 @@ def load_operators(driver: SessionDriver, file: str) -> None:
             flag=table.C_OPR_LIB.flag,
             subject=file,
         ) from error
+
+
+def check_entry(key: str, value: str) -> None:
+    """Refuse an entry that the library would ignore, or not take.
+
+    Raises:
+        UsageError: naming the entry that was probably meant.
+    """
+    if key not in OF_SESSIONS | OF_RUNS and not key.startswith(PROVIDERS_OWN):
+        known, hint = sorted(OF_SESSIONS | OF_RUNS), "names are as session.disable_prepacking"
+        raise unknown_property("ONNX Runtime", key, known, hint, "configuration entry")
+    if len(key) > MOST_NAME or len(value) > MOST_VALUE:
+        raise UsageError(
+            "is longer than ONNX Runtime takes",
+            f"a value has at most {MOST_VALUE} letters",
+            flag=f"{table.ENGINE_OPTION.flag} {key[:40]}",
+        )
+
+
+def set_entries(driver: SessionDriver, _: str) -> None:
+    """Set the entries of the session, and keep those of its runs."""
+    for key, value in driver.properties.items():
+        if key in OF_RUNS:
+            driver.run_entries[key] = value
+        else:
+            driver.options.add_session_config_entry(key, value)
 
 
 # What is set, by the engine's names. Without reuse of memory, the arena would hand on what one
@@ -164,7 +200,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     SESSION.row(table.TENSORRT, before_load=session.choose_provider),
     SESSION.row(table.TENSORRT_CACHE, before_load=session.keep_tensorrt_engines),
-    SESSION.row(table.RANGE, before_run=value_range.check_each_feed),
+    SESSION.row(table.RANGE, before_run=dumps.check_each_feed),
     SESSION.row(
         table.MODEL_DUMP, before_load=saving.start_model_dump, after_load=saving.finish_model_dump
     ),
@@ -178,7 +214,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     SESSION.row(table.ALLOW_EXTERNAL_DATA),
     SESSION.row(table.C_OPR_LIB, before_load=load_operators),
-    SESSION.row(table.ENGINE_OPTION, before_load=config_entries.set_entries),
+    SESSION.row(table.ENGINE_OPTION, before_load=set_entries),
     # Last: a dump saves the model with all that the other rows have set.
     *dump_rows(SESSION, dumps.dump_tensors, dumps.dump_outputs, before_load=dumps.save_source),
 )

@@ -4,37 +4,51 @@ ONNX Runtime reports no allocations: the memory that operators take is estimated
 their outputs. A tensor is taken to be allocated when the operator that gives it begins, and given
 back when the last operator that reads it has ended. What the engine reuses in place, or keeps for
 later, is not seen; neither are scratch buffers.
+
+The profile gives each node's name and the shapes that it had in the run, but neither the weights
+that were rearranged when the model was loaded nor the attributes. The optimised model, which ONNX
+Runtime saves, has both. If both have the same operators in the same order, they are the same
+nodes; if not, nodes of the same name are the same. The profile calls nodes without a name
+`TYPE_INDEX`, and both have them in the order of their indices; names of reorders say nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
-from operator import attrgetter
+from itertools import groupby, takewhile
+from operator import attrgetter, le
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from lar.engines import operator_times
 from lar.engines.driver import HOST_THREAD, EngineTrace
-from lar.engines.onnxruntime.blocked_layout import DOMAIN, block_size
+from lar.engines.flops import Shape, flops_of
+from lar.engines.onnx_file.bodies import CONTROL_FLOW, parameters_of
+from lar.engines.onnx_file.fields import Message, graphs_in, node_of, type_name
+from lar.engines.onnx_file.operators import FACTS
+from lar.engines.onnxruntime import profile_file
 from lar.engines.onnxruntime.cupti import DeviceRecorder, DeviceWork, open_recorder
+from lar.engines.onnxruntime.kernels import DOMAIN, block_size, blocked_tensors, kernel_kind
 from lar.engines.onnxruntime.messages import one_line
-from lar.engines.onnxruntime.profile_file import RawEvent, RawProfile, RawRun, ThreadUses
-from lar.engines.onnxruntime.profiled_operators import VIEWS, OperatorTable, OptimizedGraph
+from lar.engines.onnxruntime.profile_file import NodeKey, RawEvent, RawRun, ThreadUses
 from lar.engines.onnxruntime.providers import CPU, DEVICES
 from lar.engines.onnxruntime.saving import release_memory, save_optimized
-from lar.engines.operator_times import RELAYOUT, bytes_of, copy_span
+from lar.engines.operator_times import RELAYOUT, bytes_of, copy_span, layer_in
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
 from lar.profiles.intervals import merge_intervals, total_of
 from lar.records import profile as types
 from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns
+from lar.records.profile import Allocation, Count, Execution, ProfiledOperator, Step, TensorFact
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
@@ -51,6 +65,17 @@ SPANS: Mapping[str, Mapping[str, Any]] = {
     "MemcpyToHost": copy_span("device", "host"),
 }
 BY_NAME = {str(span["name"]): span for span in SPANS.values()}
+VIEWS = FACTS.moves["views"]
+
+# The engine's names of element types that NumPy calls otherwise.
+OTHER_NAMES = {"float": "float32", "double": "float64"}
+TENSORS = msgspec.json.Decoder(list[dict[str, tuple[Count, ...]]])
+
+BLOCKED_NAME = "_nchwc"  # the blocked layout's optimiser puts it behind a node's name
+# From torch's exporter, `/layer1/conv/Conv`; else the path of the weights or of the node.
+SCOPE = re.compile(r"/?(.+)/[^/]+")
+# Names that are given anew in each session, to other nodes.
+REORDER = re.compile(r"Reorder(Input|Output)(_token_\d+)?")
 
 NO_PARTS = "dispatch and wait of an operator: ONNX Runtime does not report them separately"
 NO_KERNELS = (
@@ -68,11 +93,13 @@ NOT_IN_FILE = (
     "warm-up: the file does not record which runs were part of it",
 )
 
+# The contents of runs
+
 
 class Call(NamedTuple):
     """The times at which an iteration called the engine and that call returned."""
 
-    step: types.Step
+    step: Step
     begin_ns: int
     end_ns: int
 
@@ -83,118 +110,329 @@ class RunEvents:
     On the CPU an operator is executed where and when the engine reports. On a device it is
     executed while its kernels run, which `works` tell if the engine does not. It reports its
     dispatch, which stands for it where there are no kernels.
+
+    `runs` has the nodes of the first one alone, `nodes` the first event of each operator, and
+    `executions` what the engine reports, on its own clock and with the numbers of runs, until
+    `trace` places it. The first `warmups` runs are not timed.
     """
 
-    def __init__(
-        self,
-        raw: RawProfile,
-        device: str,
-        graph: OptimizedGraph | None = None,
-        works: Sequence[DeviceWork] = (),
-    ) -> None:
-        has_kernels = any(run.works for run in raw.runs)
-        on_cpu = device.startswith("cpu")
-        self.raw, self.device, self.works = raw, device, () if has_kernels else works
-        self.dispatch_only = not (on_cpu or has_kernels or self.works)
-        self.on_device = not (on_cpu or self.dispatch_only)
-        self.table = OperatorTable(raw.runs, graph)
-        self.executions = ExecutionColumns()
-        self.spans = SpanColumns()
+    def __init__(self, events: Iterable[RawEvent], warmups: int = 0) -> None:
+        self.load: list[RawEvent] = []
+        self.runs: list[RawRun] = []
+        self.nodes: list[RawEvent] = []
+        self.executions, self.spans = ExecutionColumns(), SpanColumns()
         self.uses = ThreadUses()
         self._numbers: dict[str, int] = {}  # of threads, by their names
-
-    def add(self, placed: Iterable[tuple[types.Step, int]], offset_ns: int = 0) -> None:
-        """Add the events before the runs, with an offset, and the runs in the order of time, each
-        with its iteration and with the offset of its times."""
-        for event in self.raw.load:
-            event.offset_ns = offset_ns
-            named: dict[str, Any] = {"category": "runtime", "name": event.name}
-            self.spans.add(event.start_ns, event.end_ns, thread=HOST_THREAD, **named)
-        for (step, own_ns), raw in zip(placed, self.raw.all_runs(), strict=False):
-            run = raw.moved(own_ns)
-            for node, works in zip(run.nodes, self._works_of(run), strict=True):
-                self._add_node(step, run.thread, node, works)
-        self.executions.sort_by_start()
-        for number, _ in enumerate(self.uses.busy_threads(), start=1):
-            self._number_of(f"intra-op {number}")
-
-    def _works_of(self, run: RawRun) -> list[list[DeviceWork]]:
-        """Return the works that each node of a run had a device do: those that the host asked for
-        while it was the last node to begin, and had not ended."""
-        starts, asked = [node.start_ns for node in run.nodes], attrgetter("called_ns")
-        first = bisect_left(self.works, run.start_ns, key=asked)
-        last = bisect_right(self.works, run.end_ns, key=asked)
-        own: list[list[DeviceWork]] = [[] for _ in starts]
-        for work in (*self.works[first:last], *run.works):
-            place = bisect_right(starts, work.called_ns) - 1
-            if place >= 0 and work.called_ns <= run.nodes[place].end_ns + ROUNDING_NS:
-                own[place].append(work)
-        return own
-
-    def trace(self) -> EngineTrace:
-        """Return all that was added."""
-        dropped = [] if self.on_device else [NO_PARTS]
-        unknown: dict[str, Any] = {}
-        if self.dispatch_only:
-            dropped += [NO_KERNELS, NO_RATES]
-            unknown = {"flops": None, "size_bytes": None, "source": "none"}
-        return EngineTrace(
-            operators=tuple(
-                msgspec.structs.replace(each, threads=self.uses.by_operator.get(place), **unknown)
-                for place, each in enumerate(self.table.operators)
-            ),
-            executions=self.executions,
-            spans=self.spans,
-            threads={number: name for name, number in self._numbers.items()},
-            thread_count=1 + len(self.uses.busy_threads()),
-            dropped=tuple(dropped),
-            dispatch_only=self.dispatch_only,
-        )
+        places: dict[object, int] = {}
+        for number, run in enumerate(profile_file.runs_in(events, self.load)):
+            for node in run.nodes:
+                args = node.args
+                shapes = bytes(args.input_type_shape), bytes(args.output_type_shape)
+                place = places.setdefault((node.key, *shapes), len(places))
+                if place == len(self.nodes):
+                    self.nodes.append(node)
+                self.uses.add(place, args.thread_scheduling_stats, timed=number >= warmups)
+                same = node.tid == run.thread
+                thread = HOST_THREAD if same else self._number_of(f"thread {node.tid}")
+                self.executions.append(Execution(place, number, thread, *node.interval))
+            self.runs.append(run._replace(nodes=()) if number else run)
 
     def _number_of(self, name: str) -> int:
         return self._numbers.setdefault(name, HOST_THREAD + 1 + len(self._numbers))
 
-    def _add_node(
-        self, step: types.Step, caller: int, event: RawEvent, works: Sequence[DeviceWork]
-    ) -> None:
-        args, place, times = event.args, self.table.place_of(event), (event.start_ns, event.end_ns)
-        self.uses.add(place, bytes(args.thread_scheduling_stats), timed=not step.warmup)
-        same = event.tid == caller
-        thread = HOST_THREAD if same else self._number_of(f"thread {event.tid}")
-        here: dict[str, Any] = {"thread": thread, "warmup": step.warmup, "operator": place}
-        if self.on_device and works:
-            self._add_works(step, place, times, works)
-        elif self.on_device and args.provider != CPU:  # it has nothing to do there, such as a view
-            self.spans.add(*times, step.number, category="runtime", name=event.node, **here)
-        else:
-            ran = types.Execution(place, step.number, thread, *times, warmup=step.warmup)
-            self.executions.append(ran)
-        named = SPANS.get(args.op_name)
-        if named and not (self.on_device and named is RELAYOUT):
-            size_bytes = bytes_of(self.table.operators[place].outputs)
-            self.spans.add(*times, step.number, size_bytes=size_bytes, **{**named, **here})
-
-    def _add_works(
-        self, step: types.Step, place: int, dispatch: types.Interval, works: Sequence[DeviceWork]
-    ) -> None:
-        """Add what a node had the device do, and the execution that this makes."""
-        start, end = min(each.start_ns for each in works), max(each.end_ns for each in works)
-        busy = total_of(merge_intervals((each.start_ns, each.end_ns) for each in works))
-        streams = [self._number_of(f"stream {each.stream}") for each in works]
-        self.executions.append(
-            types.Execution(
-                *(place, step.number, streams[0], start, end),
-                wait_ns=end - start - busy,  # for the host to dispatch the next kernel
-                dispatch_start_ns=dispatch[0],
-                dispatch_end_ns=dispatch[1],
-                dispatch_thread=HOST_THREAD,
-                warmup=step.warmup,
-            )
+    def trace(
+        self,
+        device: str,
+        graph: OptimizedGraph,
+        placed: Sequence[tuple[Step, int]],
+        offset_ns: int = 0,
+        works: Sequence[DeviceWork] = (),
+    ) -> EngineTrace:
+        """Return what the runs hold: `placed` has the iteration of each in the order of time, and
+        the offset of its times; `offset_ns` is that of events before the runs."""
+        pairs = zip(self.runs, placed, strict=False)
+        works = [each.moved(own_ns) for run, (_, own_ns) in pairs for each in run.works] or works
+        on_cpu = device.startswith("cpu")
+        on_device, dispatch_only = bool(works) and not on_cpu, not works and not on_cpu
+        for event in self.load:
+            times = [each + offset_ns for each in event.interval]
+            self.spans.add(*times, category="runtime", name=event.name, thread=HOST_THREAD)
+        self.executions.rewrite(self._placed(placed, on_device=on_device))
+        self.executions.sort_by_start()
+        if on_device:
+            self.executions.rewrite(self._of_works(works, device))
+        self.executions.sort_by_start()
+        busy = self.uses.busy_threads()
+        for number, _ in enumerate(busy, start=1):
+            self._number_of(f"intra-op {number}")
+        dropped = [] if on_device else [NO_PARTS]
+        return EngineTrace(
+            operators=tuple(self._operators(graph, dispatch_only=dispatch_only)),
+            executions=self.executions,
+            spans=self.spans,
+            threads={number: name for name, number in self._numbers.items()},
+            thread_count=1 + len(busy),
+            dropped=(*dropped, *((NO_KERNELS, NO_RATES) if dispatch_only else ())),
+            dispatch_only=dispatch_only,
         )
-        here: dict[str, Any] = {"operator": place, "warmup": step.warmup, "device": self.device}
-        for each, thread in zip(works, streams, strict=True):
-            facts = {**each.facts(), **BY_NAME.get(each.name, {})}
-            self.spans.add(each.start_ns, each.end_ns, step.number, thread=thread, **here, **facts)
+
+    def _operators(
+        self, graph: OptimizedGraph, *, dispatch_only: bool
+    ) -> Iterator[ProfiledOperator]:
+        """Yield the operators, one for each node and for each shapes that it had."""
+        matched, ids = match_nodes(self.runs, self.nodes, graph), Counter[str]()
+        for place, event in enumerate(self.nodes):
+            args, node = event.args, matched.get(event.key)
+            again = ids[args.node_index] = ids[args.node_index] + 1
+            known: dict[str, Any] = {"inputs": facts_in(args.input_type_shape)}
+            known["outputs"] = facts_in(args.output_type_shape)
+            if node is not None:
+                known |= graph.known_of(node, **known)
+            if dispatch_only:
+                known |= {"flops": None, "size_bytes": None}
+            yield operator_times.derived_operator(
+                event.node,
+                module=module_of(event.node, known.get("weights", ())),
+                id=args.node_index if again == 1 else f"{args.node_index}.{again}",
+                type=args.op_name,
+                provider=args.provider,
+                threads=self.uses.by_operator.get(place),
+                **known,
+            )
+
+    def _placed(
+        self, placed: Sequence[tuple[Step, int]], *, on_device: bool
+    ) -> Iterator[Execution]:
+        """Yield the executions on lar's clock, and add the spans that they are besides."""
+        for each in takewhile(lambda it: it.step < len(placed), self.executions):
+            (step, own_ns), args = placed[each.step], self.nodes[each.operator].args
+            times = each.start_ns + own_ns, each.end_ns + own_ns
+            node = Execution(each.operator, step.number, each.thread, *times, warmup=step.warmup)
+            yield node
+            span = SPANS.get(args.op_name)
+            if span and not (on_device and span is RELAYOUT):
+                size_bytes = bytes_of(facts_in(args.output_type_shape))
+                common = {"size_bytes": size_bytes, **span, **here_of(node)}
+                self.spans.add(*times, step.number, thread=node.thread, **common)
+
+    def _of_works(self, works: Iterable[DeviceWork], device: str) -> Iterator[Execution]:
+        """Yield the executions on a device, and add what it did. Each work belongs to the node that
+        was the last to begin when the host asked for it, and had not ended."""
+        starts = [each.start_ns for each in self.executions]
+        owned: defaultdict[int, list[DeviceWork]] = defaultdict(list)
+        for work in works:
+            place = bisect_right(starts, work.called_ns) - 1
+            if place >= 0 and work.called_ns <= self.executions[place].end_ns + ROUNDING_NS:
+                owned[place].append(work)
+        for place, node in enumerate(self.executions):
+            event = self.nodes[node.operator]
+            if own := owned.get(place):
+                streams = [self._number_of(f"stream {each.stream}") for each in own]
+                times = [(each.start_ns, each.end_ns) for each in own]
+                for each, thread, lasting in zip(own, streams, times, strict=True):
+                    facts = {**here_of(node), **each.facts(), **BY_NAME.get(each.name, {})}
+                    self.spans.add(*lasting, node.step, thread=thread, device=device, **facts)
+                start, end = min(times)[0], max(end for _, end in times)
+                # It waits for the host to dispatch the next kernel.
+                waited = end - start - total_of(merge_intervals(times))
+                known = node.step, streams[0], start, end, waited, *node.interval, HOST_THREAD
+                yield Execution(node.operator, *known, node.warmup)
+            elif event.args.provider == CPU:
+                yield node
+            else:  # it has nothing to do there, such as a view
+                common = {"category": "runtime", "name": event.node, **here_of(node)}
+                self.spans.add(*node.interval, node.step, thread=node.thread, **common)
+
+
+def here_of(node: Execution) -> dict[str, Any]:
+    """Return to what spans of an execution belong."""
+    return {"operator": node.operator, "warmup": node.warmup}
+
+
+def facts_in(raw: msgspec.Raw) -> tuple[TensorFact, ...]:
+    """Return an event's inputs or outputs. Those that are not tensors, are left out, or have been
+    rearranged beforehand are not listed.
+
+    Raises:
+        msgspec.MsgspecError: they are not written as in the versions that lar knows.
+    """
+    pairs = (pair for each in TENSORS.decode(raw) for pair in each.items())
+    return tuple(TensorFact(shape, OTHER_NAMES.get(name, name)) for name, shape in pairs)
+
+
+def module_of(name: str, weights: Iterable[str]) -> str:
+    """Return the path of the layer in the names: those of the weights, else the node's."""
+    own, weights = name.removesuffix(BLOCKED_NAME), tuple(weights)
+    return layer_in((own, *weights), SCOPE) or layer_in((*weights, own), operator_times.DOTTED)
+
+
+# The optimised graph
+
+
+class OptimizedGraph:
+    """The graph of an optimised model: its nodes, those inside control flow too, and what is
+    constant in it.
+
+    `blocked` names the tensors in the blocked layout, which is called `layout`. There channels are
+    filled up to whole blocks: `filters` has the shapes of weights, and `channels` the numbers of
+    channels, that the network itself asks for, if they may be fewer; None is for unknown. They
+    come from `block`, the number of channels in a block, and `plain`, the model with little
+    optimisation and without the layout.
+
+    Raises:
+        ValueError: it is not a model.
+    """
+
+    def __init__(self, content: bytes = b"", block: int = 1, plain: bytes = b"") -> None:
+        graph = Message("Model", content).graph
+        graphs = [*graphs_in(graph)]
+        self.nodes = [node for each in graphs for node in each.node]
+        held = [tensor for each in graphs for tensor in each.initializer]
+        self.constants = {
+            it.name: TensorFact(tuple(it.dims), type_name(it.data_type)) for it in held
+        }
+        self.outputs = {info.name for info in graph.output}
+        self.blocked = blocked_tensors(map(node_of, graph.node))
+        self.layout = f"NCHW{block}c"
+        self.filters, self.channels = unfilled(graph, Message("Model", plain).graph)
+
+    def known_of(
+        self, node: Message, inputs: Sequence[TensorFact], outputs: Sequence[TensorFact]
+    ) -> dict[str, Any]:
+        """Return what is known of an operator with these tensors, whose node has been found; its
+        work only if the node takes and gives the same tensors."""
+        parameters = parameters_of(node)
+        reads, writes = (tuple(filter(None, names)) for names in (node.input, node.output))
+        known: dict[str, Any] = {"parameters": parameters, "reads": reads, "writes": writes}
+        known["weights"] = tuple(name for name in reads if name in self.constants)
+        taken = self.taken_facts(reads, inputs)
+        if taken is None or len(writes) != len(outputs):
+            return known
+        given = self.in_layout(dict(zip(writes, outputs, strict=True)))
+        facts = taken | given
+        return known | {
+            "inputs": tuple(taken.values()),
+            "outputs": tuple(given.values()),
+            "flops": self.flops_of(node, facts),
+            "size_bytes": self.moved_bytes_of(node, taken, given),
+            "algorithm": kernel_kind(node, parameters, facts, self.constants, self.filters),
+        }
+
+    def taken_facts(
+        self, reads: Iterable[str], listed: Sequence[TensorFact]
+    ) -> dict[str, TensorFact] | None:
+        """Return a node's inputs by name, None if they are not those listed.
+
+        A constant is listed only if it was not rearranged when the model was loaded.
+        """
+        inputs, rest = dict[str, TensorFact](), [*listed]
+        for name in reads:
+            fact = self.constants.get(name)
+            if fact is None or rest[:1] == [fact]:
+                if not rest:
+                    return None
+                fact = rest.pop(0)
+            inputs[name] = fact
+        return None if rest else self.in_layout(inputs)
+
+    def in_layout(self, facts: Mapping[str, TensorFact]) -> dict[str, TensorFact]:
+        """Return tensors by name, those in the blocked layout with its name."""
+        return {
+            name: TensorFact(it.shape, it.dtype, self.layout if name in self.blocked else "")
+            for name, it in facts.items()
+        }
+
+    def flops_of(self, node: Message, facts: Mapping[str, TensorFact]) -> int | None:
+        """Return a node's operations (`lar.engines.flops`), None if they are unknown."""
+        from lar.engines.onnx_file.contents import operation_of
+
+        shapes: dict[str, Shape] = {name: fact.shape for name, fact in facts.items()}
+        for name in facts.keys() & self.channels.keys():
+            batch, _, *sizes = facts[name].shape
+            shapes[name] = (batch, self.channels[name], *sizes)
+        shapes.update({name: self.filters[name] for name in facts.keys() & self.filters.keys()})
+        return flops_of(operation_of(node, shapes))
+
+    def moved_bytes_of(
+        self, node: Message, inputs: Mapping[str, TensorFact], outputs: Mapping[str, TensorFact]
+    ) -> int | None:
+        """Return how many bytes a node reads and writes, each tensor once; None if the size of an
+        element is unknown.
+
+        A view moves nothing, unless it is an output of the model: that has a place of its own. An
+        operator that runs others moves nothing itself.
+        """
+        kind = node.op_type
+        if kind in CONTROL_FLOW or (kind in VIEWS and self.outputs.isdisjoint(outputs)):
+            return 0
+        places = FACTS.picked_from.get(kind, ())
+        picked = {name for at, name in enumerate(node.input) if at in places} & inputs.keys()
+        return operator_times.moved_bytes(inputs, outputs.values(), picked)
+
+
+def unfilled(
+    graph: Message, plain: Message
+) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
+    """Return the shapes of weights and the numbers of channels without the filling of blocks.
+
+    A blocked convolution has its name from the output of the convolution that it was made of, or of
+    an operator fused into that. Other operators leave the channels as they are, up to the reorder
+    that takes the filling away.
+    """
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
+    filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    makers = {name: node for node in plain.node for name in node.output if name}
+    filters: dict[str, tuple[int, ...]] = {}
+    channels: dict[str, int | None] = {}
+    for node in graph.node:
+        counts = [channels[name] for name in node.input if name in channels][:1]
+        if node.domain == DOMAIN and node.op_type == "Conv":
+            maker = makers.get(node.name.removesuffix(BLOCKED_NAME))
+            while maker is not None and maker.op_type != "Conv":
+                maker = makers.get(maker.input[0]) if maker.input else None
+            shape = shapes.get(maker.input[1], ()) if maker is not None else ()
+            wide, counts = filled.get(node.input[1], ()), [None]
+            # Weights are padded only in their channels.
+            if shape and shape[2:] == wide[2:] and all(map(le, shape, wide)):
+                counts, filters[node.input[1]] = [shape[0]], shape
+        if counts and node.op_type != "ReorderOutput":
+            channels.update(dict.fromkeys(filter(None, node.output), counts[0]))
+    return filters, channels
+
+
+def match_nodes(
+    runs: Sequence[RawRun], known: Iterable[RawEvent], graph: OptimizedGraph
+) -> dict[NodeKey, Message]:
+    """Return the nodes of events, as far as they are certain; the first run has all of its own."""
+    first = [event for run in runs[:1] for event in run.nodes]
+    names = {"" if REORDER.fullmatch(node.name) else node.name for node in graph.nodes}
+    # By types and lasting names, if these agree for all nodes in their order.
+    labels = [(node.op_type, node.name if node.name in names else "") for node in graph.nodes]
+    if [label_of(event, names) for event in first] == labels:
+        return {event.key: node for event, node in zip(first, graph.nodes, strict=True)}
+    alike: dict[tuple[str, str], dict[NodeKey, RawEvent]] = defaultdict(dict)
+    for event in known:
+        alike[label_of(event, names)][event.key] = event
+    nodes: dict[tuple[str, str], list[Message]] = defaultdict(list)
+    for label, node in zip(labels, graph.nodes, strict=True):
+        nodes[label].append(node)
+    found: dict[NodeKey, Message] = {}
+    for label, events in alike.items():
+        if len(events) == len(nodes[label]) and not REORDER.fullmatch(label[0]):
+            ordered = sorted(events.values(), key=lambda event: int(event.args.node_index or 0))
+            found.update(zip((event.key for event in ordered), nodes[label], strict=True))
+    return found
+
+
+def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
+    """Return the type and name of an event's node; the name is empty if the session has made it
+    up."""
+    made_up = f"{event.args.op_name}_{event.args.node_index}"
+    is_own = event.node in names if event.node == made_up else not REORDER.fullmatch(event.node)
+    return event.args.op_name, event.node if is_own else ""
+
+
+# Memory
 
 
 @dataclass
@@ -202,37 +440,36 @@ class Tensor:
     """A tensor of one iteration: the executions that give it and, so far, read it last."""
 
     size_bytes: int
-    maker: types.Execution
-    reader: types.Execution
+    maker: Execution
+    reader: Execution
 
 
-def allocations_of(events: RunEvents, steps: Sequence[types.Step]) -> tuple[types.Allocation, ...]:
+def allocations_of(
+    trace: EngineTrace, outputs: Iterable[str], calls: Iterable[Call]
+) -> tuple[Allocation, ...]:
     """Return what the executions of each iteration take and give back, in the order of time.
 
     The model's outputs stay until the iteration has ended.
     """
-    ends, outputs = {step.number: step.end_ns for step in steps}, events.table.graph.outputs
-    found: list[types.Allocation] = []
-    for number, executions in groupby(events.executions, key=attrgetter("step")):
-        taken, held = tensors_of(executions, events.table.operators)
+    ends, found = {it.step.number: it.step.end_ns for it in calls}, list[Allocation]()
+    for number, executions in groupby(trace.executions, key=attrgetter("step")):
+        held: dict[str, Tensor] = {}
+        taken = [*tensors_of(executions, trace.operators, held)]
         kept = [held.get(name) for name in outputs]
         for place, it in enumerate(taken):
             address = (number << ADDRESS_BITS) + place
             at = ends[number] if any(it is each for each in kept) else it.reader.end_ns
             sides = (it.maker, it.maker.start_ns, it.size_bytes), (it.reader, at, -it.size_bytes)
             for user, time, size in sides:
-                changed = types.Allocation(time, size, user.operator, address, source="estimate")
-                found.append(changed)
+                found.append(Allocation(time, size, user.operator, address, source="estimate"))
     return tuple(sorted(found, key=attrgetter("at_ns")))
 
 
 def tensors_of(
-    executions: Iterable[types.Execution], operators: Sequence[types.ProfiledOperator]
-) -> tuple[list[Tensor], dict[str, Tensor]]:
-    """Return the tensors that the executions of one iteration give, and the last one of each name.
-    A tensor in the body of a loop is taken each time."""
-    taken: list[Tensor] = []
-    held: dict[str, Tensor] = {}
+    executions: Iterable[Execution], operators: Sequence[ProfiledOperator], held: dict[str, Tensor]
+) -> Iterator[Tensor]:
+    """Yield the tensors that the executions of one iteration give; `held` takes the last one of
+    each name. A tensor in the body of a loop is taken each time."""
     for execution in executions:
         operator = operators[execution.operator]
         for name in operator.reads:
@@ -245,8 +482,10 @@ def tensors_of(
             for name, fact in zip(operator.writes, operator.outputs, strict=True):
                 if size := bytes_of((fact,)):
                     held[name] = Tensor(size, execution, execution)
-                    taken.append(held[name])
-    return taken, held
+                    yield held[name]
+
+
+# The driver's session
 
 
 def profile_of_raw(data: bytes, name: str) -> types.Profile:
@@ -256,18 +495,16 @@ def profile_of_raw(data: bytes, name: str) -> types.Profile:
         UsageError: it holds no run.
         msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
     """
-    raw = RawProfile.of(data)
-    if not raw.runs:
+    events = RunEvents(profile_file.decode_events(data))
+    if not events.runs:
         raise UsageError("no run of a model is in it", HINT, subject=name)
-    providers = {event.args.provider for run in raw.runs for event in run.nodes}
-    events = RunEvents(raw, "cuda" if providers & DEVICES.keys() else "cpu")
-    steps = [types.Step(number, run.start_ns, run.end_ns) for number, run in enumerate(raw.runs)]
-    events.add((step, 0) for step in steps)
-    trace = events.trace()
+    device = "cuda" if any(it.args.provider in DEVICES for it in events.nodes) else "cpu"
+    steps = [Step(number, it.start_ns, it.end_ns) for number, it in enumerate(events.runs)]
+    trace = events.trace(device, OptimizedGraph(), [(step, 0) for step in steps])
     return types.Profile(
         facts=types.ProfileFacts(
             engine="onnxruntime",
-            device=events.device,
+            device=device,
             iterations=len(steps),
             threads=trace.thread_count,
             dropped=(*trace.dropped, *NOT_IN_FILE),
@@ -297,29 +534,35 @@ def start_profiling(driver: SessionDriver, _: object) -> None:
 def folder_of(driver: SessionDriver) -> str:
     """Return the folder in which the run's profile is written; it goes away with the run."""
     written = driver.context.written
-    place: str = next(written[key] for key in ("profile", "profile_raw") if key in written)
-    return os.path.dirname(place)
+    return os.path.dirname(next(written[it] for it in ("profile", "profile_raw") if it in written))
 
 
 class SessionProfiler:
     """Keeps the times of the iterations, and reads the session's report when all have ended."""
 
     def __init__(self, driver: SessionDriver, device: DeviceRecorder | None = None) -> None:
-        self.driver = driver
-        self._device = device
-        self._calls = RecordColumns(lambda *it: Call(types.Step(*it[:5]), *it[5:]), "qqqBiqq")
+        self.driver, self._device = driver, device
+        self._calls = RecordColumns(lambda *it: Call(Step(*it[:5]), *it[5:]), "qqqBiqq")
 
-    def take(self, step: types.Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
+    def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         self._calls.add(*msgspec.structs.astuple(step), forward_ns, dispatched_ns)
 
     @cached_property
-    def graph(self) -> tuple[OptimizedGraph | None, tuple[str, ...]]:
-        """The graph that the driver runs, or None and the reason; copies share that of the
+    def graph(self) -> tuple[OptimizedGraph, tuple[str, ...]]:
+        """The graph that the driver runs, or an empty one and the reason; copies share that of the
         first."""
-        first = self.driver.first.profiler
+        driver, first = self.driver, self.driver.first.profiler
         if isinstance(first, SessionProfiler) and first is not self:
             return first.graph
-        return graph_of(self.driver)
+        try:
+            content = driver.saved.content if driver.saved else save_graph(driver)
+            is_blocked = DOMAIN.encode() in content
+            plain = save_graph(driver, level="basic") if is_blocked else b""
+        except Exception as error:  # the engine has no one kind for these
+            why = f"ONNX Runtime cannot save the graph: {one_line(str(error))}"
+            return OptimizedGraph(), (f"FLOPs, bytes and memory: {why}",)
+        block = block_size(driver.onnxruntime) if is_blocked else 1
+        return OptimizedGraph(content, block, plain), ()
 
     def end(self) -> tuple[str, int]:
         """End the session; return its file, and when that began by the time of day.
@@ -346,36 +589,21 @@ class SessionProfiler:
         if one_of(PROFILES, settings) is None:
             return EngineTrace(raw_file=file)
         calls, (graph, reason) = [*self._calls], self.graph
-        raw = RawProfile.in_file(file)
-        events = RunEvents(raw, device, graph, works)
-        placed, alignment = place_runs(raw.runs, calls, began_ns - unix_ns)
-        events.add(placed, alignment.offset_ns)
+        events = RunEvents(profile_file.events_in(file), sum(it.step.warmup for it in calls))
+        placed, alignment = place_runs(events.runs, calls, began_ns - unix_ns)
+        trace = events.trace(device, graph, placed, alignment.offset_ns, works)
         with_memory = PROFILE_MEMORY.is_given(settings) and device.startswith("cpu")
-        trace = events.trace()
         hint = WITH_CUPTI if driver.spec.runners == 1 else ONE_COPY
         return replace(
             trace,
-            allocations=allocations_of(events, [it.step for it in calls]) if with_memory else (),
+            allocations=allocations_of(trace, graph.outputs, calls) if with_memory else (),
             # Short operators leave some of the threads without work.
             thread_count=driver.thread_count() or trace.thread_count,
             alignments=(alignment,),
-            dropped=(*trace.dropped, *reason, *raw.cut_of(len(calls))),
+            dropped=(*trace.dropped, *reason, *cut_of(len(events.runs), len(calls))),
             notes=(hint,) if trace.dispatch_only else (),
             raw_file=file,
         )
-
-
-def graph_of(driver: SessionDriver) -> tuple[OptimizedGraph | None, tuple[str, ...]]:
-    """Return the graph that a driver runs, or None and the reason."""
-    try:
-        content = driver.saved.content if driver.saved else save_graph(driver)
-        is_blocked = DOMAIN.encode() in content
-        plain = save_graph(driver, level="basic") if is_blocked else b""
-    except Exception as error:  # the engine has no one kind for these
-        why = one_line(str(error))
-        return None, (f"FLOPs, bytes and memory: ONNX Runtime cannot save the graph: {why}",)
-    block = block_size(driver.onnxruntime) if is_blocked else 1
-    return OptimizedGraph(content, block, plain), ()
 
 
 def save_graph(driver: SessionDriver, level: str = "") -> bytes:
@@ -388,9 +616,16 @@ def save_graph(driver: SessionDriver, level: str = "") -> bytes:
         return path.read_bytes()
 
 
+def cut_of(runs: int, calls: int) -> list[str]:
+    """Say how many iterations are missing, if some are."""
+    what = f"the operators of the last {calls - runs} of {calls} iterations"
+    why = f"ONNX Runtime keeps {profile_file.MOST_EVENTS} events"
+    return [f"{what}: {why}"] if calls > runs else []
+
+
 def place_runs(
     runs: Sequence[RawRun], calls: Sequence[Call], guess_ns: int
-) -> tuple[list[tuple[types.Step, int]], types.Alignment]:
+) -> tuple[list[tuple[Step, int]], types.Alignment]:
     """Return the iteration of each run with the offset of the engine's times in it, and the offset
     of times outside runs.
 

@@ -24,24 +24,45 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
 import msgspec
 
 from lar.engines.onnxruntime.cupti import DeviceWork
-from lar.records.profile import Count, ThreadUse
+from lar.records.profile import Count, Interval, ThreadUse
 
 MOST_EVENTS = 1_000_000  # the engine's default, of all kinds
 NODE_SUFFIX = "_kernel_time"
 RUN = "model_run"
 INNER = "SequentialExecutor::Execute"
-NAMES = re.compile(rb'(?<="name" :")(.*?)(?=","args" : \{)', re.DOTALL)
-NO_GRID = "-1"  # of a kernel event that is a copy
 START = attrgetter("ts")
+NAMES = re.compile(rb'(?<="name" :")(.*?)(?=","args" : \{)', re.DOTALL)
 
 NodeKey = tuple[str, str, str]
+
+
+class RawThread(msgspec.Struct):
+    num_run: Count = 0
+
+
+class RawCaller(msgspec.Struct, rename="pascal"):
+    """The calling thread's times in microseconds."""
+
+    distribution: Count = 0
+    distribution_enqueue: Count = 0
+    run: Count = 0
+    wait: Count = 0
+    wait_revoke: Count = 0
+
+
+class RawScheduling(msgspec.Struct):
+    """The calling thread in this execution, and the others since the session began, whose `num_run`
+    counts the shares of the work that they have done."""
+
+    main_thread: RawCaller = msgspec.field(default_factory=RawCaller)
+    sub_threads: dict[str, RawThread] = {}
 
 
 class RawArgs(msgspec.Struct, gc=False):
@@ -52,7 +73,7 @@ class RawArgs(msgspec.Struct, gc=False):
     node_index: str = ""
     input_type_shape: msgspec.Raw = msgspec.Raw(b"[]")
     output_type_shape: msgspec.Raw = msgspec.Raw(b"[]")
-    thread_scheduling_stats: msgspec.Raw = msgspec.Raw(b"")
+    thread_scheduling_stats: RawScheduling | str = ""
     stream: str = ""
     grid_x: str = ""
     grid_y: str = ""
@@ -63,8 +84,7 @@ class RawArgs(msgspec.Struct, gc=False):
 
 
 class RawEvent(msgspec.Struct, gc=False):
-    """One event; `ts` and `dur` are microseconds since the profile began, `offset_ns` brings them
-    onto another clock."""
+    """One event; `ts` and `dur` are microseconds since the profile began."""
 
     name: str
     cat: str
@@ -72,15 +92,11 @@ class RawEvent(msgspec.Struct, gc=False):
     dur: int = 0
     tid: int = 0
     args: RawArgs = msgspec.field(default_factory=RawArgs)
-    offset_ns: int = 0
 
     @property
-    def start_ns(self) -> int:
-        return self.ts * 1000 + self.offset_ns
-
-    @property
-    def end_ns(self) -> int:
-        return (self.ts + self.dur) * 1000 + self.offset_ns
+    def interval(self) -> Interval:
+        """Its begin and end in nanoseconds."""
+        return self.ts * 1000, (self.ts + self.dur) * 1000
 
     @property
     def node(self) -> str:
@@ -91,12 +107,6 @@ class RawEvent(msgspec.Struct, gc=False):
         """What its node is known by."""
         return self.node, self.args.op_name, self.args.node_index
 
-    @property
-    def fingerprint(self) -> tuple[NodeKey, bytes, bytes]:
-        """What its operator is known by: the node, and the shapes that it had."""
-        args = self.args
-        return self.key, bytes(args.input_type_shape), bytes(args.output_type_shape)
-
 
 class RawRun(NamedTuple):
     """One run of the model: its nodes in the order in which they began, and their works on a
@@ -105,16 +115,8 @@ class RawRun(NamedTuple):
     start_ns: int
     end_ns: int
     thread: int
-    nodes: tuple[RawEvent, ...]
-    works: tuple[DeviceWork, ...] = ()
-
-    def moved(self, offset_ns: int) -> RawRun:
-        """Return it with all times later by an offset."""
-        for node in self.nodes:
-            node.offset_ns = offset_ns
-        works = tuple(work.moved(offset_ns) for work in self.works)
-        start_ns, end_ns = self.start_ns + offset_ns, self.end_ns + offset_ns
-        return RawRun(start_ns, end_ns, self.thread, self.nodes, works)
+    nodes: Iterable[RawEvent] = ()
+    works: Iterable[DeviceWork] = ()
 
 
 DECODER = msgspec.json.Decoder(list[RawEvent])
@@ -122,63 +124,29 @@ BYTES_AT_ONCE = 1 << 17
 BETWEEN_EVENTS = b"},\n{"  # never within an event: its name is a single line
 
 
-class RawProfile:
-    """The engine's whole report: what came before the runs, and the runs that ended.
-
-    `runs` has all nodes of the first run, and of later runs only those of operators that are new.
-    `all_runs` reads the file again, which may be large. Both raise what `decode_events` raises.
-    """
-
-    def __init__(self, events: Callable[[], Iterable[RawEvent]]) -> None:
-        self._events = events
-        self.load: list[RawEvent] = []
-        self.runs: list[RawRun] = []
-        known: set[tuple[object, ...]] = set()
-        for run in self.all_runs(self.load.append):
-            new = tuple(node for node in run.nodes if node.fingerprint not in known)
-            known.update(node.fingerprint for node in new)
-            self.runs.append(run._replace(nodes=new) if self.runs else run)
-
-    @classmethod
-    def of(cls, data: bytes) -> RawProfile:
-        """Return what a file's content holds."""
-        events = decode_events(data)
-        return cls(lambda: events)
-
-    @classmethod
-    def in_file(cls, path: str) -> RawProfile:
-        """Return what a file holds that has each event on a line of its own."""
-        return cls(lambda: events_in(path))
-
-    def cut_of(self, calls: int) -> list[str]:
-        """Say how many iterations are missing, if some are."""
-        missing = calls - len(self.runs)
-        what = f"the operators of the last {missing} of {calls} iterations"
-        return [f"{what}: ONNX Runtime keeps {MOST_EVENTS} events"] if missing > 0 else []
-
-    def all_runs(self, load: Callable[[RawEvent], object] = bool) -> Iterator[RawRun]:
-        """Yield the runs that ended; `load` takes what came before them."""
-        nodes: list[RawEvent] = []
-        works: list[DeviceWork] = []
-        for event in self._events():
-            if event.cat == "Node" and event.name.endswith(NODE_SUFFIX):
-                nodes.append(event)
-            elif event.cat == "Kernel" and nodes:
-                works.append(work_of(event, nodes[-1]))
-            elif event.cat == "Session" and event.name == RUN:
-                yield run_of(event, nodes, works)
-                nodes.clear()
-                works.clear()
-            elif event.cat == "Session" and event.name != INNER:
-                load(event)
+def runs_in(events: Iterable[RawEvent], load: list[RawEvent]) -> Iterator[RawRun]:
+    """Yield the runs that ended; `load` takes what the engine did besides."""
+    nodes: list[RawEvent] = []
+    works: list[DeviceWork] = []
+    for event in events:
+        if event.cat == "Node" and event.name.endswith(NODE_SUFFIX):
+            nodes.append(event)
+        elif event.cat == "Kernel" and nodes:
+            works.append(work_of(event, nodes[-1]))
+        elif event.cat == "Session" and event.name == RUN:
+            yield run_of(event, nodes, works)
+            nodes, works = [], []
+        elif event.cat == "Session" and event.name != INNER:
+            load.append(event)
 
 
 def run_of(event: RawEvent, nodes: Iterable[RawEvent], works: Iterable[DeviceWork]) -> RawRun:
     """Return a run that has ended, with its own nodes among those before its end."""
     own = sorted((it for it in nodes if event.ts <= it.ts <= event.ts + event.dur), key=START)
+    start_ns, end_ns = event.interval
     # It ends no sooner than its last node, as both are rounded down.
-    end_ns = max((event.end_ns, *(node.end_ns for node in own)))
-    return RawRun(event.start_ns, end_ns, event.tid, tuple(own), tuple(works))
+    end_ns = max((end_ns, *(node.interval[1] for node in own)))
+    return RawRun(start_ns, end_ns, event.tid, own, works)
 
 
 def events_in(path: str) -> Iterator[RawEvent]:
@@ -218,44 +186,13 @@ def escape_name(found: re.Match[bytes]) -> bytes:
 def work_of(event: RawEvent, node: RawEvent) -> DeviceWork:
     """Return what the engine itself reports of a node's kernel or, without a grid, of a copy."""
     args = event.args
-    is_copy = args.grid_x in ("", NO_GRID)
+    is_copy = args.grid_x in ("", "-1")
     return DeviceWork(
-        event.name,
-        node.start_ns,
-        event.start_ns,
-        event.end_ns,
+        *(event.name, node.interval[0], *event.interval),
         int(args.stream) if args.stream.isdigit() else 0,
         None if is_copy else (int(args.grid_x), int(args.grid_y), int(args.grid_z)),
         None if is_copy else (int(args.block_x), int(args.block_y), int(args.block_z)),
     )
-
-
-# The use of threads
-
-
-class RawThread(msgspec.Struct):
-    num_run: Count = 0
-
-
-class RawCaller(msgspec.Struct, rename="pascal"):
-    """The calling thread's times in microseconds."""
-
-    distribution: Count = 0
-    distribution_enqueue: Count = 0
-    run: Count = 0
-    wait: Count = 0
-    wait_revoke: Count = 0
-
-
-class RawScheduling(msgspec.Struct):
-    """The calling thread in this execution, and the others since the session began, whose `num_run`
-    counts the shares of the work that they have done."""
-
-    main_thread: RawCaller = msgspec.field(default_factory=RawCaller)
-    sub_threads: dict[str, RawThread] = {}
-
-
-SCHEDULING = msgspec.json.Decoder(RawScheduling)
 
 
 class ThreadUses:
@@ -265,16 +202,11 @@ class ThreadUses:
         self.by_operator: dict[int, ThreadUse] = {}
         self._done: dict[str, int] = {}  # the shares done by each thread, at the last event
 
-    def add(self, operator: int, raw: bytes, *, timed: bool) -> None:
+    def add(self, operator: int, found: RawScheduling | str, *, timed: bool) -> None:
         """Add what the event of an execution reports; before the timed ones, it only starts the
-        counts. A session without threads of its own reports nothing.
-
-        Raises:
-            msgspec.MsgspecError: it is not written as in the versions that lar knows.
-        """
-        if not raw.startswith(b"{"):
+        counts. A session without threads of its own reports nothing."""
+        if isinstance(found, str):
             return
-        found = SCHEDULING.decode(raw)
         caller, before = found.main_thread, self._done
         # A thread that has not begun yet has another name, which is gone later.
         self._done = {name: it.num_run for name, it in found.sub_threads.items()}

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.formats import begins_like_ort, read_head
-from lar.engines.onnx_file.external_data import place_of, tensors_outside
+from lar.engines.onnx_file.external_data import files_beside, place_of, tensors_outside
 from lar.engines.onnx_file.fields import Message, SavedModel, graphs_in
 from lar.errors import UsageError
 from lar.files.work_folders import error_of_full_disk
@@ -22,6 +24,7 @@ from lar.options.table import MODEL_DUMP
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver
+    from lar.engines.onnxruntime.values import Array
 
 WEIGHTS = "session.optimized_model_external_initializers_file_name"
 PREPACKED = "session.save_external_prepacked_constant_initializers"
@@ -197,3 +200,65 @@ def finish_model_dump(driver: SessionDriver, _: object) -> None:
         move_inside(tensor, folder)
     if drop_lost_inputs(model, driver.session) or outside:
         path.write_bytes(model.encode())
+
+
+# Testcases, written as a folder of the form that ONNX's own test data has.
+#
+# `lar.testcases.paths` has the form. What is allowed stands in the doc_string of each expected
+# tensor, a field for readers that other programs pass over: `max_error=0.0001`.
+
+
+def write_testcases(
+    driver: SessionDriver,
+    cases: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]],
+    path: str,
+) -> None:
+    """Write the model of a loaded driver with testcases: what is fed, what came out.
+
+    Raises:
+        UsageError: such a folder cannot hold the model.
+    """
+    from lar.engines.onnx_file.tensors import tensor_of  # imports NumPy
+
+    packing = driver.context.packing
+    assert packing is not None
+    os.mkdir(path)
+    write_model(driver, Path(path) / "model.onnx", packing.optimize)
+    note = f"max_error={packing.max_error!r}{'' if packing.verbose else ' silent'}"
+    for number, (inputs, outputs) in enumerate(cases):
+        folder = Path(path) / f"test_data_set_{number}"
+        folder.mkdir()
+        for kind, arrays, text in (("input", inputs, ""), ("output", outputs, note)):
+            for position, (name, array) in enumerate(arrays.items()):
+                content = tensor_of(array, name, text).encode()
+                (folder / f"{kind}_{position}.pb").write_bytes(content)
+
+
+def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
+    """Copy the model, or write it as ONNX Runtime optimises it for any processor.
+
+    Raises:
+        UsageError: it is in the ORT format, or its weights are outside its folder.
+    """
+    source = Path(driver.spec.model)
+    if begins_like_ort(read_head(source)):
+        raise UsageError(
+            "a model in the ORT format, which a folder of testcases does not hold",
+            "give the .onnx file that it was made from",
+            subject=source,
+        )
+    if optimize:
+        with options_changed(driver, "basic", optimized_model_filepath=str(place)):
+            driver.open_session(str(source))
+    else:
+        shutil.copyfile(source, place)
+    for name in files_beside(place):
+        if os.path.isabs(name) or ".." in Path(name).parts:
+            raise UsageError(
+                f"its weights are in {name}, outside its folder",
+                "export it with the weights beside it",
+                subject=source,
+            )
+        target = place.parent / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source.parent / name, target)

@@ -24,9 +24,9 @@ class OpenVino(OwnFormatEngine):
 
     cache = late_value(".cache.CACHES")
     option_rules = late(Engine.option_rules, ".options.RULES")
-    check_property = late(Engine.check_property, ".config.check_property")
+    check_property = late(Engine.check_property, ".options.check_property")
     find_devices = late(Engine.find_devices, ".driver.find_devices")
-    isolation = late(Engine.isolation, ".isolation.ModelIsolation")
+    isolation = late(Engine.isolation, ".dumps.ModelIsolation")
 
 
 ENGINE = OpenVino()

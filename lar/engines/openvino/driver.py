@@ -21,15 +21,18 @@ from lar.engines.formats import is_onnx
 from lar.engines.meanings import Meanings, phases_of
 from lar.engines.onnx_file.contents import read_ends
 from lar.engines.openvino import tensors as ov_tensors
-from lar.engines.openvino.config import config_of
 from lar.engines.openvino.tensors import FED, Array, tensor_name
 from lar.errors import LarError, UsageError
-from lar.options.table import CONST_SHAPE, FAST_RUN_ALGO_POLICY, PRECISION, PROVIDER
+from lar.options import table
+from lar.options.values import pairs_in
 from lar.records.run import EngineFacts, TensorInfo
 
 MEANINGS = Meanings(__file__)
 
 CONVERTER = "openvino.tools.ovc"
+
+# The engine's names for --precision.
+PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
 def import_openvino() -> Any:
@@ -66,7 +69,7 @@ class CompiledDriver(Driver):
     def set_up(self) -> None:
         self.openvino = import_openvino()
         self.core = self.openvino.Core()
-        self.device = str(PROVIDER.of(self.spec.settings) or "CPU").upper()
+        self.device = str(table.PROVIDER.of(self.spec.settings) or "CPU").upper()
         self.config = config_of(self.spec.settings, self.spec.runners)
         self.reshaped: Any = None  # the model with the shapes that are fed
         self.compiled: Any = None
@@ -79,7 +82,7 @@ class CompiledDriver(Driver):
         if self.device not in here:
             hint = f"it finds: {', '.join(name.lower() for name in here)}"
             problem = f"OpenVINO finds no device {self.device} here"
-            raise UsageError(problem, hint, flag=PROVIDER.flag)
+            raise UsageError(problem, hint, flag=table.PROVIDER.flag)
         precision = self.effective_precision()
         version = self.openvino.get_version().split("-")[0]
         facts = self.usual_facts(version, precision=precision)
@@ -101,7 +104,7 @@ class CompiledDriver(Driver):
             device, wanted = self.device.lower(), FED.get(asked, asked)
             problem = f"the device {device} does not compute in {wanted} here"
             hint = f"it takes {FED.get(found, found)} instead: give that, or float32"
-            raise UsageError(problem, hint, flag=PRECISION.flag)
+            raise UsageError(problem, hint, flag=table.PRECISION.flag)
         return FED.get(found, found)
 
     def default_threads(self) -> int | None:
@@ -145,8 +148,8 @@ class CompiledDriver(Driver):
         """Whether the model is compiled for its inputs when fed: the CPU must know how many axes
         they have."""
         settings = self.spec.settings
-        if CONST_SHAPE.of(settings) or FAST_RUN_ALGO_POLICY.is_given(settings):
-            return bool(CONST_SHAPE.of(settings))
+        if table.CONST_SHAPE.of(settings) or table.FAST_RUN_ALGO_POLICY.is_given(settings):
+            return bool(table.CONST_SHAPE.of(settings))
         return any(port.get_partial_shape().rank.is_dynamic for port in self.model.inputs)
 
     def compile(self, model: Any) -> Any:
@@ -163,7 +166,7 @@ class CompiledDriver(Driver):
         for info in infos.values():
             self.check_type(info)
         # A compiled model of a cache has the values of the file.
-        has_model = not FAST_RUN_ALGO_POLICY.is_given(self.spec.settings)
+        has_model = not table.FAST_RUN_ALGO_POLICY.is_given(self.spec.settings)
         held = constants_by_name(self.model).keys() - infos if has_model else ()
         return (
             *(replace(it, axes=known[at].axes) if at in known else it for at, it in infos.items()),
@@ -245,6 +248,24 @@ class CompiledDriver(Driver):
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
         return MEANINGS.explain(str(error), self.spec.model, phases=phases_of(loading=loading))
+
+
+def config_of(settings: Mapping[str, Any], copies: int) -> dict[str, str]:
+    """Return the properties that a model is compiled with."""
+    threads = table.MULTITHREAD.of(settings) or table.MULTITHREAD_DEFAULT.of(settings) or 0
+    if table.CPU_DEFAULT.of(settings) or (copies > 1 and not threads):
+        threads = 1
+    found = {
+        # The engine's own choice is bfloat16 on CPUs that have it, and it does not say so.
+        "INFERENCE_PRECISION_HINT": PRECISIONS[table.PRECISION.of(settings) or "float32"],
+        "INFERENCE_NUM_THREADS": threads * copies,
+        "NUM_STREAMS": table.STREAMS.of(settings) or (copies if copies > 1 else 0),
+        "PERFORMANCE_HINT": (table.HINT.of(settings) or "").upper(),
+        "PERF_COUNT": "YES" if table.PROFILE.is_given(settings) else "",
+        "LOG_LEVEL": "LOG_DEBUG" if table.VERBOSE.of(settings) else "",
+    }
+    own = pairs_in(str(settings.get(table.ENGINE_OPTION.key, "")).splitlines())
+    return {**{name: str(it) for name, it in found.items() if it}, **own}
 
 
 def is_optional(info: TensorInfo) -> bool:

@@ -8,19 +8,23 @@ does. They have the names of the model file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from lar.dumps.facts import DumpFacts
 from lar.dumps.recording import Layer, dump_layers, number_outputs, write_outputs
+from lar.engines.engine import Isolation
 from lar.engines.formats import is_onnx
 from lar.engines.onnx_file.quantization import read_quantizations
 from lar.engines.openvino.driver import CompiledDriver
 from lar.engines.openvino.graph import ExecutedGraph, Region, cut_model
 from lar.engines.openvino.operator_kinds import STEPS
 from lar.engines.openvino.tensors import DTYPES, Array, results_of, tensor_name
+from lar.errors import LarError
 
 OTHERWISE = "OpenVINO executes other operators where this is taken out of its graph"
 NO_TYPE = "no file holds elements of its type"
@@ -140,3 +144,33 @@ def is_spoiler(value: Any, region: Region) -> bool:
     takers = [it.get_node() for it in value.get_target_inputs()]
     joined = (it for taker in takers if taker in region.operators for it in taker.input_values())
     return len(takers) > 1 or any(it.get_node() in region.operators for it in joined)
+
+
+# Single tensors, computed by models that are cut out and compiled as the whole is
+
+
+class ModelIsolation(Isolation):
+    """The model of a driver, from which models of single operators are cut."""
+
+    def __init__(self, driver: CompiledDriver) -> None:
+        self.driver = driver
+        driver.load()
+        graph = ExecutedGraph(driver.model, driver.compiled or driver.compile(driver.model))
+        ports = [*graph.outputs, *driver.model.inputs, *results_of(driver.model)]
+        self.known = {tensor_name(it): it for it in ports}
+
+    def find_missing(self, names: Collection[str]) -> set[str]:
+        return set(names) - self.known.keys()
+
+    def compute(self, output: str, values: Mapping[str, Array]) -> Array:
+        if output not in self.known:
+            raise LarError("no operator of the model gives this tensor")
+        openvino = self.driver.openvino
+        arrays = {self.known[name]: it for name, it in values.items()}
+        shapes = {port: openvino.PartialShape([*array.shape]) for port, array in arrays.items()}
+        try:
+            cut = cut_model(openvino, self.driver.model, shapes, [self.known[output]])
+        except RuntimeError as error:
+            raise LarError("it takes others too, whose values are not known") from error
+        tensors = (openvino.Tensor(np.require(it, requirements="C")) for it in arrays.values())
+        return np.array(self.driver.compute(self.driver.compile(cut), tensors)[0])

@@ -3,8 +3,10 @@ rules about options that need or exclude each other on it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lar.engines.engine import unknown_property
 from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, dump_rows
 from lar.options import table
 from lar.options.rules import read_rules
@@ -31,3 +33,19 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
 )
 
 RULES = read_rules(globals())
+
+
+# Beginnings of properties that devices besides the CPU have. Those of the CPU stand in
+# properties.txt: all that a model may be compiled with, without those that lar's options set.
+OF_DEVICES = ("GPU_", "NPU_", "NPUW_", "MULTI_", "AUTO_", "DEVICE_")
+
+
+def check_property(key: str, _: str) -> None:
+    """Refuse a property that OpenVINO does not have.
+
+    Raises:
+        UsageError: naming the property that was probably meant.
+    """
+    known = Path(__file__).with_name("properties.txt").read_text().split()
+    if key not in known and not key.startswith(OF_DEVICES):
+        raise unknown_property("OpenVINO", key, known, "names are as ENABLE_CPU_PINNING")

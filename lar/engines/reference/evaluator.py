@@ -22,8 +22,14 @@ from lar.engines.onnx_file.control_flow import NoTruth, NoTruthHere, Values, Vis
 from lar.engines.onnx_file.fields import SCHEMA, Message, Node, attributes_of, graphs_in, type_name
 from lar.engines.onnx_file.tensors import array_of, dense_of, dtype_of
 from lar.engines.reference import operators  # noqa: F401
-from lar.engines.reference.implementations import Array, Call, Function, implementation_of, widened
-from lar.engines.reference.rules import check_truth
+from lar.engines.reference.implementations import (
+    Array,
+    Call,
+    Function,
+    check_truth,
+    implementation_of,
+    widened,
+)
 from lar.errors import first_line
 
 

@@ -119,7 +119,7 @@ def keep_output(model: str, layout: str, fix: str, path: str) -> None:
     """Run a model once on the input that is the same each time and write its first output, with
     the engine's own options for layouts, and with the fix of lar or without."""
     from lar.engines.megengine.lite import import_lite
-    from lar.engines.megengine.x2apic import apply_fix
+    from lar.engines.megengine.symbols import apply_fix
 
     lite = import_lite()
     if fix:

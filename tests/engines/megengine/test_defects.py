@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pytest
 
 from lar.engines import engine_named
-from lar.engines.megengine import defects, x2apic
+from lar.engines.megengine import defects, symbols
 from lar.engines.megengine.defects import (
     FLOAT_PRODUCTS,
     GROUPED,
@@ -35,7 +35,7 @@ from lar.engines.megengine.defects import (
     traits_of,
 )
 from lar.engines.megengine.packed_model import write_packed
-from lar.engines.megengine.x2apic import CoreFacts, apply_fix
+from lar.engines.megengine.symbols import CoreFacts, apply_fix
 from lar.errors import UsageError
 from lar.measurement import machine
 from lar.measurement.machine import read_instruction_sets
@@ -170,22 +170,22 @@ class TestKnownBuild:
     @with_megengine
     def test_a_build_with_another_note_is_refused_and_left_alone(self) -> None:
         code = """
-from lar.engines.megengine import lite, x2apic
+from lar.engines.megengine import lite, symbols
 from lar.errors import UsageError
 lite.import_lite()
-base = x2apic.find_known_build()
+base = symbols.find_known_build()
 def read():
-    return [bytes(x2apic.CoreFacts.from_address(base + at)) for at in x2apic.FLAG_ADDRESSES]
-before, known = read(), x2apic.BUILD_NOTE
-x2apic.BUILD_NOTE = known[:-1] + bytes([known[-1] ^ 1])
+    return [bytes(symbols.CoreFacts.from_address(base + at)) for at in symbols.FLAG_ADDRESSES]
+before, known = read(), symbols.BUILD_NOTE
+symbols.BUILD_NOTE = known[:-1] + bytes([known[-1] ^ 1])
 try:
-    x2apic.apply_fix()
+    symbols.apply_fix()
 except UsageError as error:
     print(error)
 print(read() == before)
-x2apic.BUILD_NOTE = known
-x2apic.apply_fix()
-x2apic.apply_fix()
+symbols.BUILD_NOTE = known
+symbols.apply_fix()
+symbols.apply_fix()
 print([facts[0] for facts in read()])
 """
         done = run_python("-c", code)
@@ -250,8 +250,8 @@ class TestEffect:
 def cores(monkeypatch: pytest.MonkeyPatch) -> ctypes.Array[CoreFacts]:
     """Facts at the places where the known build has them."""
     facts = (CoreFacts * 2)()
-    monkeypatch.setattr(x2apic, "find_known_build", lambda: ctypes.addressof(facts))
-    monkeypatch.setattr(x2apic, "FLAG_ADDRESSES", (0, ctypes.sizeof(CoreFacts)))
+    monkeypatch.setattr(symbols, "find_known_build", lambda: ctypes.addressof(facts))
+    monkeypatch.setattr(symbols, "FLAG_ADDRESSES", (0, ctypes.sizeof(CoreFacts)))
     return facts
 
 

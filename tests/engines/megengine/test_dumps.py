@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,20 +31,7 @@ from tests.tables import each_row
 SEVEN = str(REPOSITORY / "inputs" / "digit_7.npy")
 
 
-@pytest.mark.parametrize(
-    ("model", "settings"),
-    [
-        *((model, {}) for model in ("multi_input", "uint8_input", "dynamic_batch")),
-        *product(
-            ("digits_cnn", "int8"),
-            (
-                *({}, {"multithread": 2}, {"multithread_default": 2}, {"enable_nchw44": True}),
-                *({"enable_nhwcd4": True}, {"weight_preprocess": True}),
-            ),
-        ),
-    ],
-    ids=str,
-)
+@each_row("engines/megengine/cases/dumped outputs")
 def test_outputs_with_and_without_a_dump_are_the_same_bits(
     tmp_path: Path, model: str, settings: dict[str, Any]
 ) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import lar
-from lar.engines.megengine import defects, layout_search
-from lar.engines.megengine.layout_result import name_of
+from lar.engines.megengine import defects, model_dump
+from lar.engines.megengine.model_dump import name_of
 from lar.records.run import RunResult
 from tests.engines.megengine.programs import DIGITS
 from tests.engines.megengine.traced import dump_traced
@@ -79,8 +79,8 @@ def test_the_wrong_convolution_is_known_by_its_layout_and_input(
         parameters_of=lambda operator: parameters,
         names_of=lambda operator, field: ("relu1",),
     )
-    monkeypatch.setattr(layout_search, "open_graph", lambda content: graph)
-    found = layout_search.wrong_convolutions(memoryview(b""))
+    monkeypatch.setattr(model_dump, "open_graph", lambda content: graph)
+    found = model_dump.wrong_convolutions(memoryview(b""))
     assert list(found) == (["relu1"] if wrong else [])
 
 

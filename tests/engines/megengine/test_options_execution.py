@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lar.engines import engine_named
-from lar.engines.megengine.spinning import SPIN_SECONDS, SPIN_VARIABLE, find_spin_seconds
+from lar.engines.megengine.driver import SPIN_SECONDS, SPIN_VARIABLE, find_spin_seconds
 from tests.cli.failures import check_error
 from tests.conftest import RunLar
 from tests.engines.megengine.probed import MOBILENET, difference, probe

@@ -24,8 +24,7 @@ from lar.engines.megengine.packed_model import (
     unpack_model,
     write_packed,
 )
-from lar.engines.megengine.packed_settings import check_info
-from lar.engines.megengine.packing import refuse_lost_options
+from lar.engines.megengine.packing import check_info, refuse_lost_options
 from lar.errors import UsageError
 from lar.running.plan import plan_run
 from tests.cli.failures import check_error

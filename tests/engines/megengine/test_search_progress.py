@@ -66,7 +66,7 @@ def test_the_engine_tells_while_it_searches(monkeypatch: pytest.MonkeyPatch) -> 
 def test_what_was_found_is_kept_while_it_searches(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    for name in ("PATIENCE_SECONDS", "INTERVAL_SECONDS", "KEEPING_SECONDS"):
+    for name in ("PATIENCE_SECONDS", "INTERVAL_SECONDS"):
         monkeypatch.setattr(isolation, name, 0.0)
     cache = tmp_path / "found.cache"
     counts = []

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lar.engines import engine_named
+from lar.engines.megengine.algorithms import read_engines
 from lar.engines.megengine.cache import blob_bytes, number_bytes
 from lar.engines.megengine.lite import LiteDriver
-from lar.engines.megengine.tensorrt import read_cache
 from lar.errors import UsageError
 from lar.records.run import RunContext, RunSpec
 from tests.engines.megengine.programs import DIGITS
@@ -92,13 +92,13 @@ def test_a_cache_is_read_whole_or_refused(
     pairs = [blob_bytes(key) + blob_bytes(engine) for key, engine in entries.items()]
     data = number_bytes(len(pairs)) + b"".join(pairs)
     path.write_bytes(data)
-    assert read_cache(path) == data
+    assert read_engines(path) == data
     for broken in (*(data[:size] for size in range(len(data))), data + b"\0"):
         path.write_bytes(broken)
         with pytest.raises(UsageError, match=r"^--tensorrt-cache: .* is not a cache of TensorRT's"):
-            read_cache(path)
+            read_engines(path)
 
 
 def test_a_cache_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is a folder, not a file$"):
-        read_cache(tmp_path)
+        read_engines(tmp_path)

@@ -243,13 +243,13 @@ class Steps:
         listener.on_log(log_of(read_cache(str(spec.settings["fast_run_algo_policy"]))))
         return RunResult(spec=spec, status="ok", phase="done", outputs=(output_named("prob"),))
 
-    def run(self, spec: RunSpec, context: RunContext) -> RunResult:
+    def run(self, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
         self.runs.append((spec, context))
         return RunResult(spec=spec, status="ok", phase="done")
 
     def prefer_winograd(self, folder: Path, **settings: Any) -> RunResult:
         spec, context = spec_with(**settings), context_in(folder)
-        return run_with_winograd(spec, context, Listener(), self.step, self.run)
+        return run_with_winograd(self.step, self.run, spec, context, Listener())
 
 
 def output_named(name: str) -> OutputSummary:

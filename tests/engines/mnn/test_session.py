@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lar
-from lar.engines.mnn.conversion import convert, error_of
+from lar.engines.mnn.session import convert, error_of
 from tests.conftest import RunLar
 from tests.engines.onnx_models import DIGITS, MOBILENET, needs, save_named, text_of, write_optional
 from tests.engines.runs import run_ok

@@ -16,9 +16,8 @@ import onnx
 import pytest
 
 import lar
-from lar.engines.onnxruntime import blocked_layout, providers
-from lar.engines.onnxruntime.config_entries import OF_RUNS, OF_SESSIONS
-from lar.engines.onnxruntime.optimizers import OPTIMIZERS, RULES
+from lar.engines.onnxruntime import kernels, providers
+from lar.engines.onnxruntime.options import OF_RUNS, OF_SESSIONS, OPTIMIZERS, REWRITE_RULES
 from lar.engines.onnxruntime.providers import CudaDevice
 from lar.errors import UsageError
 from lar.running.variants import make_variants, parse_vary
@@ -262,16 +261,16 @@ def test_the_names_of_optimisers_are_those_of_the_engine(capfd: pytest.CaptureFi
 def test_the_names_of_rules_are_those_of_the_engine(capfd: pytest.CaptureFixture[str]) -> None:
     """The transformer that runs rules is gone when all of them are, and back with any one."""
     runners = {"Level1_RuleBasedTransformer", "Level2_RuleBasedTransformer"}
-    assert not registered(capfd, sorted(RULES)) & runners
-    for rule in RULES:
-        assert registered(capfd, sorted(RULES - {rule})) & runners, rule
+    assert not registered(capfd, sorted(REWRITE_RULES)) & runners
+    for rule in REWRITE_RULES:
+        assert registered(capfd, sorted(REWRITE_RULES - {rule})) & runners, rule
 
 
 def test_a_processor_without_the_blocked_layout_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine has the layout's operators only where it has the layout."""
     load(enable_nchw88=True)
-    probe = blocked_layout.probe().replace(b"ReorderInput", b"NoSuchInput_")
-    monkeypatch.setattr(blocked_layout, "probe", lambda: probe)
+    probe = kernels.probe().replace(b"ReorderInput", b"NoSuchInput_")
+    monkeypatch.setattr(kernels, "probe", lambda: probe)
     with pytest.raises(UsageError, match="has no blocked layout for this processor"):
         load(enable_nchw88=True)
 

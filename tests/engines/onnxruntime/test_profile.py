@@ -17,10 +17,9 @@ import pytest
 
 from lar.engines.onnx_file.contents import read_model
 from lar.engines.onnx_file.fields import Message
-from lar.engines.onnxruntime.kernel_kinds import kernel_kind
-from lar.engines.onnxruntime.profile import NO_PARTS, SessionProfiler
-from lar.engines.onnxruntime.profile_file import RawProfile
-from lar.engines.onnxruntime.profiled_operators import VIEWS, module_of
+from lar.engines.onnxruntime.kernels import kernel_kind
+from lar.engines.onnxruntime.profile import NO_PARTS, VIEWS, SessionProfiler, module_of
+from lar.engines.onnxruntime.profile_file import events_in, runs_in
 from lar.engines.onnxruntime.saving import save_optimized
 from lar.engines.profile_files import decode_any, read_profile
 from lar.errors import LarError
@@ -317,10 +316,10 @@ def test_the_raw_profile_alone_is_made_without_a_second_run(
     run_lar: RunLar, tmp_path: Path
 ) -> None:
     run_lar(str(DIGITS), "--iter", "2", "--profile-raw", "raw.json", cwd=tmp_path, code=0)
-    assert len(RawProfile.in_file(str(tmp_path / "raw.json")).runs) == 3
+    assert len([*runs_in(events_in(str(tmp_path / "raw.json")), [])]) == 3
 
 
-@each_row("engines/onnxruntime/profiled_operators/modules")
+@each_row("engines/onnxruntime/profile/modules")
 def test_the_module_is_the_path_in_the_name(name: str, module: str) -> None:
     assert module_of(name, ()) == module
 
@@ -405,14 +404,14 @@ def kind_of(
     return kernel_kind(node, parameters, facts, constants, filters)
 
 
-@each_row("engines/onnxruntime/kernel_kinds/convolutions")
+@each_row("engines/onnxruntime/kernels/convolutions")
 def test_convolutions(operator: str, given: dict[str, Any], kind: str) -> None:
     """Of weights that were filled up to blocks, the network's own decide."""
     found = {"shape": X, "weights": (8, 8, 3, 3), **given}
     assert kind_of(operator, **found) == f"{operator} {kind}"
 
 
-@each_row("engines/onnxruntime/kernel_kinds/products")
+@each_row("engines/onnxruntime/kernels/products")
 def test_products(operator: str, shapes: list[list[int]], given: dict[str, Any], kind: str) -> None:
     assert kind_of(operator, *shapes, **given) == f"{operator} {kind}"
 

@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.engines.driver import HOST_THREAD
+from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.onnx_file.fields import Message, bits_of
 from lar.engines.onnxruntime import profile_file
 from lar.engines.onnxruntime.cupti import DeviceWork
-from lar.engines.onnxruntime.profile import NO_KERNELS, Call, RunEvents, place_runs
+from lar.engines.onnxruntime.profile import (
+    NO_KERNELS,
+    Call,
+    OptimizedGraph,
+    RunEvents,
+    cut_of,
+    match_nodes,
+    place_runs,
+)
 from lar.engines.onnxruntime.profile_file import (
-    RawProfile,
+    RawEvent,
     RawRun,
+    RawScheduling,
     ThreadUses,
     decode_events,
     events_in,
+    runs_in,
 )
-from lar.engines.onnxruntime.profiled_operators import OptimizedGraph, match_nodes, moved_bytes_of
 from lar.engines.profile_files import decode_any
 from lar.records.profile import Alignment, Step, TensorFact, ThreadUse
 from tests.tables import each_row
@@ -47,8 +58,8 @@ def node(name: str, ts: int, dur: int, provider: str = "CPU", **args: Any) -> di
     return event(f"{name}_kernel_time", "Node", ts, dur, **given)
 
 
-def raw_of(*events: dict[str, Any]) -> RawProfile:
-    return RawProfile.of(json.dumps(events).encode())
+def events_of(*events: dict[str, Any]) -> list[RawEvent]:
+    return decode_events(json.dumps(events).encode())
 
 
 def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
@@ -73,13 +84,14 @@ def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
     path.write_text(f"[\n{lines}\n]\n")
     whole = decode_events(path.read_bytes())
     assert [*events_in(str(path))] == whole
-    read = RawProfile.in_file(str(path))
-    assert [run._replace(nodes=()) for run in read.runs] == [
-        run._replace(nodes=()) for run in read.all_runs()
+    read = RunEvents(events_in(str(path)))
+    assert [run.start_ns for run in read.runs] == [
+        at * 1000 + 3000 for at in range(1000, 9000, 1000)
     ]
-    # Of the later runs, the nodes that had not been there with these shapes.
-    found = [[each.node for each in run.nodes] for run in read.runs]
-    assert found == [['odd "name"', "mul"], [], [], ["mul"], [], [], [], ["mul"]]
+    # Of each operator the first event: one is new where a node has other shapes.
+    assert [each.node for each in read.nodes] == ['odd "name"', "mul", "mul", "mul"]
+    found = [each.operator for each in read.executions]
+    assert found == [0, 1] * 3 + [0, 2] * 4 + [0, 3]
 
 
 def test_nodes_belong_to_the_run_around_them() -> None:
@@ -93,13 +105,13 @@ def test_nodes_belong_to_the_run_around_them() -> None:
         event("model_run", "Session", 203, 10),
         node("add", 305, 2),  # its run was cut
     ]
-    raw = raw_of(*events)
-    runs = [*raw.all_runs()]
-    assert [load.name for load in raw.load] == ["session_initialization"]
+    load: list[RawEvent] = []
+    runs = [*runs_in(events_of(*events), load)]
+    assert [each.name for each in load] == ["session_initialization"]
     assert [[each.node for each in run.nodes] for run in runs] == [["add", "mul"], ["add"]]
     assert [(run.start_ns, run.end_ns) for run in runs] == [(103_000, 113_000), (203_000, 214_000)]
-    assert raw.cut_of(2) == []
-    assert raw.cut_of(5) == [
+    assert cut_of(2, 2) == []
+    assert cut_of(2, 5) == [
         "the operators of the last 3 of 5 iterations: ONNX Runtime keeps 1000000 events"
     ]
 
@@ -111,25 +123,26 @@ def test_names_that_the_engine_writes_as_they_are_are_read() -> None:
     names = ("a\nb", 'c"d\\q', "plain")
     lines = [line.format("Node", 105, f"{name}_kernel_time", given) for name in names]
     content = f"[{','.join([*lines, line.format('Session', 103, 'model_run', '')])}]"
-    (run,) = RawProfile.of(content.encode()).runs
+    (run,) = runs_in(decode_events(content.encode()), [])
     assert tuple(each.node for each in run.nodes) == names
 
 
 # On a device
 
 
-def events_on(device: str, *events: dict[str, Any]) -> RunEvents:
-    raw = raw_of(*events)
-    found = RunEvents(raw, device)
-    found.add((Step(k, 0, 10**9), 500) for k in range(len(raw.runs)))
-    return found
+def placed_on(
+    device: str, *events: dict[str, Any], works: Sequence[DeviceWork] = ()
+) -> EngineTrace:
+    found = RunEvents(events_of(*events))
+    placed = [(Step(k, 0, 10**9), 500) for k in range(len(found.runs))]
+    return found.trace(device, OptimizedGraph(), placed, works=works)
 
 
 def test_kernels_are_the_execution_and_the_node_is_its_dispatch() -> None:
     grid = {f"grid_{axis}": str(size) for axis, size in zip("xyz", (4, 2, 1), strict=True)}
     block = {f"block_{axis}": str(size) for axis, size in zip("xyz", (64, 1, 1), strict=True)}
     none = dict.fromkeys((*grid, *block), "-1")
-    found = events_on(
+    found = placed_on(
         "cuda:0",
         node("add", 105, 2, "CUDA"),
         event("fast_kernel", "Kernel", 110, 20, stream="7", **grid, **block),
@@ -140,18 +153,18 @@ def test_kernels_are_the_execution_and_the_node_is_its_dispatch() -> None:
     (execution,) = found.executions
     assert (execution.start_ns, execution.end_ns) == (110_500, 135_500)
     assert (execution.dispatch_start_ns, execution.dispatch_end_ns) == (105_500, 107_500)
-    assert found.trace().threads[execution.thread] == "stream 7"
+    assert found.threads[execution.thread] == "stream 7"
     kernel, copy, dispatch = found.spans
     assert (kernel.category, kernel.name, kernel.grid) == ("kernel", "fast_kernel", (4, 2, 1))
     assert (kernel.block, kernel.stream, kernel.device) == ((64, 1, 1), 7, "cuda:0")
     assert (copy.category, copy.grid) == ("memcpy", None)
     # Of the other operator the engine tells no time on the device: it has no execution.
     assert (dispatch.category, dispatch.name, dispatch.operator) == ("runtime", "mul", 1)
-    assert NO_KERNELS not in found.trace().dropped
+    assert NO_KERNELS not in found.dropped
 
 
 def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
-    raw = raw_of(
+    events = (
         node("add", 105, 20, "CUDA"),
         node("mul", 130, 20, "CUDA", node_index="1"),
         node("shape", 155, 4, node_index="2"),
@@ -166,8 +179,7 @@ def test_what_cupti_records_is_of_the_node_that_was_begun_then() -> None:
         kernel._replace(called_ns=128_000),  # between the nodes
         kernel._replace(called_ns=131_000, start_ns=140_000, end_ns=145_000),
     ]
-    found = RunEvents(raw, "cuda:0", works=works)
-    found.add([(Step(0, 0, 10**9), 500)])
+    found = placed_on("cuda:0", *events, works=works)
     assert [(each.start_ns, each.end_ns) for each in found.executions] == [
         (110_250, 113_000),
         (140_000, 145_000),
@@ -201,13 +213,13 @@ def test_where_no_kernels_are_reported_the_dispatches_are_the_times() -> None:
 
 def test_copies_to_a_device_are_memcpys() -> None:
     copy = node("memcpy", 105, 2, "CUDA", op_name="MemcpyFromHost")
-    found = events_on("cuda:0", copy, event("model_run", "Session", 103, 10))
+    found = placed_on("cuda:0", copy, event("model_run", "Session", 103, 10))
     span = found.spans[-1]
     assert (span.category, span.name, span.size_bytes) == ("memcpy", "[CUDA memcpy HtoD]", 8)
     assert (span.source_kind, span.destination_kind) == ("host", "device")
 
 
-@each_row("engines/onnxruntime/profiled_operators/matched")
+@each_row("engines/onnxruntime/profile/matched")
 def test_events_are_matched_by_order_or_name(
     rule: str, nodes: Pairs, events: Pairs, found: dict[str, str]
 ) -> None:
@@ -218,8 +230,8 @@ def test_events_are_matched_by_order_or_name(
         node(name, 105 + at, 1, op_name=type, node_index=str(at))
         for at, (type, name) in enumerate(events)
     ]
-    raw = raw_of(*given, event("model_run", "Session", 100, 90))
-    matched = match_nodes(raw.runs, graph)
+    raw = RunEvents(events_of(*given, event("model_run", "Session", 100, 90)))
+    matched = match_nodes(raw.runs, raw.nodes, graph)
     assert {key[0]: each.name for key, each in matched.items()} == found, rule
 
 
@@ -239,27 +251,28 @@ def facts(**shapes: str) -> dict[str, TensorFact]:
     return found
 
 
-@each_row("engines/onnxruntime/profiled_operators/bytes")
+@each_row("engines/onnxruntime/profile/bytes")
 def test_bytes_are_counted_once_by_type_and_shape(
     type: str, inputs: dict[str, str], outputs: dict[str, str], size: int | None
 ) -> None:
     node = Message("Node", op_type=type, input=[*inputs], output=[*outputs])
     graph = OptimizedGraph()
     graph.outputs = {"out"}
-    assert moved_bytes_of(node, facts(**inputs), facts(**outputs), graph) == size
+    assert graph.moved_bytes_of(node, facts(**inputs), facts(**outputs)) == size
 
 
 # How operators use the threads
 
 
-def stats(run: int, wait: int, done: dict[str, int], handing_out: int = 0) -> bytes:
+def stats(run: int, wait: int, done: dict[str, int], handing_out: int = 0) -> RawScheduling:
     caller = {
         **{"thread_pool_name": "session-1-intra-op", "thread_id": "7", "block_size": [8]},
         **{"core": 0, "Distribution": handing_out, "DistributionEnqueue": 0},
         **{"Run": run, "Wait": wait, "WaitRevoke": 1},
     }
     others = {name: {"num_run": count, "core": 1} for name, count in done.items()}
-    return json.dumps({"main_thread": caller, "sub_threads": others}).encode()
+    whole = json.dumps({"main_thread": caller, "sub_threads": others})
+    return msgspec.json.decode(whole, type=RawScheduling)
 
 
 def test_times_are_summed_and_shares_counted_since_the_event_before() -> None:
@@ -285,7 +298,7 @@ def test_a_thread_that_has_begun_late_is_one_with_the_unnamed_one_before() -> No
 
 def test_a_session_without_threads_of_its_own_reports_nothing() -> None:
     uses = ThreadUses()
-    uses.add(0, b'""', timed=True)
+    uses.add(0, "", timed=True)
     assert (uses.by_operator, uses.busy_threads()) == ({}, ())
     assert ThreadUse(executions=3).waiting_share is None
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import lar
-from lar.engines.openvino.config import config_of
+from lar.engines.openvino.driver import config_of
 from lar.records.profile import Profile
 from lar.records.run import RunResult
 from tests.conftest import RunLar

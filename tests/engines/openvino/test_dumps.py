@@ -12,15 +12,10 @@ import lar
 from lar.engines import engine_named
 from lar.engines.openvino.driver import CompiledDriver
 from lar.records.run import RunContext, RunSpec
-from tests.engines.onnx_models import DIGITS, MODELS, needs, write_resnet18
+from tests.engines.onnx_models import DIGITS, MODELS, needs
 from tests.engines.test_onnx_engines import sides
 
 pytestmark = needs("openvino")
-
-
-@pytest.fixture(scope="module")
-def resnet18(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_resnet18(tmp_path_factory.mktemp("resnet18") / "resnet18.onnx")
 
 
 def test_the_graph_is_that_which_runs_without_a_dump(resnet18: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from lar.engines.reference.driver import NO_TIMES
 from lar.engines.reference.evaluator import names_after_last_use
 from lar.errors import EngineMissing
 from lar.records.run import RunSpec
-from lar.running.plan import require_engine
+from lar.running.plan import plan_run
 from tests.conftest import RunLar
 from tests.engines.onnx_models import text_of
 from tests.engines.reference.models import compare_dumps, dump, save
@@ -144,10 +144,11 @@ def test_an_output_that_is_left_out_is_no_input_that_is_left_out(tmp_path: Path)
     np.testing.assert_array_equal(found, np.minimum(X.astype(np.float64), 1))
 
 
-def test_without_onnx_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_onnx_the_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = save(tmp_path, "(float[4] x) => (y) { y = Neg(x) }")
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
     with pytest.raises(EngineMissing) as caught:
-        require_engine(engine_named("reference"), "a.onnx")
+        plan_run(str(path), {"engine": "reference"})
     assert "which is not installed" in caught.value.message
     assert caught.value.hint == "pip install onnx"
 

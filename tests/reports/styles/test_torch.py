@@ -50,20 +50,13 @@ def test_the_table_without_a_device() -> None:
     check_golden("torch_without_device.txt", text)
 
 
-@pytest.mark.parametrize(
-    ("flops", "header", "cells"),
-    [
-        ((999, 5_000), "Total FLOPs", ("999.000", "5000.000")),
-        ((1_000, None), "Total KFLOPs", ("1.000", "--")),
-        ((7 * 10**9, 10**12), "Total GFLOPs", ("7.000", "1000.000")),
-    ],
-)
+@each_row("reports/styles/cases/units of FLOPs")
 def test_flops_are_in_the_unit_of_the_least(
-    flops: tuple[int, int | None], header: str, cells: tuple[str, str]
+    flops: list[int | None], header: str, cells: list[str]
 ) -> None:
     lines = text_of([row_of(flops=each) for each in flops]).splitlines()
     assert lines[1].endswith(f"{header:>12}  ")
-    assert [line.split()[-1] for line in lines[3:5]] == list(cells)
+    assert [line.split()[-1] for line in lines[3:5]] == cells
 
 
 def test_what_is_not_known_is_no_zero() -> None:

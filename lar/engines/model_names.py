@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_uppercase
@@ -70,26 +71,24 @@ def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> tuple[
         UsageError: the model cannot be read, or is another one.
     """
     check_input(model, FLAG, what="model file")
-    try:
+    operators: tuple[ModelOperator, ...] = ()
+    with contextlib.suppress(OSError, ValueError):  # a LarError names the file
         operators = read_operators(Path(model))
-    except LarError:  # it names the file
-        raise
-    except (OSError, ValueError):
-        raise refusal(model, "is no model, or a damaged one", "give a .onnx or .mge") from None
     if not operators:
-        raise refusal(model, "does not say its operators", "give a .onnx or .mge")
+        raise refusal(model, "is damaged, or does not say its operators", "give a .onnx or .mge")
     names = {name for each in operators for name in (*each.inputs, *each.outputs) if name}
     if dump.index.operators:
-        known = any(tensor.name in names for tensor in dump)
         index = name_by_operators(dump.index, operators, dump.index.engine)
         index = with_quantizations(index, read_quantizations(Path(model)))
     else:
         index = with_model(dump.index, operators, names)
-        known = any(tensor.operator for tensor in index.tensors)
+    known, count = count_known(index, names)
     if not known:
         problem = f"has none of the names of {letter}'s tensors"
         raise refusal(model, problem, "give the model that they are of")
-    return replace(dump, index=index), [*note_on_model(index, names, letter, model)]
+    part = f"{os.fspath(model)} has {known} of the {count} tensors of {letter}"
+    notes = [f"{part}: it may be another model"] if known < LEAST_SHARE * count else []
+    return replace(dump, index=index), notes
 
 
 def refusal(model: str | os.PathLike[str], problem: str, hint: str) -> UsageError:
@@ -97,10 +96,9 @@ def refusal(model: str | os.PathLike[str], problem: str, hint: str) -> UsageErro
     return UsageError(problem, hint, flag=FLAG, subject=model)
 
 
-def note_on_model(
-    index: DumpIndex, names: Iterable[str], letter: str, model: str | os.PathLike[str]
-) -> Iterator[str]:
-    """Yield a note if a model has only a small part of a dump's tensors, constants left out."""
+def count_known(index: DumpIndex, names: Iterable[str]) -> tuple[int, int]:
+    """Return how many of a dump's tensors have names of the model, and how many there are, without
+    constants."""
     starts = tuple(operator_kinds_of(index.engine).rounded)
     constants = {key for each in index.operators if each.constant for key in each.outputs}
     tensors = [tensor for tensor in index.tensors if tensor.key not in constants]
@@ -110,10 +108,7 @@ def note_on_model(
         plain = next((name.removeprefix(it) for it in starts if name.startswith(it)), name)
         return SEPARATORS.sub("_", plain) in alike
 
-    known = sum(is_known(tensor.name) or is_known(tensor.origin) for tensor in tensors)
-    if known < LEAST_SHARE * len(tensors):
-        part = f"{known} of the {len(tensors)} tensors of {letter}"
-        yield f"{os.fspath(model)} has {part}: it may be another model"
+    return sum(is_known(it.name) or is_known(it.origin) for it in tensors), len(tensors)
 
 
 def give_models(
@@ -125,18 +120,14 @@ def give_models(
     Raises:
         UsageError: a model is for no dump, cannot be read, or is another one.
     """
-    unused = set(models)
-    given: list[Dump | Side] = []
-    notes: list[str] = []
-    for letter, side in zip(ascii_uppercase, sides, strict=False):
+    given, notes, unused = [*sides], list[str](), {*models}
+    for place, (letter, side) in enumerate(zip(ascii_uppercase, sides, strict=False)):
         key = letter if letter in models else ""
         if isinstance(side, Dump) and key in models:
             unused.discard(key)
-            side, found = give_model(side, letter, models[key])
+            given[place], found = give_model(side, letter, models[key])
             notes += found
-        given.append(side)
-    if unused:
-        letter = sorted(unused)[0]
+    for letter in sorted(unused):
         problem = f"{letter} is no dump" if letter else "no side is a dump"
         raise refusal(models[letter], problem, "a model that is run has its own names")
     return given, tuple(notes)

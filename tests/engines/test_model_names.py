@@ -12,8 +12,8 @@ import lar
 from lar.dumps.arrays import dump_of_arrays
 from lar.dumps.index import open_dump
 from lar.engines import read_operators
+from lar.engines.model_names import give_model, parse_models
 from lar.reports.comparison_report import describe_culprit
-from lar.running.model_names import give_model, parse_models
 from tests.command_lines import ROOT
 from tests.engines.onnx_models import save_model
 

@@ -13,8 +13,8 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from lar.errors import CheckFailed, UsageError
-from lar.records.run import Case, Expected, Verdict
-from lar.worker.feeding import Judge, Wanted, errors_of, judge
+from lar.records.run import Case, Expected, RunSpec, Setting, Verdict
+from lar.testcases.judging import Judge, errors_of, judge
 
 Array = NDArray[Any]
 DTYPES = ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"]
@@ -23,14 +23,14 @@ arrays = st.sampled_from(DTYPES).flatmap(
 )
 
 
-def wanted(array: Array, limit: float = 1e-4) -> Wanted:
-    return Wanted(Expected(file="", output="y", limit=limit), array)
+def verdict_of(actual: Any, wanted: Array, limit: float = 1e-4) -> Verdict:
+    return judge(Expected(file="", output="y", limit=limit), wanted, {"y": actual})
 
 
 @settings(max_examples=100, deadline=None)
 @given(arrays)
 def test_an_output_is_as_itself(array: Array) -> None:
-    verdict = judge(wanted(array, 0.0), {"y": array})
+    verdict = verdict_of(array, array, 0.0)
     assert (verdict.passed, verdict.error) == (True, 0)
 
 
@@ -45,7 +45,7 @@ def test_the_first_wrong_element_is_named(array: Array, data: st.DataObject) -> 
     flat[place] = not flat[place] if array.dtype == bool else (7 if flat[place] != 7 else 9)
     # All that follow are wrong, too.
     flat[place:] = flat[place]
-    verdict = judge(wanted(array), {"y": other})
+    verdict = verdict_of(other, array)
     if abs(float(array.reshape(-1)[place])) > 1e4:  # near to another large one
         return
     assert not verdict.passed
@@ -76,7 +76,7 @@ def test_nan_and_infinity_equal_themselves_alone() -> None:
     values = np.array([np.nan, np.inf, -np.inf, 1.0, np.nan], np.float32)
     others = np.array([np.nan, np.inf, np.inf, np.inf, 1.0], np.float32)
     assert errors_of(values, others).tolist() == [0, 0, np.inf, np.inf, np.inf]
-    verdict = judge(wanted(others), {"y": values})
+    verdict = verdict_of(values, others)
     assert (verdict.error, verdict.index) == (None, (2,))
 
 
@@ -89,40 +89,40 @@ def test_nan_and_infinity_equal_themselves_alone() -> None:
     ],
 )
 def test_another_type_or_shape_is_told(output: Any, told: str) -> None:
-    verdict = judge(wanted(np.zeros(3, np.float32)), {"y": output})
+    verdict = verdict_of(output, np.zeros(3, np.float32))
     assert not verdict.passed
     assert (verdict.actual, verdict.expected) == (told, "float32{3}")
 
 
-def make_judge(
-    tmp_path: Path, *, raises: bool
-) -> tuple[Judge, list[tuple[Verdict, ...]], list[str]]:
+def make_judge(tmp_path: Path, *, raises: bool) -> tuple[Judge, list[Any], list[str]]:
     np.save(tmp_path / "y.npy", np.arange(3.0))
     case = Case(
         name="a", expected=(Expected(file=str(tmp_path / "y.npy"), output="y", limit=1e-4),)
     )
-    told: list[tuple[Verdict, ...]] = []
+    settings: dict[str, Setting] = {} if raises else {"disable_assert_throw": True}
+    spec = RunSpec(model="m", engine="fake", driver="script", settings=settings)
+    told: list[Any] = []
     notes: list[str] = []
-    return Judge(2, case, told.append, notes, raises=raises), told, notes
+    return Judge(2, case, spec, told.append, notes), told, notes
 
 
 def test_a_failure_is_told_before_it_is_raised(tmp_path: Path) -> None:
     judge, told, notes = make_judge(tmp_path, raises=True)
-    judge.look({"y": np.arange(3.0)})
+    judge({"y": np.arange(3.0)})
     with pytest.raises(CheckFailed, match=r"test #2: y\[1\] is 3.0, expected 1.0 \(err=2"):
-        judge.look({"y": np.array([0.0, 3.0, 0.0])})
-    assert [verdict.passed for (verdict,) in told] == [True, False]
+        judge({"y": np.array([0.0, 3.0, 0.0])})
+    assert [event.verdicts[0].passed for event in told] == [True, False]
     assert notes == []
 
 
 def test_a_failure_that_is_not_raised_is_noted_once(tmp_path: Path) -> None:
     judge, told, notes = make_judge(tmp_path, raises=False)
     for _ in range(3):
-        judge.look({"y": np.zeros(3)})
+        judge({"y": np.zeros(3)})
     assert [text[:15] for text in notes] == ["test #2: y[1] i"]
     assert len(told) == 3
 
 
 def test_an_output_that_the_model_lacks_is_told() -> None:
     with pytest.raises(UsageError, match=r"a\.npy.* no such output; it has x"):
-        judge(Wanted(Expected(file="a.npy", output="y", limit=0.0, id=1), np.zeros(1)), {"x": 0})
+        judge(Expected(file="a.npy", output="y", limit=0.0, id=1), np.zeros(1), {"x": 0})

@@ -1,20 +1,28 @@
-"""The kind of kernel of a convolution or a product: ONNX Runtime reports the type alone.
+"""The kernels of ONNX Runtime: their kinds, and the blocked layout of some of them.
 
-It is read from the optimised graph: the shape and the groups of the weights, the layout and the
-types of the tensors. `Conv depthwise 3x3/2 NCHW16c` is a convolution of each channel by itself,
-with a window of three by three that moves by two, on tensors in the blocked layout. ONNX Runtime
-has no Winograd transformation for CPUs, so no kind is named so.
+ONNX Runtime reports the type of a convolution or a product alone. The kind of its kernel is read
+from the optimised graph: the shape and the groups of the weights, the layout and the types of the
+tensors. `Conv depthwise 3x3/2 NCHW16c` is a convolution of each channel by itself, with a window of
+three by three that moves by two, on tensors in the blocked layout. ONNX Runtime has no Winograd
+transformation for CPUs, so no kind is named so.
+
+A tensor of the shape {N,C,H,W} in the blocked layout (NCHWc) holds {N,C/b,H,W,b} numbers for blocks
+of b channels; the engine reports the plain shape all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from lar.engines.onnx_file.fields import Message
+from lar.engines.onnx_file.fields import Message, Node
 from lar.engines.onnx_file.operators import FACTS, WORK
+from lar.engines.onnxruntime.providers import CPU
 from lar.records.profile import TensorFact
+
+if TYPE_CHECKING:
+    from lar.inputs.loaded import Array
 
 CHANNELS_LAST = "Nhwc"
 
@@ -103,3 +111,59 @@ def type_words(first: TensorFact, second: TensorFact) -> list[str]:
     if first.dtype == second.dtype:
         return [] if first.dtype in ("float32", "") else [first.dtype]
     return [f"{first.dtype} by {second.dtype}"]
+
+
+# The blocked layout: how wide its blocks are here, and the way back from it
+
+DOMAIN = "com.microsoft.nchwc"
+
+# More channels than any block has.
+CHANNELS = 64
+
+
+def probe() -> bytes:
+    """Return a model of one node, which brings its input into the blocked layout."""
+    from lar.engines.onnxruntime.values import graph_alone, model_alone, tensor_type
+
+    node = Message("Node", input=["x"], output=["y"], op_type="ReorderInput", domain=DOMAIN)
+    return model_alone(graph_alone([node], {"x": tensor_type("float32")}, ["y"]), DOMAIN)
+
+
+def block_size(onnxruntime: Any) -> int:
+    """Return how many channels a block has on this processor, 1 if it has no such layout."""
+    import numpy as np  # readers of a profile do not need it
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 4  # a failure is an answer here, not an error
+    try:
+        session = onnxruntime.InferenceSession(probe(), options, providers=[CPU])
+    except Exception:  # the engine has the operator only where it has the layout
+        return 1
+    # Two pixels a channel: the second of the first channel comes after a whole block.
+    numbers = np.arange(2 * CHANNELS, dtype=np.float32).reshape(1, CHANNELS, 1, 2)
+    (blocked,) = session.run(None, {"x": numbers})
+    return int(np.flatnonzero(blocked.reshape(-1) == 1)[0])
+
+
+def blocked_tensors(nodes: Iterable[Node]) -> set[str]:
+    """Return the names of the tensors that are in the blocked layout."""
+    blocked: set[str] = set()
+    for node in nodes:
+        # Other operators leave the layout as they find it; ReorderOutput ends it.
+        of_layout = node.domain == DOMAIN and node.operator != "ReorderOutput"
+        if of_layout or (node.domain != DOMAIN and not blocked.isdisjoint(node.inputs)):
+            blocked.update(filter(None, node.outputs))
+    return blocked
+
+
+def split_blocks(array: Array, block: int) -> Array:
+    """Return a tensor {N,C,...} of blocks with the axes {N,C/b,...,b} in which it is stored."""
+    batch, channels, *sizes = array.shape
+    return array.reshape(batch, channels // block, *sizes, block)
+
+
+def join_blocks(array: Array) -> Array:
+    """Return a tensor {N,C/b,...,b} in the shape {N,C,...} that the engine has for it."""
+    batch, blocks, *sizes, block = array.shape
+    return array.reshape(batch, blocks * block, *sizes)

@@ -1,0 +1,157 @@
+"""Compares the outputs of a run with those that its testcase expects, as MegEngine does it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lar.errors import CheckFailed, UsageError
+from lar.inputs.dtypes import kind_of, name_of
+from lar.inputs.loaded import Array, Loaded
+from lar.inputs.readers import read_path
+from lar.options.table import DISABLE_ASSERT_THROW
+from lar.records.events import Emit, Judged
+from lar.records.run import Case, Expected, RunSpec, Verdict, describe_failure, format_shape
+
+# The default limit of a file: ONNX compares its own test data with this relative error.
+DEFAULT_LIMIT = 1e-3
+
+# The limit in a packed .pb, in the field of a tensor that is for readers.
+LIMIT_TEXT = r"max_error=(inf|nan|\d+(?:\.\d+)?(?:e[-+]?\d+)?)( silent)?"
+
+
+@dataclass(eq=False)
+class Judge:
+    """Compares the outputs of each run of one testcase.
+
+    Where failures are not raised, `notes` receives a line for the first. With `is_exact`, the
+    engine gives float64 for whatever floating-point type is expected.
+    """
+
+    number: int
+    case: Case
+    spec: RunSpec
+    emit: Emit
+    notes: list[str]
+    is_exact: bool = False
+    failed: bool = False
+
+    def __post_init__(self) -> None:
+        """Read what is expected; an expected sequence has several items.
+
+        Raises:
+            UsageError: a file cannot be read.
+        """
+        self.wanted = [
+            (complete(expected, each), each.array)
+            for expected in self.case.expected
+            for each in read_path(expected.file)
+        ]
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The names of the outputs that are looked at, as they are reported."""
+        return self.case.variables or tuple(
+            f"{expected.name}{format_shape(array.shape)}" for expected, array in self.wanted
+        )
+
+    def __call__(self, outputs: Mapping[str, Any]) -> None:
+        """Compare the outputs of a run.
+
+        Raises:
+            CheckFailed: one is not as expected, and that is to be raised.
+            UsageError: the model has no such output.
+        """
+        verdicts = tuple(judge(*each, outputs, is_exact=self.is_exact) for each in self.wanted)
+        self.emit(Judged(self.number, self.case.name, verdicts))
+        wrong = next((verdict for verdict in verdicts if not verdict.passed), None)
+        if wrong is None or self.failed:
+            return
+        text, self.failed = describe_failure(self.number, wrong), True
+        if not DISABLE_ASSERT_THROW.is_given(self.spec.settings):
+            raise CheckFailed(text, "--disable-assert-throw goes on all the same")
+        self.notes.append(text)
+
+
+def complete(expected: Expected, loaded: Loaded) -> Expected:
+    """Return an expected value with what its file, an ONNX tensor of test data, says of itself, if
+    that is left to the file."""
+    if expected.limit is not None:
+        return expected
+    found = re.fullmatch(LIMIT_TEXT, loaded.note)
+    return replace(
+        expected,
+        output=loaded.name,
+        limit=float(found[1]) if found else DEFAULT_LIMIT,
+        name=loaded.name or os.path.splitext(os.path.basename(expected.file))[0],
+        shown=not (found and found[2]),
+    )
+
+
+def judge(
+    expected: Expected, array: Array, outputs: Mapping[str, Any], *, is_exact: bool = False
+) -> Verdict:
+    """Compare one output with the expected array; with `is_exact`, also float64 with a
+    floating-point type of less digits.
+
+    Raises:
+        UsageError: the model has no such output.
+    """
+    name, names = expected.output, list(outputs)  # an engine may raise for a name that it lacks
+    if name not in names:
+        if expected.id >= len(names):
+            problem = f"the model has no such output; it has {', '.join(names)}"
+            hint = "remove the file, or give the model that it was made with"
+            raise UsageError(problem, hint, subject=expected.file)
+        name = names[expected.id]
+    limit = DEFAULT_LIMIT if expected.limit is None else expected.limit
+    verdict = partial(
+        Verdict, output=name, name=expected.name, id=expected.id, shown=expected.shown, limit=limit
+    )
+    actual = outputs[name]
+    if is_exact and kind_of(array.dtype) == "f":
+        array = array.astype(np.float64)
+        if not isinstance(actual, str) and kind_of(actual.dtype) == "f":
+            actual = actual.astype(np.float64)
+    found, asked = describe(actual), describe(array)
+    if found != asked:
+        return verdict(error=None, passed=False, actual=found, expected=asked)
+    errors = errors_of(actual, array)
+    largest = float(errors.max(initial=0))
+    error = largest if np.isfinite(largest) else None
+    wrong = np.flatnonzero(~(errors <= limit))
+    if not wrong.size:
+        return verdict(error=error, passed=True)
+    index = tuple(int(axis) for axis in np.unravel_index(wrong[0], array.shape))
+    actual, wished = str(actual[index]), str(array[index])
+    return verdict(error=error, passed=False, index=index, actual=actual, expected=wished)
+
+
+def describe(value: Any) -> str:
+    """Return the dtype and shape of an array as text, or the type of anything else."""
+    if isinstance(value, str):
+        return value
+    return f"{name_of(value.dtype)}{format_shape(value.shape)}"
+
+
+def errors_of(actual: Array, expected: Array) -> Array:
+    """Return |e-a| / max(min(|e|,|a|), 1) of each element, computed as MegEngine does it.
+
+    MegEngine computes it in float32; here it is float64 if the type holds more. The same NaN or
+    infinity on both sides is error 0; on one side alone it is an infinite error.
+    """
+    if kind_of(actual.dtype) == "O":
+        return np.where(actual == expected, 0, np.inf)
+    kind = np.float32 if actual.dtype in (np.float16, np.float32) else np.float64
+    a: Array = actual.astype(kind)
+    e: Array = expected.astype(kind)
+    with np.errstate(all="ignore"):
+        errors = np.abs(e - a) / np.maximum(np.minimum(np.abs(e), np.abs(a)), 1)
+    same = (actual == expected) | (np.isnan(a) & np.isnan(e))
+    return np.where(same, 0, np.where(np.isnan(errors), np.inf, errors))
