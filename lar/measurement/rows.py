@@ -16,12 +16,13 @@ import math
 import mmap
 import os
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lar.measurement.noise import Reading
+    from lar.records.record import Numbers
     from lar.records.run import Samples
 
 # The integers of the header: the rows of both kinds; the length of the warm-up plus 1, or 0 while
@@ -127,20 +128,18 @@ class SampleRows:
         if any(before):
             delay = reach_back(delay, before, ends, end_to_end)
         return Samples(
-            end_to_end=copied(end_to_end),
-            host=copied(host),
-            device=copied(device),
+            end_to_end=joined([end_to_end]),
+            host=joined([host]),
+            device=joined([device]),
             queue_delay=share_out(delay, ends, end_to_end) or (None,) * len(end_to_end),
             # Rounded to the nanosecond: a clock gives no more, and short numbers make a short file.
-            began=memoryview(
-                array("d", (round((at - zero) * 1e9) / 1e9 for at in began if at == at))
-            ),
+            began=array("d", (round((at - zero) * 1e9) / 1e9 for at in began if at == at)),
             cpu=share_out(cpu, ends, end_to_end, active),
             busiest_thread=share_out(busiest, ends, end_to_end, active),
             steal=share_out(steal, ends, end_to_end),
             throttled=share_out(throttled, ends, end_to_end),
             frequency=spread(frequency, ends, end_to_end),
-            queueing=copied(queueing) if any(it == it for it in queueing) else (),
+            queueing=joined([queueing]) if any(it == it for it in queueing) else (),
             probe=spread(probe, ends, end_to_end),
         )
 
@@ -150,9 +149,9 @@ def columns_of(values: memoryview[float], columns: int) -> list[memoryview[float
     return [values[column::columns] for column in range(columns)]
 
 
-def copied(column: memoryview[float]) -> memoryview[float]:
-    """Return a column that stays when the rows go away."""
-    return memoryview(column.tobytes()).cast("d")
+def joined(parts: Iterable[memoryview[float] | Numbers]) -> array[float]:
+    """Return a column of its own, of the parts one after the other."""
+    return array("d", b"".join(part.tobytes() for part in parts))
 
 
 def reach_back(
@@ -182,7 +181,7 @@ def share_out(
     ends: Sequence[float],
     end_to_end: Sequence[float],
     active: Sequence[float] = (),
-) -> memoryview[float]:
+) -> array[float]:
     """Share the seconds of each reading between its iterations, by the time that they took.
 
     No iteration gets more waiting than it took. CPU time has `active`: how long the threads did not
@@ -205,7 +204,7 @@ def share_out(
 
 def spread(
     figures: Sequence[float], ends: Sequence[float], end_to_end: Sequence[float]
-) -> memoryview[float]:
+) -> array[float]:
     """Give the figure of each reading to all iterations since the one before."""
     return give(figures, ends, end_to_end, lambda figure, _, times: repeat(figure, len(times)))
 
@@ -215,7 +214,7 @@ def give(
     ends: Sequence[float],
     end_to_end: Sequence[float],
     parts_of: Callable[[float, int, Sequence[float]], Iterator[float]],
-) -> memoryview[float]:
+) -> array[float]:
     """Return each iteration's part of the readings' figures, NaN for none; empty without any.
 
     `ends` has how many iterations had ended at each reading. A reading without a figure (NaN)
@@ -228,7 +227,7 @@ def give(
             given.extend(parts_of(figure, index, end_to_end[len(given) : int(end)]))
     if given:
         given.extend(repeat(NAN, len(end_to_end) - len(given)))
-    return memoryview(given)
+    return given
 
 
 def make_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:
@@ -248,8 +247,7 @@ def open_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, .
 
 def read_samples(tables: Sequence[SampleRows]) -> tuple[Samples, Samples]:
     """Return the samples of the warm-up and of the timed iterations, each of all runners."""
-    warmups = [warmups_in(rows) for rows in tables]
-    pairs = list(zip(tables, warmups, strict=True))
+    pairs = [(rows, warmups_in(rows)) for rows in tables]
     firsts = (rows.began(min(count, rows.count - 1)) for rows, count in pairs if rows.count)
     zero = min(firsts, default=0.0)
     parts = [(rows.all_samples(zero), count) for rows, count in pairs]
@@ -277,8 +275,7 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
         found: list[Numbers] = [getattr(part, name) for part in parts]
         if any(found):  # a figure that only some runners have measured
             pairs = zip(found, counts, strict=True)
-            filled = (each or Numbers((None,) * count) for each, count in pairs)
-            columns[name] = Numbers.joined(filled)
+            columns[name] = joined(it or Numbers((None,) * count) for it, count in pairs)
     numbers = [repeat(number, count) for number, count in enumerate(counts)]
     return Samples(**columns, runner=tuple(chain.from_iterable(numbers)))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lar.measurement.rows import join_samples
 from lar.measurement.statistics import disturbed_of, percentile_of
 from lar.records.bench import Turn
-from lar.records.record import Numbers
 from lar.records.run import Samples
 
 # The columns of samples that each turn keeps. The probe is not needed: a slow core slows down
@@ -98,6 +98,6 @@ def join_turns(turns: Iterable[Turn]) -> Samples:
 def kept_of(samples: Samples) -> Samples:
     """Return samples with only the columns that a turn keeps, if they were measured."""
     # Copied, since a part of a column would keep all of it in memory.
-    columns: dict[str, Any] = {name: Numbers.joined([getattr(samples, name)]) for name in KEPT}
+    columns = {name: copy(getattr(samples, name)) for name in KEPT}
     measured = {name: it for name, it in columns.items() if any(each is not None for each in it)}
     return Samples(**measured)

@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -56,18 +56,20 @@ class Encodable(Record):
 
 
 class Numbers(Sequence[float | None]):
-    """Many numbers that nobody changes, any of which may be None: 8 bytes each, not 32."""
+    """Many numbers that nobody changes, any of which may be None: 8 bytes each, not 32.
+
+    A slice shares them. They are equal to any sequence of the same numbers.
+    """
 
     def __init__(self, values: Iterable[float | None]) -> None:
-        """With a memoryview of doubles, which has NaN for None, they are not copied."""
-        if not isinstance(values, memoryview):
-            values = memoryview(array("d", [math.nan if it is None else it for it in values]))
-        self._values: memoryview[Any] = values
+        """Doubles in an array or a memoryview, where NaN stands for None, are not copied."""
+        if not isinstance(values, (array, memoryview)):
+            values = array("d", [math.nan if it is None else it for it in values])
+        self._values: memoryview[Any] = memoryview(values)
 
-    @classmethod
-    def joined(cls, several: Iterable[Numbers]) -> Numbers:
-        """Return the numbers of several, one after the other."""
-        return cls(memoryview(b"".join([it._values.tobytes() for it in several])).cast("d"))
+    def tobytes(self) -> bytes:
+        """Return them as doubles, as an array or a memoryview does."""
+        return self._values.tobytes()
 
     def parts(self) -> Iterator[Sequence[float | None]]:
         """Yield them in lists of some."""
@@ -82,27 +84,20 @@ class Numbers(Sequence[float | None]):
     def __iter__(self) -> Iterator[float | None]:
         return chain.from_iterable(self.parts())
 
-    @overload
-    def __getitem__(self, place: int) -> float | None: ...
-    @overload
-    def __getitem__(self, place: slice) -> Numbers: ...
-    def __getitem__(self, place: int | slice) -> float | Numbers | None:
+    def __getitem__(self, place: int | slice) -> Any:
+        found = self._values[place]
         if isinstance(place, slice):
-            return Numbers(self._values[place])
-        value = self._values[place]
-        return value if value == value else None
+            return Numbers(found)
+        return found if found == found else None
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == tuple(other) if isinstance(other, Sequence) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(tuple(self))
 
     def __repr__(self) -> str:
         return repr(tuple(self))
 
     def __reduce__(self) -> tuple[type[Numbers], tuple[array[float]]]:
-        return Numbers, (array("d", self._values.tobytes()),)
+        return Numbers, (array("d", self.tobytes()),)
 
 
 def record_to_json(record: Any) -> bytes:
@@ -120,11 +115,10 @@ def pieces_of_json(record: Any) -> Iterator[bytes]:
         held_back.append(numbers.parts())
         return msgspec.Raw(b"[\0]")  # no text has the character in JSON
 
-    first, *others = msgspec.json.encode(record, enc_hook=hold_back).split(b"\0")
-    yield first
-    for parts, other in zip(held_back, others, strict=True):
+    pieces = msgspec.json.encode(record, enc_hook=hold_back).split(b"\0")
+    for piece, parts in zip(pieces, [*held_back, ()], strict=True):
+        yield piece
         yield from elements_as_json(parts)
-        yield other
 
 
 def elements_as_json(parts: Iterable[Sequence[Any]]) -> Iterator[bytes]:

@@ -578,9 +578,8 @@ class Samples(Record):
 
     def __post_init__(self) -> None:
         for name in MEASURED:
-            column = getattr(self, name)
-            if not isinstance(column, Numbers):
-                object.__setattr__(self, name, Numbers(column))
+            if not isinstance(column := getattr(self, name), Numbers):
+                vars(self)[name] = Numbers(column)
 
     def part(self, place: slice) -> Samples:
         """Return what was measured of some iterations; `place` is theirs."""
@@ -590,8 +589,8 @@ class Samples(Record):
         """Return the samples of one runner."""
         if not self.runner:
             return self if runner == 0 else Samples()
-        first, last = (find(self.runner, runner) for find in (bisect_left, bisect_right))
-        return self.part(slice(first, last))
+        own = slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner))
+        return self.part(own)
 
 
 # The columns of samples that are measured.
@@ -794,10 +793,8 @@ class RunResult(Ran, Made):
             LarError: no iteration was timed, or a lar without summaries wrote the result.
         """
         if self.summary is None:
-            raise LarError(
-                "the result has no summary",
-                "no iteration was timed, or an older lar wrote it: look at status and samples",
-            )
+            hint = "no iteration was timed, or an older lar wrote it: look at status and samples"
+            raise LarError("the result has no summary", hint)
         return self.summary
 
     @property
@@ -811,9 +808,8 @@ class RunResult(Ran, Made):
         """
         arrays: Arrays | None = vars(self).get("_arrays")
         if arrays is None:
-            raise LarError(
-                "the outputs were not kept", "lar.run(..., keep_outputs=True) keeps them"
-            )
+            hint = "lar.run(..., keep_outputs=True) keeps them"
+            raise LarError("the outputs were not kept", hint)
         return arrays
 
     def rows(self) -> list[dict[str, float | None]]:
@@ -821,12 +817,9 @@ class RunResult(Ran, Made):
 
         It has the iteration's number and what was measured of it, by the names of `Samples`.
         """
-        columns = ((each.name, getattr(self.samples, each.name)) for each in fields(Samples))
-        measured = {name: column for name, column in columns if column}
-        return [
-            {"iteration": number, **dict(zip(measured, values, strict=True))}
-            for number, values in enumerate(zip(*measured.values(), strict=True))
-        ]
+        columns = {"iteration": range(len(self.samples.end_to_end)), **vars(self.samples)}
+        measured = {name: column for name, column in columns.items() if column}
+        return [dict(zip(measured, it, strict=True)) for it in zip(*measured.values(), strict=True)]
 
 
 def read_result(data: bytes | str) -> RunResult:
@@ -907,11 +900,3 @@ def add_verdicts(
 def error_of(verdict: Verdict) -> float:
     """Return a verdict's error as a number."""
     return float("inf") if verdict.error is None else verdict.error
-
-
-def describe_failure(number: int, verdict: Verdict) -> str:
-    """Say in one line which element is wrong."""
-    place = f"[{','.join(map(str, verdict.index))}]" if verdict.index else ""
-    found = f"{verdict.output}{place} is {verdict.actual}, expected {verdict.expected}"
-    error = "" if verdict.error is None else f" (err={verdict.error:g}, allowed {verdict.limit:g})"
-    return f"test #{number}: {found}{error}"

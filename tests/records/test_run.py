@@ -32,7 +32,6 @@ from lar.records.run import (
     ScenarioName,
     Verdict,
     add_verdicts,
-    describe_failure,
     read_result,
     schema_of_result,
 )
@@ -203,14 +202,6 @@ def test_an_error_that_is_not_finite_is_the_worst() -> None:
 def test_a_case_that_expects_nothing_neither_passes_nor_fails() -> None:
     (result,) = add_verdicts((), 0, "a", [])
     assert result.passed is None
-
-
-def test_a_failure_names_the_element_and_both_values() -> None:
-    assert describe_failure(3, BAD) == (
-        "test #3: y[0,2] is 1.5, expected 1.0 (err=0.5, allowed 0.0001)"
-    )
-    other = replace(BAD, error=None, index=(), actual="float32{2}", expected="float32{3}")
-    assert describe_failure(0, other) == "test #0: y is float32{2}, expected float32{3}"
 
 
 def test_each_testcase_takes_all_iterations() -> None:
