@@ -78,7 +78,7 @@ def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
         UsageError: the folder is of another run.
         OSError: it cannot be written.
     """
-    from lar.datasets.resume import go_on
+    from lar.dumps.resuming import go_on
 
     model = read_model_file(Path(spec.model))
     made = not place.exists()

@@ -15,7 +15,7 @@ from lar.errors import EngineMissing, LarError, UsageError, count_of, limit_of
 from lar.files.input_file import check_input
 from lar.measurement.rows import size_of_rows
 from lar.options import table
-from lar.options.paths import Place, paths_in, places_of_dump, refuse_clashes
+from lar.options.paths import Place, check_text, paths_in, places_of_dump, refuse_clashes
 from lar.options.rules import RULES, Asked, Exclusion, check_rules
 from lar.options.values import MOST_ITERATIONS, pairs_in, sizes_of_axes
 from lar.testcases.paths import Source, add_test_set, cases_of, source_of
@@ -375,13 +375,3 @@ def check_name(model: str) -> None:
     if not model:
         raise UsageError("the model's name is empty", "give the path of a model file")
     check_text(model, problem="the model's name is not UTF-8", hint="rename it")
-
-
-def check_text(text: object, flag: str = "", problem: str = "is not UTF-8", hint: str = "") -> None:
-    """Refuse a value that cannot be written into a result.
-
-    Raises:
-        UsageError: it is a text that is not UTF-8.
-    """
-    if isinstance(text, str) and any("\ud800" <= each <= "\udfff" for each in text):
-        raise UsageError(problem, hint or "rename the file", flag=flag, subject=repr(text))
