@@ -75,7 +75,8 @@ class ThreadUse(msgspec.Struct, frozen=True):
         *own, own_tasks = msgspec.structs.astuple(self)
         *others, other_tasks = msgspec.structs.astuple(other)
         tasks = map(sum, zip_longest(own_tasks, other_tasks, fillvalue=0))
-        return ThreadUse(*map(add, own, others), tuple(tasks))
+        sums = *map(add, own, others), tuple(tasks)
+        return ThreadUse(*sums)
 
 
 class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):

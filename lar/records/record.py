@@ -90,6 +90,9 @@ class Numbers(Sequence[float | None]):
             return Numbers(found)
         return found if found == found else None
 
+    def __add__(self, other: Iterable[float | None]) -> Numbers:
+        return Numbers([*self, *other])
+
     def __eq__(self, other: object) -> bool:
         return tuple(self) == tuple(other) if isinstance(other, Sequence) else NotImplemented
 

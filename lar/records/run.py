@@ -395,10 +395,8 @@ class Failure(ShortRecord):
 
     def __post_init__(self) -> None:
         parts = (self.flag, self.subject, self.problem)
-        if any(parts):
-            object.__setattr__(self, "message", format_message(*parts))
-        else:
-            object.__setattr__(self, "problem", self.message)
+        told = {"message": format_message(*parts)} if any(parts) else {"problem": self.message}
+        vars(self).update(told)
 
     @classmethod
     def of(cls, error: LarError, detail: str = "") -> Failure:
@@ -847,8 +845,7 @@ def check_result(result: RunResult) -> None:
     if not all(0 < rank < 100 for rank in result.spec.percentiles):
         raise ValueError("one of its percentiles is not between 0 and 100")
     for samples in (result.warmup, result.samples):
-        lengths = {len(getattr(samples, each.name)) for each in fields(samples)}
-        if not lengths <= {0, len(samples.end_to_end)}:
+        if not {*map(len, vars(samples).values())} <= {0, len(samples.end_to_end)}:
             raise ValueError("its samples have columns of several lengths")
         if not all(0 <= seconds < math.inf for seconds in samples.end_to_end):
             raise ValueError("one of its times is not a time")

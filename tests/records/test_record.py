@@ -65,6 +65,7 @@ class TestNumbers:
             assert numbers == each
             assert each == numbers
             assert numbers[place] == each[place]
+            assert numbers + each == 2 * values
         assert pickle.loads(pickle.dumps(numbers[place])) == values[place]
         assert numbers != (*values, 1.0)
         assert numbers != 1.0
