@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from lar.cli.arguments import declared
 from lar.cli.screen import say
 from lar.engines import engine_for
-from lar.errors import LarError, UsageError, count_of, error_of_write
+from lar.errors import LarError, UsageError, check_text, count_of, error_of_write
 from lar.files.input_file import read_input_lines
-from lar.options.paths import Place, check_text, paths_in, refuse_clashes, split_items
+from lar.options.paths import Place, paths_in, refuse_clashes, split_items
 from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules, excludes, fact, needs, typed
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
 from lar.running.plan import check_name, image_settings, plan_run, sizes_given

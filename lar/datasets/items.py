@@ -18,11 +18,11 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lar.errors import count_of
+from lar.errors import check_text, count_of
 from lar.files.input_file import open_input, read_input_lines
 from lar.inputs.grammar import IMAGES, RAW, check_texts, place_of
 from lar.inputs.loaded import INPUT, input_error, numbered
-from lar.options.paths import check_text, split_items
+from lar.options.paths import split_items
 
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo

@@ -117,18 +117,6 @@ def file_at(path: str) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def check_text(text: object, flag: str = "", problem: str = "is not UTF-8", hint: str = "") -> None:
-    """Refuse a value that cannot be written into a result.
-
-    Raises:
-        UsageError: it is a text that is not UTF-8.
-    """
-    if not isinstance(text, str) or text.isascii():
-        return
-    if any("\ud800" <= each <= "\udfff" for each in text):
-        raise UsageError(problem, hint or "rename the file", flag=flag, subject=repr(text))
-
-
 def split_items(*texts: str) -> list[str]:
     """Split the texts of an input flag at semicolons, but not the path of an existing file.
 
