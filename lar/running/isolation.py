@@ -252,7 +252,9 @@ class Watch(Account):
 
     def attend(self) -> None:
         """Wait for a moment until something comes, take it, and look at the time."""
-        ready = {file for file, _ in self._poll.poll(1000 * POLL_SECONDS)}
+        # Seldom while the engine loads or searches: it has the cores for itself.
+        seconds = POLL_SECONDS if self.result.phase in ("warmup", "iterations") else 0.1
+        ready = {file for file, _ in self._poll.poll(1000 * seconds)}
         try:
             if self.worker.log in ready:
                 self.await_room()

@@ -240,12 +240,15 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
         machine = {**known, "instruction_sets": read_instruction_sets()}
         watch_open_ranges(place, t0_ns)
         ranges = tuple(spans_of_ranges(ranges_during(t0_ns), t0_ns))
+        folder = ""
+        with contextlib.suppress(OSError):  # it may be gone meanwhile
+            folder = os.getcwd()
         return replace(
             profile,
             facts=msgspec.structs.replace(
                 facts,
                 arguments=command_line(),
-                folder=os.getcwd(),
+                folder=folder,
                 machine=machine,
                 peak_memory_bytes=result.peak_memory_bytes,
                 cost=cost_of(result.samples, result.unprofiled),

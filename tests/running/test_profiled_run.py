@@ -16,6 +16,7 @@ from lar.measurement.listener import Listener
 from lar.profiles import packed_file
 from lar.profiles.costs import cost_of
 from lar.profiles.ranges import patterns_of
+from lar.records.events import Event, Finished
 from lar.records.profile import Peak
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 from lar.running.plan import plan_run
@@ -85,6 +86,23 @@ def test_the_command_line_is_lars_own_alone(monkeypatch: pytest.MonkeyPatch) -> 
     for other in (["/x/another/__main__.py", "--secret"], ["service.py"], []):
         monkeypatch.setattr("sys.argv", other)
         assert command_line() == ()
+
+
+def test_the_current_folder_may_be_gone_in_the_end(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+
+    class Leaving(Listener):
+        def on_event(self, event: Event, result: RunResult) -> None:
+            if isinstance(event, Finished):
+                gone.rmdir()
+
+    spec = plan_run(script, {"profile": str(tmp_path / "p.json")})
+    assert make_run(spec, RunContext(), Leaving()).status == "ok"
+    assert lar.read_profile(tmp_path / "p.json").facts.folder == ""
 
 
 def test_a_pattern_that_matches_nothing_is_told(script: str, tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lar.running.variants import parse_vary
+from lar.running.variants import make_variants, parse_vary
+from tests.conftest import WriteScript
 
 
 @pytest.mark.parametrize(
@@ -20,3 +21,9 @@ from lar.running.variants import parse_vary
 )
 def test_numbers_may_be_a_range(text: str, values: str) -> None:
     assert " ".join(parse_vary(text).values) == values
+
+
+def test_several_values_of_an_option_have_spaces_between_them(write_script: WriteScript) -> None:
+    model = write_script()
+    variants = make_variants([model, f"{model} --engine-env A=1 --engine-env B=2"], [], {})
+    assert [variant.name for variant in variants] == ["default", "engine-env=A=1 B=2"]
