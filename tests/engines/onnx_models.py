@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,10 @@ def model_of(
     return model
 
 
-def text_of(name: str) -> str:
-    """The text of a model in `models/`, as `model_of` takes it."""
-    return (Path(__file__).parent / "models" / f"{name}.txt").read_text()
+def text_of(name: str, **filled: object) -> str:
+    """The text of a model in `models/`, as `model_of` takes it, with each `$NAME` filled in."""
+    text = (Path(__file__).parent / "models" / f"{name}.txt").read_text()
+    return Template(text).substitute(filled)
 
 
 def save_model(path: Path, text: str, weights: Mapping[str, Any] | None = None, **how: Any) -> Path:
