@@ -84,11 +84,8 @@ def write_attention(path: Path) -> Path:
 
 def write_lstm(path: Path) -> Path:
     """Write a recurrent layer with an output for each step and one for the last."""
-    text = """(float[5,1,4] x) => (float[5,1,1,8] y, float[1,1,8] last) {
-        y, last = LSTM<hidden_size = 8>(x, w, r, b)
-    }"""
     weights = {"w": drawn(1, 32, 4), "r": drawn(1, 32, 8), "b": drawn(1, 64)}
-    return save_named(path, text, weights)
+    return save_named(path, text_of("lstm"), weights)
 
 
 def write_residual(path: Path) -> Path:

@@ -136,9 +136,8 @@ def test_a_branch_that_not_all_iterations_take_hides_nothing_else(
 @BOTH
 def test_a_branch_has_what_is_inside_it(run_lar: RunLar, tmp_path: Path, opset: int) -> None:
     """A scan along the last axis, and an If within the scan; nothing of the other branch."""
-    text = text_of("scan_in_a_branch")
     fed = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
-    model = save_model(tmp_path / "scan.onnx", text, opset=opset)
+    model = save_model(tmp_path / "scan.onnx", text_of("scan_in_a_branch"), opset=opset)
     dump, tensors = dump_of(run_lar, model, fed)
     sums = np.cumsum(fed, axis=1).T
     path = "way/then/Scan_0/body/"
@@ -225,9 +224,8 @@ def test_sequences_maps_and_texts_are_dumped_by_their_parts(
     run_lar: RunLar, tmp_path: Path
 ) -> None:
     names = ["cat", "größer"]
-    text = text_of("values")
     fed = NUMBERS.random((3, 2), np.float32)
-    dump, tensors = dump_of(run_lar, save_model(tmp_path / "values.onnx", text), fed)
+    dump, tensors = dump_of(run_lar, save_model(tmp_path / "values.onnx", text_of("values")), fed)
     assert dump.index.outputs == ("label", "p", "s", "nothing", "short")
     columns = {f"p[{name}]": fed[1:, place] for place, name in enumerate(names)}
     assert_holds(tensors, {"s[0]": fed[:1], "s[1]": fed[1:], **columns})
