@@ -214,11 +214,7 @@ def test_a_scan_goes_along_other_axes_and_backwards(tmp_path: Path, side: str) -
 def test_the_weights_of_a_body_may_be_sparse(tmp_path: Path) -> None:
     """Their indices count elements, or have a column for each axis."""
     elements, places = np.array([1.5, -2], "f4"), {"w": [1, 6], "v": [[0, 1], [3, 2]]}
-    path = save(
-        tmp_path,
-        text_of("branches_of_products"),
-        yes=np.array(True),
-    )
+    path = save(tmp_path, text_of("branches_of_products"), yes=np.array(True))
     model = onnx.load(path)
     for attribute, (name, it) in itertools.product(model.graph.node[0].attribute, places.items()):
         arrays = numpy_helper.from_array(elements, name), numpy_helper.from_array(np.array(it))
