@@ -237,18 +237,7 @@ def test_a_twin_with_its_channels_last_is_the_same(models: Models, rank: int, be
 # Coarser types
 
 
-CONVERTED = {
-    "mobile": ("float16", "qdq", "qoperator", "dynamic"),
-    "residual": ("qdq", "dynamic"),
-    "attention_timm": ("float16", "qdq", "dynamic"),
-    "bert": ("dynamic",),
-    "lstm": ("dynamic",),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "form"), [(name, form) for name, forms in CONVERTED.items() for form in forms]
-)
+@each_row("comparison/cases/converted models")
 def test_a_converted_model_is_the_same_as_its_type_rounds(
     models: Models, original: Callable[[str], Case], name: str, form: str
 ) -> None:

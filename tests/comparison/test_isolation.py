@@ -17,6 +17,7 @@ from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
 from tests.known import known
 from tests.reports.csv_rows import csv_rows
+from tests.tables import each_row
 
 Array = npt.NDArray[Any]
 Functions = Mapping[str, Callable[..., Array]]
@@ -251,10 +252,7 @@ def test_what_has_no_twin_before_it_is_not_run() -> None:
     assert tensor.single_problem == "more: what it is computed from has no twin"
 
 
-@pytest.mark.parametrize(
-    ("layout", "dtype"),
-    [("nchw4", "float32"), ("", "float16"), ("", "float64"), ("nchw44", "float32")],
-)
+@each_row("comparison/cases/stored values")
 def test_values_are_stored_as_the_side_that_is_run_stores_them(layout: str, dtype: str) -> None:
     def stored(array: Array) -> Array:
         array = array.astype(dtype)

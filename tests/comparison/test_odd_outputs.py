@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from tests.comparison.exported_models import (
     set_type,
 )
 from tests.conftest import RunLar
+from tests.tables import each_row
 
 SEQUENCE = helper.make_sequence_type_proto(helper.make_tensor_type_proto(FLOAT, None))
 ML = {"domain": "ai.onnx.ml"}
@@ -145,18 +145,11 @@ def make_random(kind: str, **attributes: Any) -> RealNetwork:
     return model_of(nodes, feeds, {"steady": FLOAT, "noisy": FLOAT}, opset=15)
 
 
-RANDOM: Mapping[str, dict[str, Any]] = {
-    "RandomNormalLike": {},
-    "RandomUniformLike": {},
-    "RandomNormal": {"shape": [4, 6]},
-    "Bernoulli": {},
-    "Multinomial": {"sample_size": 64},
-}
-
-
-@pytest.mark.parametrize("kind", RANDOM)
-def test_what_is_drawn_is_not_compared(models: Models, kind: str) -> None:
-    network = make_random(kind, **RANDOM[kind])
+@each_row("comparison/cases/random operators")
+def test_what_is_drawn_is_not_compared(
+    models: Models, kind: str, attributes: dict[str, Any]
+) -> None:
+    network = make_random(kind, **attributes)
     case = models.write(network, set_attribute(kind, seed=1.0))
     other = models.write(network, set_attribute(kind, seed=2.0))
     found = compare(other, case)

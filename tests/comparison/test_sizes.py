@@ -12,6 +12,7 @@ import pytest
 from lar.comparison.metrics import Size, size_of
 from lar.dumps.dump import Stored
 from lar.graphs.elements import elements_of
+from tests.tables import each_row
 
 Array = npt.NDArray[Any]
 
@@ -65,17 +66,11 @@ def test_fills_are_left_out(fill: float, count: int) -> None:
     assert 5 < found.fill <= abs(array[-1])
 
 
-@pytest.mark.parametrize(
-    ("rest", "large", "fill"),
-    [
-        (31.0, 8192.0, 8192.0),
-        (32.0, 8192.0, math.inf),  # eight octaves without a number are wanted between them
-        (1.0, 8191.0, math.inf),  # no fill is as small
-        (0.0, 8192.0, 8192.0),
-    ],
-)
-def test_a_fill_is_large_and_far_above_all_others(rest: float, large: float, fill: float) -> None:
-    assert size(np.array([rest, rest, -large], np.float32)).fill == fill
+@each_row("comparison/cases/fills")
+def test_a_fill_is_large_and_far_above_all_others(
+    rest: float, large: float, fill: float, why: str
+) -> None:
+    assert size(np.array([rest, rest, -large], np.float32)).fill == fill, why
 
 
 def test_a_mask_itself_has_the_size_of_the_rest() -> None:

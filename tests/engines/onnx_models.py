@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import numpy as np
@@ -46,9 +47,10 @@ def model_of(
     return model
 
 
-def text_of(name: str) -> str:
-    """The text of a model in `models/`, as `model_of` takes it."""
-    return (Path(__file__).parent / "models" / f"{name}.txt").read_text()
+def text_of(name: str, **filled: object) -> str:
+    """The text of a model in `models/`, as `model_of` takes it, with each `$NAME` filled in."""
+    text = (Path(__file__).parent / "models" / f"{name}.txt").read_text()
+    return Template(text).substitute(filled)
 
 
 def save_model(path: Path, text: str, weights: Mapping[str, Any] | None = None, **how: Any) -> Path:
@@ -82,11 +84,8 @@ def write_attention(path: Path) -> Path:
 
 def write_lstm(path: Path) -> Path:
     """Write a recurrent layer with an output for each step and one for the last."""
-    text = """(float[5,1,4] x) => (float[5,1,1,8] y, float[1,1,8] last) {
-        y, last = LSTM<hidden_size = 8>(x, w, r, b)
-    }"""
     weights = {"w": drawn(1, 32, 4), "r": drawn(1, 32, 8), "b": drawn(1, 64)}
-    return save_named(path, text, weights)
+    return save_named(path, text_of("lstm"), weights)
 
 
 def write_residual(path: Path) -> Path:

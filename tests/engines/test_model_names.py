@@ -15,25 +15,16 @@ from lar.engines import read_operators
 from lar.engines.model_names import give_model, parse_models
 from lar.reports.comparison_report import describe_culprit
 from tests.command_lines import ROOT
-from tests.engines.onnx_models import save_model
+from tests.engines.onnx_models import save_model, text_of
 
 MODELS = ROOT / "models"
-
-
-MODEL = """
-(float[1, 3, 6, 6] data) => (float[] last) {
-  [c1] "block1/conv" = Conv<pads = [1, 1, 1, 1]>(data, weight)
-  [r1] "block1/relu" = Relu("block1/conv")
-  last = GlobalAveragePool("block1/relu")
-}
-"""
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A model of three operators, one of them without a name."""
     path = tmp_path_factory.mktemp("model") / "model.onnx"
-    return str(save_model(path, MODEL, {"weight": np.zeros((8, 3, 3, 3), np.float32)}))
+    return str(save_model(path, text_of("block"), {"weight": np.zeros((8, 3, 3, 3), np.float32)}))
 
 
 RANDOM = np.random.default_rng(0)

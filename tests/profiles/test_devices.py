@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
-
 from lar.profiles.activities import device_times_of
 from lar.profiles.devices import device_number, device_title, is_of_device, streams_of
 from lar.profiles.rows import rows_of
 from lar.records.profile import Category
 from tests.profiles.synthetic import operator_of
 from tests.profiles.timelines import HOST, STREAM, execution_of, profile_of, span_of, step_of
+from tests.tables import each_row
 
 OPERATORS = (operator_of("conv", "Convolution"), operator_of("copy", "Copy"))
 
 
-@pytest.mark.parametrize(
-    ("device", "title", "number"),
-    [("cpu", "CPU", 0), ("cpu0", "CPU", 0), ("cuda1", "GPU", 1), ("cuda:2", "GPU", 2)],
-)
+@each_row("profiles/devices/names")
 def test_what_a_device_is_called(device: str, title: str, number: int) -> None:
     assert (device_title(device), device_number(device)) == (title, number)
 
 
-@pytest.mark.parametrize(
-    ("category", "device", "expected"),
-    [
-        ("kernel", None, True),
-        ("kernel", "cuda0", True),
-        ("memcpy", "cuda0", True),
-        ("memcpy", "cpu", False),
-        ("memcpy", None, False),  # nothing says that it is
-    ],
-)
+@each_row("profiles/devices/work of devices")
 def test_what_a_device_did(category: Category, device: str | None, expected: bool) -> None:
+    """A copy is the host's where nothing says otherwise."""
     span = span_of(category, "x", 0, 1, device=device)
     assert is_of_device(profile_of([], device="cuda0"), span) is expected
     assert not is_of_device(profile_of([]), span)

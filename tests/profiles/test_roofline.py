@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,8 +19,7 @@ from lar.profiles.roofline import (
 from lar.profiles.rows import savings_of
 from lar.records.profile import Peak, Profile, ProfileFacts, TensorFact
 from tests.profiles.synthetic import operator_of, profile_of_times
-
-TABLES = json.loads(Path(__file__).with_name("roofline.json").read_text())
+from tests.tables import each_row
 
 PEAK = Peak(100e9, 10e9, 2)
 figures = st.none() | st.integers(0, 10**12)
@@ -56,10 +53,7 @@ def test_figures_of_a_part_say_of_how_much() -> None:
     assert work_of([Piece(30, 60, 10), Piece(0, None, 10)]).flops_share < 1
 
 
-@pytest.mark.parametrize(
-    ("flops", "size_bytes", "is_float32", "bound"),
-    TABLES["bounds of 1000 ns with so many operations and bytes, in float32 or not"],
-)
+@each_row("profiles/roofline/bounds of 1000 ns")
 def test_work_is_bound_by_a_roof_only_near_it(
     flops: int | None, size_bytes: int | None, is_float32: bool, bound: str | None
 ) -> None:
@@ -89,16 +83,13 @@ def test_a_percentage_above_100_is_withheld_of_calls_too_short_for_the_clock() -
     assert work_of([Piece(500, 10, 4000)]).memory_percent(PEAK) == 80
 
 
-def test_what_no_cache_or_algorithm_explains_is_withheld() -> None:
-    for flops, size_bytes, percents, bound in (
-        (4_990_000, 10_000, (499, 10), "compute"),
-        (5_010_000, 10_000, (None, 10), None),
-        (1000, 990_000, (0.1, 990), "cache"),
-        (1000, 1_010_000, (0.1, None), None),
-    ):
-        work = work_of([Piece(10_000, flops, size_bytes)])
-        assert (work.compute_percent(PEAK), work.memory_percent(PEAK)) == pytest.approx(percents)
-        assert work.bound(PEAK) == bound
+@each_row("profiles/roofline/explained")
+def test_what_no_cache_or_algorithm_explains_is_withheld(
+    flops: int, size_bytes: int, percents: list[float | None], bound: str | None
+) -> None:
+    work = work_of([Piece(10_000, flops, size_bytes)])
+    assert [work.compute_percent(PEAK), work.memory_percent(PEAK)] == pytest.approx(percents)
+    assert work.bound(PEAK) == bound
 
 
 def test_rates_are_those_of_the_median_call() -> None:
@@ -117,7 +108,7 @@ def test_operations_of_another_type_are_not_compared_with_those_of_float32() -> 
     assert work_of([Piece(1000, 0, 1000, is_float32=False)]).saving_ns(PEAK) == 900
 
 
-@pytest.mark.parametrize(("inputs", "outputs", "is_float32"), TABLES["of float32"])
+@each_row("profiles/roofline/of float32")
 def test_the_peak_is_one_for_operators_of_float32(
     inputs: list[str], outputs: list[str], is_float32: bool
 ) -> None:
@@ -129,18 +120,16 @@ def test_the_peak_is_one_for_operators_of_float32(
     assert computes_in_float32(operator) == is_float32
 
 
-def test_the_saving_is_the_time_beyond_the_roof() -> None:
-    for flops, size_bytes, saving in (
-        (50_000, 1000, 500),  # half of the time computes at the peak
-        (50_000, 8000, 200),  # the memory's roof is nearer
-        (0, 5000, 500),
-        (200_000, 1000, 0),  # above a roof there is nothing to save
-        (None, 5000, None),
-        (50_000, None, None),
-    ):
-        work = work_of([Piece(1000, flops, size_bytes)])
-        assert work.saving_ns(PEAK) == saving
-        assert work.saving_ns(None) is None
+@each_row("profiles/roofline/savings")
+def test_the_saving_is_the_time_beyond_the_roof(
+    flops: int | None, size_bytes: int | None, saving: int | None, why: str
+) -> None:
+    work = work_of([Piece(1000, flops, size_bytes)])
+    assert work.saving_ns(PEAK) == saving, why
+    assert work.saving_ns(None) is None
+
+
+def test_the_saving_of_a_ratio_between_the_roofs() -> None:
     roof = min(PEAK.flops_per_second, PEAK.bytes_per_second * 50)
     assert work_of([Piece(1000, 50_000, 1000)]).saving_ns(PEAK) == 1000 * (1 - 50e9 / roof)
 

@@ -35,6 +35,7 @@ from lar.records.profile import (
 from lar.records.run import MachineFacts
 from tests.profiles.synthetic import operator_of, profile_of_times
 from tests.refusals import refused
+from tests.tables import each_row
 
 # Nanoseconds of up to a day: microseconds with three decimals are exact in a double.
 times = st.integers(0, 86_400 * 10**9)
@@ -198,34 +199,32 @@ def test_a_file_in_which_the_warm_up_was_counted_is_refused() -> None:
         decode_any(encode_profile(replace(profile, steps=steps)), "p.json")
 
 
-DAMAGES = json.loads(Path(__file__).with_name("damages.json").read_text())
 WHOLE = encode_profile(
     profile_of_times({"conv": "Conv"}, [{"conv": 10}], step_us=50, dispatch_us=3)
 )
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "the profile is empty"),
-        (b" \n", "the profile is empty"),
-        (WHOLE[: len(WHOLE) // 2], "was cut short"),
-        (b"\x80\x81", "is not a profile"),
-        (b"[]", "is damaged, or no profile that lar knows"),
-        (b'{"schema": 1, "trace', "was cut short"),
-        (b'{"traceEvents": []}', "is JSON, but not a profile that lar knows"),
-        (
-            WHOLE.replace(b'"traceEvents":[', b'"traceEvents":[' + b"[" * 3000 + b"]" * 3000),
-            "is not a profile: it is nested too deeply",
-        ),
-        *((WHOLE.replace(old.encode(), new.encode()), said) for old, new, said in DAMAGES),
-    ],
-)
-def test_what_is_no_profile_is_told_in_one_line(content: bytes, said: str) -> None:
-    assert content != WHOLE
+def check_refused(content: bytes, said: str) -> None:
     caught = refused("", decode_any, content, "p.json")
     assert caught.message.startswith("p.json: ")
     assert said in caught.message
+
+
+@each_row("profiles/damages/no profiles")
+def test_what_is_no_profile_is_told_in_one_line(text: str, said: str) -> None:
+    check_refused(text.encode("latin1"), said)
+
+
+@each_row("profiles/damages/replaced")
+def test_a_changed_value_is_told_in_one_line(old: str, new: str, said: str) -> None:
+    assert old.encode() in WHOLE
+    check_refused(WHOLE.replace(old.encode(), new.encode()), said)
+
+
+def test_a_half_and_one_that_is_nested_too_deeply_are_told_in_one_line() -> None:
+    check_refused(WHOLE[: len(WHOLE) // 2], "was cut short")
+    nested = WHOLE.replace(b'"traceEvents":[', b'"traceEvents":[' + b"[" * 3000 + b"]" * 3000)
+    check_refused(nested, "is not a profile: it is nested too deeply")
 
 
 def test_the_file_has_all_facts_of_the_machine() -> None:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from lar.records.bench import BenchResult, VariantResult
 from lar.records.run import FedInput
 from lar.records.summary import Difference, Interval, Summary
 from lar.reports.bench_report import report_bench
 from lar.reports.text import Screen
+from tests.tables import each_row
 
 SUMMARY = Summary(
     count=9,
@@ -50,10 +49,7 @@ def test_a_narrow_screen_has_the_verdict_to_the_end() -> None:
     assert gone == ["undisturbed", "shape", "interval", "ratio", "items/s"]
 
 
-@pytest.mark.parametrize(
-    ("smallest", "text"),
-    [(0.004, "detectable: 0.4%"), (1.5, "150.0%"), (13.2, "detectable: 14 times")],
-)
+@each_row("reports/cases/changes that may hide")
 def test_a_change_that_is_seen_only_if_it_is_large_is_a_number_of_times(
     smallest: float, text: str
 ) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,8 +33,7 @@ from tests.browser import NEEDS_BROWSER, opened, unreadable
 from tests.reports.csv_rows import csv_rows
 from tests.reports.golden_files import check_golden
 from tests.reports.test_rendering import figures_of
-
-TABLES = json.loads(Path(__file__).with_name("comparisons.json").read_text())
+from tests.tables import each_row
 
 GOOD = Figures(
     elements=4,
@@ -154,7 +153,7 @@ def test_culprits_are_proven_or_seen_and_those_that_read_alike_are_one() -> None
     )
 
 
-@pytest.mark.parametrize(("given", "said"), TABLES["names of operators"])
+@each_row("reports/comparisons/names of operators")
 def test_operators_are_called_as_in_the_model(given: dict[str, Any], said: str) -> None:
     assert describe_operators([OperatorFacts(key="", type="Conv", **given)]) == said
 
@@ -253,44 +252,23 @@ def test_no_byte_of_the_text_changes(form: str) -> None:
     check_golden(f"comparison_{form}.txt", text)
 
 
-ALL = comparison().tensors
 SEQUENCE = LeftOut(side="actual", name="boxes", reason="a sequence", is_output=True)
 
 
-@pytest.mark.parametrize(
-    ("finding", "tensors", "others", "text"),
-    [
-        ("rounding", ALL, {}, "different; the errors grow gradually, and no operator stands out"),
-        ("different", ALL, {}, "different; tensors conv<2>, odd"),
-        ("different", (), {}, "different; nothing agrees"),
-        ("different", (pair("y", BAD, is_output=True), pair("x", BAD)), {}, "different; output y"),
-        (
-            *("nothing", (pair("data", is_input=True),), {}),
-            "nothing compared: the sides share no output and no computed tensor",
-        ),
-        (
-            *("nothing", (), {"left_out": (SEQUENCE,)}),
-            "nothing compared: output boxes of A (a sequence)",
-        ),
-        (
-            *("same", (pair("y", is_output=True),), {"left_out": (SEQUENCE,)}),
-            "the same within the tolerance (1 output, 1 computed tensor); not compared: output "
-            "boxes of A (a sequence)",
-        ),
-        (
-            *("same", (pair("y"),), {"precision": "int8", "snr_db": 31.2}),
-            "the same as int8 rounds: 31 dB (1 computed tensor)",
-        ),
-        (
-            *("same", (pair("y"),), {"precision": "float16"}),
-            "the same within float16's rounding (1 computed tensor)",
-        ),
-    ],
-)
+def tensors_of(texts: list[str]) -> Iterator[TensorComparison]:
+    """Tensors as the table tells them: whether they are good, an output, an input; their names."""
+    for state, role, name in map(str.split, texts):
+        figures = GOOD if state == "good" else BAD
+        yield pair(name, figures, is_output=role == "output", is_input=role == "input")
+
+
+@each_row("reports/comparisons/results")
 def test_the_result_is_told_in_words(
-    finding: str, tensors: tuple[TensorComparison, ...], others: dict[str, Any], text: str
+    finding: Any, tensors: list[str], others: dict[str, Any], text: str
 ) -> None:
-    found = comparison(finding=finding, tensors=tensors, culprits=(), **others)
+    told = comparison().tensors if tensors == ["all"] else tuple(tensors_of(tensors))
+    given = {**others, "left_out": (SEQUENCE,) if "left_out" in others else ()}
+    found = comparison(finding=finding, tensors=told, culprits=(), **given)
     assert lines_of(found)[-1] == f"result: {text}"
 
 

@@ -212,24 +212,15 @@ def case_lines(warmups: int, iterations: int, rows: int) -> tuple[CaseLines, lis
     return lines, [line for line in taken if line], RunResult(spec=spec, status="ok", phase="done")
 
 
-@pytest.mark.parametrize(
-    ("warmups", "iterations", "rows", "averages", "total"),
-    [
-        (0, 1, 2, ["1000.000", "2000.000"], 3),
-        (1, 1, 3, ["2000.000", "3000.000"], 5),
-        (1, 2, 5, ["2500.000", "4500.000"], 14),
-        (2, 1, 2, [], 0),  # the warm-up alone
-        (1, 2, 4, ["2500.000", "4000.000"], 9),  # the second was not ended
-    ],
-)
+@each_row("reports/cases/tests and their iterations")
 def test_each_test_ends_after_its_iterations(
-    warmups: int, iterations: int, rows: int, averages: list[str], total: int
+    warmups: int, iterations: int, rows: int, averages: list[str], total: int, why: str
 ) -> None:
     lines, taken, result = case_lines(warmups, iterations, rows)
     whole = [*taken, *lines.finish(result)]
     ends = [line for line in whole if line.startswith("=== finished test")]
     assert [f"#{number}: " in line for number, line in enumerate(ends)] == [True] * len(averages)
-    assert [line.partition("avg_time=")[2].partition("ms")[0] for line in ends] == averages
+    assert [line.partition("avg_time=")[2].partition("ms")[0] for line in ends] == averages, why
     assert whole[-1] == f"=== total time: {1000 * total}.000ms"
     assert sum(line.startswith("warmup ") for line in whole) == warmups
     assert sum(line.startswith("iter ") for line in whole) == rows - warmups

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +12,7 @@ from hypothesis import strategies as st
 
 from lar.reports.model import MARKDOWN, WRAPPED, Column, Layout, Rule, Table
 from lar.reports.text import Screen, format_bytes, format_count, format_rows, format_table
-
-TABLES = json.loads(Path(__file__).with_name("numbers.json").read_text())
+from tests.tables import each_row
 
 CELLS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=9)
 
@@ -36,12 +33,12 @@ def test_every_cell_stands_under_its_header(rows: list[tuple[str, str, str]]) ->
             assert line[start : start + len(cell)] == cell
 
 
-@pytest.mark.parametrize(("value", "text"), TABLES["counts"])
+@each_row("reports/numbers/counts")
 def test_counts(value: float | None, text: str) -> None:
     assert format_count(value) == text
 
 
-@pytest.mark.parametrize(("size", "text"), TABLES["sizes"])
+@each_row("reports/numbers/sizes")
 def test_sizes(size: float | None, text: str) -> None:
     assert format_bytes(size) == text
 

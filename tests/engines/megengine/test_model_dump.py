@@ -16,6 +16,7 @@ from lar.records.run import RunResult
 from tests.conftest import RunLar
 from tests.engines.megengine.programs import MODELS
 from tests.engines.runs import run_ok
+from tests.tables import each_row
 
 DIGITS = MODELS / "digits_cnn.mge"
 NEWER, OLDER = b"mgv2", b"MGBC"  # the formats, by the bytes 8 to 12, or 0 to 4
@@ -44,11 +45,7 @@ def numbers_of(result: RunResult) -> dict[str, list[float | None]]:
     return {each.name: [each.minimum, each.mean, each.maximum] for each in result.outputs}
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [("digits_cnn", {"enable_nchw44": True, "driver": "graph"}), ("multi_input", {})],
-    ids=str,
-)
+@each_row("engines/megengine/cases/dumped models")
 def test_the_dumped_model_gives_the_same_outputs_on_both_drivers(
     dump: Dump, name: str, options: dict[str, Any]
 ) -> None:

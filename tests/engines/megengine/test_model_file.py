@@ -16,6 +16,7 @@ from lar.engines.megengine.packed_model import write_packed
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 from tests.engines.megengine.traced import dump_traced
+from tests.tables import each_row
 
 DATA = np.zeros((1, 8, 12, 12), np.float32)
 CONVOLUTION = 2 * 12 * 12 * 8 * 16 * 9
@@ -252,9 +253,6 @@ def test_a_damaged_graph_is_refused_and_the_reason_kept(
     assert "verification failed" in str(error.__cause__)
 
 
-@pytest.mark.parametrize(
-    ("mode", "count"),
-    [("FUSE_MUL_ADD4", 3), ("FUSE_MUL_ADD3", 2), ("RELU6", 2), ("CLIP", 2), ("ADD", 1), ("", 1)],
-)
+@each_row("engines/megengine/cases/operations of modes")
 def test_operations_of_an_elementwise_mode(mode: str, count: int) -> None:
     assert model_file.operations_in(mode) == count

@@ -23,6 +23,7 @@ from lar.records.run import RunResult, RunSpec
 from tests.command_lines import run_python
 from tests.conftest import RunLar
 from tests.engines.megengine.programs import MODELS
+from tests.tables import each_row
 
 DIGITS = MODELS / "digits_cnn.mge"
 CHOSEN = {"ConvolutionForward", "ConvBiasForward", "PoolingForward", "MatrixMul"}
@@ -362,10 +363,7 @@ def test_an_engine_that_computes_nothing_gives_no_executions() -> None:
     assert ([*trace.executions], trace.operators, trace.engine_raw) == ([], (), empty)
 
 
-@pytest.mark.parametrize(
-    ("settings", "count"),
-    [({}, 1), ({"multithread": 4}, 4), ({"multithread_default": 2}, 2), ({"cpu_default": True}, 1)],
-)
+@each_row("engines/megengine/cases/threads asked for")
 def test_threads_are_those_asked_for(settings: dict[str, Any], count: int) -> None:
     driver = object.__new__(LiteDriver)  # its library is not loaded
     driver.spec = RunSpec(model="m.mge", engine="megengine", driver="lite", settings=settings)

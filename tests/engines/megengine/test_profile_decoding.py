@@ -153,10 +153,7 @@ def test_threads_are_the_dispatching_one_and_one_for_each_computing_node(raw: Ra
     assert [(each.thread, each.dispatch_thread) for each in found] == [(2, 4), (3, 4)]
 
 
-@pytest.mark.parametrize(
-    ("node", "device"),
-    [("cpu0:0", "cpu"), ("cpu:default", "cpu"), ("multithread2:0", "cpu"), ("gpu0:0", "cuda")],
-)
+@each_row("engines/megengine/cases/devices of nodes")
 def test_a_computing_node_is_on_a_cpu_or_a_device(node: str, device: str) -> None:
     raw = decode_raw(DATA.read_text().replace("cpu0:0", node).encode())
     assert device_of(raw) == device

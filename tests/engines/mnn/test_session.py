@@ -46,9 +46,8 @@ def test_inputs_stay_what_they_are_although_mnn_computes_in_their_memory(
 
 
 def test_types_that_the_converter_changes_are_those_of_the_model(tmp_path: Path) -> None:
-    text = text_of("types_of_mnn")
     weights = {"three": np.array([3], np.int64), "half": np.array([0.5], np.float32)}
-    model = save_named(tmp_path / "types.onnx", text, weights)
+    model = save_named(tmp_path / "types.onnx", text_of("types_of_mnn"), weights)
     result = run_ok(model, "ids:[4,5];x:[0,1];unused:[0]", engine="mnn", iter=1)
     found = [(it.name, it.dtype, it.mean) for it in result.outputs]
     assert found == [("sum", "int64", 7.5), ("more", "bool", 0.5)]
@@ -97,8 +96,7 @@ def test_a_shape_that_depends_on_values_is_one_clear_line(run_lar: RunLar, tmp_p
 
 
 def test_control_flow_is_refused(run_lar: RunLar, tmp_path: Path) -> None:
-    text = text_of("branch")
-    model = save_named(tmp_path / "if.onnx", text)
+    model = save_named(tmp_path / "if.onnx", text_of("branch"))
     done = run_lar(str(model), "--engine", "mnn", code=4)
     assert "MNN's sessions run no control flow, as If y" in done.stderr
 
@@ -151,9 +149,8 @@ def test_a_converter_that_crashes_is_one_line() -> None:
 
 
 def test_operators_that_mnn_splits_or_only_moves_are_compared_too(tmp_path: Path) -> None:
-    text = text_of("split")
     weights = {"w": np.random.RandomState(0).randn(3, 6).astype(np.float32)}
-    model = save_named(tmp_path / "parts.onnx", text, weights)
+    model = save_named(tmp_path / "parts.onnx", text_of("split"), weights)
     found = lar.compare(f"{model} --engine onnxruntime", f"{model} --engine mnn")
     assert found.same
     assert {"product", "weights", "erf", "y"} <= {pair.actual.name for pair in found.tensors}

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import onnx
-
 from lar.engines.onnx_file.bodies import Body, name_by_paths, operators_in
 from lar.engines.onnx_file.fields import Message
-
-TEXT = """g (float[] x, float[] n) => (float[] last, float[] again) {
-    [walk] again = Loop(n, "", x) <body = BODY>
-    [walk] last = Loop(n, "", x) <body = BODY>
-}"""
-BODY = """b (float[] i, float[] c, float[] v) => (float[] c, float[] r) {
-    r = If(c) <
-        else_branch = e () => (float[] z) { z = Sigmoid(v) },
-        then_branch = t () => (float[] y) { [act] y = Relu(x) }
-    >
-}"""
+from tests.engines.onnx_models import model_of, text_of
 
 
 def test_tensors_of_bodies_are_named_by_their_paths() -> None:
     """Names are those of the innermost graph that has them; a name that is taken is no path. What
     a body takes from around it is an input of the node."""
-    graph = onnx.parser.parse_graph(TEXT.replace("BODY", BODY))
+    graph = model_of(text_of("branches_in_two_loops"), domains={}).graph
     whole = Body("", Message("Graph", graph.SerializeToString()))
     name_by_paths(whole.graph)
     found = [each.node for each in operators_in(whole)]

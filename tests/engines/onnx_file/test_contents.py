@@ -155,8 +155,7 @@ def test_weights_beyond_protobufs_limit_are_never_read(path: Path) -> None:
 
 
 def test_a_constant_node_is_a_weight_not_an_operator(path: Path) -> None:
-    text = onnx_models.text_of("constants")
-    model = model_of(text)
+    model = model_of(onnx_models.text_of("constants"))
     value = numpy_helper.from_array(weights(3, 4))
     model.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=value))
     info = read(path, model)
@@ -188,11 +187,7 @@ def test_quantised_weights_are_parameters_of_one_byte(path: Path) -> None:
 
 
 def test_control_flow_has_operators_and_weights_but_no_flops(path: Path) -> None:
-    text = """(float[2, 3] data) => (float[2, 3] out) { out = If (yes) <
-        then_branch = t () => (float[2, 3] sum) { sum = Add(data, w) },
-        else_branch = e () => (float[2, 3] product) { product = Mul(data, w) }
-    > }"""
-    info = read(path, model_of(text, w=weights(2, 3), yes=True))
+    info = read(path, model_of(onnx_models.text_of("sum_or_product"), w=weights(2, 3), yes=True))
     assert info.operators == {"If": 1, "Add": 1, "Mul": 1}
     assert info.parameter_count == 6
     assert (info.flops, info.flops_unknown) == (None, ("If",))

@@ -20,6 +20,11 @@ MOBILENET = MODELS / "mobilenet_v2.onnx"
 DIGITS = MODELS / "digits_cnn.onnx"
 EACH = sorted(MODELS.glob("*.onnx"))
 LEVELS = ("disable", "basic", "extended", "all")
+# The optimisers that no level and no option leaves out.
+ALWAYS = {
+    *("CastFloat16Transformer", "EnsureUniqueDQForNodeUnit", "MemcpyTransformer"),
+    "RemoveDuplicateCastTransformer",
+}
 
 Outputs = dict[str, np.ndarray[Any, Any]]
 MakeDriver = Callable[..., SessionDriver]

@@ -87,8 +87,7 @@ def test_all_is_done_without_the_package_onnx(run_lar: RunLar, tmp_path: Path) -
 @pytest.fixture
 def odd_model(tmp_path: Path) -> Path:
     """Nodes without names, an input left out, several outputs, and a tensor of each odd kind."""
-    text = text_of("kinds_of_tensors")
-    return save_model(tmp_path / "odd.onnx", text)
+    return save_model(tmp_path / "odd.onnx", text_of("kinds_of_tensors"))
 
 
 def test_tensors_of_every_kind_are_dumped(
@@ -211,10 +210,9 @@ def test_without_optimisation_the_tensors_are_the_originals(load_driver: MakeDri
 def test_a_plain_operator_between_blocked_ones_is_blocked_too(
     load_driver: MakeDriver, tmp_path: Path
 ) -> None:
-    text = text_of("between_blocked_ones")
     shapes = {"a": (16, 16, 1, 1), "b": (16, 16, 1, 1), "c": (16, 32, 1, 1)}
     weights = {name: NUMBERS.random(shape, np.float32) for name, shape in shapes.items()}
-    path = save_model(tmp_path / "concat.onnx", text, weights)
+    path = save_model(tmp_path / "concat.onnx", text_of("between_blocked_ones"), weights)
     found = {}
     for level in ("all", "disable"):
         driver = load_driver(path, graph_optimization_level=level)
@@ -230,10 +228,9 @@ def test_a_plain_operator_between_blocked_ones_is_blocked_too(
 def test_what_is_no_plain_tensor_breaks_nothing(load_driver: MakeDriver, tmp_path: Path) -> None:
     """Control flow, sequences, optional values, outputs that are left out, unnamed nodes."""
 
-    text = text_of("no_plain_tensors")
     shapes = {"w": (1, 8, 4), "r": (1, 8, 2)}
     weights = {name: NUMBERS.random(shape, np.float32) for name, shape in shapes.items()}
-    path = save_model(tmp_path / "odd.onnx", text, weights, opset=18)
+    path = save_model(tmp_path / "odd.onnx", text_of("no_plain_tensors"), weights, opset=18)
     for level in LEVELS:
         driver = load_driver(path, graph_optimization_level=level, range=1e6)
         expected = run(driver)

@@ -51,39 +51,15 @@ def assert_holds(tensors: Tensors, expected: Mapping[str, Any]) -> None:
         np.testing.assert_allclose(tensors[name], array, rtol=1e-6, err_msg=name)
 
 
-def loop_of(nodes: str, result: str, *stacked: str, state: str = "v", first: str = "x") -> str:
-    """A loop of three iterations; the outputs of bodies have no types, as exporters may leave them
-    out."""
-    outputs = ", ".join(["y", *(f'"all {name}"' for name in stacked)])
-    given = ", ".join(["on", result, *stacked])
-    return f"""
-        {outputs} = Loop<
-            body = b (int64 i, bool go, {state}) => ({given}) <float two = {{2}}> {{
-                on = Identity(go)
-                {nodes}
-            }}
-        >(n, "", {first})
-    """
-
-
 X = np.array([1.5, -2], np.float32)
 COUNT: dict[str, Any] = {"n": np.int64(3)}
 
 
 @BOTH
 def test_what_a_loop_computes_is_stacked(run_lar: RunLar, tmp_path: Path, opset: int) -> None:
-    """The body's own results, what it is fed with, and those of a loop within it."""
-    walked = """
-        [walk] w = Loop<
-            body = inside (int64 j, bool more, u) => (further, "double") {
-                further = Identity(more)
-                "double" = Mul(u, two)
-            }
-        >(n, "", v)
-        [add] sum = Add(w, x)
-    """
-    text = f'(float[2] x) => (y, "all w") {{ {loop_of(walked, "sum", "w")} }}'
-    model = save_model(tmp_path / "loop.onnx", text, COUNT, opset=opset)
+    """The body's own results, what it is fed with, and those of a loop within it. The outputs of
+    bodies have no types, as exporters may leave them out."""
+    model = save_model(tmp_path / "loop.onnx", text_of("loop_in_a_loop"), COUNT, opset=opset)
     dump, tensors = dump_of(run_lar, model, X)
     if opset == 17:
         compare_dumps(model, "Loop_0/body/two", input=f"x:{tmp_path}/x.npy")
@@ -115,20 +91,8 @@ def test_what_a_loop_computes_is_stacked(run_lar: RunLar, tmp_path: Path, opset:
 
 def save_branches(path: Path, last: str, opset: int = 17) -> Path:
     """Save a loop whose first and third iteration take another branch than the second."""
-    nodes = f"""
-        odd = Cast<to = 9>(i)
-        never = Equal(i, n)
-        rest = Mod(i, "two of int")
-        "is odd" = Cast<to = 9>(rest)
-        u = If("is odd")<
-            then_branch = a () => (t) {{ t = Mul(v, two) }},
-            else_branch = b () => (e) {{ [neg] e = Neg(v) }}
-        >
-        w = {last}(u, x)
-    """
-    text = f"(float[2] x) => (y) {{ {loop_of(nodes, 'w')} }}"
     weights = {**COUNT, "two of int": np.int64(2)}
-    return save_model(path, text, weights, opset=opset)
+    return save_model(path, text_of("branches_in_a_loop", last=last), weights, opset=opset)
 
 
 def test_of_an_if_the_branch_is_there_that_was_taken(run_lar: RunLar, tmp_path: Path) -> None:
@@ -156,23 +120,8 @@ def test_of_shapes_that_differ_the_first_is_there(
 def test_a_branch_that_not_all_iterations_take_hides_nothing_else(
     run_lar: RunLar, tmp_path: Path, loop: str, opset: int
 ) -> None:
-    nodes = """
-        later = Cast<to = 9>(i)
-        u = If(later)<
-            then_branch = a () => (t) { t = Mul(v, v) }, else_branch = b () => (e) { e = Neg(v) }
-        >
-        next = Add(i, one)
-    """
-    walk = loop_of(nodes, "u", state="float[2] v")
-    if loop == "Scan":
-        walk = f"""
-            c, y = Scan<
-                body = b (int64 i, float[2] v, int64 row) => (next, u) {{ {nodes} }},
-                num_scan_inputs = 1, scan_input_directions = [1]
-            >(z, x, rows)
-        """
     weights = {**COUNT, "one": np.int64(1), "z": np.int64(0), "rows": np.arange(3)}
-    text = f"(float[2] x) => (y) {{ {walk} }}"
+    text = text_of(f"branch_in_a_{loop.lower()}")
     model = save_model(tmp_path / "walk.onnx", text, weights, opset=opset)
     dump, tensors = dump_of(run_lar, model, X)
     assert_holds(tensors, {f"{loop}_0/body/u": [-X, X**2, X**4], f"{loop}_0/body/i": [0, 1, 2]})
@@ -187,9 +136,8 @@ def test_a_branch_that_not_all_iterations_take_hides_nothing_else(
 @BOTH
 def test_a_branch_has_what_is_inside_it(run_lar: RunLar, tmp_path: Path, opset: int) -> None:
     """A scan along the last axis, and an If within the scan; nothing of the other branch."""
-    text = text_of("scan_in_a_branch")
     fed = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
-    model = save_model(tmp_path / "scan.onnx", text, opset=opset)
+    model = save_model(tmp_path / "scan.onnx", text_of("scan_in_a_branch"), opset=opset)
     dump, tensors = dump_of(run_lar, model, fed)
     sums = np.cumsum(fed, axis=1).T
     path = "way/then/Scan_0/body/"
@@ -209,23 +157,8 @@ def test_a_branch_has_what_is_inside_it(run_lar: RunLar, tmp_path: Path, opset: 
 
 def test_bodies_may_hold_what_has_one_name(run_lar: RunLar, tmp_path: Path) -> None:
     """Nodes, tensors and weights of both branches, and a weight around them."""
-
-    def branch(operator: str, factor: float) -> str:
-        return f"""b () => (r) <float k = {{{factor}}}> {{
-            [scale] t = Mul(x, k)
-            u = Mul(t, k)
-            ["scale it"] r = {operator}(u)
-        }}"""
-
-    way = f"If(yes)<then_branch = {branch('Neg', 3)}, else_branch = {branch('Abs', 4)}>"
-    text = f"""(float[2] x) => (y, z) <float k = {{2}}> {{
-        [scale] v = Mul(x, k)
-        max = ReduceMax<keepdims = 0>(v)
-        yes = Cast<to = 9>(max)
-        [way] y = {way}
-        z = {way}
-    }}"""
-    dump, tensors = dump_of(run_lar, save_model(tmp_path / "names.onnx", text), X)
+    model = save_model(tmp_path / "names.onnx", text_of("bodies_of_one_name"))
+    dump, tensors = dump_of(run_lar, model, X)
     inside = {"t": X * 3, "u": X * 9, "r": X * -9}
     for way in ("way", "If_1"):
         assert_holds(tensors, {f"{way}/then/{name}": it for name, it in inside.items()})
@@ -234,17 +167,7 @@ def test_bodies_may_hold_what_has_one_name(run_lar: RunLar, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("typed", [False, True])
 def test_a_loop_may_carry_a_sequence(run_lar: RunLar, tmp_path: Path, typed: bool) -> None:
-    nodes = """
-        more = SequenceInsert(v, v0)
-        item = SequenceAt(more, i)
-        minus = Neg(item)
-    """
-    state = "seq(float[]) v" if typed else "v"
-    text = f"""(float[2] x) => ("all minus") {{
-        v0 = Abs(x)
-        s = SequenceConstruct(x)
-        {loop_of(nodes, "more", "minus", state=state, first="s")}
-    }}"""
+    text = text_of("loop_of_a_sequence", state="seq(float[]) v" if typed else "v")
     dump, tensors = dump_of(run_lar, save_model(tmp_path / "carried.onnx", text, COUNT), X)
     assert_holds(tensors, {"Loop_0/body/minus": -np.stack([X, abs(X), abs(X)])})
     assert dump.index.left_out.keys() == {"Loop_0/body/v", "Loop_0/body/more"}
@@ -253,24 +176,8 @@ def test_a_loop_may_carry_a_sequence(run_lar: RunLar, tmp_path: Path, typed: boo
 def test_bodies_in_the_blocked_layout_hold_what_plain_ones_hold(
     run_lar: RunLar, tmp_path: Path
 ) -> None:
-    looped = """
-        k = Conv<pads = [1, 1, 1, 1]>(v, w)
-        z = Relu(k)
-    """
-    text = f"""(float[1,16,8,8] x) => (b, y) {{
-        max = ReduceMax<keepdims = 0>(x)
-        yes = Cast<to = 9>(max)
-        b = If(yes)<
-            then_branch = then () => (r) {{
-                [conv] c = Conv<pads = [1, 1, 1, 1]>(x, w)
-                r = Relu(c)
-            }},
-            else_branch = other () => (m) {{ m = Neg(x) }}
-        >
-        {loop_of(looped, "z", state="float[1,16,8,8] v")}
-    }}"""
     filters = NUMBERS.normal(size=(16, 16, 3, 3)).astype(np.float32)
-    model = save_model(tmp_path / "blocks.onnx", text, {**COUNT, "w": filters})
+    model = save_model(tmp_path / "blocks.onnx", text_of("blocked_bodies"), {**COUNT, "w": filters})
     content = onnx.load(model)
     branch = content.graph.node[2].attribute[0].g
     branch.initializer.append(numpy_helper.from_array(filters, "w"))
@@ -317,9 +224,8 @@ def test_sequences_maps_and_texts_are_dumped_by_their_parts(
     run_lar: RunLar, tmp_path: Path
 ) -> None:
     names = ["cat", "größer"]
-    text = text_of("values")
     fed = NUMBERS.random((3, 2), np.float32)
-    dump, tensors = dump_of(run_lar, save_model(tmp_path / "values.onnx", text), fed)
+    dump, tensors = dump_of(run_lar, save_model(tmp_path / "values.onnx", text_of("values")), fed)
     assert dump.index.outputs == ("label", "p", "s", "nothing", "short")
     columns = {f"p[{name}]": fed[1:, place] for place, name in enumerate(names)}
     assert_holds(tensors, {"s[0]": fed[:1], "s[1]": fed[1:], **columns})

@@ -28,7 +28,7 @@ from lar.measurement.rows import SampleRows
 from lar.records.profile import Profile, TensorFact
 from lar.worker.recorder import Recorder
 from tests.conftest import RunLar
-from tests.engines.onnx_models import save_model
+from tests.engines.onnx_models import save_model, text_of
 from tests.engines.onnxruntime.drivers import (
     DIGITS,
     EACH,
@@ -176,14 +176,8 @@ def test_what_the_engine_does_to_load_is_within_the_load(profile_model: ProfileM
 
 
 def test_nodes_without_names_are_found(profile_model: ProfileModel, tmp_path: Path) -> None:
-    text = """(float[2,3] x) => (float[] y) {
-        a = MatMul(x, w)
-        b = MatMul(a, v)
-        c = Sigmoid(a)
-        y = Concat<axis = 1>(b, c)
-    }"""
     weights = {"w": np.ones((3, 5), np.float32), "v": np.ones((5, 7), np.float32)}
-    model = save_model(tmp_path / "unnamed.onnx", text, weights)
+    model = save_model(tmp_path / "unnamed.onnx", text_of("without_names"), weights)
     found = profile_model(model, graph_optimization_level="disable")
     work = {operator.name: operator.flops for operator in found.operators}
     assert work == {
@@ -210,13 +204,7 @@ def test_an_operator_counts_anew_for_other_shapes(profile_model: ProfileModel) -
 def test_memory_is_estimated_from_tensors_and_their_last_use(
     profile_model: ProfileModel, tmp_path: Path
 ) -> None:
-    text = """(float[10,10] x) => (float[] y) <int64[2] shape = {1, 100}> {
-        [first] a = Sigmoid(x)
-        [view] b = Reshape(a, shape)
-        [second] c = Sigmoid(b)
-        [last] y = Concat<axis = 1>(c, b)
-    }"""
-    model = save_model(tmp_path / "memory.onnx", text)
+    model = save_model(tmp_path / "memory.onnx", text_of("view_between"))
     settings: dict[str, Any] = {"graph_optimization_level": "disable"}
     assert profile_model(model, **settings).allocations == ()
     found = profile_model(model, profile_memory=True, **settings)

@@ -132,20 +132,11 @@ def test_constants_inside_control_flow_are_saved_once(
 def test_an_input_whose_constant_is_computed_away_is_not_asked_for(tmp_path: Path) -> None:
     """Models of IR version 3 list their constants as inputs; of equal ones the engine keeps one."""
     names = ("scale", "bias", "mean", "variance")
-    filled = "\n".join(
-        f"{name} = ConstantOfShape<value = float[1] {{{value}}}>(size_{name})"
-        for name, value in zip(names, (1.0, 0.1, 0.2, 1.0), strict=True)
-    )
     sizes = {**{f"size_{name}": [2] for name in names}, "shape": [1, 32]}
-    inputs = ", ".join(f"int64[{len(size)}] {name}" for name, size in sizes.items())
-    text = f"""(float[1,2,4,4] x, {inputs}) => (float[1,32] y) {{
-        {filled}
-        conv = Conv(x, weight)
-        normal = BatchNormalization(conv, {", ".join(names)})
-        y = Reshape(normal, shape)
-    }}"""
     weights = {"weight": np.full((2, 2, 1, 1), 0.5, np.float32), **sizes}
-    path = save_model(tmp_path / "m.onnx", text, weights, opset=9, ir_version=3)
+    path = save_model(
+        tmp_path / "m.onnx", text_of("equal_constants"), weights, opset=9, ir_version=3
+    )
     dump, saved = tmp_path / "dump", tmp_path / "saved.onnx"
     assert lar.run(path, iter=1, bin_io_dump=str(dump)).status == "ok"
     assert any(dump.iterdir())

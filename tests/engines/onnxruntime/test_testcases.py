@@ -18,8 +18,7 @@ from tests.tables import each_row
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Two test data sets whose tensors have no names, and a model of three outputs."""
-    text = text_of("testcases")
-    save_model(tmp_path / "net.onnx", text, {"w": np.arange(3, dtype=np.float32)})
+    save_model(tmp_path / "net.onnx", text_of("testcases"), {"w": np.arange(3, dtype=np.float32)})
     for number in (0, 1):
         x = np.random.default_rng(number).random((2 + number, 3), np.float32)
         w = np.arange(3, dtype=np.float32)

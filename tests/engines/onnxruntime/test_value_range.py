@@ -23,9 +23,8 @@ SHAPE = (1, 16, 4, 4)
 def network(tmp_path: Path) -> Path:
     """A convolution that passes its input on, in the blocked layout where there is one, and the
     product of the result with 2 and 10."""
-    text = text_of("value_range")
     identity = np.eye(16, dtype=np.float32).reshape(16, 16, 1, 1)
-    return save_model(tmp_path / "network.onnx", text, {"w": identity})
+    return save_model(tmp_path / "network.onnx", text_of("value_range"), {"w": identity})
 
 
 def ones_but(number: float) -> np.ndarray[Any, Any]:

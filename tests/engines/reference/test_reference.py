@@ -92,9 +92,8 @@ def test_testcases_for_other_types_are_judged_by_their_values(tmp_path: Path) ->
 def test_casts_between_floating_point_types_are_exact_and_those_to_integers_are_not(
     tmp_path: Path,
 ) -> None:
-    text = text_of("casts")
     wide = X.astype(np.float64)
-    found = run(save(tmp_path, text), X)
+    found = run(save(tmp_path, text_of("casts")), X)
     assert found.dtype == np.float64
     np.testing.assert_array_equal(found, wide - np.trunc(wide))
 
@@ -103,9 +102,8 @@ def test_weights_of_half_precision_constants_and_branches_are_computed_in_float6
     tmp_path: Path,
 ) -> None:
     """The branch takes a tensor from around it, which must still be there."""
-    text = text_of("half_precision")
     half = np.array([0.1], np.float16)
-    found = run(save(tmp_path, text, w=half), X)
+    found = run(save(tmp_path, text_of("half_precision"), w=half), X)
     third = np.float64(np.float32(1 / 3))
     np.testing.assert_array_equal(found, X.astype(np.float64) * third + half.astype(np.float64))
 
@@ -139,8 +137,7 @@ def test_an_operator_that_cannot_take_its_inputs_is_named(tmp_path: Path) -> Non
 
 
 def test_an_output_that_is_left_out_is_no_input_that_is_left_out(tmp_path: Path) -> None:
-    text = text_of("output_left_out")
-    found = run(save(tmp_path, text, one=np.array([1])), X)
+    found = run(save(tmp_path, text_of("output_left_out"), one=np.array([1])), X)
     np.testing.assert_array_equal(found, np.minimum(X.astype(np.float64), 1))
 
 
@@ -173,8 +170,7 @@ def test_functions_of_a_model_are_computed(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_computed_is_left_out_and_the_rest_goes_on(tmp_path: Path) -> None:
-    text = text_of("random_and_plain")
-    path = save(tmp_path, text)
+    path = save(tmp_path, text_of("random_and_plain"))
     found = dump(path, "reference")
     assert {each.name for each in found} == {"x", "plain"}
     assert found.index.outputs == ("noisy", "plain")
@@ -193,18 +189,8 @@ def test_a_model_of_which_no_output_can_be_computed_is_refused(tmp_path: Path) -
     assert dump(path, "reference").index.left_out.keys() == {"n", "y"}  # the rest is of use
 
 
-def loop_without_trips(kept: str = "float[4]") -> str:
-    return f"""(float[4] x) => (y, all, sizes) {{
-        count = Constant <value_int = 0> ()
-        y, all, sizes = Loop (count, "", x) <body = body
-            (int64 i, bool goes, float[4] a) => (bool on, float[4] sum, {kept} kept, int64[1] size)
-            {{ [add] sum = Add(a, x) kept = Identity(sum) on = Identity(goes) size = Shape(a) }}
-        >
-    }}"""
-
-
 def test_a_loop_without_a_trip_gives_what_it_is_fed_with(tmp_path: Path) -> None:
-    found = compare_dumps(save(tmp_path, loop_without_trips()))
+    found = compare_dumps(save(tmp_path, text_of("loop_without_trips", kept="float[4]")))
     values = {each.name: found.read(each.key) for each in found}
     np.testing.assert_array_equal(values["y"], values["x"])
     assert values["all"].shape == (0, 4)
@@ -212,37 +198,23 @@ def test_a_loop_without_a_trip_gives_what_it_is_fed_with(tmp_path: Path) -> None
 
 def test_a_loop_without_a_trip_gives_no_tensor_another_ones_place(tmp_path: Path) -> None:
     """Of an output whose shape the body does not state nothing is known then."""
-    found = dump(save(tmp_path, loop_without_trips("float[]")), "reference")
+    found = dump(save(tmp_path, text_of("loop_without_trips", kept="float[]")), "reference")
     assert "all" not in {each.name for each in found}
     assert found.index.left_out.keys() >= {"all", "sizes"}
-
-
-def scan(sizes: str, attributes: str = "") -> str:
-    return f"""(float[{sizes}] x) => (y, all) {{
-        [scan] y, all = Scan (s0, x) <{attributes} num_scan_inputs = 1, body = body
-            (float[2] s, float[2] e) => (float[2] t, float[2] o) {{ t = Add(s, e) o = Identity(t) }}
-        >
-    }}"""
 
 
 @pytest.mark.parametrize("side", ["input", "output"])
 def test_a_scan_goes_along_other_axes_and_backwards(tmp_path: Path, side: str) -> None:
     attributes = f"scan_{side}_axes = [1], scan_{side}_directions = [1],"
-    text = scan("2, 5" if side == "input" else "5, 2", attributes)
+    sizes = "2, 5" if side == "input" else "5, 2"
+    text = text_of("scan", sizes=sizes, attributes=attributes)
     compare_dumps(save(tmp_path, text, s0=np.ones(2, "f4")))
 
 
 def test_the_weights_of_a_body_may_be_sparse(tmp_path: Path) -> None:
     """Their indices count elements, or have a column for each axis."""
     elements, places = np.array([1.5, -2], "f4"), {"w": [1, 6], "v": [[0, 1], [3, 2]]}
-    path = save(
-        tmp_path,
-        """(float[4] x) => (y) { y = If (yes) <
-            then_branch = t () => (float[4] b) { a = MatMul(x, w) b = MatMul(a, v) },
-            else_branch = e () => (float[4] b) { a = MatMul(x, w) b = MatMul(a, v) }
-        > }""",
-        yes=np.array(True),
-    )
+    path = save(tmp_path, text_of("branches_of_products"), yes=np.array(True))
     model = onnx.load(path)
     for attribute, (name, it) in itertools.product(model.graph.node[0].attribute, places.items()):
         arrays = numpy_helper.from_array(elements, name), numpy_helper.from_array(np.array(it))

@@ -19,8 +19,7 @@ from lar.reports.styles import STYLES
 from tests.conftest import RunLar
 from tests.profiles.synthetic import profile_of_times
 from tests.reports.conftest import Report
-
-TABLES = json.loads(Path(__file__).with_name("diff.json").read_text())
+from tests.tables import each_row
 
 TYPES = {"a": "Conv", "b": "Pool", "c": "Relu"}
 FIRST = {"a": 62, "b": 22, "c": 3}
@@ -138,7 +137,7 @@ def test_of_long_lists_of_instruction_sets_those_that_differ_are_shown() -> None
     assert contrasts_of(*sides) == [("machine: instruction sets", "avx512f avx512bw", "-")]
 
 
-@pytest.mark.parametrize(("words", "names"), TABLES["order and choice"])
+@each_row("reports/styles/diff/order and choice")
 def test_order_and_choice(report: Report, words: Sequence[str], names: str) -> None:
     runs = run_of(FIRST), run_of({"a": 41, "b": 24, "c": 4})
     rows = rows_in(report(runs, *words, "--json", "-"))

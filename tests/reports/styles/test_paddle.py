@@ -29,6 +29,7 @@ from tests.reports.styles.paddle_sample import (
     sample_table,
     span_at,
 )
+from tests.tables import each_row
 
 TIMES = [
     {"wide": 900, "narrow": 100, "act": 300},
@@ -72,17 +73,7 @@ def figures_of(profile: Profile, view: str) -> dict[Any, Any]:
 COPIES, RANGES = "Memory Manipulation Summary", "UserDefined Summary"
 
 
-@pytest.mark.parametrize(
-    ("view", "title", "made"),
-    [
-        ("device", "Device Summary", "phases"),
-        ("overview", "Overview Summary", "phases"),
-        ("model", "Model Summary", "phases"),
-        ("kernel", "Kernel Summary", "kernels"),
-        ("memory", COPIES, ""),
-        ("userdefined", RANGES, ""),
-    ],
-)
+@each_row("reports/styles/cases/tables of the sample")
 def test_a_table_of_the_sample(view: str, title: str, made: str) -> None:
     profile = sample.profile_made(made) if made else sample.profile_of_ranges(title)
     assert lines_of(profile, view) == sample_table(title)
