@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lar.cli.screen import screen_of_output
-from lar.errors import LarError, UsageError, error_of_write, kind_of_error
+from lar.errors import LarError, UsageError, kind_of_error, writing
 from lar.options.table import SAVE, STORE, TAG
 
 if TYPE_CHECKING:
@@ -184,8 +184,6 @@ def place_in(path: str, name: str, suffix: str) -> str:
     """
     if not name or path == "-":
         return path
-    try:
+    with writing(path, hint="give a folder"):
         os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise error_of_write(error, subject=path, hint="give a folder") from None
     return os.path.join(path, f"{name}.{suffix}")
