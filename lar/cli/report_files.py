@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lar.reports.report import Report
     from lar.results.store import Store
 
-    Content = Report | str | bytes
+    Content = Report | str | bytes | Iterator[bytes]
 
 FORMS = ("json", "csv", "html", "markdown")  # whose flags name files
 SUFFIXES = {"markdown": "md"}
@@ -50,9 +50,9 @@ class ReportFiles:
         """
         errors = list[LarError]()
 
-        def content_as(form: str, *, to_stdout: bool) -> str | bytes:
+        def content_as(form: str, *, to_stdout: bool) -> str | bytes | Iterator[bytes]:
             content = made(form) if callable(made) else made
-            if isinstance(content, (str, bytes)):
+            if isinstance(content, (str, bytes, Iterator)):
                 return content
             return render(content, form, to_stdout=to_stdout)
 

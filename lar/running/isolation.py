@@ -57,7 +57,7 @@ def run_isolated(
     `early` is a worker that was started beforehand, and does the first run that comes.
     """
     with contextlib.ExitStack() as stack:
-        if early is not None and early.tables:
+        if early is not None and not early.is_free:
             early.kill()  # so that its end does not disturb what is timed
             early = None
         worker = early or start_for(spec, "run", stack)
@@ -215,8 +215,8 @@ class Watch(Account):
     def __init__(
         self, worker: WorkerProcess, spec: RunSpec, context: RunContext, listener: Listener
     ) -> None:
-        worker.make_room(spec.sample_count, spec.runners)
-        super().__init__(spec, context, listener, worker.tables)
+        tables = worker.make_room(spec.sample_count, spec.runners)
+        super().__init__(spec, context, listener, tables)
         self.worker = worker
         self.deadline = context.deadline(spec)
         self._began = self._alive_at = time.monotonic()

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from lar.engines import engine_named
 from lar.errors import LarError, count_of, writing
@@ -39,7 +39,7 @@ from lar.running.tasks import run_task
 from lar.running.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
-    from lar.records.profile import Machine, Profile
+    from lar.records.profile import Profile
 
 # Enough for a median; a long profiled run should not take twice as long for it.
 PLAIN_ITERATIONS = 30
@@ -246,7 +246,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
                 facts,
                 arguments=command_line(),
                 folder=os.getcwd(),
-                machine=cast("Machine", machine),
+                machine=machine,
                 peak_memory_bytes=result.peak_memory_bytes,
                 cost=cost_of(result.samples, result.unprofiled),
                 peak=None if profile.on_device else find_peak(facts.threads or 1, deadline),
