@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from lar.cli.screen import screen_of_output
 from lar.errors import LarError, UsageError, kind_of_error, writing
-from lar.options.paths import Place, refuse_clashes
 from lar.options.table import SAVE, STORE, TAG
 
 if TYPE_CHECKING:
     from lar.files.report_file import OutputFile
+    from lar.options.paths import Place
     from lar.records.run import RunResult
     from lar.reports.report import Report
     from lar.results.store import Store
@@ -122,6 +122,8 @@ def check_places(
     Raises:
         UsageError: naming the flags.
     """
+    from lar.options.paths import Place, refuse_clashes  # they need `pathlib`, which is slow
+
     on_stdout = [output.flag for output in outputs if output.to_stdout]
     if len(on_stdout) > 1:
         raise UsageError(

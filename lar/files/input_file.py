@@ -14,6 +14,7 @@ from io import BufferedReader
 from lar.errors import UsageError
 
 CHECK_PATH = "check the path"
+NOT_REGULAR = "is not a regular file", "copy its content into a file"
 MOST_TEXT_BYTES = 1 << 30
 # The most bytes that are read of a file which would be refused for its size, and the variable that
 # gives their number to the processes that a command starts, and to `lar` in Python.
@@ -48,11 +49,12 @@ def open_input(
         if stat.S_ISDIR(status.st_mode):
             raise refusal(f"is a folder, not a {what}", "give a file")
         if not stat.S_ISREG(status.st_mode):
-            raise refusal("is not a regular file", "copy its content into a file")
+            raise refusal(*NOT_REGULAR)
         if limit is not None and status.st_size > max(limit, asked_bytes()):
             problem = f"has {status.st_size} bytes; at most {limit} are read"
             raise refusal(problem, f"check that it is the right {what}; {FLAG} SIZE allows more")
-        return open(path, "rb")
+        # What has taken the file's place meanwhile, as a pipe, is not waited for.
+        return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     except FileNotFoundError:
         raise refusal(f"no such {what}", CHECK_PATH) from None
     except OSError as failure:
@@ -99,12 +101,15 @@ def read_input(
     refusal = partial(error, flag=flag, subject=path)
     with open_input(path, flag, what=what, error=error, limit=limit) as file:
         try:
-            return file.read()
+            content: bytes | None = file.read()
         except OSError as failure:
             raise cannot_read(path, failure, flag, error=error) from None
         except MemoryError:
             hint = f"check that it is the right {what}"
             raise refusal("does not fit into memory", hint) from None
+    if content is None:  # some files of /proc wait for more to come
+        raise refusal(*NOT_REGULAR)
+    return content
 
 
 def read_input_lines(

@@ -158,8 +158,9 @@ def error_of_full_disk(folder: str) -> OSError | None:
 
 def remove(path: str) -> None:
     """Remove a file or folder if it can be: it may be somebody else's."""
-    import shutil
+    if os.path.isdir(path):  # shutil would wait for a pipe, and is slow to import
+        import shutil
 
-    shutil.rmtree(path, ignore_errors=True)  # which leaves files and links alone
+        shutil.rmtree(path, ignore_errors=True)  # which leaves links alone
     with contextlib.suppress(OSError):
         os.unlink(path)

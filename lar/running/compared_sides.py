@@ -139,7 +139,7 @@ def is_model(path: Path) -> bool:
     """Distinguish a model from the file of a tensor."""
     if format_named(path):
         return True
-    head = read_head(path)
+    head = read_head(path) if os.path.getsize(path) else b""
     is_tensors = head[8:12] == TENSOR_HEAD or path.suffix.lower() in (".npy", ".npz")
     return not is_tensors and any(formats_of(path, head))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import socket
 from pathlib import Path
@@ -100,7 +101,7 @@ def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
 def test_an_interrupt_as_a_file_opens_is_not_an_error_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(path: Path, mode: str) -> None:
+    def interrupt(path: Path, mode: str, **how: object) -> None:
         raise KeyboardInterrupt
 
     path = tmp_path / "file"
@@ -108,3 +109,25 @@ def test_an_interrupt_as_a_file_opens_is_not_an_error_of_the_file(
     monkeypatch.setattr("lar.files.input_file.open", interrupt, raising=False)
     with pytest.raises(KeyboardInterrupt):
         open_input(path)
+
+
+def test_what_takes_the_place_of_a_file_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    file = os.stat(tmp_path / "file")
+    monkeypatch.setattr("lar.files.input_file.os.stat", lambda path: file)
+    assert read_input(tmp_path / "pipe") == b""  # nobody writes it
+
+
+def test_a_file_that_waits_for_its_content_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Waiting(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            return None  # type: ignore[return-value]  # as /proc/kmsg does
+
+    monkeypatch.setattr("lar.files.input_file.open_input", lambda *_, **__: Waiting())
+    with pytest.raises(UsageError, match="is not a regular file"):
+        read_input(tmp_path / "file")

@@ -46,6 +46,7 @@ def test_what_is_left_is_removed_unless_its_owner_lives(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "tensor").write_bytes(b"x")
     (tmp_path / f".lar-{DEAD}-18-{host()}-file").write_text("half a report")
+    os.mkfifo(tmp_path / f".lar-{DEAD}-19-{host()}-pipe")  # which nobody may wait for
     living = {str(tmp_path / name): str(os.getpid()) for name in own}
     assert remove_leftovers(str(tmp_path)) == living
     assert names(tmp_path) == sorted(kept)

@@ -32,6 +32,9 @@ def test_a_side_is_a_folder_or_a_file_of_a_dump(tmp_path: Path) -> None:
     write_tensor(file, np.ones(3, np.float32), "n" * 0x0108)
     assert file.read_bytes()[:2] == b"\x08\x01"
     assert isinstance(side_of(str(file)), Dump)
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(UsageError, match="holds no tensors"):
+        side_of(str(tmp_path / "empty.txt"))
 
 
 def test_a_model_may_have_more_options_than_a_file_name_has_letters() -> None:
