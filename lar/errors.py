@@ -14,8 +14,9 @@ What an engine does during a run (fails, crashes, hangs) is not an exception but
 
 from __future__ import annotations
 
+import contextlib
 import errno
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 E = TypeVar("E", bound="LarError")
@@ -151,24 +152,37 @@ def error_of_write(
     return kind(f"cannot be written: {reason}", what_to_do, flag=flag, subject=subject)
 
 
+@contextlib.contextmanager
+def writing(subject: object, flag: str = "", hint: str = "choose another place") -> Iterator[None]:
+    """Have the system's errors inside say that this place cannot be written.
+
+    Raises:
+        LarError: one of them, as `error_of_write` gives it.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise error_of_write(error, flag=flag, subject=subject, hint=hint) from None
+
+
 def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
     """Return why a file cannot be written, and what to do: `hint` where there is room."""
-    if error.errno == errno.EFBIG and (limit := limit_of("RLIMIT_FSIZE")) is not None:
+    if error.errno == errno.EFBIG and (limit := limit_of("file size")) is not None:
         reason = "the limit of a file's size is reached"
         return reason, f"it is {limit >> 10} KiB (ulimit -f): raise it with ulimit -f unlimited"
     reason = (error.strerror or str(error)).lower()
     return reason, "make room on the disk" if error.errno in NO_ROOM else hint
 
 
-def limit_of(resource_name: str) -> int | None:
-    """Return a limit of this process in bytes, None without one: `RLIMIT_FSIZE`, of a file's size,
-    or `RLIMIT_AS`, of the address space."""
+def limit_of(what: str) -> int | None:
+    """Return a limit of this process in bytes, None without one: of the `file size`, or of the
+    `address space`. It may be so low that no library can be loaded, such as Python's for limits."""
     try:
-        import resource
-    except ImportError:  # that is so low that no library can be loaded
+        with open("/proc/self/limits", "rb", buffering=0) as file:
+            soft = file.read(4096).partition(f"Max {what}".encode())[2].split()[0]
+    except (OSError, IndexError, MemoryError):
         return None
-    soft, _ = resource.getrlimit(getattr(resource, resource_name))
-    return None if soft == resource.RLIM_INFINITY else soft
+    return None if soft == b"unlimited" else int(soft)
 
 
 def says_out_of_memory(text: str) -> bool:
@@ -189,7 +203,7 @@ def memory_error(error: BaseException) -> LarError | None:
 
     The cause of an error counts too: NumPy and the engines raise other errors from it.
     """
-    says, limit = "", limit_of("RLIMIT_AS")
+    says, limit = "", limit_of("address space")
     each: BaseException | None = error
     while each is not None:
         says += f"{type(each).__name__}: {each}\n"
@@ -267,3 +281,15 @@ def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, or its type if it has no text."""
     text = str(error).strip() or ("out of memory" if isinstance(error, MemoryError) else "")
     return text.splitlines()[0][:300] if text else type(error).__name__
+
+
+def check_text(text: object, flag: str = "", problem: str = "is not UTF-8", hint: str = "") -> None:
+    """Refuse a value that cannot be written into a result.
+
+    Raises:
+        UsageError: it is a text that is not UTF-8.
+    """
+    if not isinstance(text, str) or text.isascii():
+        return
+    if any("\ud800" <= each <= "\udfff" for each in text):
+        raise UsageError(problem, hint or "rename the file", flag=flag, subject=repr(text))

@@ -169,17 +169,17 @@ def places_read(
     arguments: argparse.Namespace, sides: Sequence[Side]
 ) -> tuple[list[str], list[Place]]:
     """Return the files that a comparison reads, and others that no report may spoil."""
-    from lar.dumps.dump import Dump
     from lar.engines.model_names import parse_models
     from lar.options.paths import paths_in, places_of_dump
+    from lar.running.compared_sides import ModelRun
     from lar.running.plan import places_of
 
     read = [*paths_in(arguments.input or ()), *parse_models(arguments.model).values()]
     places: list[Place] = []
     for side in sides:
-        if isinstance(side, Dump):
-            places += places_of_dump(side.source, what="a dump that is compared")
-        else:
+        if isinstance(side, ModelRun):
             places += places_of(side.model, {**options_for_models(arguments), **side.options})
             read += paths_in(side.options.get("input", ()))
+        else:
+            places += places_of_dump(side.source, what="a dump that is compared")
     return read, places

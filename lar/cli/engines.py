@@ -20,7 +20,7 @@ ARGUMENTS = (declared("engines"),)
 
 def main(arguments: argparse.Namespace) -> int:
     """Print both tables, or what is asked for; return the exit code."""
-    engines, screen = all_engines(), screen_of_output()
+    engines, screen = [*all_engines()], screen_of_output()
     if arguments.quirks:
         lines = format_quirks(engines, screen)
     elif arguments.options:

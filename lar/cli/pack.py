@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from lar.cli.arguments import declared
 from lar.cli.screen import say
 from lar.engines import engine_for
-from lar.errors import LarError, UsageError, count_of, error_of_write
+from lar.errors import LarError, UsageError, check_text, count_of, writing
 from lar.files.input_file import read_input_lines
 from lar.options.paths import Place, paths_in, refuse_clashes, split_items
 from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules, excludes, fact, needs, typed
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
-from lar.running.plan import check_name, check_text, image_settings, plan_run, sizes_given
+from lar.running.plan import check_name, image_settings, plan_run, sizes_given
 from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def write_packed(
     from lar.running.output_files import check_place, deliver, folder_beside
     from lar.running.tasks import run_task
 
-    try:
+    with writing(place, "-o"):
         if kind == "folder" and place.is_dir() and any(place.iterdir()):
             raise UsageError(
                 "the folder is not empty", "give a new folder", flag="-o", subject=place
@@ -121,8 +121,6 @@ def write_packed(
             except LarError as error:
                 raise error_of_full_disk(folder) or error from None
             deliver(written, place, kind)
-    except OSError as error:
-        raise error_of_write(error, flag="-o", subject=place) from None
     return packed
 
 

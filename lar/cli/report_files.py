@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lar.cli.screen import screen_of_output
-from lar.errors import LarError, UsageError, error_of_write, kind_of_error
+from lar.errors import LarError, UsageError, kind_of_error, writing
 from lar.options.paths import Place, refuse_clashes
 from lar.options.table import SAVE, STORE, TAG
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lar.reports.report import Report
     from lar.results.store import Store
 
-    Content = Report | str | bytes
+    Content = Report | str | bytes | Iterator[bytes]
 
 FORMS = ("json", "csv", "html", "markdown")  # whose flags name files
 SUFFIXES = {"markdown": "md"}
@@ -50,9 +50,9 @@ class ReportFiles:
         """
         errors = list[LarError]()
 
-        def content_as(form: str, *, to_stdout: bool) -> str | bytes:
+        def content_as(form: str, *, to_stdout: bool) -> str | bytes | Iterator[bytes]:
             content = made(form) if callable(made) else made
-            if isinstance(content, (str, bytes)):
+            if isinstance(content, (str, bytes, Iterator)):
                 return content
             return render(content, form, to_stdout=to_stdout)
 
@@ -182,8 +182,6 @@ def place_in(path: str, name: str, suffix: str) -> str:
     """
     if not name or path == "-":
         return path
-    try:
+    with writing(path, hint="give a folder"):
         os.makedirs(path, exist_ok=True)
-    except OSError as error:
-        raise error_of_write(error, subject=path, hint="give a folder") from None
     return os.path.join(path, f"{name}.{suffix}")

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from lar.cli.output_stream import Outlet
@@ -20,7 +21,7 @@ from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows, warmups_in
 from lar.options.table import VERBOSE
 from lar.records.events import Classified, Event, Fed, Finished, Judged
-from lar.records.record import record_to_json
+from lar.records.record import pieces_of_json
 from lar.records.run import RunContext, RunResult, RunSpec
 from lar.reports.run_text import (
     CaseLines,
@@ -101,7 +102,7 @@ class Console(NamedTuple):
 def content_of(result: RunResult, form: str) -> Content:
     """Return what the file of --json, --csv or --html holds."""
     if form == "json":  # the record alone: rows of iterations would take time for nothing
-        return record_to_json(result) + b"\n"
+        return chain(pieces_of_json(result), [b"\n"])
     from lar.reports.run_report import report_run  # few runs need it
 
     return report_run(result)

@@ -96,12 +96,11 @@ def match_names(pairs: Sequence[tuple[str, str]], items: Sequence[str]) -> dict[
     """
     for shorten in (str, os.path.basename):
         labelled = {shorten(name): label for name, label in pairs}
-        if shorten is not str and len(labelled) < len(pairs):
-            continue
+        is_clear = shorten is str or len(labelled) == len(pairs)
         for called in (str, without_suffix):
             known = {called(item): item for item in items}
             found = {known[name]: label for name, label in labelled.items() if name in known}
-            if found and len(known) == len(items):
+            if found and is_clear and len(known) == len(items):
                 return found
     return {}
 

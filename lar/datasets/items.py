@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lar.errors import count_of
+from lar.errors import check_text, count_of
 from lar.files.input_file import open_input, read_input_lines
 from lar.inputs.grammar import IMAGES, RAW, check_texts, place_of
 from lar.inputs.loaded import INPUT, input_error, numbered
@@ -84,7 +84,8 @@ def files_of(path: str) -> list[str] | None:
             for name in os.listdir(path)
             if name.lower().endswith(SUFFIXES) and not name.startswith(".")
         )
-        check_names(files)
+        for file in files:
+            check_text(file, "--input", "the name is not UTF-8", "rename it")
         if not files:
             hint = f"it reads {', '.join(SUFFIXES)}"
             raise input_error(path, "is a folder that holds no file that lar reads", hint)
@@ -95,19 +96,6 @@ def files_of(path: str) -> list[str] | None:
     if len(files) > MOST_ITEMS:
         raise input_error(path, f"holds {len(files)} items, at most {MOST_ITEMS}", "give fewer")
     return files
-
-
-def check_names(files: Sequence[str]) -> None:
-    """Refuse names that a result cannot contain.
-
-    Raises:
-        UsageError: a name is not UTF-8.
-    """
-    try:
-        "".join(files).encode()
-    except UnicodeEncodeError:
-        wrong = next(file for file in files if any("\ud800" <= each <= "\udfff" for each in file))
-        raise input_error(f"{wrong!r}", "the name is not UTF-8", "rename it") from None
 
 
 def read_list(path: str) -> list[str]:

@@ -1,144 +1,33 @@
-"""`--resume`: going on with a data set, some of whose outputs are dumped already."""
+"""`--resume`: the classes of the items of a data set that an earlier run has done."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lar.datasets.classes import classes_of
-from lar.dumps.binary import TensorHeader, read_header, read_stored
-from lar.dumps.delivery import facts_of_run, files_of_items
-from lar.dumps.dump import DumpIndex
-from lar.dumps.index import is_tensor, read_headers, read_index, write_index
-from lar.errors import UsageError
-from lar.options.paths import index_place
+from lar.dumps.binary import read_stored
+from lar.dumps.resuming import outputs_in
 from lar.options.table import BIN_OUT_DUMP
-from lar.records.run import Item, RunResult, RunSpec
-
-RUN = re.compile(r"run(\d+)-var")
-HINT = "give a new folder, or the same data and options as before"
-
-
-def go_on(spec: RunSpec, place: Path, model_sha256: str) -> RunSpec:
-    """Return the spec for the items that a folder lacks, and mark the folder as incomplete.
-
-    If all items are done, the last one is run again, which changes nothing.
-
-    Raises:
-        UsageError: the folder has something else than a part of this run.
-        OSError: it cannot be read or written.
-    """
-    facts = {**facts_of_run(spec, model_sha256), "files": files_of_items(spec)}
-    index = DumpIndex(tensors=(), operators=(), complete=False, device=spec.device, **facts)
-    if any(place.iterdir()):
-        check_same_run(index, place)
-        whole = [header.path.name for header in read_headers(place, damaged=True)]
-        left = items_left(spec, whole)
-        check_same_data(spec, left, index, place)
-        spec = replace(spec, items=left or spec.items[-1:])
-    write_index(index_place(place), index)
-    return spec
-
-
-def other_run(place: Path | str, problem: str, hint: str = HINT) -> UsageError:
-    return UsageError(problem, hint, flag="--resume", subject=place)
-
-
-def check_same_run(index: DumpIndex, place: Path) -> None:
-    """Refuse a folder that another run has dumped, or that has something else in it.
-
-    Raises:
-        UsageError: saying what it is, or in what they differ.
-    """
-    if not index_place(place).exists():
-        raise other_run(place, "has no index beside it")
-    theirs, ours = facts_of_index(read_index(index_place(place))), facts_of_index(index)
-    for what, fact in ours.items():
-        if theirs[what] != fact:
-            raise other_run(place, f"was dumped by a run with another {what}")
-    for entry in place.iterdir():
-        if not RUN.match(entry.name) or not entry.is_file():
-            raise other_run(place, f"holds {entry.name}, which is not an output", "move it away")
-
-
-def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place: Path) -> None:
-    """Refuse to go on if the data of finished items has changed.
-
-    Data of an unfinished item may have changed: it may be what ended the run.
-
-    Raises:
-        UsageError: naming the file.
-    """
-    todo = {item.number for item in left}
-    done = [item for item in spec.items if item.number not in todo]
-    if not done:
-        return
-    theirs, ours = read_index(index_place(place)).files, index.files
-    # The warm-up is of the first item; an item of a stack needs all its files.
-    read = {path for item in (spec.items[0], *done) for _, path in item.inputs}
-    for path in read or ours:
-        if path in theirs and theirs[path] != ours.get(path):
-            raise other_run("", f"{path} has changed since {place} was dumped from it")
-
-
-def facts_of_index(index: DumpIndex) -> dict[str, object]:
-    """Return the facts that two parts of one run share."""
-    return {
-        "model": index.model_sha256,
-        "engine": (index.engine, index.driver),
-        "data set": (index.inputs, index.items),
-        "number of iterations": (index.warmup_iterations, index.iterations),
-        "option": (index.feeding, {**index.settings, BIN_OUT_DUMP.key: ""}),  # except the folder
-    }
+from lar.records.run import RunResult, RunSpec
 
 
 def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
     """Return the result of a resumed run, with the classes of the items done before it.
 
-    They come from the dumped outputs, which outlive whatever ended the run before.
+    They come from the dumped outputs, which outlive whatever ended the run before: of each item
+    from the first output, or from its only one.
     """
     place = Path(str(spec.settings[BIN_OUT_DUMP.key]))
-    finished = {item.number for item in result.items}
-    output = result.outputs[0].name if result.outputs else ""
-    files: dict[int, list[Path]] = {}
-    for path in place.iterdir():
-        if match := RUN.match(path.name):
-            files.setdefault(int(match[1]), []).append(path)
-    found = list(result.items)
+    if not place.exists():  # nothing came, now or before
+        return result
+    runs = outputs_in(place)
+    found = {item.number: item for item in result.items}
+    first = result.outputs[0].name if result.outputs else ""
     for item in spec.items:
-        if item.number not in finished:
-            last = spec.warmup_iterations + (item.number + 1) * spec.iterations - 1
-            header = first_output(files.get(last, ()), output)
-            if header is not None:
-                found.append(classes_of(item, read_stored(header).values))
-    return replace(result, items=tuple(sorted(found, key=lambda item: item.number)))
-
-
-def first_output(files: Sequence[Path], name: str) -> TensorHeader | None:
-    """Return the dumped output of that name among a run's, or its only one.
-
-    It is None if that is not whole.
-    """
-    headers = [read_header(path) for path in files if is_tensor(path)]
-    named = [each for each in headers if each.meaning and each.meaning.variable.name == name]
-    return next(iter(named or (headers if len(headers) == 1 else [])), None)
-
-
-def items_left(spec: RunSpec, files: Sequence[str]) -> tuple[Item, ...]:
-    """Return the items that lack an output of a run; all items if the warm-up lacks one.
-
-    A complete run has as many outputs as the run with most.
-    """
-    runs = Counter(int(match[1]) for name in files if (match := RUN.match(name)))
-    outputs = max(runs.values(), default=1)
-    first, count = spec.warmup_iterations, spec.iterations
-
-    def are_whole(begin: int, count: int) -> bool:
-        return all(runs[number] >= outputs for number in range(begin, begin + count))
-
-    if not are_whole(0, first):
-        return spec.items
-    return tuple(it for it in spec.items if not are_whole(first + it.number * count, count))
+        last = runs[spec.warmup_iterations + (item.number + 1) * spec.iterations - 1]
+        named = [each for each in last if each.meaning and each.meaning.variable.name == first]
+        for header in named[:1] or (last if len(last) == 1 else ()):
+            if item.number not in found:
+                found[item.number] = classes_of(item, read_stored(header).values)
+    return replace(result, items=tuple(found[number] for number in sorted(found)))

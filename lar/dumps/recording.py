@@ -19,7 +19,7 @@ from lar.dumps.excerpts import format_block, format_values
 from lar.dumps.facts import NO_FACTS, DumpFacts, OperatorFact, write_facts
 from lar.dumps.names import ELEMENT, Numbering, Variable, format_name
 from lar.dumps.values import Unheld, part_of
-from lar.errors import UsageError, error_of_write
+from lar.errors import UsageError, writing
 from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, TEXT_DUMPS
 
 if TYPE_CHECKING:
@@ -190,7 +190,5 @@ def write_output(place: Path, value: np.ndarray[Any, Any] | str, variable: Varia
         problem = f"the output {variable.name} cannot be written: {part.reason}"
         raise UsageError(problem, flag=BIN_OUT_DUMP.flag)
     name = format_name(replace(variable, shape=part.array.shape, dtype=part.dtype))
-    try:
+    with writing(place.name, BIN_OUT_DUMP.flag):
         write_tensor(place, part.array, name)
-    except OSError as error:
-        raise error_of_write(error, flag=BIN_OUT_DUMP.flag, subject=place.name) from None

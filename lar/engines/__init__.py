@@ -79,15 +79,10 @@ def has_added_engines() -> bool:
     return False
 
 
-def each_engine() -> Iterator[Engine]:
+def all_engines() -> Iterator[Engine]:
     """Yield lar's own engines, then those of other packages, which are slow to find."""
     yield from ENGINES
     yield from added_engines()[0].values()
-
-
-def all_engines() -> tuple[Engine, ...]:
-    """Return lar's own engines and those of other packages."""
-    return tuple(each_engine())
 
 
 def engine_named(name: str) -> Engine:
@@ -133,7 +128,7 @@ def operator_kinds_of_both(
 
 def engines_for(model_format: Format) -> Iterator[Engine]:
     """Yield the engines that read a format, the default first."""
-    return (engine for engine in each_engine() if model_format in engine.formats)
+    return (engine for engine in all_engines() if model_format in engine.formats)
 
 
 def formats_of(model: Path, head: bytes) -> tuple[Format | None, Format | None]:

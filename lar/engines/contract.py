@@ -73,17 +73,16 @@ class Subject:
         Returns:
             The error of a run that was refused before its worker was started.
         """
-        raised: UsageError | None = None
-        failure: Any
+        found: Any
         try:
-            failure = self.run(**options).failure
+            found = self.run(**options).failure
         except UsageError as error:
-            failure = raised = error
-        require(failure, f"a run with {options} is not refused")
+            found = error
+        failure = require(found, f"a run with {options} is not refused")
         require(failure.exit_code == 2, f"a run with {options} fails: {failure.message}")
         said = f"{failure.message} {failure.hint}"
         require(name in said and "\n" not in said, f"a run with {options} is refused by: {said}")
-        return raised
+        return failure if isinstance(failure, UsageError) else None
 
     def has(self, *options: Option[Any]) -> bool:
         """Return whether the driver honours all of these options."""

@@ -92,14 +92,19 @@ def late_value(place: str) -> Any:
 
 
 def unknown_property(
-    engine: str, key: str, known: Iterable[str], otherwise: str = "", what: str = "property"
+    engine: str,
+    key: str,
+    known: Iterable[str],
+    otherwise: str = "",
+    what: str = "property",
+    flag: str = ENGINE_OPTION.flag,
 ) -> UsageError:
-    """Return the error of a property that `--engine-option` names and the engine does not have;
-    `otherwise` is the hint where no known one is near."""
+    """Return the error of a property, or of `what` else `flag` names, that the engine does not
+    have; `otherwise` is the hint where no known one is near."""
     by_lower = {each.lower(): each for each in known}
     near = by_lower.get(nearest(key.lower(), by_lower))
     hint = f"did you mean {near}?" if near else otherwise
-    return UsageError(f"{engine} has no {what} {key!r}", hint, flag=ENGINE_OPTION.flag)
+    return UsageError(f"{engine} has no {what} {key!r}", hint, flag=flag)
 
 
 class DriverEntry(NamedTuple):

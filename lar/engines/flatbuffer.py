@@ -45,8 +45,9 @@ class Table:
     def blob(self, index: int, behind: int = 0) -> memoryview | None:
         """Return a vector of bytes and `behind` bytes after it, None if it is left out."""
         position = self.pointed(index)
-        if position is None:
-            return None
+        return None if position is None else self._bytes_at(position, behind)
+
+    def _bytes_at(self, position: int, behind: int = 0) -> memoryview:
         start, size = position + 4, self.number("<I", position) + behind
         if size > len(self.data) - start:
             raise ValueError(f"{size} bytes should follow byte {start} of {len(self.data)}")
@@ -82,11 +83,7 @@ class Table:
     def texts(self, index: int) -> Iterator[str]:
         """Yield the strings of a vector."""
         for position in self._elements(index):
-            start = position + self.number("<I", position) + 4
-            end = start + self.number("<I", start - 4)
-            if end > len(self.data):
-                raise ValueError("a text does not end")
-            yield bytes(self.data[start:end]).decode()
+            yield bytes(self._bytes_at(position + self.number("<I", position))).decode()
 
     def _elements(self, index: int) -> range:
         start = self.pointed(index)

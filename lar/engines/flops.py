@@ -84,14 +84,10 @@ def count_flops(operations: Iterable[Operation]) -> tuple[int | None, tuple[str,
 
     The first is None as soon as there is one of the second.
     """
-    total, unknown = 0, set()
-    for operation in operations:
-        flops = flops_of(operation)
-        if flops is None:
-            unknown.add(operation.type)
-        else:
-            total += flops
-    return (None if unknown else total), tuple(sorted(unknown))
+    counted = [(operation.type, flops_of(operation)) for operation in operations]
+    unknown = {name for name, flops in counted if flops is None}
+    total = None if unknown else sum(flops or 0 for _, flops in counted)
+    return total, tuple(sorted(unknown))
 
 
 def flops_of(operation: Operation) -> int | None:

@@ -6,7 +6,7 @@ A format is detected by the first bytes of a file, or by its suffix if those do 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -133,11 +133,10 @@ def hint_at_models(model: Path) -> str:
     return f"did you mean {model.with_name(near)}?" if near else ""
 
 
-def models_in(folder: Path, formats: Iterable[Format] = FORMATS) -> list[str]:
+def models_in(folder: Path, formats: Collection[Format] = FORMATS) -> list[str]:
     """Return the names of the model files in a folder."""
-    known = tuple(formats)
     try:
         files = [path for path in folder.iterdir() if path.is_file()]
-        return [path.name for path in files if format_named(path, known)]
+        return [path.name for path in files if format_named(path, formats)]
     except OSError:
         return []

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from lar.engines import each_engine
+from lar.engines import all_engines
 from lar.engines.engine import Engine
 from lar.errors import UsageError
 from lar.files.input_file import read_input
@@ -72,4 +72,4 @@ def check_waits(profile: Profile) -> None:
 
 def writer_of(data: bytes) -> Engine | None:
     """Return the engine whose profiles have such keys."""
-    return next((engine for engine in each_engine() if engine.writes_profile(data)), None)
+    return next((engine for engine in all_engines() if engine.writes_profile(data)), None)

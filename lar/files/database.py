@@ -102,7 +102,7 @@ def error_of_database(error: sqlite3.DatabaseError, place: str) -> LarError:
     if "full" in text or "disk I/O" in text:
         # SQLite has one text for both, and for a write that a limit stops.
         full = error_of_full_disk(os.path.dirname(place) or os.curdir)
-        is_disk = full.errno != errno.EFBIG if full else limit_of("RLIMIT_FSIZE") is None
+        is_disk = full.errno != errno.EFBIG if full else limit_of("file size") is None
         number = errno.ENOSPC if is_disk else errno.EFBIG
         return error_of_write(OSError(number, text), subject=place)
     return LarError(f"the store cannot be used: {text}", subject=place)

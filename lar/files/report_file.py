@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TextIO
 
-from lar.errors import UsageError, error_of_write, printable_lines
+from lar.errors import UsageError, printable_lines, writing
 from lar.files.work_folders import prefix_of_owner, remove_leftovers
 
 # Text, which may be encoded as UTF-8, whole or in pieces that end between two characters.
@@ -35,7 +35,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
         self.to_stdout = name == "-" or is_stdout(name)
         if self.to_stdout:
             return
-        try:
+        with writing(name, flag, HINT):
             if self.path.is_dir():
                 raise UsageError("is a folder; give a file name", flag=flag, subject=name)
             if self.path.exists() and not self.path.is_file():
@@ -51,8 +51,6 @@ class OutputFile(AbstractContextManager["OutputFile"]):
                 open_for_writing(self.path)
             remove_leftovers(str(self.path.parent))
             self._temporary = make_temporary(self.path)
-        except OSError as error:
-            raise error_of_write(error, flag=flag, subject=name, hint=HINT) from None
 
     def write(self, text: Content) -> None:
         """Write the whole content.
@@ -64,7 +62,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
             write_text(sys.stdout, text)
             sys.stdout.flush()
             return
-        try:
+        with writing(self.path, self.flag, HINT):
             if self._stream is not None:
                 with self._stream:
                     write_text(self._stream, text)
@@ -73,8 +71,6 @@ class OutputFile(AbstractContextManager["OutputFile"]):
                     file.writelines(pieces_of(text))
                 take_place(self._temporary, self.path)
                 self._temporary = None
-        except OSError as error:
-            raise error_of_write(error, flag=self.flag, subject=self.path, hint=HINT) from None
 
     def __exit__(self, *error: object) -> None:
         with contextlib.suppress(OSError):

@@ -142,7 +142,7 @@ def error_of_full_disk(folder: str) -> OSError | None:
 
     Engines do not say why they cannot write a file, if they say anything.
     """
-    limit = limit_of("RLIMIT_FSIZE")
+    limit = limit_of("file size")
     try:
         sizes = [entry.stat().st_size for entry in os.scandir(folder) if entry.is_file()]
         if limit is not None and limit <= max(sizes, default=0):

@@ -101,6 +101,17 @@ def cast_values(array: Array, dtype: np.dtype[Any]) -> Array:
     return cast
 
 
+def cast_rounded(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return what `cast_values` returns, of an array that is rounded where the dtype has whole
+    numbers.
+
+    Raises:
+        ValueError: a value is out of the dtype's range, or one of array and dtype is of texts.
+    """
+    is_rounded = kind_of(array.dtype) == "f" and kind_of(dtype) != "f"
+    return cast_values(np.rint(array) if is_rounded else array, dtype)
+
+
 def count_nonfinite(array: Array) -> int:
     """Return how many elements are NaN or infinite."""
     if kind_of(array.dtype) not in "fc":

@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from lar.errors import UsageError
 from lar.inputs import images, model_inputs
-from lar.inputs.dtypes import describe_source, generate_array, name_of
+from lar.inputs.dtypes import count_nonfinite, describe_source, generate_array, name_of
 from lar.inputs.grammar import Item, NumbersItem, PathItem, ShapeItem, items_of
 from lar.inputs.loaded import LESS, OUTPUT, Array, Loaded, input_error, numbered
 from lar.inputs.model_inputs import AxisSizes, check_shape, find_misfit, input_named, model_dtype
@@ -63,11 +64,12 @@ def feed_of(
             left without data.
     """
     try:
+        unjudged = _check_typed([text for text in texts if isinstance(text, str)], infos)
         given = _collect(texts, infos)
         subjects = _find_subjects(given, spec.image)
         sizes = AxisSizes(infos, spec.shape)
         made: dict[str, list[tuple[Array, FedInput]]] = {}
-        notes: list[UsageError | None] = [*_warn_unjudged(texts, infos)]
+        notes: list[UsageError | None] = [*unjudged]
         for info, value in given:
             parts = made.setdefault(info.name, [])
             name = f"{info.name}[{len(parts)}]" if info.sequence else info.name
@@ -75,7 +77,10 @@ def feed_of(
                 parts.append(_generate(name, info, value.shape, spec, value.text))
             else:
                 array, note = _fit(value, info, spec.image, info.name in subjects)
-                notes += [note, model_inputs.warn_nonfinite(array, value.source)]
+                notes.append(note)
+                if count := count_nonfinite(array):
+                    problem = f"{count} of {array.size} values are NaN or infinite"
+                    notes.append(input_error(value.source, problem))
                 parts.append((array, _record(name, array, value.source)))
             if not info.any_rank:
                 sizes.learn(info, parts[-1][0].shape)
@@ -92,14 +97,12 @@ def feed_of(
                 notes.append(input_error("", f"{info.name} is not given, and generated: {what}"))
     except MemoryError:
         raise UsageError("the data does not fit into memory", LESS, flag="--input") from None
-    fed = [info for info in infos if info.name in made]
-    arrays = {info.name: [array for array, _ in made[info.name]] for info in fed}
-    return Feed(
-        {info.name: arrays[info.name] if info.sequence else arrays[info.name][0] for info in fed},
-        tuple(record for info in fed for _, record in made[info.name]),
-        tuple(filter(None, notes)),
-        tuple(sizes.guessed),
-    )
+    arrays: dict[str, Any] = {}
+    for info in (info for info in infos if info.name in made):
+        items = [array for array, _ in made[info.name]]
+        arrays[info.name] = items if info.sequence else items[0]
+    fed = tuple(record for name in arrays for _, record in made[name])
+    return Feed(arrays, fed, tuple(filter(None, notes)), tuple(sizes.guessed))
 
 
 def _record(name: str, array: Array, source: str, generated: bool = False) -> FedInput:
@@ -125,25 +128,12 @@ def _collect(
         UsageError: a text or a file is wrong, or two feed one input.
     """
     given: list[tuple[TensorInfo, Given]] = []
-    _refuse_semicolons(texts, infos)
     for item in items_of(texts, [info.name for info in infos]):
         for info, value in _read_item(item, infos):
             if not info.sequence and any(info is other for other, _ in given):
                 raise input_error("", f"two items feed {info.name}", "give each input once")
             given.append((info, value))
     return given
-
-
-def _refuse_semicolons(texts: Sequence[str | Item], infos: Sequence[TensorInfo]) -> None:
-    """Refuse an item for an input whose name has a semicolon.
-
-    Raises:
-        UsageError: saying how to feed it.
-    """
-    for text in (text for text in texts if isinstance(text, str)):
-        if name := next((it.name for it in infos if ";" in it.name and f"{it.name}:" in text), ""):
-            problem = "the name of the input holds a ;"
-            raise input_error(text, problem, model_inputs.hint_at_json(name))
 
 
 def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[TensorInfo, Given]]:
@@ -180,21 +170,26 @@ def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
     return array if fits or array.ndim == 0 or array.shape[0] != 1 else array[0, ...]
 
 
-def _warn_unjudged(
-    texts: Sequence[str | Item], infos: Sequence[TensorInfo]
-) -> Iterator[UsageError]:
-    """Yield a warning for each folder in a text whose expected outputs nobody looks at.
+def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[UsageError]:
+    """Return a warning for each folder in a text whose expected outputs nobody looks at.
 
     Items that are no texts are those of testcases, which are judged, or of a data set.
+
+    Raises:
+        UsageError: a text feeds an input whose name has a semicolon, or it is wrong.
     """
-    typed = [text for text in texts if isinstance(text, str)]
-    items = items_of(typed, [info.name for info in infos])
-    for path in (item.path for item in items if isinstance(item, PathItem)):
+    names, warnings = [info.name for info in infos], []
+    for text, name in product(texts, names):
+        if ";" in name and f"{name}:" in text:
+            problem = "the name of the input holds a ;"
+            raise input_error(text, problem, model_inputs.hint_at_json(name))
+    for path in (item.path for item in items_of(texts, names) if isinstance(item, PathItem)):
         if found := numbered(path, OUTPUT) if os.path.isdir(path) else []:
             outputs = ", ".join(os.path.basename(file) for _, file in found)
             problem = f"its expected outputs ({outputs}) are not judged"
             hint = "`lar run` on a folder with it and its .onnx judges them"
-            yield input_error(path, f"{problem}; {hint}")
+            warnings.append(input_error(path, f"{problem}; {hint}"))
+    return warnings
 
 
 def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettings) -> set[str]:

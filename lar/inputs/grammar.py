@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from lar.errors import UsageError
 from lar.files.input_file import check_input
 from lar.inputs.loaded import Loaded, input_error
-from lar.options.paths import split_items
+from lar.options.paths import find_path, split_items
 from lar.records.record import ShortRecord
 
 # The suffixes of formats that are read alike.
@@ -32,6 +32,7 @@ _NUMBER_CHARACTERS = frozenset("0123456789[],.+-eE \t\n")
 _RAW_FORM = re.compile(r"(.+\.(?i:bin|raw)),(\w+),(\d{1,18}(?:x\d{1,18})*)")
 _RAW_COMMA = re.compile(r"\.(bin|raw),", re.IGNORECASE)
 _SHAPE = re.compile(r"\{\s*(\d{1,18}(\s*,\s*\d{1,18})*)?\s*\}")
+NO_FORM = "has no dtype and shape after the comma"
 RAW_HINT = "spell dtype and shape as in file.bin,float32,1x3x224x224"
 FORMS = "give a file, a folder, numbers such as [1.5,2,3], or a shape such as {1,3,224,224}"
 
@@ -97,14 +98,11 @@ def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
         UsageError: a form of raw bytes is misspelled, or a path leads to a pipe or a device.
     """
     for part in split_items(*texts):
-        path, form = place_of(part)[1], _RAW_FORM.fullmatch(part)
-        if not os.path.exists(path) and form is not None:
-            path = place_of(form[1])[1]
-        elif not os.path.exists(path) and _RAW_COMMA.search(part):
-            problem = "has no dtype and shape after the comma"
-            raise input_error(part, problem, RAW_HINT, flag=flag)
-        if os.path.exists(path) and not os.path.isdir(path):
+        place = find_path(part)
+        if place and not os.path.isdir(path := part[place].strip()):
             check_input(path, flag)
+        elif not place and _RAW_COMMA.search(part) and not _RAW_FORM.fullmatch(part):
+            raise input_error(part, NO_FORM, RAW_HINT, flag=flag)
 
 
 def place_of(text: str, names: Sequence[str] = ()) -> tuple[str, str]:
@@ -134,20 +132,16 @@ def item_of(text: str, names: Sequence[str] = ()) -> Item:
     if is_there:
         return PathItem(name, value)
     if value.startswith("{"):
-        return ShapeItem(name, _shape_of(value), value)
+        if not _SHAPE.fullmatch(value):
+            raise input_error(value, "is not a shape", "write it as {1,3,224,224}")
+        return ShapeItem(name, tuple(map(int, re.findall(r"\d+", value))), value)
     if match := _RAW_FORM.fullmatch(value):
         path, dtype, axes = match.groups()
         return PathItem(name, path, RawForm(dtype, tuple(map(int, axes.split("x")))))
     if _RAW_COMMA.search(value):
-        raise input_error(value, "has no dtype and shape after the comma", RAW_HINT)
+        raise input_error(value, NO_FORM, RAW_HINT)
     return PathItem(name, value)
 
 
 def _is_numbers(value: str) -> bool:
     return _NUMBER_CHARACTERS.issuperset(value) and any(map(str.isdigit, value))
-
-
-def _shape_of(value: str) -> tuple[int, ...]:
-    if not _SHAPE.fullmatch(value):
-        raise input_error(value, "is not a shape", "write it as {1,3,224,224}")
-    return tuple(map(int, re.findall(r"\d+", value)))

@@ -19,7 +19,7 @@ import numpy as np
 
 from lar.errors import UsageError
 from lar.files.unpacking import check_unpacked
-from lar.inputs.dtypes import cast_values, dtype_of, settle
+from lar.inputs.dtypes import cast_rounded, dtype_of, settle
 from lar.inputs.loaded import Array, Loaded, check_memory, input_error
 from lar.records.run import ImageSettings, TensorInfo
 
@@ -52,10 +52,7 @@ def read_image(file: BufferedReader, path: str, wanted: str = "") -> tuple[Loade
         problem = "truncated or broken: the image ends before its end marker"
         raise input_error(path, problem) from None
     check_unpacked(3 * height * width, len(data), path, flag="--input")
-    try:
-        image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
-    except cv2.error:
-        image = None
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     if image is None:
         raise input_error(path, "cannot be decoded as an image")
     return (Loaded(image[np.newaxis], path, channels="bgr"),)
@@ -86,7 +83,7 @@ def _read_netpbm(data: Array, path: str) -> Loaded:
     else:
         stored = np.dtype(np.uint8 if maximum < 256 else ">u2")
         promised = count * stored.itemsize
-        _check_there(promised, "bytes", rest.size, path)
+        check_whole(promised, rest.size, path)
         samples = rest[:promised].view(stored)
     if samples.size and samples.max() > maximum:
         raise input_error(path, f"holds a sample of {samples.max()}, above its maximum {maximum}")
@@ -98,16 +95,21 @@ def _read_netpbm(data: Array, path: str) -> Loaded:
 
 def _parse_plain(text: bytes, count: int, path: str) -> Array:
     words = _COMMENT.sub(b"", text).split(maxsplit=count)[:count]
-    _check_there(count, "numbers", len(words), path)
+    check_whole(count, len(words), path, "numbers")
     if not all(word.isdigit() and len(word) < 10 for word in words):
         raise input_error(path, "holds a sample that is not a number")
     return np.array([int(word) for word in words], np.uint32)
 
 
-def _check_there(promised: int, what: str, there: int, path: str) -> None:
+def check_whole(promised: int, there: int, where: str, what: str = "bytes") -> None:
+    """Refuse a file that ends too early.
+
+    Raises:
+        UsageError: less is there than its header promises.
+    """
     if promised > there:
         problem = f"truncated: the header promises {promised} {what}, {there} are there"
-        raise input_error(path, problem)
+        raise input_error(where, problem)
 
 
 # The functions that follow return the height and width that an image states. They raise an error
@@ -226,7 +228,7 @@ def apply_settings(loaded: Loaded, info: TensorInfo, settings: ImageSettings) ->
     axis = 1 if (settings.layout or layout) == "nchw" else 3
     pixels = np.moveaxis(pixels, 3, axis)
     try:
-        return cast_values(_normalise(pixels, axis, dtype, settings, where), dtype)
+        return cast_rounded(_normalise(pixels, axis, dtype, settings, where), dtype)
     except ValueError as error:
         hint = "--mean and --scale bring pixels into the range that the model takes"
         raise input_error(where, str(error), hint) from None
@@ -277,7 +279,7 @@ def layout_of(shape: Sequence[int | None]) -> Literal["nchw", "nhwc"]:
 
 
 def _resize(pixels: Array, size: tuple[int, int], where: str) -> Array:
-    """Resize each image of (N,H,W,C), linearly."""
+    """Resize each image of (N,H,W,C), linearly as OpenCV does it."""
     import cv2
 
     height, width = size
@@ -287,17 +289,14 @@ def _resize(pixels: Array, size: tuple[int, int], where: str) -> Array:
     check_memory(count * height * width * channels * 8, f"{where}: --resize {height}x{width}")
     if pixels.dtype not in (np.uint8, np.uint16, np.int16, np.float32, np.float64):
         pixels = pixels.astype(np.float32)
-    resized = np.empty((count, height, width, channels), pixels.dtype.newbyteorder("="))
+    dtype = pixels.dtype.newbyteorder("=")
     try:
-        for image, target in zip(pixels, resized, strict=True):
-            source = settle(image, resized.dtype)
-            flat = cv2.resize(source, (width, height), interpolation=cv2.INTER_LINEAR)
-            # OpenCV drops the axis of a single channel.
-            target[...] = flat.reshape(target.shape)
+        resized = [cv2.resize(settle(each, dtype), (width, height)) for each in pixels]
     except cv2.error as error:
         problem = f"--resize {height}x{width} fails: {error.err}"
         raise input_error(where, problem, "resize it before saving it") from None
-    return resized
+    # OpenCV drops the axis of a single channel.
+    return np.array(resized, dtype).reshape(count, height, width, channels)
 
 
 def _check_order_is_known(loaded: Loaded, channels: str) -> None:
@@ -313,21 +312,16 @@ def _check_order_is_known(loaded: Loaded, channels: str) -> None:
 def _normalise(
     pixels: Array, axis: int, dtype: np.dtype[Any], settings: ImageSettings, where: str
 ) -> Array:
-    """Return `(pixel - mean) * scale`, rounded for a dtype of whole numbers."""
-    if settings.mean is None and settings.scale is None:
-        return np.rint(pixels) if pixels.dtype.kind == "f" and dtype.kind != "f" else pixels
-    work: Array = np.array(pixels, np.float64 if dtype == np.float64 else np.float32, order="C")
-    if settings.mean is not None:
-        work -= _spread("--mean", settings.mean, axis, work, where)
-    if settings.scale is not None:
-        work *= _spread("--scale", settings.scale, axis, work, where)
-    return work if dtype.kind == "f" else np.rint(work, out=work)
-
-
-def _spread(flag: str, values: tuple[float, ...], axis: int, work: Array, where: str) -> Array:
-    """Return one value, or one for each channel, so that it broadcasts along the channel axis."""
-    channels = work.shape[axis]
-    if len(values) not in (1, channels):
-        problem = f"{flag} has {len(values)} values for {channels} channels"
-        raise input_error(where, problem, f"give one value, or {channels}")
-    return np.array(values, work.dtype).reshape([-1 if i == axis else 1 for i in range(4)])
+    """Return `(pixel - mean) * scale`, with one value for all channels or one for each."""
+    work, channels = pixels, pixels.shape[axis]
+    if settings.mean or settings.scale:
+        work = np.array(pixels, np.float64 if dtype == np.float64 else np.float32, order="C")
+    by_channel = np.moveaxis(work, axis, 3)  # a view
+    steps = (("--mean", settings.mean, np.subtract), ("--scale", settings.scale, np.multiply))
+    for flag, values, apply in steps:
+        if values and len(values) not in (1, channels):
+            problem = f"{flag} has {len(values)} values for {channels} channels"
+            raise input_error(where, problem, f"give one value, or {channels}")
+        if values:
+            apply(by_channel, np.array(values, work.dtype), out=by_channel)
+    return work

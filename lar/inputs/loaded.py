@@ -17,6 +17,7 @@ Array: TypeAlias = "NDArray[Any]"
 
 BROKEN = "copy or save the file again"
 LESS = "feed less at once, or take a machine with more memory"
+NAME_IT = "put NAME: before it"
 
 # The files of a folder `test_data_set_N`, as ONNX has them.
 INPUT = r"input_(\d{1,9})\.pb"
@@ -55,13 +56,8 @@ def input_error(
 
 
 class UnnamedInput(UsageError):
-    """An item that does not say which input of the model it feeds."""
-
-    def __init__(self, where: str, problem: str, more: str = "") -> None:
-        """`more` goes on with the hint, which differs for arrays that are given from Python."""
-        self.more = more
-        hint = f"put NAME: before it{self.more}"
-        super().__init__(problem, hint, flag="--input", subject=where)
+    """An item that does not say which input of the model it feeds: its hint begins with NAME_IT,
+    which is of no use for arrays that are given from Python."""
 
 
 def numbered(folder: str, pattern: str) -> list[tuple[int, str]]:

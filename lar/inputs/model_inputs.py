@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from lar.errors import UsageError
-from lar.inputs.dtypes import cast_values, count_nonfinite, dtype_of, kind_of, name_of, settle
+from lar.inputs.dtypes import cast_values, dtype_of, kind_of, name_of, settle
 from lar.inputs.grammar import RAW_HINT, RawForm
 from lar.inputs.images import channel_axis_of
-from lar.inputs.loaded import Array, Loaded, UnnamedInput, input_error
+from lar.inputs.loaded import NAME_IT, Array, Loaded, UnnamedInput, input_error
 from lar.records.run import TensorInfo, format_shape
 
 # load_and_run's name for an item that gives none.
@@ -50,7 +50,7 @@ def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInf
     if name:
         raise input_error(where, f"the model has no input {name!r}", listing)
     problem = "does not say which of the model's inputs it feeds"
-    raise UnnamedInput(where, problem, f"; {listing}")
+    raise UnnamedInput(problem, f"{NAME_IT}; {listing}", flag="--input", subject=where)
 
 
 def find_named(name: str, infos: Sequence[TensorInfo]) -> TensorInfo | None:
@@ -73,7 +73,7 @@ def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorI
         return input_named("", infos, loaded.source)
     if loaded.position >= len(infos):
         problem = f"is input number {loaded.position}, counted from 0; the model has {len(infos)}"
-        raise UnnamedInput(loaded.source, problem)
+        raise UnnamedInput(problem, NAME_IT, flag="--input", subject=loaded.source)
     return infos[loaded.position]
 
 
@@ -152,13 +152,6 @@ def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageErr
         raise input_error(where, str(error), f"feed values that {name_of(dtype)} holds") from None
 
 
-def warn_nonfinite(array: Array, where: str) -> UsageError | None:
-    """Return a warning if elements are NaN or infinite."""
-    if count := count_nonfinite(array):
-        return input_error(where, f"{count} of {array.size} values are NaN or infinite")
-    return None
-
-
 def model_dtype(info: TensorInfo) -> np.dtype[Any]:
     """Return the dtype of the model's input.
 
@@ -199,8 +192,6 @@ class AxisSizes:
         """
         self.known = {name: (size, "--shape") for name, size in given.items()}
         self.guessed: dict[str, None] = {}
-        if not given:
-            return
         axes = [(info, at) for info in infos for at in range(len(info.shape))]
         names = dict.fromkeys(name_at(info, at) for info, at in axes if info.shape[at] is None)
         parts = {part for name in names for part in SIGN.split(name)}

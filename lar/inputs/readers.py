@@ -21,12 +21,12 @@ from typing import IO, Any
 
 import numpy as np
 
-from lar.errors import UsageError
-from lar.files.input_file import open_input
+from lar.errors import UsageError, first_line
+from lar.files.input_file import cannot_read, open_input
 from lar.files.unpacking import check_unpacked
 from lar.inputs.dtypes import cast_values, dtype_of, kind_of
 from lar.inputs.grammar import FORMS, IMAGES, RAW, RAW_HINT, RawForm
-from lar.inputs.images import read_image
+from lar.inputs.images import check_whole, read_image
 from lar.inputs.loaded import INPUT, LESS, Array, Loaded, check_memory, input_error, numbered
 from lar.records.run import format_shape
 
@@ -55,14 +55,12 @@ def read_path(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     except UsageError:
         raise
     except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-        raise input_error(path, problem, "check the path and its permissions") from None
+        raise cannot_read(path, error, "--input") from None
     except MemoryError:
         raise input_error(path, "does not fit into memory", LESS) from None
     except Exception as error:
         # Broken files make zipfile, protobuf and OpenCV raise nearly anything.
-        problem = " ".join(str(error).split())[:200] or type(error).__name__
-        raise input_error(path, f"cannot be read: {problem}") from None
+        raise input_error(path, f"cannot be read: {first_line(error)}") from None
 
 
 def _read_file(path: str, wanted: str) -> tuple[Loaded, ...]:
@@ -272,8 +270,7 @@ def _read_array(stream: Any, size: int, where: str) -> Array:
         raise
     except Exception as error:
         # NumPy's parser of headers lets through whatever Python's tokenizer raises.
-        problem = " ".join(str(error).split())[:100] or type(error).__name__
-        raise input_error(where, f"is not a .npy file: {problem}") from None
+        raise input_error(where, f"is not a .npy file: {first_line(error)}") from None
     is_plain = dtype.kind in "biufcUS" or (dtype.kind == "V" and dtype.fields is None)
     if not is_plain or dtype.subdtype is not None:
         content = "Python objects" if dtype.hasobject else f"elements of dtype {dtype}"
@@ -281,15 +278,10 @@ def _read_array(stream: Any, size: int, where: str) -> Array:
     if len(shape) > MOST_AXES or any(axis < 0 for axis in shape):
         raise input_error(where, f"the header's shape {format_shape(shape)[:60]} is impossible")
     promised = math.prod(shape) * dtype.itemsize
-    present = size - len(header)
-    if promised > present:
-        problem = f"truncated: the header promises {promised} bytes, {present} are there"
-        raise input_error(where, problem)
+    check_whole(promised, size - len(header), where)
     check_memory(promised, where)
     data = np.empty(promised, np.uint8)
-    missing = promised - stream.readinto(data.data)
-    if missing:
-        raise input_error(where, f"truncated: {missing} of {promised} bytes are missing")
+    check_whole(promised, stream.readinto(data.data), where)  # an archive may say a wrong size
     array = data.view(dtype)
     return array.reshape(shape[::-1]).T if fortran_order else array.reshape(shape)
 

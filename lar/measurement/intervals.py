@@ -22,6 +22,7 @@ ten bursts. A disturbance that has not come yet is in no sample.
 from __future__ import annotations
 
 import math
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
@@ -69,7 +70,7 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     """
     if len(values) < FEWEST_SAMPLES:
         return None
-    ordered = sorted(values)
+    ordered = array("d", sorted(values))
     if ordered[0] == ordered[-1]:
         return Interval(ordered[0], ordered[0], confidence)
     variance = variance_of_mean(ranks_of(values, ordered)) / len(values)
@@ -80,11 +81,12 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     return Interval(low, high, confidence)
 
 
-def ranks_of(values: Sequence[float], ordered: Sequence[float]) -> list[float]:
+def ranks_of(values: Sequence[float], ordered: Sequence[float]) -> Sequence[float]:
     """Return the rank of each sample, scaled to mean 0 and variance 1; some samples must differ."""
-    ranks = [bisect_left(ordered, it) + bisect_right(ordered, it) - len(ordered) for it in values]
-    scale = math.hypot(*ranks) / math.sqrt(len(ranks))
-    return [rank / scale for rank in ranks]
+    places = ((bisect_left(ordered, it), bisect_right(ordered, it)) for it in values)
+    ranks = array("q", (first + last - len(ordered) for first, last in places))
+    scale = math.sqrt(sum(map(mul, ranks, ranks)) / len(ranks))
+    return array("d", (rank / scale for rank in ranks))
 
 
 def variance_of_mean(series: Sequence[float]) -> float:
@@ -101,7 +103,7 @@ def low_frequencies(series: Sequence[float]) -> list[float]:
     """Return the power of a series at its lowest frequencies, k / 2n for k from 1."""
     count, blocks = len(series), min(len(series), BLOCKS)
     edges = [round(block * count / blocks) for block in range(blocks + 1)]
-    sums = [0.0, *accumulate(series)]
+    sums = array("d", accumulate(series, initial=0.0))
     blocked = [sums[end] - sums[start] for start, end in pairwise(edges)]
     return [2 / count * sum(map(mul, blocked, wave)) ** 2 for wave in cosines(blocks)]
 

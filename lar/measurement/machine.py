@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import re
@@ -76,24 +77,6 @@ def read_cpu_limit() -> float | None:
     return min((limit for limit in limits if limit is not None), default=None)
 
 
-# The designers of ARM processors, by the numbers that Linux gives.
-IMPLEMENTERS = {
-    "0x41": "ARM",
-    "0x42": "Broadcom",
-    "0x43": "Cavium",
-    "0x46": "Fujitsu",
-    "0x48": "HiSilicon",
-    "0x4e": "NVIDIA",
-    "0x50": "APM",
-    "0x51": "Qualcomm",
-    "0x53": "Samsung",
-    "0x61": "Apple",
-    "0x6d": "Microsoft",
-    "0x70": "Phytium",
-    "0xc0": "Ampere",
-}
-
-
 def read_processor(path: str = CPUINFO) -> str:
     """Return the processor's name, empty if the system gives none.
 
@@ -105,7 +88,8 @@ def read_processor(path: str = CPUINFO) -> str:
     if not parts:
         return name
     number = read_field(path, "CPU implementer") or "unknown"
-    designer = IMPLEMENTERS.get(number, f"implementer {number}")
+    known = json.loads(Path(__file__).with_name("arm_designers.json").read_text())
+    designer = known.get(number, f"implementer {number}")
     return " ".join(filter(None, (name, designer, "part", ", ".join(parts))))
 
 

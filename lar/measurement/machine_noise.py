@@ -178,9 +178,8 @@ class MachineNoise:
         for kind, source in self.sources.items() if is_due else ():
             with contextlib.suppress(OSError, ValueError, IndexError):  # a CPU went offline
                 found[kind] = source.read()
-        throttled = max(
-            (found[it] for it in ("throttled", "heat") if it in found), default=math.nan
-        )
+        limits = [found[it] for it in ("throttled", "heat") if it in found]
+        throttled = max(limits, default=math.nan)
         return found.get("steal", math.nan), throttled, found.get("frequency", math.nan)
 
 

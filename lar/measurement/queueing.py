@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import add, sub
 from typing import Any
 
 from lar.measurement.statistics import PERCENTILES, Statistics, statistics_of
@@ -20,12 +21,10 @@ def summarize_queue(result: RunResult) -> QueueSummary | None:
     waiting, service = statistics_of(waits, ranks), statistics_of(samples.end_to_end)
     if waiting is None or service is None:
         return None
-    latency = statistics_of(
-        [wait + time for wait, time in zip(waits, samples.end_to_end, strict=True)], ranks
-    )
+    latency = statistics_of([*map(add, waits, samples.end_to_end)], ranks)
     assert latency is not None
-    arrivals = [began - wait for began, wait in zip(samples.began, waits, strict=True)]
-    ends = [sum(each) for each in zip(samples.began, samples.end_to_end, strict=True)]
+    arrivals = [*map(sub, samples.began, waits)]
+    ends = [*map(add, samples.began, samples.end_to_end)]
     seconds, runners = result.iterations_seconds, result.spec.runners
     return QueueSummary(
         offered_per_second=rate,

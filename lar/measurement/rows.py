@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lar.measurement.noise import Reading
+    from lar.records.record import Numbers
     from lar.records.run import Samples
 
 # The integers of the header: the rows of both kinds; the length of the warm-up plus 1, or 0 while
@@ -112,7 +113,7 @@ class SampleRows:
 
     def samples(self, first: int, last: int) -> Samples:
         """Return the rows from `first` up to, not including, `last`, as a record."""
-        return slice_of(self.all_samples(), first, max(first, last))
+        return self.all_samples().part(slice(first, max(first, last)))
 
     def all_samples(self, zero: float = 0.0) -> Samples:
         """Return all rows as a record; times of beginning are from `zero` on the driver's clock."""
@@ -121,25 +122,24 @@ class SampleRows:
         # In this order: the iterations of a reading are there before it, even while more come.
         readings = self._readings[: READING_COLUMNS * self._header[READINGS]]
         rows = self._rows[: ROW_COLUMNS * self.count]
-        # Numbers are made only here: a column of a long run takes tens of megabytes.
         end_to_end, host, device, began, queueing = columns_of(rows, ROW_COLUMNS)
         read = map(list, columns_of(readings, READING_COLUMNS))
         ends, delay, busiest, active, cpu, steal, throttled, frequency, probe, before = read
         if any(before):
             delay = reach_back(delay, before, ends, end_to_end)
         return Samples(
-            end_to_end=tuple(end_to_end),
-            host=tuple(host),
-            device=optional(device),
+            end_to_end=joined([end_to_end]),
+            host=joined([host]),
+            device=joined([device]),
             queue_delay=share_out(delay, ends, end_to_end) or (None,) * len(end_to_end),
             # Rounded to the nanosecond: a clock gives no more, and short numbers make a short file.
-            began=tuple([round((at - zero) * 1e9) / 1e9 for at in began if at == at]),
+            began=array("d", (round((at - zero) * 1e9) / 1e9 for at in began if at == at)),
             cpu=share_out(cpu, ends, end_to_end, active),
             busiest_thread=share_out(busiest, ends, end_to_end, active),
             steal=share_out(steal, ends, end_to_end),
             throttled=share_out(throttled, ends, end_to_end),
             frequency=spread(frequency, ends, end_to_end),
-            queueing=optional(queueing) if any(it == it for it in queueing) else (),
+            queueing=joined([queueing]) if any(it == it for it in queueing) else (),
             probe=spread(probe, ends, end_to_end),
         )
 
@@ -147,6 +147,11 @@ class SampleRows:
 def columns_of(values: memoryview[float], columns: int) -> list[memoryview[float]]:
     """Return the columns of rows, without a copy."""
     return [values[column::columns] for column in range(columns)]
+
+
+def joined(parts: Iterable[memoryview[float] | Numbers]) -> array[float]:
+    """Return a column of its own, of the parts one after the other."""
+    return array("d", b"".join(part.tobytes() for part in parts))
 
 
 def reach_back(
@@ -176,7 +181,7 @@ def share_out(
     ends: Sequence[float],
     end_to_end: Sequence[float],
     active: Sequence[float] = (),
-) -> tuple[float | None, ...]:
+) -> array[float]:
     """Share the seconds of each reading between its iterations, by the time that they took.
 
     No iteration gets more waiting than it took. CPU time has `active`: how long the threads did not
@@ -199,7 +204,7 @@ def share_out(
 
 def spread(
     figures: Sequence[float], ends: Sequence[float], end_to_end: Sequence[float]
-) -> tuple[float | None, ...]:
+) -> array[float]:
     """Give the figure of each reading to all iterations since the one before."""
     return give(figures, ends, end_to_end, lambda figure, _, times: repeat(figure, len(times)))
 
@@ -209,18 +214,20 @@ def give(
     ends: Sequence[float],
     end_to_end: Sequence[float],
     parts_of: Callable[[float, int, Sequence[float]], Iterator[float]],
-) -> tuple[float | None, ...]:
-    """Return each iteration's part of the readings' figures; empty without any.
+) -> array[float]:
+    """Return each iteration's part of the readings' figures, NaN for none; empty without any.
 
     `ends` has how many iterations had ended at each reading. A reading without a figure (NaN)
-    leaves its iterations to the next one; those after the last reading have None. `parts_of` takes
+    leaves its iterations to the next one; those after the last reading have none. `parts_of` takes
     a figure, the reading's number and the times of its iterations.
     """
-    given: list[float | None] = []
+    given = array("d")
     for index, (figure, end) in enumerate(zip(figures, ends, strict=True)):
         if figure == figure:
-            given += parts_of(figure, index, end_to_end[len(given) : int(end)])
-    return (*given, *repeat(None, len(end_to_end) - len(given))) if given else ()
+            given.extend(parts_of(figure, index, end_to_end[len(given) : int(end)]))
+    if given:
+        given.extend(repeat(NAN, len(end_to_end) - len(given)))
+    return given
 
 
 def make_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:
@@ -240,22 +247,14 @@ def open_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, .
 
 def read_samples(tables: Sequence[SampleRows]) -> tuple[Samples, Samples]:
     """Return the samples of the warm-up and of the timed iterations, each of all runners."""
-    warmups = [warmups_in(rows) for rows in tables]
-    pairs = list(zip(tables, warmups, strict=True))
+    pairs = [(rows, warmups_in(rows)) for rows in tables]
     firsts = (rows.began(min(count, rows.count - 1)) for rows, count in pairs if rows.count)
     zero = min(firsts, default=0.0)
     parts = [(rows.all_samples(zero), count) for rows, count in pairs]
     return (
-        join_samples([slice_of(part, 0, count) for part, count in parts]),
-        join_samples([slice_of(part, count, len(part.end_to_end)) for part, count in parts]),
+        join_samples([part.part(slice(count)) for part, count in parts]),
+        join_samples([part.part(slice(count, None)) for part, count in parts]),
     )
-
-
-def slice_of(samples: Samples, first: int, last: int) -> Samples:
-    """Return the samples of one runner from `first` up to, not including, `last`."""
-    from lar.records.run import MEASURED, Samples
-
-    return Samples(**{name: getattr(samples, name)[first:last] for name in MEASURED})
 
 
 def warmups_in(rows: SampleRows) -> int:
@@ -267,15 +266,16 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
     """Return the samples of all runners as one record; those of one runner stay as they are."""
     if len(parts) == 1:
         return parts[0]
+    from lar.records.record import Numbers
     from lar.records.run import MEASURED, Samples
 
     counts = [len(part.end_to_end) for part in parts]
     columns: dict[str, Any] = {}
     for name in MEASURED:
-        found = [getattr(part, name) for part in parts]
+        found: list[Numbers] = [getattr(part, name) for part in parts]
         if any(found):  # a figure that only some runners have measured
-            filled = (each or (None,) * count for each, count in zip(found, counts, strict=True))
-            columns[name] = tuple(chain.from_iterable(filled))
+            pairs = zip(found, counts, strict=True)
+            columns[name] = joined(it or Numbers((None,) * count) for it, count in pairs)
     numbers = [repeat(number, count) for number, count in enumerate(counts)]
     return Samples(**columns, runner=tuple(chain.from_iterable(numbers)))
 
@@ -284,12 +284,6 @@ def samples_since(tables: Sequence[SampleRows], firsts: Sequence[int]) -> Sample
     """Return the samples of all runners, of each from one of its rows on."""
     pairs = zip(tables, firsts, strict=True)
     return join_samples([rows.samples(first, rows.count) for rows, first in pairs])
-
-
-def optional(values: Iterable[float]) -> tuple[float | None, ...]:
-    """Return the values with None for NaN."""
-    # Only NaN differs from itself; isnan is slow on millions of values.
-    return tuple([value if value == value else None for value in values])
 
 
 def size_of_rows(capacity: int) -> int:

@@ -46,10 +46,8 @@ class Threads:
             return call(runner)
 
         with no_garbage_collection():  # once for all: it stops every thread
-            futures = [
-                thread.submit(call_when_all_are_ready, runner)
-                for runner, thread in enumerate(self._threads)
-            ]
+            threads = enumerate(self._threads)
+            futures = [thread.submit(call_when_all_are_ready, runner) for runner, thread in threads]
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()  # raises the error of one while others still run

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from lar.records.record import PART
 from lar.records.summary import Rank
 
 if TYPE_CHECKING:
@@ -61,13 +63,15 @@ def statistics_of(
     """Summarise samples, with the percentiles that their number supports; None without samples."""
     if not values:
         return None
-    ordered = sorted(values)
+    ordered = array("d", sorted(values))
     count = len(ordered)
     mean = math.fsum(ordered) / count
     deviation = None
     if count > 1:
         # The distance between two points of that many dimensions, which is fast for millions.
-        deviation = math.dist(ordered, [mean] * count) / math.sqrt(count - 1)
+        parts = (ordered[first : first + PART] for first in range(0, count, PART))
+        distances = (math.dist(part, [mean] * len(part)) for part in parts)
+        deviation = math.hypot(*distances) / math.sqrt(count - 1)
     return Statistics(
         count=count,
         mean=mean,
@@ -97,6 +101,17 @@ def percentile_of(ordered: Sequence[float], rank: float) -> float:
     return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
 
 
+def median_of_known(values: Iterable[float | None]) -> float | None:
+    """Return the median of the known values, None without any."""
+    return percentile_of_known(values, 50)
+
+
+def percentile_of_known(values: Iterable[float | None], rank: float) -> float | None:
+    """Return a percentile of the known values, None without any."""
+    known = sorted(value for value in values if value is not None)
+    return percentile_of(known, rank) if known else None
+
+
 def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
     """Return the indexes of the disturbed samples by cause, without causes that have none.
 
@@ -104,8 +119,7 @@ def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
     probe is compared with the run's other probes.
     """
     times = samples.end_to_end
-    known = sorted(each for each in samples.frequency if each is not None)
-    low = LOW_FREQUENCY * percentile_of(known, 50) if known else 0.0
+    low = LOW_FREQUENCY * (median_of_known(samples.frequency) or 0.0)
     found: dict[Cause, tuple[int, ...]] = {
         "queue delay": disturbed_of(times, samples.queue_delay),
         "steal": disturbed_of(times, samples.steal),
@@ -145,24 +159,24 @@ def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tu
     Mood's test of medians decides: of the samples above the median of all, more must have slow
     probes than chance explains.
     """
-    known = sorted(probe for probe in probes if probe is not None)
-    if not known:
-        return ()
-    limit = SLOW_PROBE * percentile_of(known, USUAL_RANK)
-    slow = tuple(i for i, probe in enumerate(probes) if probe is not None and probe > limit)
-    usual = [i for i, probe in enumerate(probes) if probe is not None and probe <= limit]
+    limit = SLOW_PROBE * (percentile_of_known(probes, USUAL_RANK) or 0.0)
+    slow, usual = array("d"), array("d")  # the times of their samples
+    for seconds, probe in zip(end_to_end, probes, strict=False):
+        if probe is not None:
+            (slow if probe > limit else usual).append(seconds)
     if not slow or not usual:
         return ()
     middle_of_slow, middle_of_usual, middle = (
-        percentile_of(sorted(end_to_end[index] for index in indexes), 50)
-        for indexes in (slow, usual, (*slow, *usual))
+        percentile_of(sorted(times), 50) for times in (slow, usual, chain(slow, usual))
     )
     if middle_of_slow < SLOWED * middle_of_usual:
         return ()
     above_of_slow, above_of_usual = (
-        sum(end_to_end[index] > middle for index in indexes) for indexes in (slow, usual)
+        sum(seconds > middle for seconds in times) for times in (slow, usual)
     )
-    part = (above_of_slow + above_of_usual) / len(known)
+    part = (above_of_slow + above_of_usual) / (len(slow) + len(usual))
     error = math.sqrt(part * (1 - part) * (1 / len(slow) + 1 / len(usual)))
     excess = above_of_slow / len(slow) - above_of_usual / len(usual)
-    return slow if excess >= DEVIATIONS * error else ()
+    if excess < DEVIATIONS * error:
+        return ()
+    return tuple(i for i, probe in enumerate(probes) if probe is not None and probe > limit)

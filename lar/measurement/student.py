@@ -31,8 +31,7 @@ def quantile_of_t(probability: float, degrees: float) -> float:
         return -quantile_of_t(1 - probability, degrees)
     logarithm = math.lgamma((degrees + 1) / 2) - math.lgamma(degrees / 2)
     peak = math.exp(logarithm) / math.sqrt(math.pi)
-    u, spacing = 0.0, len(SIMPSON) - 1
-    step = math.inf
+    u, step, spacing = 0.0, math.inf, len(SIMPSON) - 1
     while abs(step) > PRECISION * u:
         heights = [math.cosh(u * index / spacing) ** -degrees for index in range(spacing + 1)]
         area = peak * u / (3 * spacing) * sum(map(mul, SIMPSON, heights))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, zip_longest
@@ -14,7 +15,7 @@ from lar.measurement.statistics import (
     PERCENTILES,
     causes_of,
     disturbed_in,
-    percentile_of,
+    median_of_known,
     statistics_of,
 )
 from lar.records.run import FedInput, RunResult, Samples
@@ -31,7 +32,8 @@ def summarize(result: RunResult) -> Summary | None:
     statistics = statistics_of(samples.end_to_end, result.spec.percentiles or PERCENTILES)
     if statistics is None:
         return None
-    causes, disturbed = causes_of(samples), disturbed_in(samples)
+    causes = causes_of(samples)
+    disturbed = {*chain.from_iterable(causes.values())}
     every, calm = in_turn(samples, ()), in_turn(samples, disturbed)
     interval = median_interval(every)
     rate, items = iterations_per_second(result), items_in_iteration(result)
@@ -108,11 +110,12 @@ def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
     times = samples.end_to_end
     if not left_out and not samples.runner:
         return times
-    runners: defaultdict[int, list[float]] = defaultdict(list)
+    runners: defaultdict[int, array[float]] = defaultdict(lambda: array("d"))
     for index, seconds in enumerate(times):
         if index not in left_out:
             runners[samples.runner[index] if samples.runner else 0].append(seconds)
-    return [each for each in chain(*zip_longest(*runners.values())) if each is not None]
+    several = chain.from_iterable(zip_longest(*runners.values()))
+    return array("d", (each for each in several if each is not None))
 
 
 def calm_median(samples: Samples) -> float | None:
@@ -123,12 +126,6 @@ def calm_median(samples: Samples) -> float | None:
     disturbed = disturbed_in(samples)
     calm = in_turn(samples, disturbed)
     return None if disturbed and len(calm) < FEWEST_UNDISTURBED else median_of_known(calm)
-
-
-def median_of_known(values: Sequence[float | None]) -> float | None:
-    """Return the median of the known values, None without any."""
-    known = sorted(value for value in values if value is not None)
-    return percentile_of(known, 50) if known else None
 
 
 def iterations_per_second(result: RunResult) -> float | None:

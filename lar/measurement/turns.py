@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -96,6 +97,7 @@ def join_turns(turns: Iterable[Turn]) -> Samples:
 
 def kept_of(samples: Samples) -> Samples:
     """Return samples with only the columns that a turn keeps, if they were measured."""
-    columns = {name: getattr(samples, name) for name in KEPT}
+    # Copied, since a part of a column would keep all of it in memory.
+    columns = {name: copy(getattr(samples, name)) for name in KEPT}
     measured = {name: it for name, it in columns.items() if any(each is not None for each in it)}
     return Samples(**measured)

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-import msgspec
-
 from lar.records.profile import Interval
+from lar.records.record import elements_as_json
 
 Event = dict[str, Any]
 
@@ -23,11 +22,9 @@ def pieces_of_trace(head: bytes, events: Iterable[Event]) -> Iterator[bytes]:
 
     `head` is the JSON of what stands before the events, without the brace that ends it.
     """
-    rest, separator = iter(events), b""
+    rest = iter(events)
     yield head + b"," + EVENTS_BEGIN
-    while some := [*islice(rest, EVENTS_AT_ONCE)]:
-        yield separator + msgspec.json.encode(some)[1:-1]
-        separator = b","
+    yield from elements_as_json(iter(lambda: [*islice(rest, EVENTS_AT_ONCE)], []))
     yield b"]}"
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 
+from lar.errors import ENGINE_HINT
 from lar.records import run
 from lar.records.record import ShortRecord
 
@@ -65,7 +66,10 @@ class CaseStarted(Event):
 
 
 class TurnEnded(Event):
-    """The iterations of a turn are done; their rows stand already."""
+    """A turn is done: the rows of its iterations, or the file of its answer, stand already; or
+    there is a problem, and no answer."""
+
+    problem: str = ""
 
 
 class Judged(Event):
@@ -129,13 +133,6 @@ class Packed(Event):
     warnings: tuple[str, ...]
 
 
-class ComputedAlone(Event):
-    """A tensor was computed from given values and stands in its file; or it was not, and why."""
-
-    number: int
-    problem: str = ""
-
-
 class Failed(Event):
     """The worker ends here; nothing comes after this."""
 
@@ -156,18 +153,16 @@ def line_of(event: Event) -> bytes:
 
 
 def event_of(line: bytes) -> Event:
-    """Decode a line that `line_of` made.
-
-    Raises:
-        ValueError: the line is not an event.
-    """
+    """Decode a line that `line_of` made; any other is a failure of the engine, since lar writes
+    events alone."""
     import msgspec
 
     try:
         name, body = msgspec.json.decode(line, type=tuple[str, msgspec.Raw])
         return msgspec.json.decode(body, type=EVENTS[name])
     except (msgspec.MsgspecError, KeyError) as error:
-        raise ValueError(f"not an event: {error}") from None
+        problem = f"the engine wrote into the pipe of lar's events: not an event: {error}"
+        return Failed(run.Failure(problem, ENGINE_HINT))
 
 
 def apply_event(result: run.RunResult, event: Event) -> run.RunResult:

@@ -13,11 +13,12 @@ from dataclasses import field
 from functools import cached_property, wraps
 from itertools import zip_longest
 from operator import add
-from typing import Annotated, Any, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, get_type_hints
 
 import msgspec
 
 from lar.records.record import Record
+from lar.records.run import MachineFacts
 from lar.records.summary import Difference
 
 T = TypeVar("T")
@@ -387,25 +388,13 @@ class ModelFacts(msgspec.Struct, frozen=True):
     format: str = ""
 
 
-class Machine(TypedDict, total=False):
-    """The machine of a run, with the fields of `lar.records.run.MachineFacts`; `instruction_sets`
-    are its vendor and what its processor can do, as `read_instruction_sets` returns them."""
-
-    system: str
-    processor: str
-    cores: Count
-    usable_cores: Count
-    memory_bytes: Count | None
-    governor: str
-    python: str
-    affinity: tuple[Count, ...]
-    threads_per_core: Count | None
-    smt: str
-    load: float | None
-    cpu_limit: float | None
-    variables: dict[str, str]
-    architecture: str
-    instruction_sets: str
+if TYPE_CHECKING:
+    Machine = dict[str, Any]
+else:
+    # The machine of a run as it was recorded; `instruction_sets` are its vendor and what its
+    # processor can do, as `read_instruction_sets` returns them.
+    FACTS = get_type_hints(MachineFacts) | {"instruction_sets": str}
+    Machine = TypedDict("Machine", FACTS, total=False)
 
 
 class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,7 +16,7 @@ from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from lar.errors import LarError, format_message, kind_of_error
-from lar.records.record import Encodable, Record, ShortRecord, record_of_format
+from lar.records.record import Encodable, Numbers, Record, ShortRecord, record_of_format
 from lar.records.summary import Rank, Summary
 
 if TYPE_CHECKING:
@@ -395,10 +395,8 @@ class Failure(ShortRecord):
 
     def __post_init__(self) -> None:
         parts = (self.flag, self.subject, self.problem)
-        if any(parts):
-            object.__setattr__(self, "message", format_message(*parts))
-        else:
-            object.__setattr__(self, "problem", self.message)
+        told = {"message": format_message(*parts)} if any(parts) else {"problem": self.message}
+        vars(self).update(told)
 
     @classmethod
     def of(cls, error: LarError, detail: str = "") -> Failure:
@@ -537,7 +535,8 @@ class NoiseSources(Record):
 class Samples(Record):
     """Raw times in seconds, in the order taken, one entry an iteration.
 
-    A column that was never measured is empty. If one reading covers several iterations, since a
+    A column holds each number in 8 bytes, and compares with tuples. One that was never measured is
+    empty. If one reading covers several iterations, since a
     reading for each would have disturbed them, each has a share by its time. None: not measured.
     With several runners, the first runner's samples come first.
 
@@ -560,27 +559,36 @@ class Samples(Record):
         case: the number of the testcase, or of the item of a data set, if the run has any.
     """
 
-    end_to_end: tuple[float, ...] = ()
-    host: tuple[float, ...] = ()
-    device: tuple[float | None, ...] = ()
-    queue_delay: tuple[float | None, ...] = ()
-    began: tuple[float, ...] = ()
-    cpu: tuple[float | None, ...] = ()
-    busiest_thread: tuple[float | None, ...] = ()
-    steal: tuple[float | None, ...] = ()
-    throttled: tuple[float | None, ...] = ()
-    frequency: tuple[float | None, ...] = ()
-    queueing: tuple[float | None, ...] = ()
-    probe: tuple[float | None, ...] = ()
+    end_to_end: Sequence[float] = ()
+    host: Sequence[float] = ()
+    device: Sequence[float | None] = ()
+    queue_delay: Sequence[float | None] = ()
+    began: Sequence[float] = ()
+    cpu: Sequence[float | None] = ()
+    busiest_thread: Sequence[float | None] = ()
+    steal: Sequence[float | None] = ()
+    throttled: Sequence[float | None] = ()
+    frequency: Sequence[float | None] = ()
+    queueing: Sequence[float | None] = ()
+    probe: Sequence[float | None] = ()
     runner: tuple[int, ...] = ()
     case: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in MEASURED:
+            if not isinstance(column := getattr(self, name), Numbers):
+                vars(self)[name] = Numbers(column)
+
+    def part(self, place: slice) -> Samples:
+        """Return what was measured of some iterations; `place` is theirs."""
+        return Samples(**{name: getattr(self, name)[place] for name in MEASURED})
 
     def of_runner(self, runner: int) -> Samples:
         """Return the samples of one runner."""
         if not self.runner:
             return self if runner == 0 else Samples()
         own = slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner))
-        return Samples(**{name: getattr(self, name)[own] for name in MEASURED})
+        return self.part(own)
 
 
 # The columns of samples that are measured.
@@ -783,10 +791,8 @@ class RunResult(Ran, Made):
             LarError: no iteration was timed, or a lar without summaries wrote the result.
         """
         if self.summary is None:
-            raise LarError(
-                "the result has no summary",
-                "no iteration was timed, or an older lar wrote it: look at status and samples",
-            )
+            hint = "no iteration was timed, or an older lar wrote it: look at status and samples"
+            raise LarError("the result has no summary", hint)
         return self.summary
 
     @property
@@ -800,9 +806,8 @@ class RunResult(Ran, Made):
         """
         arrays: Arrays | None = vars(self).get("_arrays")
         if arrays is None:
-            raise LarError(
-                "the outputs were not kept", "lar.run(..., keep_outputs=True) keeps them"
-            )
+            hint = "lar.run(..., keep_outputs=True) keeps them"
+            raise LarError("the outputs were not kept", hint)
         return arrays
 
     def rows(self) -> list[dict[str, float | None]]:
@@ -810,12 +815,9 @@ class RunResult(Ran, Made):
 
         It has the iteration's number and what was measured of it, by the names of `Samples`.
         """
-        columns = ((each.name, getattr(self.samples, each.name)) for each in fields(Samples))
-        measured = {name: column for name, column in columns if column}
-        return [
-            {"iteration": number, **dict(zip(measured, values, strict=True))}
-            for number, values in enumerate(zip(*measured.values(), strict=True))
-        ]
+        columns = {"iteration": range(len(self.samples.end_to_end)), **vars(self.samples)}
+        measured = {name: column for name, column in columns.items() if column}
+        return [dict(zip(measured, it, strict=True)) for it in zip(*measured.values(), strict=True)]
 
 
 def read_result(data: bytes | str) -> RunResult:
@@ -843,8 +845,7 @@ def check_result(result: RunResult) -> None:
     if not all(0 < rank < 100 for rank in result.spec.percentiles):
         raise ValueError("one of its percentiles is not between 0 and 100")
     for samples in (result.warmup, result.samples):
-        lengths = {len(getattr(samples, each.name)) for each in fields(samples)}
-        if not lengths <= {0, len(samples.end_to_end)}:
+        if not {*map(len, vars(samples).values())} <= {0, len(samples.end_to_end)}:
             raise ValueError("its samples have columns of several lengths")
         if not all(0 <= seconds < math.inf for seconds in samples.end_to_end):
             raise ValueError("one of its times is not a time")
@@ -896,11 +897,3 @@ def add_verdicts(
 def error_of(verdict: Verdict) -> float:
     """Return a verdict's error as a number."""
     return float("inf") if verdict.error is None else verdict.error
-
-
-def describe_failure(number: int, verdict: Verdict) -> str:
-    """Say in one line which element is wrong."""
-    place = f"[{','.join(map(str, verdict.index))}]" if verdict.index else ""
-    found = f"{verdict.output}{place} is {verdict.actual}, expected {verdict.expected}"
-    error = "" if verdict.error is None else f" (err={verdict.error:g}, allowed {verdict.limit:g})"
-    return f"test #{number}: {found}{error}"

@@ -174,30 +174,9 @@ class TuneResult(Made):
         return dict(self.tuned.options) if self.tuned else {}
 
 
-def name_of(candidate: Candidate, spaces: tuple[ModelSpace, ...]) -> str:
-    """Return a candidate's name in tables: `plain`, `nchw88 + 2 threads`; with the engine's name if
-    several compete."""
-    name = " + ".join(candidate.choices) or "plain"
-    return f"{spaces[candidate.model].engine}: {name}" if len(spaces) > 1 else name
-
-
 def choices_by_name(space: ModelSpace) -> Mapping[str, Choice]:
     """Return the choices of a model's space by name."""
     return {choice.name: choice for each in space.dimensions for choice in each.choices}
-
-
-def options_of(candidate: Candidate, space: ModelSpace) -> dict[str, OptionValue]:
-    """Return the options that a candidate is run with, without the names of caches' files. Values
-    of an option that may be repeated are joined."""
-    found = dict(space.options)
-    choices = choices_by_name(space)
-    for name in candidate.choices:
-        for key, value in choices[name].options.items():
-            before = found.get(key)
-            if isinstance(before, tuple) and isinstance(value, tuple):
-                value = before + value
-            found[key] = value
-    return found
 
 
 def space_of(result: TuneResult) -> ModelSpace | None:

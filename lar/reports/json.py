@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from lar.records.record import record_to_json
 from lar.reports.model import AnyTable
 from lar.reports.report import Report
 
@@ -24,9 +25,9 @@ def format_json(report: Report) -> str:
         document = {**document, "cost_of_profiling": report.corrected}
     is_record = not isinstance(document, (dict, list, tuple))
     try:
-        encoded = msgspec.json.encode(document)
+        encoded = record_to_json(document)
     except UnicodeEncodeError:  # the name of a file may not be UTF-8
-        return json.dumps(msgspec.to_builtins(document), indent=1) + "\n"
+        return json.dumps(msgspec.to_builtins(document, enc_hook=list), indent=1) + "\n"
     return (encoded if is_record else msgspec.json.format(encoded, indent=1)).decode() + "\n"
 
 

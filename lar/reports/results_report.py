@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from lar.errors import join_first
-from lar.measurement.summary import median_of_known
+from lar.measurement.statistics import median_of_known
 from lar.reports.model import Column, Table, milliseconds, number, value_at
 from lar.reports.report import Report
 from lar.reports.verdicts import describe_difference, format_interval

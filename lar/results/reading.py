@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from lar.engines import each_engine
+from lar.engines import all_engines
 from lar.engines.engine import Engine
 from lar.errors import UsageError
 from lar.files.database import HEAD
@@ -94,7 +94,7 @@ def parts_of_log(results: Sequence[RunResult]) -> tuple[Part, ...]:
 
 def printer_of(data: bytes) -> Engine | None:
     """Return the engine whose program prints such lines, None for other content."""
-    return next((engine for engine in each_engine() if engine.prints_log(data)), None)
+    return next((engine for engine in all_engines() if engine.prints_log(data)), None)
 
 
 def problem_of(text: bytes, error: Exception) -> str:

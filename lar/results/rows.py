@@ -9,8 +9,7 @@ from functools import cached_property
 
 from lar.measurement.differences import compare_pairs
 from lar.measurement.intervals import median_interval
-from lar.measurement.statistics import statistics_of
-from lar.measurement.summary import median_of_known
+from lar.measurement.statistics import median_of_known, statistics_of
 from lar.records.run import RunResult
 from lar.records.summary import Difference, Interval
 from lar.results.figures import Run

@@ -24,7 +24,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from lar.errors import UsageError, error_of_write
+from lar.errors import UsageError, writing
 from lar.files.database import Database, explained, open_database, refuse_no_database
 from lar.files.unpacking import unpack_zlib
 from lar.files.work_folders import data_folder
@@ -237,11 +237,8 @@ def make_folder(folder: str) -> None:
     Raises:
         UsageError: it cannot be made.
     """
-    try:
+    with writing(folder, hint=f"{STORE.usage} puts it elsewhere"):
         os.makedirs(folder, mode=0o700, exist_ok=True)
-    except OSError as error:
-        hint = f"{STORE.usage} puts it elsewhere"
-        raise error_of_write(error, subject=folder, hint=hint) from None
 
 
 class Store(Database):

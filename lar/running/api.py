@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lar.errors import UsageError, error_of_write
+from lar.errors import UsageError, writing
 from lar.files.work_folders import work_folder
 from lar.inputs.loaded import Array
 from lar.options.given import parse_values
@@ -118,15 +118,12 @@ def run_scenario(
     """
     began = time.monotonic()
     spec = plan_scenario(model, scenario, values)
-    with work_folder() as folder:
-        try:
-            if log_folder:
-                os.makedirs(log_folder, exist_ok=True)
-            result = make_run(spec, RunContext(began=began, work_folder=folder))
-            for log in Path(folder).glob(LOG_FILES) if log_folder else ():
-                shutil.copy(log, log_folder)
-        except OSError as error:
-            raise error_of_write(error, flag="--loadgen-logs", subject=log_folder) from None
+    with work_folder() as folder, writing(log_folder, "--loadgen-logs"):
+        if log_folder:
+            os.makedirs(log_folder, exist_ok=True)
+        result = make_run(spec, RunContext(began=began, work_folder=folder))
+        for log in Path(folder).glob(LOG_FILES) if log_folder else ():
+            shutil.copy(log, log_folder)
     return result
 
 
@@ -149,5 +146,4 @@ def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> 
         what = "a data set" if spec.items else "testcases"
         problem = f"does not go with {what}: each query is fed the same input"
         raise UsageError(problem, "give the input of one iteration", flag="--scenario")
-    most = MOST_ITERATIONS // spec.runners
-    return replace(spec, scenario=scenario, iterations=most)
+    return replace(spec, scenario=scenario, iterations=MOST_ITERATIONS // spec.runners)

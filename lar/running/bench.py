@@ -171,12 +171,10 @@ def run_bench(
         player = Rounds(folder=folder, began=began, deadline=deadline, order=order)
         campaign = Campaign(variants, baseline, player, margin)
         player.show = lambda: report(campaign.progress)
-        stopped: Stop
-        try:
+        stopped: Stop = "interrupted"
+        with contextlib.suppress(KeyboardInterrupt):
             campaign.prepare(names, stack)
             stopped = campaign.run()
-        except KeyboardInterrupt:
-            stopped = "interrupted"
         campaign.compare()  # with what was measured after the last look too
         found = [result_of(entry, names, keep_outputs) for entry in campaign.entries]
     return BenchResult(
@@ -284,7 +282,7 @@ class Campaign:
         for entry in self.entries:
             if entry.base is not None:
                 entry.decided = entry.decided or self.is_decided(entry, entry.base)
-            elif entry.failed or entry.rounds >= enough:
+            elif entry.failed or len({turn.round for turn in entry.turns}) >= enough:
                 entry.decided = True
         self.player.show()
 
@@ -386,10 +384,9 @@ def race(
     does not count.
     """
     with work_folder() as folder:
-        caches = [os.path.join(folder, str(number)) for number in range(len(suggestions))]
         planned = [
-            plan_setting(each, plain, cache, show)
-            for each, cache in zip(suggestions, caches, strict=True)
+            plan_setting(each, plain, os.path.join(folder, str(number)), show)
+            for number, each in enumerate(suggestions)
         ]
         return run_bench([plain, *planned], budget_seconds=budget_seconds, report=report)
 

@@ -448,8 +448,7 @@ def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
         shape = format_shape(each.shape)
         if generated or each.generated:
             made.setdefault(generated or each.source, []).append(f"{each.name} {shape}")
-        info = infos.get(each.name)
-        if info and None in info.shape:
+        if (info := infos.get(each.name)) and None in info.shape:
             open_axes.append(f"{each.name} {info.shape_text} was run as {shape}")
     for source, names in made.items():
         yield f"the data of {join_first(names)} was generated: {source}"

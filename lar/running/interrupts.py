@@ -27,9 +27,6 @@ class Hold:
     waits = False
 
 
-_hold = Hold()
-
-
 def heed_interrupts() -> None:
     """Have each of them raise KeyboardInterrupt, so that a worker is killed and what was measured
     is reported.
@@ -46,8 +43,8 @@ def heed_interrupts() -> None:
             if is_recent:
                 return
             last, is_recent = now, True
-        if _hold.depth:
-            _hold.waits = True
+        if Hold.depth:
+            Hold.waits = True
         elif is_recent and would_be_dropped(frame):
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
         else:
@@ -88,17 +85,17 @@ def uninterrupted() -> Iterator[None]:
     # The system hands signals that the main thread blocks to another thread, and then Python
     # interrupts the main thread all the same: `heed_interrupts` looks at the hold. With another
     # handler, blocking is all that can be done.
-    depth = _hold.depth
+    depth = Hold.depth
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
-        _hold.depth = depth + 1
+        Hold.depth = depth + 1
         signal.pthread_sigmask(signal.SIG_BLOCK, (*INTERRUPTS, signal.SIGALRM))
         yield
     finally:
         try:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         finally:
-            _hold.depth = depth
-        if depth == 0 and _hold.waits:
-            _hold.waits = False
+            Hold.depth = depth
+        if depth == 0 and Hold.waits:
+            Hold.waits = False
             raise KeyboardInterrupt

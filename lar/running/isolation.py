@@ -39,8 +39,6 @@ POLL_SECONDS = 0.02
 ROWS_AT_ONCE = 1000
 # For so long it passes on the samples of a run that it has ended.
 LAST_SECONDS = 0.3
-# The system counts towards its limit of CPU time in ticks, and so sooner than it reports.
-CPU_LIMIT_SLACK = 0.3
 LOG_BYTES = 64 * 1024  # what a pipe holds by default
 LOG_TAIL_LINES = 20
 # A shorter wait is not worth a line.
@@ -49,7 +47,6 @@ INTERVAL_SECONDS = 1.0
 
 FOREIGN_HINT = "it needs Python 3.10 or newer, NumPy and the engine; lar itself is not needed there"
 INTERRUPTED = Failure("interrupted", exit_code=EXIT_CODES["interrupted"])
-Answer = events.TurnEnded | events.ComputedAlone  # of a turn
 
 
 def run_isolated(
@@ -60,7 +57,7 @@ def run_isolated(
     `early` is a worker that was started beforehand, and does the first run that comes.
     """
     with contextlib.ExitStack() as stack:
-        if early is not None and early.tables:
+        if early is not None and not early.is_free:
             early.kill()  # so that its end does not disturb what is timed
             early = None
         worker = early or start_for(spec, "run", stack)
@@ -69,8 +66,7 @@ def run_isolated(
 
 def start_for(spec: RunSpec, task: str, stack: contextlib.ExitStack) -> WorkerProcess:
     """Start the worker of a spec's engine; the stack ends it."""
-    words = task, spec.engine, spec.driver
-    return WorkerProcess(stack, words, spec.environment, spec.python)
+    return WorkerProcess(stack, (task, spec.engine, spec.driver), spec.environment, spec.python)
 
 
 def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
@@ -110,30 +106,9 @@ def with_model(spec: RunSpec, context: RunContext) -> RunContext:
     return context if context.model else replace(context, model=read_model_file(Path(spec.model)))
 
 
-def event_or_failure(line: bytes) -> events.Event:
-    """Decode an event; any other line is a failure of the engine, since lar writes events alone."""
-    try:
-        return events.event_of(line)
-    except ValueError as error:
-        text = f"the engine wrote into the pipe of lar's events: {error}"
-        return events.Failed(Failure(text, ENGINE_HINT))
-
-
 def name_of_signal(number: int) -> str:
     """Return a signal's name, or its number if it has no name."""
     return next((each.name for each in signal.Signals if each == number), f"signal {number}")
-
-
-def cpu_limit_reached(ended_by: int, usage: resource.struct_rusage) -> int:
-    """Return the limit of CPU time in seconds that ended a process by that signal, else 0.
-
-    At the limit the system sends SIGXCPU, and SIGKILL where no more may be asked for.
-    """
-    soft, _ = resource.getrlimit(resource.RLIMIT_CPU)
-    used = usage.ru_utime + usage.ru_stime
-    is_late = ended_by == signal.SIGKILL and used >= soft - CPU_LIMIT_SLACK
-    is_limited = soft != resource.RLIM_INFINITY and (is_late or ended_by == signal.SIGXCPU)
-    return soft if is_limited else 0
 
 
 class Account:
@@ -240,15 +215,14 @@ class Watch(Account):
     def __init__(
         self, worker: WorkerProcess, spec: RunSpec, context: RunContext, listener: Listener
     ) -> None:
-        worker.make_room(spec.sample_count, spec.runners)
-        super().__init__(spec, context, listener, worker.tables)
+        tables = worker.make_room(spec.sample_count, spec.runners)
+        super().__init__(spec, context, listener, tables)
         self.worker = worker
         self.deadline = context.deadline(spec)
         self._began = self._alive_at = time.monotonic()
         self._signs_of_life: tuple[object, ...] = ()
         self._progress_due = self._began + PATIENCE_SECONDS
-        self._partial = b""
-        self._log = b""
+        self._partial = self._log = b""
         self._poll = select.poll()
         for file in (worker.events, worker.log):
             self._poll.register(file, select.POLLIN)
@@ -343,7 +317,7 @@ class Watch(Account):
             except BlockingIOError:
                 return True
             *lines, self._partial = (self._partial + data).split(b"\n")
-            self.events += map(event_or_failure, lines)
+            self.events += map(events.event_of, lines)
         return bool(data)
 
     def read_log(self) -> bool:
@@ -422,13 +396,9 @@ class Watch(Account):
             hint = "the model file may be damaged: copy or export it again"
         if code == -signal.SIGKILL:
             hint = f"did the machine run out of memory? The run held {peak >> 20} MiB"
-        if limit := cpu_limit_reached(-code, usage):
-            message = f"the limit of CPU time ended the engine in phase {phase}"
-            hint = f"it is {limit} s (ulimit -t): raise it with ulimit -t unlimited"
-        failure = Failure(message, hint, EXIT_CODES["crashed"], self.log_tail())
         # Memory was refused if the address space has a limit and the log says so.
-        if refused := memory_error(LarError(self._log.decode(errors="replace"))):
-            failure = Failure.of(refused, self.log_tail())
+        refused = memory_error(LarError(self._log.decode(errors="replace")))
+        failure = Failure.of(refused or LarError(message, hint), self.log_tail())
         self.result = replace(self.result, status="crashed", peak_memory_bytes=peak)
         self.result = replace(self.result, failure=self.explain_log() or failure)
         self.ended = True
@@ -453,8 +423,7 @@ class TurnWorker(Watch, Listener):
     ) -> None:
         """Start the worker; the stack kills it."""
         self._since = time.monotonic()  # when its last turn ended
-        worker = start_for(spec, task, stack)
-        super().__init__(worker, spec, replace(context, turns=True), self)
+        super().__init__(start_for(spec, task, stack), spec, replace(context, turns=True), self)
         self.send(task)
 
     def pause(self) -> None:
@@ -470,20 +439,20 @@ class TurnWorker(Watch, Listener):
         if self.deadline is not None:
             self.deadline += idle_seconds
 
-    def take(self, number: int, most_seconds: float = math.inf) -> Answer | None:
+    def take(self, number: int, most_seconds: float = math.inf) -> events.TurnEnded | None:
         """Have it do what a number stands for; return its answer, None if it has ended meanwhile,
         as it does where it takes too long."""
         self.go_on()
         self.last = None
         self.worker.send(b"%d\n" % number, more=True)
         end = time.monotonic() + most_seconds
-        while not isinstance(self.last, Answer) and not self.ended:
+        while not isinstance(self.last, events.TurnEnded) and not self.ended:
             self.attend()
             if time.monotonic() > end:
                 problem = f"the engine has not computed it in {most_seconds:g} s"
                 self.give_up("timed_out", Failure.of(OutOfTime(problem)))
         self.pause()
-        return self.last if isinstance(self.last, Answer) else None
+        return self.last if isinstance(self.last, events.TurnEnded) else None
 
     def finish(self) -> RunResult:
         """Have it come to its end, and return its result."""

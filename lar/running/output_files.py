@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from lar.engines import engine_named
-from lar.errors import UsageError, count_of, error_of_write, printable_lines
+from lar.errors import UsageError, count_of, error_of_write, printable_lines, writing
 from lar.files.report_file import open_for_writing, take_place
 from lar.files.work_folders import error_of_full_disk, work_folder
 from lar.measurement.machine import read_model_file
@@ -50,7 +50,7 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
     with contextlib.ExitStack() as stack:
         written = {}
         for option, place in artifacts_of(spec).items():
-            try:
+            with writing(place, option.flag):
                 grows = option is BIN_OUT_DUMP and bool(spec.items)
                 folder = stack.enter_context(folder_beside(place, option.writes, option.flag))
                 if not (grows and context.resume and place.is_dir()):
@@ -61,8 +61,6 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
                     spec = stack.enter_context(grow_dump(spec, place))
                     written[option.key] = str(place)
                     continue
-            except OSError as error:
-                raise error_of_write(error, flag=option.flag, subject=place) from None
             written[option.key] = os.path.join(folder, "written" + place.suffix)
         yield spec, replace(context, written=written)
 
@@ -78,7 +76,7 @@ def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
         UsageError: the folder is of another run.
         OSError: it cannot be written.
     """
-    from lar.datasets.resume import go_on
+    from lar.dumps.resuming import go_on
 
     model = read_model_file(Path(spec.model))
     made = not place.exists()
@@ -126,12 +124,11 @@ def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
         if found and not overwrite:
             hint = "give a new folder, or --overwrite to replace the dump in it"
             raise refusal("the folder is not empty", hint)
-        if found:
-            from lar.dumps.index import is_tensor
+        from lar.dumps.index import is_tensor
 
-            if not all(map(is_tensor, found)):
-                problem = "--overwrite replaces dumps only, and something else is in it"
-                raise refusal(problem, "give a new folder")
+        if not all(map(is_tensor, found)):
+            problem = "--overwrite replaces dumps only, and something else is in it"
+            raise refusal(problem, "give a new folder")
     elif kind not in STREAMS and place.exists():
         if place.is_dir():
             raise refusal("is a folder; give a file name")
@@ -158,15 +155,12 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
             nothing_ran = spec.warmup_iterations + spec.iterations == 0
             problem, hint = "the engine has written nothing", "it writes when it runs: --iter 1"
             raise UsageError(problem, hint * nothing_ran, flag=option.flag, subject=place)
-        try:
+        with writing(place_named(option, place), option.flag):
             if is_dump and (name := finish(option, source, spec, result)):
                 kind = count_of(len(spec.item_names), "item") if spec.items else "all testcases"
                 warnings.append(f"{option.flag}: {place}: of {kind} it holds {name} alone")
             if source != place:
                 deliver(source, place, option.writes)
-        except OSError as error:
-            subject = place_named(option, place)
-            raise error_of_write(error, flag=option.flag, subject=subject) from None
         if not ok:
             where = f": {place}" if option.writes not in STREAMS else ""
             warnings.append(f"{option.flag}{where}: holds what was dumped before the run ended")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines import check_options, driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
-from lar.errors import EngineMissing, LarError, UsageError, count_of, limit_of
+from lar.errors import EngineMissing, LarError, UsageError, check_text, count_of, limit_of
 from lar.files.input_file import check_input
 from lar.measurement.rows import size_of_rows
 from lar.options import table
@@ -157,7 +157,7 @@ def longest(values: Mapping[str, Any]) -> float:
 def room_for(seconds: float, runners: int) -> int:
     """Return how many iterations each runner has room for in a time, if their number is open."""
     room = min(MOST_ITERATIONS // runners, math.ceil(seconds * MOST_IN_A_SECOND))
-    if limit := limit_of("RLIMIT_AS"):
+    if limit := limit_of("address space"):
         # Their table is no memory before it is used, but counts there all the same.
         room = min(room, limit // 16 // runners // size_of_rows(1))
     return max(1, room)
@@ -281,10 +281,9 @@ def check_reports(values: Mapping[str, Any]) -> None:
     for key in ("json", "csv", "html"):
         name = values[key]
         if name is not None and name != "-" and not is_writable(name):
-            from lar.files.report_file import OutputFile
+            from lar.files.report_file import check_writable
 
-            with OutputFile(name, f"--{key}"):
-                pass
+            check_writable(name, f"--{key}")
 
 
 def is_writable(name: str) -> bool:
@@ -375,13 +374,3 @@ def check_name(model: str) -> None:
     if not model:
         raise UsageError("the model's name is empty", "give the path of a model file")
     check_text(model, problem="the model's name is not UTF-8", hint="rename it")
-
-
-def check_text(text: object, flag: str = "", problem: str = "is not UTF-8", hint: str = "") -> None:
-    """Refuse a value that cannot be written into a result.
-
-    Raises:
-        UsageError: it is a text that is not UTF-8.
-    """
-    if isinstance(text, str) and any("\ud800" <= each <= "\udfff" for each in text):
-        raise UsageError(problem, hint or "rename the file", flag=flag, subject=repr(text))

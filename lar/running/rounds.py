@@ -152,11 +152,6 @@ class Member:
         """What it is fed with: those of another shape are not compared."""
         return tuple((each.dtype, each.shape) for each in self.result.fed) if self.result else ()
 
-    @property
-    def rounds(self) -> int:
-        """The number of processes that have made turns."""
-        return len({turn.round for turn in self.turns})
-
 
 @dataclass(kw_only=True)
 class Rounds:
@@ -322,9 +317,8 @@ def inputs_as_for(base: RunSpec | None, spec: RunSpec, folder: Path) -> tuple[st
     other data because its inputs have other names; return their items."""
     if base is None or base.model == spec.model:
         return ()
-    if any(each.inputs or each.cases for each in (base, spec)):
-        return ()
-    if (base.fill, base.seed) == (spec.fill, spec.seed):
+    is_generated = not any(each.inputs or each.cases for each in (base, spec))
+    if is_generated and (base.fill, base.seed) == (spec.fill, spec.seed):
         with contextlib.suppress(LarError):  # it takes other inputs, or cannot be read
             return inputs_like(base, spec, folder)
     return ()
@@ -395,10 +389,8 @@ def places_in_memory(members: Sequence[Member]) -> int:
         held = member.result.peak_memory_bytes if member.result else None
         size = member.context.model.size_bytes if member.context.model else 0
         needs.append(held or WORKER_BYTES + 3 * size)
-    available = read_memory("MemAvailable")  # None if the system does not say
-    if available is None:
-        return MOST_ALIVE
-    return max(2, min(MOST_ALIVE, int(MEMORY_SHARE * available / max(needs, default=WORKER_BYTES))))
+    available = read_memory("MemAvailable") or math.inf  # None if the system does not say
+    return max(2, int(min(MOST_ALIVE, MEMORY_SHARE * available / max(needs, default=WORKER_BYTES))))
 
 
 def compare_pair(

@@ -10,21 +10,20 @@ from pathlib import Path
 
 from lar.dumps.dump import DumpedTensor, DumpIndex
 from lar.engines import engine_named
-from lar.errors import LarError, UsageError
+from lar.errors import LarError, UsageError, writing
 from lar.files.work_folders import work_folder
 from lar.inputs.loaded import Array
 from lar.measurement.machine import read_model_file
 from lar.options.table import BY_KEY
-from lar.records.events import ComputedAlone
-from lar.records.run import Failure, RunContext, RunSpec
+from lar.records.run import RunContext, RunResult, RunSpec
 from lar.running.isolation import TurnWorker
 from lar.running.steps import unpack_cases
+from lar.running.tasks import require_ok
 
 # So long an operator may compute; MegEngine keeps a CPU busy while it waits for ever.
 MOST_SECONDS = 60.0
 # After so many workers that crashed or hung, the other operators are left alone.
 MOST_WORKERS = 3
-TURN = 0  # the number in the names of a turn's files
 
 
 class IsolatedOperators:
@@ -44,7 +43,7 @@ class IsolatedOperators:
         self._worker: TurnWorker | None = None
         self.folder = Path(stack.enter_context(work_folder()))
         self._running = stack.enter_context(contextlib.ExitStack())
-        self._lost: list[Failure] = []
+        self._lost: list[RunResult] = []
 
     def begin(self) -> TurnWorker:
         """Start the worker, unless it is there; it loads the model while the caller goes on."""
@@ -71,45 +70,34 @@ class IsolatedOperators:
 
     def ask(self, output: str, values: Mapping[str, Array | None]) -> Array:
         """Have the worker take a turn; return its answer. Each turn has the files of the one
-        before it.
+        before it, and a worker that does not end it is given up.
 
         Raises:
             LarError: it could not, or was lost, or the values cannot be written.
         """
         import numpy as np
 
-        try:
+        with writing("its values"):
             request = json.dumps({"output": output, "values": [*values]})
-            (self.folder / f"{TURN}.json").write_text(request)
+            (self.folder / "asked.json").write_text(request)
             for place, value in enumerate(values.values()):
                 if value is not None:
-                    np.save(self.folder / f"{TURN}.{place}.npy", value)
-        except OSError as error:
-            # NumPy's own errors about a file that was written in part have no reason.
-            reason = (error.strerror or "not all was written").lower()
-            raise LarError(f"its values cannot be kept in a file: {reason}") from None
+                    np.save(self.folder / f"{place}.npy", value)
         if len(self._lost) >= MOST_WORKERS:
-            raise self._lost[-1].to_error()
+            require_ok(self._lost[-1])
         worker = self.begin()
-        answer = worker.take(TURN, MOST_SECONDS)
+        answer = worker.take(1, MOST_SECONDS)
         if answer is None:
-            raise self.lose(worker).to_error()
-        if isinstance(answer, ComputedAlone) and answer.problem:
+            result = worker.finish()
+            # A model that does not load will not load again.
+            self._lost += [result] * (1 if result.phase == "prepare" else MOST_WORKERS)
+            self._running.close()
+            self._worker = None
+            require_ok(result)
+        elif answer.problem:
             raise LarError(answer.problem)
-        array: Array = np.load(self.folder / f"{TURN}.npy")
+        array: Array = np.load(self.folder / "answer.npy")
         return array
-
-    def lose(self, worker: TurnWorker) -> Failure:
-        """Give up a worker that has ended; return why."""
-        result = worker.finish()
-        failure = result.failure
-        assert failure is not None
-        # A model that does not load will not load again.
-        again = result.phase == "prepare"
-        self._lost += [failure] if again else [failure] * MOST_WORKERS
-        self._running.close()
-        self._worker = None
-        return failure
 
 
 def spec_of_dump(index: DumpIndex) -> RunSpec:

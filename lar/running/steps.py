@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias
 
 from lar.engines import engine_named
-from lar.errors import LarError, count_of, error_of_write
+from lar.errors import LarError, count_of, writing
 from lar.files.work_folders import work_folder
 from lar.measurement.listener import Listener, SideListener
 from lar.measurement.machine import read_instruction_sets, read_model_file
@@ -39,7 +39,7 @@ from lar.running.tasks import run_task
 from lar.running.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
-    from lar.records.profile import Machine, Profile
+    from lar.records.profile import Profile
 
 # Enough for a median; a long profiled run should not take twice as long for it.
 PLAIN_ITERATIONS = 30
@@ -190,12 +190,11 @@ def run_profiled(make: Make, spec: RunSpec, context: RunContext, listener: Liste
     option = next(each for each in PROFILES if each.key in written)
     place = os.path.abspath(str(spec.settings[option.key]))
     try:
-        complete_profile(written[option.key], place, result, context.deadline(spec))
+        with writing(place, option.flag):
+            complete_profile(written[option.key], place, result, context.deadline(spec))
         in_gzip = is_packed(written[option.key]) and not is_packed_name(place)
     except KeyboardInterrupt:
         return replace(result, status="interrupted", failure=INTERRUPTED)
-    except OSError as error:
-        raise error_of_write(error, flag=option.flag, subject=place) from None
     return replace(result, warnings=(*result.warnings, IN_GZIP)) if in_gzip else result
 
 
@@ -247,7 +246,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
                 facts,
                 arguments=command_line(),
                 folder=os.getcwd(),
-                machine=cast("Machine", machine),
+                machine=machine,
                 peak_memory_bytes=result.peak_memory_bytes,
                 cost=cost_of(result.samples, result.unprofiled),
                 peak=None if profile.on_device else find_peak(facts.threads or 1, deadline),

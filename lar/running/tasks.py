@@ -53,8 +53,7 @@ def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | No
         LarError: it failed, crashed or hung.
     """
     with contextlib.ExitStack() as stack:
-        worker = start_for(spec, task, stack)
-        watch = Watch(worker, spec, context or RunContext(), Listener())
+        watch = Watch(start_for(spec, task, stack), spec, context or RunContext(), Listener())
         require_ok(watch.see_through(task))
     assert isinstance(watch.last, answer)
     return watch.last

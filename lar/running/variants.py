@@ -91,9 +91,11 @@ def parse_vary(text: str) -> Axis:
         raise UsageError(problem, "an empty one leaves the flag out", flag="--vary")
     words = split_values(listed if equals else "off,on")
     texts = [text for word in words for text in values_in(word, option)]
-    if option.parse is None:
-        return Axis(option.key, tuple(parse_switch(each, named) for each in texts))
-    return Axis(option.key, tuple(each or None for each in texts))
+    if option.parse is not None:
+        return Axis(option.key, tuple(each or None for each in texts))
+    if wrong := [each for each in texts if each.lower() not in SWITCHES]:
+        raise UsageError(f"{wrong[0]!r} is neither on nor off", "it is a switch", flag=named)
+    return Axis(option.key, tuple(SWITCHES[each.lower()] for each in texts))
 
 
 def values_in(text: str, option: Option[Any]) -> list[str]:
@@ -143,17 +145,6 @@ def axes_of(vary: Mapping[str, object] | Sequence[str] | str) -> list[Axis]:
     if isinstance(vary, Mapping):
         return [axis_of(key, values) for key, values in vary.items()]
     return [parse_vary(each) for each in ([vary] if isinstance(vary, str) else vary)]
-
-
-def parse_switch(text: str, named: str) -> bool:
-    """Parse a value of a switch.
-
-    Raises:
-        UsageError: it is neither on nor off.
-    """
-    if text.lower() not in SWITCHES:
-        raise UsageError(f"{text!r} is neither on nor off", "it is a switch", flag=named)
-    return SWITCHES[text.lower()]
 
 
 def split_values(text: str) -> list[str]:

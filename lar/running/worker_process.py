@@ -47,9 +47,9 @@ HOME = os.path.realpath(python_process.HOME)
 
 
 class WorkerProcess:
-    """A worker process, the parent's ends of its pipes, and the samples of each runner.
+    """A worker process, and the parent's ends of its pipes.
 
-    `tables` are empty until it is asked for something.
+    It `is_free` until it is asked for something.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class WorkerProcess:
         It loads the driver's libraries and then waits for a request. `words` are the task, the
         engine and the driver. `python` is its interpreter, this process's own if empty.
         """
-        self.tables: tuple[SampleRows, ...] = ()
+        self.is_free = True
         self._reaped: tuple[int, Any] | None = None
         self._killed = False
         request_out, request_in = map(above_worker_files, os.pipe())
@@ -82,9 +82,10 @@ class WorkerProcess:
                     os.close(file)
             stack.callback(self.kill)
 
-    def make_room(self, capacity: int, runners: int) -> None:
+    def make_room(self, capacity: int, runners: int) -> tuple[SampleRows, ...]:
         """Make room for that many samples of each runner, before it is asked to take any."""
-        self.tables = make_rows(self._samples, capacity, runners)
+        self.is_free = False
+        return make_rows(self._samples, capacity, runners)
 
     def send(self, request: bytes, *, more: bool = False) -> None:
         """Write a request, and close the pipe unless more comes; if it has died, that is seen

@@ -20,7 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from lar.errors import UsageError, first_line
-from lar.inputs.dtypes import cast_values, generator_of, kind_of
+from lar.inputs.dtypes import cast_rounded, generator_of
 from lar.inputs.feed import Feed, feed_of
 from lar.inputs.grammar import IMAGES
 from lar.inputs.images import image_size, layout_of
@@ -104,21 +104,18 @@ def draw(
     low, high = float(match[1]), float(match[2])
     if not -math.inf < low <= high < math.inf:
         raise input_error(text, "has limits that are infinite or in the wrong order", RANDOM_FORM)
-    axes = [axis.strip() for axis in match[3].split(",")[1:]]
-    whole = () if axes and axes[-1] != "..." else sizes.shape_of(info)
-    if axes[-1:] == ["..."]:
-        axes = [*axes[:-1], *map(str, whole[len(axes) - 1 :])]
-    if "..." in axes:
+    axes = re.findall(r"\d+|\.{3}", match[3]) or ["..."]
+    if "..." in axes[:-1]:
         raise input_error(text, "only the last axis may be ...", RANDOM_FORM)
-    shape = tuple(map(int, axes)) or whole
+    if axes[-1] == "...":
+        axes[-1:] = map(str, sizes.shape_of(info)[len(axes) - 1 :])
+    shape = tuple(map(int, axes))
     check_shape(shape, info, text)
     dtype = model_dtype(info)
-    check_memory(8 * int(np.prod(shape)), text)
-    generator = generator_of(f"{seed}:{number}:{info.name}")
-    values = generator.uniform(low, high, shape)
+    check_memory(8 * math.prod(shape), text)
+    values = generator_of(f"{seed}:{number}:{info.name}").uniform(low, high, shape)
     try:
-        array = cast_values(values if kind_of(dtype) == "f" else np.rint(values), dtype)
-        return Loaded(array, text, name=info.name, name_binds=True)
+        return Loaded(cast_rounded(values, dtype), text, name=info.name, name_binds=True)
     except ValueError as error:
         raise input_error(text, str(error), f"input {info.name} takes {dtype}") from None
 
@@ -131,19 +128,14 @@ def transform(expression: str, data: Array, info: TensorInfo) -> Array:
     Raises:
         UsageError: it fails, or gives no array that the model takes.
     """
+    dtype, flag = model_dtype(info), f"--input-transform {expression!r}"
     try:
         result = np.asarray(eval(expression, {"data": data, "np": np}))
         if result.dtype.kind not in "biuf":
             raise ValueError(f"it gives {result.dtype}, which is not a number type")
-        dtype = model_dtype(info)
-        return cast_values(result if kind_of(dtype) == "f" else np.rint(result), dtype)
-    except UsageError:
-        raise
+        return cast_rounded(result, dtype)
     except Exception as error:
-        problem, flag = (
-            f"{type(error).__name__}: {first_line(error)}",
-            f"--input-transform {expression!r}",
-        )
+        problem = f"{type(error).__name__}: {first_line(error)}"
         hint = "it is a Python expression on data, a NumPy array, and np"
         raise UsageError(problem, hint, flag=flag) from None
 

@@ -17,7 +17,7 @@ from lar.inputs.loaded import Array, Loaded
 from lar.inputs.readers import read_path
 from lar.options.table import DISABLE_ASSERT_THROW
 from lar.records.events import Emit, Judged
-from lar.records.run import Case, Expected, RunSpec, Verdict, describe_failure, format_shape
+from lar.records.run import Case, Expected, RunSpec, Verdict, format_shape
 
 # The default limit of a file: ONNX compares its own test data with this relative error.
 DEFAULT_LIMIT = 1e-3
@@ -77,6 +77,14 @@ class Judge:
         if not DISABLE_ASSERT_THROW.is_given(self.spec.settings):
             raise CheckFailed(text, "--disable-assert-throw goes on all the same")
         self.notes.append(text)
+
+
+def describe_failure(number: int, verdict: Verdict) -> str:
+    """Say in one line which element is wrong."""
+    place = f"[{','.join(map(str, verdict.index))}]" if verdict.index else ""
+    found = f"{verdict.output}{place} is {verdict.actual}, expected {verdict.expected}"
+    error = "" if verdict.error is None else f" (err={verdict.error:g}, allowed {verdict.limit:g})"
+    return f"test #{number}: {found}{error}"
 
 
 def complete(expected: Expected, loaded: Loaded) -> Expected:

@@ -134,7 +134,7 @@ def graphs_in(path: str) -> list[tuple[int, int]]:
         size, count = os.fstat(file.fileno()).st_size, HEADER.unpack(head)[1]
         graphs, begin = [], HEADER.size
         while begin < size:
-            end = end_of_graph(file, begin)
+            end = end_of_graph(file, begin, size)
             if end is None:
                 raise broken(path, f"its testcases are damaged: no graph begins at byte {begin}")
             if end > size:
@@ -153,20 +153,16 @@ def broken(path: str, problem: str) -> UsageError:
     return UsageError(problem, BROKEN, subject=path)
 
 
-def end_of_graph(file: BinaryIO, begin: int) -> int | None:
-    """Return where the graph that begins at a byte should end, None if no graph begins there."""
+def end_of_graph(file: BinaryIO, begin: int, size: int) -> int | None:
+    """Return where the graph that begins at a byte should end, None if no graph begins there; a
+    number past the file's size if it is cut short before it says so."""
     file.seek(begin)
     head = file.read(OLD_HEAD.size)
     identifier = NEW_IDENTIFIER
     if head.startswith(OLD_MAGIC):
-        if len(head) < OLD_HEAD.size:
-            return begin + OLD_HEAD.size
-        begin += OLD_HEAD.size + OLD_HEAD.unpack(head)[1]
         identifier = OLD_IDENTIFIER
-        try:
-            file.seek(begin)
-        except (OverflowError, OSError, ValueError):  # larger than any file
-            return begin
+        begin += OLD_HEAD.size + int.from_bytes(head[16:], "little")
+        file.seek(min(begin, size))
         head = file.read(GRAPH_HEAD.size)
     if len(head) < GRAPH_HEAD.size:
         return begin + GRAPH_HEAD.size

@@ -7,8 +7,34 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
-from lar.records.choices import Choice
-from lar.records.tuning import Candidate, ModelSpace
+from lar.records.choices import Choice, OptionValue
+from lar.records.tuning import Candidate, ModelSpace, choices_by_name
+
+
+def choices_in(candidate: Candidate, space: ModelSpace) -> list[Choice]:
+    """Return a candidate's choices."""
+    by_name = choices_by_name(space)
+    return [by_name[name] for name in candidate.choices]
+
+
+def name_of(candidate: Candidate, spaces: Sequence[ModelSpace]) -> str:
+    """Return a candidate's name in tables: `plain`, `nchw88 + 2 threads`; with the engine's name if
+    several compete."""
+    name = " + ".join(candidate.choices) or "plain"
+    return f"{spaces[candidate.model].engine}: {name}" if len(spaces) > 1 else name
+
+
+def options_of(candidate: Candidate, space: ModelSpace) -> dict[str, OptionValue]:
+    """Return the options that a candidate is run with, without the names of caches' files. Values
+    of an option that may be repeated are joined."""
+    found = dict(space.options)
+    for choice in choices_in(candidate, space):
+        for key, value in choice.options.items():
+            before = found.get(key)
+            if isinstance(before, tuple) and isinstance(value, tuple):
+                value = before + value
+            found[key] = value
+    return found
 
 
 class Combinations:
@@ -18,12 +44,9 @@ class Combinations:
         self.model = model
         self.space = space
         self.plain = Candidate(model=model)
-        self.choices: dict[str, Choice] = {}
-        self.dimension_of: dict[str, int] = {}
-        for number, dimension in enumerate(space.dimensions):
-            for choice in dimension.choices:
-                self.choices[choice.name] = choice
-                self.dimension_of[choice.name] = number
+        self.choices = choices_by_name(space)
+        numbered = enumerate(space.dimensions)
+        self.dimension_of = {it.name: number for number, each in numbered for it in each.choices}
 
     def make(self, choices: Iterable[str]) -> Candidate:
         """Return the candidate with these choices, in the order of the dimensions."""

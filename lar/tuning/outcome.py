@@ -30,11 +30,10 @@ from lar.records.tuning import (
     TunedSettings,
     TuneRequest,
     TuneResult,
-    name_of,
-    options_of,
     space_of,
 )
 from lar.running.settings_file import can_be_set, name_of_cache
+from lar.tuning.candidates import name_of, options_of
 from lar.tuning.decisions import Survey
 from lar.tuning.evidence import Evidence, best_first
 

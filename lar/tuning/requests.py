@@ -50,7 +50,7 @@ def models_of_folder(folder: str) -> list[str]:
     Raises:
         UsageError: the folder has no model.
     """
-    formats = (each for engine in all_engines() for each in engine.formats)
+    formats = [each for engine in all_engines() for each in engine.formats]
     names = sorted(models_in(Path(folder), formats))
     if not names:
         raise UsageError("has no model in it", "give a model file", subject=folder)

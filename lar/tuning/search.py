@@ -22,20 +22,12 @@ from lar.options.values import parse_duration
 from lar.records.choices import Allowed, Objective
 from lar.records.comparison import Tolerance
 from lar.records.run import Failure, RunResult, RunSpec
-from lar.records.tuning import (
-    BASELINE,
-    Candidate,
-    Ending,
-    RankedCandidate,
-    TuneRequest,
-    choices_by_name,
-    name_of,
-)
+from lar.records.tuning import BASELINE, Candidate, Ending, RankedCandidate, TuneRequest
 from lar.running.bench import check_keys
 from lar.running.given_inputs import GivenInputs, Inputs, with_names
 from lar.running.rounds import inputs_as_for
 from lar.running.variants import Variant, list_models
-from lar.tuning.candidates import Combinations
+from lar.tuning.candidates import Combinations, choices_in, name_of
 from lar.tuning.decisions import Ended, Step, Survey, next_step
 from lar.tuning.evidence import Evidence, RoundKind, Trial
 from lar.tuning.outcome import Tuning, find_best, rank, settings_of
@@ -341,8 +333,8 @@ class Search:
 
     def caches_of(self, candidate: Candidate) -> dict[str, str]:
         """Return the file of a candidate's cache, by the key of the option that names it."""
-        choices = choices_by_name(self.request.spaces[candidate.model])
-        keys = [choices[name].cache for name in candidate.choices if choices[name].cache]
+        choices = choices_in(candidate, self.request.spaces[candidate.model])
+        keys = [choice.cache for choice in choices if choice.cache]
         name = self.combinations[candidate.model].cache_of(candidate)
         return {key: self.session.cache_place(name) for key in keys}
 
@@ -366,8 +358,8 @@ class Search:
 
     def tolerance_for(self, candidate: Candidate) -> Tolerance:
         """Return how far the outputs of a candidate may be from the plain run's."""
-        choices = choices_by_name(self.request.spaces[candidate.model])
-        is_reduced = any(choices[it].allow == "reduced-precision" for it in candidate.choices)
+        choices = choices_in(candidate, self.request.spaces[candidate.model])
+        is_reduced = any(choice.allow == "reduced-precision" for choice in choices)
         if self.request.tolerance is None and is_reduced:
             return REDUCED
         return Tolerance(max_error=self.request.tolerance)

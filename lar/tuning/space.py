@@ -23,15 +23,9 @@ from lar.options.table import ADDED, BY_KEY, CUDA, ENGINE, ENGINE_OPTION, option
 from lar.options.values import pairs_in
 from lar.records.choices import Allowed, Choice, Dimension, OptionValue
 from lar.records.run import Failure
-from lar.records.tuning import (
-    Candidate,
-    ModelSpace,
-    NotTried,
-    TuneRequest,
-    choices_by_name,
-    options_of,
-)
+from lar.records.tuning import Candidate, ModelSpace, NotTried, TuneRequest
 from lar.running.variants import Variant, plan_variant
+from lar.tuning.candidates import choices_in, options_of
 from lar.tuning.space_file import PERMITS, choose_listed, read_space_file
 
 # The name of a cache file that does not exist yet: the rules only look at the option.
@@ -240,9 +234,3 @@ def find_set_twice(choices: Iterable[Choice]) -> UsageError | None:
 
 def set_twice(one: Choice, other: Choice, flag: str) -> UsageError:
     return UsageError(f"{one.name} and {other.name} both set {flag}", "leave one of them out")
-
-
-def choices_in(candidate: Candidate, space: ModelSpace) -> list[Choice]:
-    """Return a candidate's choices."""
-    by_name = choices_by_name(space)
-    return [by_name[name] for name in candidate.choices]

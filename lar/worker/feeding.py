@@ -12,7 +12,7 @@ from lar.errors import UsageError
 from lar.inputs.feed import Feed, feed_of, repeat_batches, without_batch
 from lar.inputs.grammar import Item as Given
 from lar.inputs.grammar import PathItem, items_of
-from lar.inputs.loaded import Loaded, UnnamedInput
+from lar.inputs.loaded import NAME_IT, Loaded, UnnamedInput
 from lar.inputs.model_inputs import AxisSizes
 from lar.inputs.readers import read_path
 from lar.records.events import Emit
@@ -71,7 +71,7 @@ class Feeder:
             feed = self.read(self.spec.inputs)
         except UnnamedInput as error:
             if "--input" in self.names:
-                error.hint = f"give a mapping from names to arrays{error.more}"
+                error.hint = error.hint.replace(NAME_IT, "give a mapping from names to arrays")
             raise
         return NumberedFeed(**vars(feed))
 

@@ -67,8 +67,7 @@ class LoadGenerator:
 
         LoadGen makes its queries beforehand, and needs to know how many can come.
         """
-        seconds = iteration_seconds + QUEUE_SECONDS
-        self.ended = ThreadPoolExecutor(1).submit(self.generate, seconds)
+        self.ended = ThreadPoolExecutor(1).submit(self.generate, iteration_seconds + QUEUE_SECONDS)
 
     def serve(self, iterate: Callable[[], object]) -> None:
         """Run an iteration for one batch of samples after another, for one of the runners."""
@@ -177,6 +176,5 @@ def reasons_in(values: Mapping[str, object]) -> Iterator[str]:
     """Yield why a run is not valid."""
     yield from (reason for key, reason in CONDITIONS.items() if values.get(key) is False)
     for key in ("result_invalid_reason", "early_stopping_result"):
-        said = " ".join(str(values.get(key, "")).replace("*", " ").split())
-        if said:
+        if said := " ".join(str(values.get(key, "")).replace("*", " ").split()):
             yield f"LoadGen says: {said}"

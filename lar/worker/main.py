@@ -6,6 +6,7 @@ The parent process gives two descriptors: where events go, and the shared file f
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import pickle
@@ -85,8 +86,6 @@ def import_modules(task: str, engine: str, driver: str) -> None:
 def end_with_parent() -> None:
     """Ask the kernel to kill this process when its parent dies (Linux)."""
     if sys.platform == "linux":
-        import ctypes
-
         set_parent_death_signal = 1
         ctypes.CDLL(None).prctl(set_parent_death_signal, int(signal.SIGKILL), 0, 0, 0)
 
@@ -111,16 +110,10 @@ def main(argv: list[str]) -> None:
         status = 130
     except BaseException as error:
         last, status = events.line_of(events.Failed(failure_of(error))), 1
-    flush_output()
-    os.write(event_file, last)  # the parent may end this process as soon as it knows the result
-    # Engines' destructors take time and some of them crash; there is nothing left to save.
-    os._exit(status)
-
-
-def flush_output() -> None:
-    """Write out what Python and the engine's C library still hold of their output."""
-    import ctypes
-
+    # What Python and the engine's C library still hold of their output.
     sys.stdout.flush()
     sys.stderr.flush()
     ctypes.CDLL(None).fflush(None)
+    os.write(event_file, last)  # the parent may end this process as soon as it knows the result
+    # Engines' destructors take time and some of them crash; there is nothing left to save.
+    os._exit(status)

@@ -38,12 +38,6 @@ def room_in(tables: Sequence[SampleRows]) -> int:
     return min(rows.capacity - rows.count for rows in tables)
 
 
-def times_after(tables: Sequence[SampleRows], firsts: Sequence[int]) -> list[float]:
-    """Return the end-to-end times of the rows of all tables from the given ones on."""
-    pairs = zip(tables, firsts, strict=True)
-    return [time for rows, first in pairs for time in rows.end_to_end(first)]
-
-
 def warm_up(runners: Runners, most_seconds: float) -> bool:
     """Run windows of iterations until two of them agree; return whether that was in time."""
     spent, before = 0.0, None
@@ -54,7 +48,7 @@ def warm_up(runners: Runners, most_seconds: float) -> bool:
         if took < WINDOW_SECONDS:
             took += runners.run(room_in(runners.tables), seconds=WINDOW_SECONDS - took)
         spent += took
-        window = times_after(runners.tables, firsts)
+        window = samples_since(runners.tables, firsts).end_to_end
         if not window:
             return False
         if before is not None and windows_agree(before, window):
@@ -81,7 +75,7 @@ def serve(runners: Runners, spec: RunSpec, rate: float) -> Stopped:
     firsts = [rows.count for rows in runners.tables]
     requests = Requests(spec.pacing, spec.seed, most=min(spec.iterations, room), seconds=duration)
     seconds, offered = runners.run(room, requests=requests), requests.offered()
-    services = times_after(runners.tables, firsts)
+    services = samples_since(runners.tables, firsts).end_to_end
     load = rate * math.fsum(services) / max(1, len(services)) / len(runners.tables)
     ending: Ending = "iterations" if duration is None else "duration"
     if duration is not None and requests.begun == requests.most:

@@ -20,6 +20,7 @@ from msgspec.structs import replace as changed
 
 from lar import __version__
 from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Silent
+from lar.measurement.machine_noise import read_text
 from lar.options.table import PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
 from lar.records import profile as records
 from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns
@@ -156,7 +157,7 @@ class Recorder(Silent):
             self.add("phase", phase, at, until, **place)
             if name := driver.calls.get(call):
                 self.add("runtime", name, at, until, **place)
-        if held := words_in("/proc/self/statm"):
+        if held := read_text("/proc/self/statm").split():
             self.memory.add(end, int(held[1]) * os.sysconf("SC_PAGESIZE"))
         assert driver.profiler is not None
         driver.profiler.take(step, start, middle, waited)
@@ -253,18 +254,9 @@ def cpu_use_of(times: Sequence[float]) -> records.CpuUse:
 def read_times() -> tuple[float, ...]:
     """Return seconds and this process's CPU seconds, and ticks of the CPUs: busy ones and all; 0
     where unknown."""
-    ticks = [int(word) for word in words_in("/proc/stat")[1:9]] or [0] * 8
+    ticks = [int(word) for word in read_text("/proc/stat").split()[1:9]] or [0] * 8
     busy = sum(ticks) - ticks[3] - ticks[4]  # but idle and waiting for a disk
     return time.perf_counter(), time.process_time(), busy, sum(ticks)
-
-
-def words_in(path: str) -> list[bytes]:
-    """Return the words in the first line of a system file, none if it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.readline().split()
-    except OSError:
-        return []
 
 
 def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from lar.engines import engine_named
-from lar.errors import LarError, UsageError, error_of_write, first_line
+from lar.errors import LarError, UsageError, first_line, writing
 from lar.inputs.dtypes import count_nonfinite
 from lar.inputs.loaded import Array
 from lar.measurement.rows import SampleRows
-from lar.records.events import ComputedAlone, Emit, Packed, PhaseEntered
+from lar.records.events import Emit, Packed, PhaseEntered, TurnEnded
 from lar.records.run import ModelInfo, Packing, RunContext, RunSpec
 from lar.testcases.data import feed_datum
 from lar.worker.execution import Copies, explaining, summarize_outputs
@@ -92,10 +92,10 @@ def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit:
     """Load the model, then compute a tensor from given values in each turn that the parent gives;
     one that fails does not stop others.
 
-    The request of a turn stands in files of the work folder, named by its number: `1.json` has the
-    name of the tensor and those of the values, which are in `1.0.npy`, `1.1.npy` and so on. The
-    answer is `1.npy`. A turn that names no tensor asks which of the values the graph lacks: the
-    answer is their names.
+    The request of a turn stands in files of the work folder: `asked.json` has the name of the
+    tensor and those of the values, which are in `0.npy`, `1.npy` and so on. The answer is
+    `answer.npy`. A turn that names no tensor asks which of the values the graph lacks: the answer
+    is their names.
 
     Raises:
         LarError: the model does not load.
@@ -104,21 +104,20 @@ def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit:
     isolation = engine.isolation(engine.make_driver(spec, context))
     emit(PhaseEntered("prepare"))
     folder = Path(context.work_folder)
-    for number in turns:
-        asked = json.loads((folder / f"{number}.json").read_bytes())
+    for _ in turns:
+        asked = json.loads((folder / "asked.json").read_bytes())
         problem = ""
         try:
             if asked["output"]:
                 places = enumerate(asked["values"])
-                values = {name: np.load(folder / f"{number}.{at}.npy") for at, name in places}
+                values = {name: np.load(folder / f"{at}.npy") for at, name in places}
                 answer = isolation.compute(asked["output"], values)
             else:
                 answer = np.array(sorted(isolation.find_missing(asked["values"])), str)
-            np.save(folder / f"{number}.npy", answer)
+            with writing("what it gives"):
+                np.save(folder / "answer.npy", answer)
         except LarError as error:
             problem = error.message
-        except OSError as error:
-            problem = error_of_write(error, subject="what it gives").message
         except Exception as error:
             problem = first_line(error)
-        emit(ComputedAlone(number, problem))
+        emit(TurnEnded(problem))

@@ -139,7 +139,7 @@ def test_a_full_disk_is_found_where_an_engine_does_not_say_it(
     assert error_of_full_disk(str(tmp_path)) is None
     assert error_of_full_disk(str(tmp_path / "missing")) is None
     with monkeypatch.context() as patched:
-        patched.setattr("resource.getrlimit", lambda _: (12, -1))
+        patched.setattr("lar.files.work_folders.limit_of", lambda _: 12)
         assert (error_of_full_disk(str(tmp_path)) or OSError()).errno == errno.EFBIG
     with monkeypatch.context() as patched:
         full = functools.partial(open, "/dev/full", "wb")

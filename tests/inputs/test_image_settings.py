@@ -88,6 +88,12 @@ def test_whole_numbers_are_rounded_and_must_fit() -> None:
     assert "--mean" in caught.hint
 
 
+def test_a_type_that_numpy_lacks_keeps_fractions() -> None:
+    info = TensorInfo(name="data", dtype="bfloat16", shape=(1, 6, 8, 3))
+    array = apply_settings(image(), info, ImageSettings(scale=(0.25,)))
+    np.testing.assert_array_equal(array.astype(np.float32), PIXELS * 0.25)
+
+
 def test_the_pixels_that_were_read_stay_as_they_are() -> None:
     floats = PIXELS.astype(np.float32)
     apply(Loaded(floats, "a.npy"), mean=(5.0,), scale=(2.0,))

@@ -91,9 +91,10 @@ def test_verdicts_and_classes_are_added() -> None:
         line_of(Loaded(0.5, ()))[:-5],
     ],
 )
-def test_what_is_no_event_is_a_value_error(line: bytes) -> None:
-    with pytest.raises(ValueError, match="not an event"):
-        event_of(line)
+def test_what_is_no_event_is_a_failure_of_the_engine(line: bytes) -> None:
+    event = event_of(line)
+    assert isinstance(event, Failed)
+    assert "the pipe of lar's events: not an event" in event.failure.problem
 
 
 def test_a_listener_may_listen_to_nothing() -> None:

@@ -108,7 +108,7 @@ def test_the_log_of_another_packages_engine_is_read(monkeypatch: pytest.MonkeyPa
         def read_log(self, data: bytes, name: str) -> tuple[RunResult, ...]:
             return tuple(make_result([float(word)]) for word in data.split()[1:])
 
-    monkeypatch.setattr(reading, "each_engine", lambda: (Added(),))
+    monkeypatch.setattr(reading, "all_engines", lambda: (Added(),))
     found = parts_in(b"added 1 2", "log")
     assert found == (("#1", (make_result([1.0]),)), ("#2", (make_result([2.0]),)))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
-import signal
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +18,6 @@ from lar.measurement.listener import Listener
 from lar.measurement.rows import SampleRows
 from lar.records.events import Event, Finished, ModelRead
 from lar.records.run import RunContext, RunResult, Status
-from lar.running import isolation
 from lar.running.isolation import Watch, start_for
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
@@ -232,21 +229,3 @@ def test_a_crash_is_of_the_address_space_where_it_has_a_limit_and_memory_was_ref
     failure = known(lar.run(write_script(faults=fault("abort", "load"), prints=prints)).failure)
     assert failure.message == message
     assert ("1024 MiB (ulimit -v)" in failure.hint) == message.startswith("out of memory")
-
-
-@pytest.mark.parametrize(
-    ("ended_by", "seconds", "reached"),
-    [
-        (signal.SIGXCPU, 1.0, 5),
-        (signal.SIGKILL, 4.9, 5),
-        (signal.SIGKILL, 1.0, 0),  # by something else, as where memory runs out
-        (signal.SIGSEGV, 4.9, 0),
-        (0, 4.9, 0),
-    ],
-)
-def test_the_limit_of_cpu_time_is_known_by_signal_and_time(
-    ended_by: int, seconds: float, reached: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (5, resource.RLIM_INFINITY))
-    usage = resource.struct_rusage((seconds / 2, seconds / 2, *[0] * 14))
-    assert isolation.cpu_limit_reached(ended_by, usage) == reached

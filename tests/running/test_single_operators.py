@@ -15,7 +15,7 @@ import lar
 from lar.cli.progress_line import LateLine
 from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
 from lar.errors import LarError, UsageError
-from lar.records.events import ComputedAlone, Event
+from lar.records.events import Event, TurnEnded
 from lar.records.run import RunContext, RunSpec, Setting
 from lar.running.compared_sides import Asked, SideRuns
 from lar.running.single_operators import (
@@ -98,8 +98,8 @@ def test_a_full_disk_is_the_problem_of_one_operator(
     with contextlib.ExitStack() as stack:
         it = IsolatedOperators(spec_of(write_script(outputs={"prob": [0.25, 0.75]})), stack)
         found = [outcome(it) for _ in range(3)]
-    start = "its values cannot be kept in a file: "
-    assert found == [f"{start}no space left on device", f"{start}not all was written", "ok"]
+    start = "its values: cannot be written: "
+    assert found == [f"{start}no space left on device", f"{start}{full}", "ok"]
 
 
 @pytest.mark.parametrize(
@@ -120,12 +120,12 @@ def test_what_a_worker_cannot_write_or_hold_is_said(
         raise error
 
     monkeypatch.setattr(np, "save", fail)
-    (tmp_path / "0.json").write_text(json.dumps({"output": "prob", "values": []}))
+    (tmp_path / "asked.json").write_text(json.dumps({"output": "prob", "values": []}))
     context = RunContext(work_folder=str(tmp_path))
     events: list[Event] = []
     spec = spec_of(write_script(outputs={"prob": [0.25, 0.75]}))
     compute_each(spec, context, [0], events.append)
-    assert isinstance(events[-1], ComputedAlone)
+    assert isinstance(events[-1], TurnEnded)
     assert events[-1].problem.startswith(problem)
 
 

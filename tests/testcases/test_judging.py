@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from lar.errors import CheckFailed, UsageError
 from lar.records.run import Case, Expected, RunSpec, Setting, Verdict
-from lar.testcases.judging import Judge, errors_of, judge
+from lar.testcases.judging import Judge, describe_failure, errors_of, judge
 
 Array = NDArray[Any]
 DTYPES = ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"]
@@ -126,3 +127,14 @@ def test_a_failure_that_is_not_raised_is_noted_once(tmp_path: Path) -> None:
 def test_an_output_that_the_model_lacks_is_told() -> None:
     with pytest.raises(UsageError, match=r"a\.npy.* no such output; it has x"):
         judge(Expected(file="a.npy", output="y", limit=0.0, id=1), np.zeros(1), {"x": 0})
+
+
+def test_a_failure_names_the_element_and_both_values() -> None:
+    bad = Verdict(
+        output="y", error=0.5, limit=1e-4, passed=False, index=(0, 2), actual="1.5", expected="1.0"
+    )
+    assert describe_failure(3, bad) == (
+        "test #3: y[0,2] is 1.5, expected 1.0 (err=0.5, allowed 0.0001)"
+    )
+    other = replace(bad, error=None, index=(), actual="float32{2}", expected="float32{3}")
+    assert describe_failure(0, other) == "test #0: y is float32{2}, expected float32{3}"

@@ -144,12 +144,7 @@ FLOAT32 = 0
 MANY_ROWS = 8
 
 
-def traits_of(path: str) -> frozenset[str]:
-    """Return the traits that a model has, none if the operators of its file are not known."""
-    return known_traits_of(path) or frozenset()
-
-
-def known_traits_of(path: str) -> frozenset[str] | None:
+def traits_of(path: str) -> frozenset[str] | None:
     """Return the traits that a model has, None if the operators of its file are not known."""
     try:
         return frozenset(traits_in(graph_in(path)))
@@ -213,5 +208,5 @@ def quirks_met(result: RunResult, environment: Mapping[str, str]) -> list[Quirk]
     if table.FAST_RUN_ALGO_POLICY.is_given(settings) and result.uncached_operators:
         del settings[table.FAST_RUN_ALGO_POLICY.key]
     possible = [quirk for quirk in quirks_here(settings, environment) if quirk.trait]
-    traits = traits_of(result.spec.model) if possible else frozenset()
-    return [quirk for quirk in possible if quirk.trait in traits]
+    traits = traits_of(result.spec.model) if possible else None
+    return [quirk for quirk in possible if quirk.trait in (traits or ())]

@@ -38,7 +38,7 @@ ALL_TRAITS = frozenset(quirk.trait for quirk in defects.QUIRKS)
 def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
     """Return what can matter for a model file at a site, in the order in which candidates name it;
     the first choice of a dimension is the most promising, and a search begins with it."""
-    known = defects.known_traits_of(str(model))
+    known = defects.traits_of(str(model))
     # A file that cannot be read may have any operators.
     traits = ALL_TRAITS if known is None else known
     if site.device != "cpu":

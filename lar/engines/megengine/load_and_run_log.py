@@ -286,9 +286,8 @@ def result_of(run: LoggedRun) -> records.RunResult:
     results = tuple(case_result(it, run.verdicts.get(it)) for it in cases if is_tested)
     rows = [row for test in run.tests for row in test.rows]
     rows.sort(key=lambda row: (row.runner, row.case))
-    device = printed = "printed by load_and_run"
-    if all(row.device is None for row in rows):
-        device = ""
+    printed = "printed by load_and_run"
+    device = printed if any(row.device is not None for row in rows) else ""
     is_cuda = table.CUDA.is_given(run.settings)
     place = f"cuda:{run.settings[table.CUDA.key]}" if is_cuda else "cpu"
     libraries = {"megdnn": run.megdnn}

@@ -39,7 +39,7 @@ def read_model(model: Path) -> ModelInfo:
     from lar.engines.mnn.session import Session, import_mnn, infos_of
 
     net = read_net(model)
-    session = Session(import_mnn(), model, str(model), {"numThread": 1})
+    session = Session(import_mnn(), model, str(model), {"numThread": 1}, {})
     infos = infos_of(session, net)
     session.feed({it.name: np.zeros([n or 1 for n in it.shape], it.dtype) for it in infos})
     described = describe(session)

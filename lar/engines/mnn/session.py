@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -100,12 +99,7 @@ class Session:
     """A session of a model file, with the tensors that it is fed with."""
 
     def __init__(
-        self,
-        mnn: Any,
-        file: Path,
-        model: str,
-        config: Mapping[str, Any],
-        hints: Mapping[int, Any] = MappingProxyType({}),
+        self, mnn: Any, file: Path, model: str, config: Mapping[str, Any], hints: Mapping[int, Any]
     ) -> None:
         """Open it; `model` is the file that errors name, `hints` are by their numbers.
 

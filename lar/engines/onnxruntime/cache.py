@@ -29,7 +29,7 @@ from lar.engines.onnx_file.external_data import files_beside, place_of, tensors_
 from lar.engines.onnx_file.fields import Message, SavedModel
 from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.saving import open_saved, save_optimized
-from lar.errors import UsageError, error_of_write
+from lar.errors import UsageError, writing
 from lar.files.input_file import read_input
 from lar.files.locks import locked
 from lar.files.report_file import OutputFile
@@ -201,15 +201,12 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
             driver.saved = model
             return session
     place = Path(os.path.realpath(path))
-    try:
+    with writing(path, caches.FLAG, "choose another file"):
         if not place.parent.is_dir():
             raise FileNotFoundError(2, "no such folder")
         # A file that cannot be written is refused before the work is done.
         with OutputFile(str(place), caches.FLAG) as output:
             return build(driver, output, key)
-    except OSError as error:
-        hint = "choose another file"
-        raise error_of_write(error, flag=caches.FLAG, subject=path, hint=hint) from None
 
 
 def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lar.engines.engine import unknown_property
 from lar.engines.onnxruntime.providers import first_provider, flag_for, provider_in, short_name
 from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, cores_of, dump_rows
-from lar.errors import UsageError, nearest
+from lar.errors import UsageError
 from lar.options import rules, table
 
 if TYPE_CHECKING:
@@ -250,13 +250,9 @@ def check_optimizers(asked: rules.Asked) -> None:
     """Refuse an optimiser that the engine does not have; it would say nothing."""
     for name in optimizers_in(asked):
         if name not in OPTIMIZERS:
-            by_lower = {known.lower(): known for known in OPTIMIZERS}
-            near = by_lower.get(nearest(name.lower(), sorted(by_lower)))
-            raise UsageError(
-                f"there is no optimiser {name!r}: ONNX Runtime has none of that name",
-                f"did you mean {near}?" if near else "names are as NchwcTransformer, ConvBNFusion",
-                flag=table.DISABLE_OPTIMIZER.flag,
-            )
+            kind = "optimiser", table.DISABLE_OPTIMIZER.flag
+            hint = "names are as NchwcTransformer, ConvBNFusion"
+            raise unknown_property("ONNX Runtime", name, sorted(OPTIMIZERS), hint, *kind)
 
 
 OTHER_DEVICE = rules.Condition(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import importlib.util
-import io
 import os
 from collections import Counter
 from collections.abc import Mapping
@@ -55,22 +53,11 @@ def why_unloadable(name: str) -> str:
     return ""
 
 
-def load_cuda(onnxruntime: Any) -> None:
-    """Load CUDA's libraries from the Python packages that have them, where the system does not look
-    for them. If one is missing that the engine needs, it complains later."""
-    with contextlib.redirect_stdout(io.StringIO()):
-        onnxruntime.preload_dlls()
-
-
 class CudaDevice(NamedTuple):
     """NVIDIA's name of a device, and the first number of its compute capability."""
 
     name: str
     generation: int
-
-    @property
-    def has_tf32(self) -> bool:
-        return self.generation >= 8
 
 
 GENERATION = 75  # NVIDIA's number of that attribute

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import re
 from collections import defaultdict
@@ -100,7 +101,8 @@ class SessionDriver(Driver):
 
     def rounds_to_tf32(self) -> bool:
         forbidden = os.environ.get("NVIDIA_TF32_OVERRIDE") == "0"
-        able = self.gpu is not None and self.gpu.has_tf32 and not forbidden
+        # TF32 came with generation 8.
+        able = self.gpu is not None and self.gpu.generation >= 8 and not forbidden
         return able and not table.NO_TF32.is_given(self.spec.settings)
 
     def thread_count(self) -> int | None:
@@ -315,7 +317,10 @@ def open_cuda(driver: SessionDriver, device_id: int) -> None:
             )
         problem = f"there is no CUDA device {device_id} here"
         raise UsageError(problem, hint, flag=providers.flag_for(driver.spec.settings))
-    providers.load_cuda(driver.onnxruntime)
+    # CUDA's libraries may be in Python packages, where the system does not look for them. If one is
+    # missing that the engine needs, it complains later.
+    with contextlib.redirect_stdout(io.StringIO()):
+        driver.onnxruntime.preload_dlls()
     driver.device = ("cuda", device_id)
     for name in providers.DEVICES:
         driver.provider_options[name]["device_id"] = str(device_id)

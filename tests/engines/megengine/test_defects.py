@@ -280,12 +280,12 @@ def test_memory_that_holds_anything_else_is_another_build(
 
 
 DIGITS = MODELS / "digits_cnn.mge"
-OF_DIGITS = {FLOAT_PRODUCTS, MAX_POOLING}
+OF_DIGITS = frozenset({FLOAT_PRODUCTS, MAX_POOLING})
 
 
 @each_row("engines/megengine/defects/traits")
 def test_the_traits_of_a_model(name: str, traits: list[str]) -> None:
-    assert traits_of(str(MODELS / f"{name}.mge")) == {*traits}
+    assert traits_of(str(MODELS / f"{name}.mge")) == frozenset(traits)
 
 
 def test_a_file_in_the_older_format_and_in_blocks(run_lar: RunLar, tmp_path: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_file_in_the_older_format_and_in_blocks(run_lar: RunLar, tmp_path: Pat
         "run", str(DIGITS), "--enable-nchw44", "--model-dump", str(place), "--iter", "0", code=0
     )
     assert place.read_bytes().startswith(b"MGBC")
-    assert traits_of(str(place)) == {MAX_POOLING}
+    assert traits_of(str(place)) == frozenset({MAX_POOLING})
 
 
 def test_a_model_in_another_file(tmp_path: Path) -> None:
@@ -307,13 +307,13 @@ def test_a_model_in_another_file(tmp_path: Path) -> None:
 
 def test_what_is_damaged_tells_nothing(tmp_path: Path) -> None:
     content, file = DIGITS.read_bytes(), tmp_path / "damaged.mge"
-    assert traits_of(str(file)) == set()
+    assert traits_of(str(file)) is None
     for size in (0, 3, 12, 40, 400):
         file.write_bytes(content[:size])
-        assert traits_of(str(file)) == set()
+        assert not traits_of(str(file))
     for place in range(4, len(content), len(content) // 300):
         file.write_bytes(content[:place] + b"\xff\xff\xff\x7f" + content[place + 4 :])
-        assert traits_of(str(file)) <= {FLOAT_PRODUCTS, MAX_POOLING, GROUPED, QUANTISED}
+        assert (traits_of(str(file)) or set()) <= {FLOAT_PRODUCTS, MAX_POOLING, GROUPED, QUANTISED}
 
 
 def graph_of_product(shape: list[int] | None) -> memoryview:
