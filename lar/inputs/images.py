@@ -141,12 +141,12 @@ def _size_of_jpeg(data: bytes) -> tuple[int, int]:
         marker = data[position + 1]
         if marker in _JPEG_FRAMES:
             height, width = struct.unpack_from(">HH", data, position + 5)
+            if height * width > 1024 * len(data):  # any frame: OpenCV allocates the first
+                raise ValueError
         if marker == 0xFF:  # may stand before any marker
             position -= 1
         elif marker not in (0x00, 0x01) and not 0xD0 <= marker <= 0xD8:
             position += int.from_bytes(data[position + 2 : position + 4], "big")
-    if height * width > 1024 * len(data):
-        raise ValueError
     return height, width
 
 

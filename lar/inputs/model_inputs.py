@@ -24,7 +24,7 @@ from lar.records.run import TensorInfo, format_shape
 # load_and_run's name for an item that gives none.
 DEFAULT_NAME = "data"
 SIGN = re.compile(r"\s*[+*]\s*")
-SUM = re.compile(r"(.+?)\s*([+*])\s*([^+*]+)")
+TERM = re.compile(r"([+*]?)([^+*]+)")
 # For a hint where 1 was too small.
 EXAMPLE_SIZE = 64
 COMPLEX_HINT = "give real and imaginary parts as the model takes them: array.real, array.imag"
@@ -237,9 +237,13 @@ class AxisSizes:
         """Return the size of the axes of a name, 1 if it is unknown."""
         if name in self.known:
             return self.known[name][0]
-        if found := SUM.fullmatch(name):
-            first, second = self.size_of(found[1]), self.size_of(found[3])
-            return first + second if found[2] == "+" else first * second
+        terms = TERM.findall(name)
+        if len(terms) > 1:  # from left to right; exporters may write thousands
+            size = 0
+            for sign, term in terms:
+                own = self.size_of(term.strip())
+                size = size * own if sign == "*" else size + own
+            return size
         if name.isdecimal():
             return int(name)
         self.guessed[name] = None

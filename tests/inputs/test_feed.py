@@ -330,3 +330,11 @@ def test_expected_outputs_that_nobody_judges_are_a_warning() -> None:
     assert warning.startswith("--input: set: its expected outputs (output_0.pb, output_1.pb) are")
     # Testcases give items, and are judged.
     assert feed_of([PathItem("", "set")], (IMAGE,), spec_with()).warnings == ()
+
+
+def test_the_name_of_an_axis_may_be_a_long_sum() -> None:
+    name = "n * 2" + " + n" * 3000
+    info = TensorInfo(name="data", dtype="float32", shape=(None,), axes=(name,))
+    assert feed(infos=[info]).arrays["data"].shape == (3002,)
+    spec = replace(spec_with(), shape={"n": 2})
+    assert feed_of([], [info], spec).arrays["data"].shape == (6004,)

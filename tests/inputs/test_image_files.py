@@ -95,9 +95,11 @@ def test_a_thumbnail_does_not_hide_that_a_jpeg_is_truncated(tmp_path: Path, fill
 def test_a_size_that_the_file_cannot_hold_is_not_allocated(tmp_path: Path) -> None:
     jpeg, png = (bytearray(cv2.imencode(s, picture(8, 8))[1].tobytes()) for s in (".jpg", ".png"))
     frame = jpeg.find(b"\xff\xc0")
+    small = jpeg[frame : frame + 19]
     jpeg[frame + 5 : frame + 9] = b"\x7f\xff\x7f\xff"
     png[33:37] = b"\x7f\xff\xff\xff"
-    for data, name in ((jpeg, "a.jpg"), (png, "a.png")):
+    two_frames = jpeg[:-2] + small + jpeg[-2:]
+    for data, name in ((jpeg, "a.jpg"), (two_frames, "b.jpg"), (png, "a.png")):
         refused("truncated or broken", read_bytes, bytes(data), tmp_path / name)
 
 
