@@ -26,7 +26,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("running", "reports"),
     ("worker", "results"),
     ("engines",),
-    ("profiles", "comparison", "testcases"),
+    ("profiles", "comparison"),
     ("graphs", "datasets"),
     ("inputs", "dumps", "measurement"),
     ("options", "files", "records"),

@@ -35,8 +35,8 @@ from processes import (
 import lar
 from lar.engines.advice import suggestions_of
 from lar.measurement.differences import compare_pairs
-from lar.measurement.kept_peaks import find_peak
 from lar.measurement.machine_noise import usable_cpus
+from lar.measurement.peak import find_peak
 from lar.profiles.breakdown import OTHER, WAITING, breakdown_of
 from lar.profiles.costs import fit_to_plain
 from lar.records.tuning import TuneResult

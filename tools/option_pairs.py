@@ -41,7 +41,7 @@ import numpy as np
 from processes import map_in_processes
 from tables import read_lines
 
-from lar.cli.parser import parser_of
+from lar.cli.arguments import parser_of
 from tests.command_lines import OutOfTime, run_apart, run_here
 from tests.worker_forks import FORKS, fork_or_start
 

@@ -38,8 +38,7 @@ def main(arguments: argparse.Namespace) -> int:
     from lar.files.work_folders import work_folder
     from lar.profiles.summary import summary_lines
     from lar.profiles.trace_file import add_tried
-    from lar.reports.advice_report import build_report
-    from lar.reports.advice_text import describe_advice
+    from lar.reports.advice_report import build_report, describe_advice
     from lar.reports.report import Report
     from lar.running.bench import MOST_TRIED, plan_plain, race, tried_in
 

@@ -11,22 +11,82 @@ commands take. There a row is one of
     {"actions": {"show": [..., [...]]}}         actions, each with a line about it and its rows
 
 A function or type is named as `lar.cli.tune:parse_allowed`, or is one of `lar.options.values`.
+
+The commands of lar: a module `lar/cli/NAME.py` each, with `main(arguments)`.
+
+It may have `ARGUMENTS` (`lar.cli.arguments`); `EPILOG`, the last lines of its help; `MISSING`, the
+message for a missing argument; and `hint_at(flag, near)`, the hint at a flag that it does not take,
+where `near` names the one that may have been meant. `other_ways.json` says what does the same as a
+flag that has gone.
+
+The argument parser of the commands, and the width of what it prints.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
+import os
+import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, get_args
+from itertools import pairwise
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
-from lar.cli.commands import read_table
+from lar.cli.screen import width_of
+from lar.errors import UsageError
+from lar.files.input_file import FLAG
+from lar.options.values import parse_bytes
 
 if TYPE_CHECKING:
     from lar.options.option import Option
 
+COMMANDS: Mapping[str, str] = {
+    "run": "run a model and time it; `lar MODEL` is short for `lar run MODEL`",
+    "info": "print a model's inputs, outputs, operators, parameters and FLOPs",
+    "bench": "compare variants of a run: which is faster, by how much, and how sure that is",
+    "tune": "search the fastest settings that keep the numbers right",
+    "pack": "write a model with testcases: inputs, and the outputs computed here",
+    "compare": "compare two or more dumps or models, and name the operator at fault",
+    "report": "print tables or write pages from a profile, in the style of a profiler",
+    "advise": "profile a model, and try the settings that the profile suggests",
+    "results": "print results of any machines, models and engines side by side",
+    "history": "list, plot and check stored results for regressions, add and remove some",
+    "cache": "show, compare, merge and edit fast-run cache files",
+    "engines": "list the installed engines, their devices, options and known defects",
+    "help": "print a topic of the manual, the help of a command, or a man page",
+    "completion": "print what makes a shell complete lar's commands and flags",
+    "version": "print the version of lar",
+}
+
+
+def other_way(command: str, word: str) -> str:
+    """Return lar's other way for a flag that has gone; or, for `commands`, for a word that people
+    type for something that lar does in another way. Empty for any other word."""
+    hint: str = read_table("other_ways").get(command, {}).get(word, "")
+    return hint
+
+
+@functools.cache
+def read_table(name: str) -> Mapping[str, Any]:
+    """Return what a JSON file beside this module holds."""
+    import json  # `lar --help` does without
+
+    with open(os.path.join(os.path.dirname(__file__), f"{name}.json")) as file:
+        return dict(json.load(file))
+
+
+def load_command(name: str) -> ModuleType:
+    """Import the module of a command; none is imported before its command is typed."""
+    return importlib.import_module(f"lar.cli.{name}")
+
+
 Row = Callable[[argparse._ActionsContainer], object]
+
+
 """Adds an argument to a parser, or to a heading of it; or a heading with its arguments."""
 
 
@@ -128,3 +188,102 @@ def named(name: str) -> Any:
     """Return what a name in `arguments.json` stands for."""
     module, _, its = name.rpartition(":")
     return getattr(importlib.import_module(module or "lar.options.values"), its)
+
+
+MAX_FILE_SIZE = FLAG.lstrip("-").replace("-", "_")
+
+
+# argparse searches the file system for a translation of each of its texts. lar has no translations,
+# so the search is left out.
+vars(argparse)["_"] = str
+
+
+class Formatter(argparse.RawDescriptionHelpFormatter):
+    """Help as wide as the terminal."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=help_width(least=20))
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Keep the lines of a description, and wrap those that are too long."""
+        import textwrap  # slow to import, as argparse knows
+
+        return "\n".join(
+            textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent + "  ")
+            for line in text.splitlines()
+        )
+
+
+def help_width(least: int = 40) -> int:
+    """Return the width of help: nearly COLUMNS, else the terminal's, else 100."""
+    return max((width_of(sys.stdout) or 100) - 2, least)
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that raises UsageError instead of printing and leaving; `missing` is its
+    message for a missing argument, if argparse's own words are not enough."""
+
+    missing = ""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(**{"formatter_class": Formatter, "allow_abbrev": False, **keywords})
+        if self.add_help:  # `lar run` declares it with its other options
+            self.add_argument("--debug", action="store_true", help="show the traceback of an error")
+            self.add_argument(
+                FLAG,
+                metavar="SIZE",
+                type=parse_bytes,
+                default=argparse.SUPPRESS,  # an action's own parser keeps what was given before it
+                help="read files up to SIZE (as 8G) that are refused for what they unpack to",
+            )
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """Parse, with the next word of a flag whose number may be left out only if it is one."""
+        words = [*(sys.argv[1:] if args is None else args)]
+        for place, (word, after) in enumerate(pairwise([*words, ""])):
+            action = self._option_string_actions.get(word)
+            if action is not None and action.nargs == "?" and isinstance(action.const, float):
+                is_number = re.fullmatch(r"-?[0-9.]+%?", after)
+                words[place] = word if is_number else f"{word}={action.const:g}"
+        return super().parse_known_args(words, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        # argparse writes "argument --iter: ..."; the flag alone says as much, with its other name.
+        message = re.sub(
+            r"^argument (\S+):", lambda match: match[1].replace("/", ", ") + ":", message
+        )
+        if "arguments are required" in message and self.missing:
+            message = self.missing
+        elif "required: MODEL" in message:
+            message = "no model is given"
+        raise UsageError(message, f"`{self.prog} --help` lists what it takes")
+
+
+def parser_of(command: str) -> Parser:
+    """Return the parser of a command."""
+    # `lar run` has a help of its own: it has too many flags for one screen.
+    parser = Parser(prog=f"lar {command}", description=COMMANDS[command], add_help=command != "run")
+    module = load_command(command)
+    parser.missing = getattr(module, "MISSING", "")
+    parser.epilog = getattr(module, "EPILOG", None)
+    parser.set_defaults(parser=parser)
+    add_rows(parser, getattr(module, "ARGUMENTS", ()))
+    return parser
+
+
+def format_entries(entries: Mapping[str, str]) -> list[str]:
+    """Return a line for each name with its description, indented and wrapped."""
+    import textwrap
+
+    column = max(map(len, entries)) + 4
+    return [
+        textwrap.fill(
+            f"  {name:{column - 2}}{text}",
+            help_width(column + 20),
+            subsequent_indent=" " * column,
+            break_on_hyphens=False,
+        )
+        for name, text in entries.items()
+    ]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from lar.cli.arguments import declared
-from lar.cli.commands import COMMANDS
+from lar.cli.arguments import COMMANDS, Parser, declared
 from lar.cli.help import topics
-from lar.cli.parser import Parser
 from lar.cli.run_help import GROUPS, all_parsers
 
 EPILOG = """\

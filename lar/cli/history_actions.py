@@ -24,10 +24,8 @@ from lar.records.record import record_to_json
 from lar.records.run import MachineFacts, ModelFile, RunResult
 from lar.reports.history_report import report_check, report_course, report_history
 from lar.reports.report import Report
-from lar.results.facts import NamedResult, describe_options, facts_of
-from lar.results.figures import is_calm
-from lar.results.naming import paths_of, split_name
-from lar.results.reading import is_database, read_results
+from lar.results.facts import NamedResult, describe_options, facts_of, is_calm
+from lar.results.reading import is_database, paths_of, read_results, split_name
 from lar.results.regressions import Check, check_kind
 from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store, row_of
 
@@ -417,7 +415,7 @@ def run_model(arguments: argparse.Namespace) -> list[RunResult]:
         UsageError: the run is refused.
         Interrupted: by the user.
     """
-    from lar.cli.parser import parser_of
+    from lar.cli.arguments import parser_of
     from lar.records.run import RunContext
     from lar.running.plan import plan_run
     from lar.running.steps import make_run

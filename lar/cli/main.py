@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
-from lar.cli.commands import COMMANDS, load_command, other_way
-from lar.cli.parser import MAX_FILE_SIZE, parser_of
+from lar.cli.arguments import COMMANDS, MAX_FILE_SIZE, load_command, other_way, parser_of
 from lar.errors import (
     EXIT_CODES,
     NO_ROOM,

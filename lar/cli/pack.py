@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from lar.cli.arguments import declared
 from lar.cli.screen import say
+from lar.datasets.testcases import source_of
 from lar.engines import engine_for
 from lar.errors import LarError, UsageError, check_text, count_of, writing
 from lar.files.input_file import read_input_lines
@@ -17,7 +18,6 @@ from lar.options.paths import Place, paths_in, refuse_clashes, split_items
 from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules, excludes, fact, needs, typed
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
 from lar.running.plan import check_name, image_settings, plan_run, sizes_given
-from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
     from lar.engines.engine import CasePacker
@@ -102,7 +102,7 @@ def write_packed(
     from lar.files.work_folders import error_of_full_disk
     from lar.records.events import Packed
     from lar.records.run import RunContext
-    from lar.running.output_files import check_place, deliver, folder_beside
+    from lar.running.steps import check_place, deliver, folder_beside
     from lar.running.tasks import run_task
 
     with writing(place, "-o"):

@@ -10,7 +10,7 @@ from typing import TextIO
 from lar.cli.output_stream import Outlet
 from lar.cli.screen import width_of
 from lar.errors import printable
-from lar.reports.cut_names import cut_end, shorten
+from lar.reports.text import cut_end, shorten
 
 # Where a line cannot be rewritten, a new one is printed this often.
 SECONDS_BETWEEN_LINES = 10

@@ -174,7 +174,7 @@ def export(arguments: argparse.Namespace) -> int:
     """
     from lar.cli.report_files import check_places
     from lar.files.report_file import OutputFile
-    from lar.profiles.packed_file import is_packed_name, pack
+    from lar.profiles.trace_file import is_packed_name, pack
 
     if arguments.other:
         raise UsageError("takes one profile", f"leave {arguments.other} out", flag="--export")

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from lar.files.report_file import OutputFile
     from lar.results.facts import NamedResult
-    from lar.results.rows import Row
-    from lar.results.side_by_side import SideBySide
+    from lar.results.side_by_side import Row, SideBySide
 
 ARGUMENTS = (declared("results"),)
 
@@ -30,7 +29,7 @@ def main(arguments: argparse.Namespace) -> int:
     # Imported here: the help needs none of it.
     from lar.cli.report_files import check_places
     from lar.files.report_file import OutputFile
-    from lar.results.naming import name_of_baseline, read_named
+    from lar.results.reading import name_of_baseline, read_named
 
     with OutputFile(arguments.output, "--output") as output:
         named = read_named(arguments.files)

@@ -7,9 +7,18 @@ import os
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from lar.cli.arguments import add_rows, argument, declared, headings_of, name_supporters
-from lar.cli.commands import COMMANDS
-from lar.cli.parser import Parser, format_entries, help_width, parser_of
+from lar.cli.arguments import (
+    COMMANDS,
+    Parser,
+    add_rows,
+    argument,
+    declared,
+    format_entries,
+    headings_of,
+    help_width,
+    name_supporters,
+    parser_of,
+)
 from lar.errors import UsageError
 from lar.options.option import Group, Option
 from lar.options.suggestions import nearest_spelling

@@ -27,15 +27,14 @@ from lar.options.option import is_set
 from lar.options.paths import Place, paths_in
 from lar.options.table import INPUT, PACKED_MODEL_DUMP
 from lar.records.tuning import TuneRequest, space_of
-from lar.reports.space_report import report_space
-from lar.reports.tune_report import describe_best, report_tuning, verdict_of
+from lar.reports.tune_report import describe_best, report_space, report_tuning, verdict_of
 from lar.running.plan import places_of
 from lar.tuning import outcome
-from lar.tuning.deployment import check_deployment, write_packed
+from lar.tuning.outcome import check_deployment, write_packed
 from lar.tuning.player import LocalPlayer, Player
-from lar.tuning.requests import group_models, make_request
 from lar.tuning.search import TuneProgress, search_with
 from lar.tuning.session import Facts, read_facts
+from lar.tuning.space import group_models, make_request
 
 if TYPE_CHECKING:
     from lar.farm.farm import Farm

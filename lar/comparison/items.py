@@ -9,8 +9,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lar.comparison.compare import listed
 from lar.comparison.metrics import finite
-from lar.comparison.notes import listed
 from lar.records.comparison import Comparison, Culprit, ErrorsOverItems, Figures, TensorComparison
 
 Key = tuple[str, str]

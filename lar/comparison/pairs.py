@@ -17,9 +17,8 @@ from lar.dumps.dump import DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
 from lar.graphs.elements import Elements, elements_of, whole
 from lar.graphs.graph import LOOPS, Graph, Node, is_end, name_of, results_of, sources_of
-from lar.graphs.matching import Array, Pair
+from lar.graphs.matching import BITS, Array, Pair
 from lar.graphs.operator_kinds import UNKNOWN_STEPS
-from lar.graphs.quantities import BITS
 from lar.graphs.signatures import Values, learn_of_twins, sample_places, squeezed
 from lar.graphs.twins import ConstantPair, Twins
 from lar.records.comparison import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lar.datasets.classes import classes_of
 from lar.dumps.binary import read_stored
-from lar.dumps.resuming import outputs_in
+from lar.dumps.delivery import outputs_in
 from lar.options.table import BIN_OUT_DUMP
 from lar.records.run import RunResult, RunSpec
 

@@ -20,7 +20,7 @@ from lar.errors import EngineMissing, UsageError, nearest
 from lar.options.option import flag_of
 
 if TYPE_CHECKING:
-    from lar.dumps.facts import DumpFacts
+    from lar.dumps.dump import DumpFacts
     from lar.graphs.operator_kinds import OperatorKinds
     from lar.graphs.origins import ModelOperator
     from lar.records.profile import Profile
@@ -169,7 +169,7 @@ def read_quantizations(model: Path) -> DumpFacts:
     Raises:
         ValueError, OSError, LarError: the file cannot be read, or is damaged.
     """
-    from lar.dumps.facts import NO_FACTS
+    from lar.dumps.dump import NO_FACTS
 
     read = (engine.read_quantizations(model) for engine in readers_of(model))
     return next((facts for facts in read if facts.quantizations), NO_FACTS)

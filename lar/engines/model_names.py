@@ -14,8 +14,7 @@ from typing import TypeAlias, TypeVar
 import msgspec
 
 from lar.dumps.dump import Dump, DumpedOperator, DumpIndex
-from lar.dumps.graph import with_operators
-from lar.dumps.quantizations import with_quantizations
+from lar.dumps.graph import with_operators, with_quantizations
 from lar.engines import operator_kinds_of, read_operators, read_quantizations
 from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input

@@ -111,10 +111,10 @@ def play_round(stream: Stream, order: RoundOrder) -> None:
 def make_space(stream: Stream, *asked: Any) -> tuple[TuneRequest, MachineFacts, dict[str, str]]:
     """Return the request of a search, with what can be tried here, from the given arguments.
 
-    `lar.tuning.requests.make_request` makes it. The facts about this machine and the versions of
+    `lar.tuning.space.make_request` makes it. The facts about this machine and the versions of
     its engines come with it.
     """
-    from lar.tuning.requests import make_request
+    from lar.tuning.space import make_request
 
     made = make_request(*asked)
     engines = {space.engine: engine_named(space.engine).version for space in made.spaces}

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.graph import with_operators
-from lar.dumps.layouts import block_of, is_padded, plain_shape
-from lar.dumps.tensor_layouts import layouts_of
+from lar.dumps.layouts import block_of, is_padded, layouts_of, plain_shape
 from lar.graphs.graph import name_of
 from lar.records.profile import Profile, ProfiledOperator, TensorFact
 

@@ -20,9 +20,8 @@ import numpy as np
 from lar.dumps.dump import Array, DumpedTensor
 from lar.graphs.elements import whole
 from lar.graphs.graph import Graph, Node, branches_of, name_of, region_of
-from lar.graphs.matching import NEAR_QUANTIZED, Matching, Pair, is_generic
+from lar.graphs.matching import NEAR_QUANTIZED, Matching, Pair, is_generic, names_of_constants
 from lar.graphs.operator_kinds import GROUPS
-from lar.graphs.quantities import names_of_constants
 from lar.graphs.signatures import NEAR, Values, distances, signature_of, squeezed
 from lar.records.comparison import MatchedBy
 

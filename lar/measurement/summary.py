@@ -1,4 +1,9 @@
-"""The summary of a run, made of its samples."""
+"""The summary of a run, made of its samples.
+
+The summary of requests that arrived at a rate.
+
+When a warm-up has settled, and when a median is known well enough.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +12,62 @@ from array import array
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain, zip_longest
+from operator import add, sub
+from typing import Any, NamedTuple
 
-from lar.measurement.intervals import median_interval
-from lar.measurement.queueing import summarize_queue
 from lar.measurement.statistics import (
     FEWEST_UNDISTURBED,
     PERCENTILES,
+    Statistics,
     causes_of,
     disturbed_in,
+    median_interval,
     median_of_known,
+    percentile_of,
     statistics_of,
 )
 from lar.records.run import FedInput, RunResult, Samples
-from lar.records.summary import Cause, Summary, Trust
+from lar.records.summary import Cause, QueueSummary, Summary, Trust
+
+
+def summarize_queue(result: RunResult) -> QueueSummary | None:
+    """Return the summary of a run's requests, None without a rate or without requests."""
+    rate, samples = result.spec.pacing.rate, result.samples
+    if rate is None:
+        return None
+    waits = [each or 0.0 for each in samples.queueing]
+    ranks = result.spec.percentiles or PERCENTILES
+    waiting, service = statistics_of(waits, ranks), statistics_of(samples.end_to_end)
+    if waiting is None or service is None:
+        return None
+    latency = statistics_of([*map(add, waits, samples.end_to_end)], ranks)
+    assert latency is not None
+    arrivals = [*map(sub, samples.began, waits)]
+    ends = [*map(add, samples.began, samples.end_to_end)]
+    seconds, runners = result.iterations_seconds, result.spec.runners
+    return QueueSummary(
+        offered_per_second=rate,
+        arrived_per_second=rate_of(arrivals),
+        served_per_second=(rate_of(ends) or service.count / seconds) if seconds else None,
+        load=rate * service.mean / runners,
+        busy=service.total / seconds / runners if seconds else None,
+        **figures_of("waiting", waiting),
+        **figures_of("latency", latency),
+    )
+
+
+def figures_of(name: str, times: Statistics) -> dict[str, Any]:
+    """Return the fields of a summary of times that begin with a name."""
+    kept = ("mean", "median", "maximum", "percentiles")
+    return {f"{name}_{each}": getattr(times, each) for each in kept}
+
+
+def rate_of(times: Sequence[float]) -> float | None:
+    """Return the rate per second of events at these times, None with fewer than two."""
+    if len(times) < 2 or min(times) == max(times):
+        return None
+    return (len(times) - 1) / (max(times) - min(times))
+
 
 # How far CPU time and waiting may be from an iteration's time in the median: engines hand work to
 # other threads, and a busy machine wakes these late.
@@ -159,3 +207,60 @@ def batch_of(fed: Sequence[FedInput]) -> int | None:
     """Return how many items a run is fed with at once, None if unknown."""
     shapes = [each.shape for each in fed if len(each.shape) > 1]
     return shapes[0][0] if shapes else None
+
+
+# Medians that differ by no more than this agree.
+SMALLEST_DRIFT = 0.01
+
+
+# Of more samples than this, only every second, third, ... is used, so that a look is short. The
+# interval gets wider by it.
+MOST_LOOKED_AT = 100_000
+
+
+def windows_agree(earlier: Sequence[float], later: Sequence[float]) -> bool:
+    """Return whether two successive windows of iterations are alike.
+
+    They are if their medians hardly differ, or if each median lies well within the other's samples:
+    if times scatter, medians of a few differ.
+    """
+    first, second = sorted(earlier), sorted(later)
+    ours, theirs = percentile_of(first, 50), percentile_of(second, 50)
+    if abs(ours - theirs) <= SMALLEST_DRIFT * min(ours, theirs):
+        return True
+    return is_well_within(theirs, first) and is_well_within(ours, second)
+
+
+def is_well_within(value: float, ordered: Sequence[float]) -> bool:
+    """Return whether a value lies among sorted samples, without a tenth at each end."""
+    return percentile_of(ordered, 10) <= value <= percentile_of(ordered, 90)
+
+
+class Precision(NamedTuple):
+    """How well a median is known: half the width of its interval over it, None without one."""
+
+    half_width: float | None
+    undisturbed: bool = False  # the median is of the undisturbed iterations alone
+
+
+def precision_of(samples: Samples) -> Precision:
+    """Return how well the median is known that a summary trusts.
+
+    It is that of the undisturbed iterations if some were disturbed and the others are enough for an
+    interval, else that of all.
+    """
+    if disturbed := disturbed_in(samples):
+        half_width = relative_half_width(in_turn(samples, disturbed))
+        if half_width is not None:
+            return Precision(half_width, undisturbed=True)
+    return Precision(relative_half_width(in_turn(samples, ())))
+
+
+def relative_half_width(times: Sequence[float]) -> float | None:
+    """Return half the width of the median's 95 % interval over the median, None if too few."""
+    looked_at = times[:: 1 + len(times) // MOST_LOOKED_AT]
+    interval = median_interval(looked_at)
+    if interval is None:
+        return None
+    median = percentile_of(sorted(looked_at), 50)
+    return (interval.high - interval.low) / 2 / median if median else None

@@ -1,21 +1,104 @@
 """What ran in the timed iterations: on a device, and one launch for each execution or kernel.
 
 Each is a part of an operator's execution, as far as that is known.
+
+Devices by their names, what ran on a device, and its kernels.
+
+A CPU is the host and not a device. If an engine reports no kernels, operators stand for them, by
+the names of their algorithms.
+
+The calls of the operating system, by the part of a run that they belong to.
+
+Between iterations, and when the engine neither loads nor prepares, the thread that runs the model
+works for lar: it keeps the profiler's records, reads the noise, writes files. Those calls count as
+the profiler's; the calls of the engine's own threads at that time do not.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from lar.profiles.devices import is_of_device, kernel_name_of
 from lar.profiles.ranges import Starts, members_of_ranges, starts_of
 from lar.profiles.roofline import Piece, piece_of
-from lar.profiles.times import self_times_of
+from lar.profiles.times import merge_intervals, self_times_of
+from lar.profiles.totals import group_by
 from lar.records.profile import Execution, Profile, ProfiledOperator, Span, keep_with_profile
+
+Part = Literal["iterations", "rest", "warm-up", "profiler"]
+
+
+def calls_by_part(profile: Profile) -> dict[Part, list[Span]]:
+    """Return the calls of each part of a run that has any.
+
+    The parts are the timed iterations, the warm-up, the profiler and lar itself, and the rest, such
+    as the loading of the model.
+    """
+    phases = [
+        span
+        for span in profile.spans
+        if span.category == "phase" and span.step is None and span.name != "warmup"
+    ]
+    around = merge_intervals(span.interval for span in phases)
+    starts = [start for start, _ in around]
+    hosts = {span.thread for span in profile.spans if span.category == "phase"}
+
+    def part_of(span: Span) -> Part:
+        if span.warmup:
+            return "warm-up"
+        if span.step is not None:
+            return "iterations"
+        place = bisect_right(starts, span.start_ns) - 1
+        is_in_phase = place >= 0 and span.start_ns < around[place][1]
+        return "profiler" if span.thread in hosts and not is_in_phase else "rest"
+
+    return group_by((span for span in profile.spans if span.category == "osrt"), part_of)
+
+
+def device_kind(device: str) -> str:
+    """Return a device's name without its number: `cuda` for `cuda:1`."""
+    return device.rstrip(":0123456789") or "cpu"
+
+
+def device_title(device: str) -> str:
+    """Return what people call a device: `CPU`, `GPU` for `cuda0`, else its own name in capitals."""
+    kind = device_kind(device)
+    return "GPU" if kind == "cuda" else kind.upper()
+
+
+def device_number(device: str) -> int:
+    """Return the number of a device: 1 for `cuda1` and `cuda:1`."""
+    number = re.search(r"[0-9]{1,9}$", device)
+    return int(number[0]) if number else 0
+
+
+def is_of_device(profile: Profile, span: Span) -> bool:
+    """Return whether a span is of a device: a kernel, or a copy that a device made."""
+    if not profile.on_device:
+        return False
+    if span.device is None:
+        return span.category == "kernel"
+    return not span.device.startswith("cpu")
+
+
+def streams_of(profile: Profile) -> frozenset[int]:
+    """Return the threads that stand for streams of a device: nothing is dispatched from these."""
+    if not profile.on_device:
+        return frozenset()
+    hosts = {execution.dispatch_thread for execution in profile.executions}
+    return frozenset({execution.thread for execution in profile.executions} - hosts)
+
+
+def kernel_name_of(operator: ProfiledOperator) -> str:
+    """Return the algorithm or, if that is not known, the provider and the operator's type."""
+    if operator.algorithm:
+        return operator.algorithm
+    return f"{operator.provider}::{operator.type}" if operator.provider else operator.type
+
 
 # Stands for the operator of a kernel that belongs to no operator.
 NO_OPERATOR = ProfiledOperator(id="", type="", name="")

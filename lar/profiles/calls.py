@@ -13,13 +13,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from lar.profiles.activities import device_activities_of, device_times_of
-from lar.profiles.breakdown import PROFILING, breakdown_of
-from lar.profiles.devices import streams_of
-from lar.profiles.disturbance import disturbed_executions
-from lar.profiles.intervals import intersect_intervals, merge_intervals, total_of
+from lar.profiles.activities import device_activities_of, device_times_of, streams_of
+from lar.profiles.breakdown import PROFILING, breakdown_of, disturbed_executions
 from lar.profiles.ranges import Begun, members_of_ranges, starts_of
-from lar.profiles.times import parents_of, waiting_calls
+from lar.profiles.times import (
+    intersect_intervals,
+    merge_intervals,
+    parents_of,
+    total_of,
+    waiting_calls,
+)
 from lar.profiles.totals import group_by
 from lar.records.profile import Profile, Span, keep_with_profile
 

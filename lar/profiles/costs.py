@@ -17,11 +17,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from lar.measurement.time_origin import times_in
-from lar.profiles.disturbance import disturbed_steps
-from lar.profiles.intervals import merge_intervals, total_of
+from lar.profiles.breakdown import disturbed_steps
 from lar.profiles.ranges import OPERATOR_RANGE
-from lar.profiles.times import iterations_of
+from lar.profiles.times import iterations_of, merge_intervals, times_in, total_of
 from lar.profiles.totals import group_by
 from lar.records.profile import Correction, Cost, Execution, Interval, Profile, Span
 

@@ -25,11 +25,18 @@ from typing import Any, NamedTuple
 import msgspec
 
 from lar.errors import UsageError
-from lar.measurement.time_origin import earliest_ns, with_zero_at
-from lar.profiles.activities import execution_of, places_of
+from lar.profiles.activities import (
+    device_number,
+    device_title,
+    execution_of,
+    is_of_device,
+    kernel_name_of,
+    places_of,
+)
 from lar.profiles.breakdown import leaf_calls
-from lar.profiles.devices import device_number, device_title, is_of_device, kernel_name_of
-from lar.profiles.trace_events import (
+from lar.profiles.times import earliest_ns, with_zero_at
+from lar.profiles.trace_file import (
+    FACTS,
     LATEST_NS,
     Event,
     arrow_end,
@@ -38,7 +45,6 @@ from lar.profiles.trace_events import (
     pieces_of_trace,
     point,
 )
-from lar.profiles.trace_file import FACTS
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lar.profiles.activities import Launch, launches_of
-from lar.profiles.breakdown import steps_of
-from lar.profiles.disturbance import disturbed_executions
+from lar.profiles.breakdown import disturbed_executions, steps_of
 from lar.profiles.roofline import Bound, Work, host_peak_of, work_of
 from lar.profiles.totals import Totals, group_by, totals_of
 from lar.records.profile import Profile, keep_with_profile

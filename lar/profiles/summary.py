@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from lar.errors import count_of
-from lar.profiles.breakdown import steps_of
+from lar.profiles.breakdown import describe_disturbance, steps_of
 from lar.profiles.costs import describe_cost, format_time
-from lar.profiles.disturbance import describe_disturbance
 from lar.profiles.roofline import Bound
 from lar.profiles.rows import Row, rows_of
 from lar.profiles.times import iteration_times_of
@@ -29,7 +28,7 @@ LEAST_SHARE = 0.10
 def summary_lines(profile: Profile, advice: str = "") -> list[str]:
     """Return the lines about a profile, each after a word for its subject.
 
-    There are none if nothing was timed. `advice` says what to try (`lar.reports.advice_text`).
+    There are none if nothing was timed. `advice` says what to try (`lar.reports.advice_report`).
     """
     rows = rows_of(profile)
     if not rows and not profile.timed_steps():

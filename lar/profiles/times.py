@@ -9,13 +9,116 @@ one thread both dispatches and computes, there is no wait.
 
 A step is an iteration with what comes before it, if each iteration has its own: the loading of its
 item and the copy of its input, as with a data set. The iteration is what a run prints.
+
+Sets of time intervals: sorted, apart from each other, as pairs of start and end.
+
+The zero from which a profile's times count.
+
+A profile's own zero is when its worker began to record. A range of the program around the run began
+before that. Trace viewers drop events before 0, so the zero of a file is the earliest time in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, TypeVar
 
-from lar.records.profile import Interval, Profile, keep_with_profile
+import msgspec
+
+from lar.records.profile import Interval, Profile, ProfileFacts, keep_with_profile
+
+R = TypeVar("R", bound=msgspec.Struct)
+
+
+# The records of a profile that have times, and the names of their times.
+KINDS = ("steps", "spans", "executions", "counters", "allocations")
+
+
+TIMES = ("start_ns", "end_ns", "dispatch_start_ns", "dispatch_end_ns", "at_ns")
+
+
+def earliest_ns(profile: Profile) -> int:
+    """Return the earliest time of a profile if that is before its zero, else 0."""
+    records = (each for kind in KINDS for each in getattr(profile, kind))
+    begins = ("start_ns", "at_ns", "dispatch_start_ns")
+    times = (getattr(each, name, None) or 0 for each in records for name in begins)
+    return min(0, min(times, default=0))
+
+
+def with_zero_at(profile: Profile, zero_ns: int) -> Profile:
+    """Return a profile whose zero is at `zero_ns` of its clock, with all times moved."""
+    if not zero_ns:
+        return profile
+    moved: dict[str, Any] = {
+        kind: tuple(with_times_at(each, zero_ns) for each in getattr(profile, kind))
+        for kind in KINDS
+    }
+    return dataclasses.replace(profile, facts=facts_with_zero_at(profile.facts, zero_ns), **moved)
+
+
+def facts_with_zero_at(facts: ProfileFacts, zero_ns: int) -> ProfileFacts:
+    """Return a profile's facts with a clock whose zero is at `zero_ns` of the present one."""
+    replace, old = msgspec.structs.replace, facts.clock
+    align = tuple(replace(each, offset_ns=each.offset_ns - zero_ns) for each in old.align)
+    clock = replace(old, t0_ns=old.t0_ns + zero_ns, unix_ns=old.unix_ns + zero_ns, align=align)
+    return replace(facts, clock=clock)
+
+
+def with_times_at(record: R, zero_ns: int) -> R:
+    """Return a record with its times counted from `zero_ns`."""
+    times = {name: at - zero_ns for name, at in times_in(record).items()}
+    return msgspec.structs.replace(record, **times)
+
+
+def times_in(record: msgspec.Struct) -> dict[str, int]:
+    """Return the known times of a record, by name."""
+    times = {name: getattr(record, name, None) for name in TIMES}
+    return {name: at for name, at in times.items() if at is not None}
+
+
+FOREVER = 1 << 63  # later than any time
+
+
+def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
+    """Return the union, sorted; intervals that touch become one, empty ones vanish."""
+    merged: list[Interval] = []
+    for start, end in sorted(intervals):
+        if end <= start:
+            continue
+        if merged and start <= merged[-1][1]:
+            if end > merged[-1][1]:
+                merged[-1] = (merged[-1][0], end)
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def total_of(intervals: Iterable[Interval]) -> int:
+    """Return the sum of the lengths."""
+    return sum(end - start for start, end in intervals)
+
+
+def intersect_intervals(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
+    """Return the times that two merged sets have in common."""
+    common, i, j = [], 0, 0
+    while i < len(first) and j < len(second):
+        start, end = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
+        if start < end:
+            common.append((start, end))
+        if first[i][1] < second[j][1]:
+            i += 1
+        else:
+            j += 1
+    return common
+
+
+def subtract_intervals(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
+    """Return the times of the first merged set that the second does not have."""
+    edges = [-FOREVER, *chain.from_iterable(second), FOREVER]
+    return intersect_intervals(first, [*zip(edges[::2], edges[1::2], strict=True)])
+
 
 # Engines record times in whole microseconds.
 CLOCK_STEP_NS = 1_000

@@ -1,17 +1,45 @@
-"""Groups and sums of executions and spans, as all reports count them, and the units of time."""
+"""Groups and sums of executions and spans, as all reports count them, and the units of time.
+
+Filters of operators: by a regular expression, or operators that only move values.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import reduce
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 from lar.measurement.statistics import percentile_of, samples_for
-from lar.records.profile import ProfiledOperator, ThreadUse, Times
+from lar.records.profile import Profile, ProfiledOperator, ThreadUse, Times
+
+MOVING_TYPES = re.compile(
+    r"(Host2DeviceCopy|Copy|RelayoutFormat|Dimshuffle|Reshape|Concat|MemcpyToHost|MemcpyFromHost"
+    r"|ReorderInput|ReorderOutput|Transpose)(Forward|V\d+)?"
+)
+
+
+def only_moves(type: str) -> bool:
+    """Return whether operators of a type only move values, from one place or layout to another."""
+    return MOVING_TYPES.fullmatch(type) is not None
+
+
+def operators_matching(profile: Profile, pattern: str) -> frozenset[int]:
+    """Return the places of the operators whose name or type matches `pattern`."""
+    search = re.compile(pattern).search
+    return frozenset(
+        place
+        for place, operator in enumerate(profile.operators)
+        if search(operator.name) or search(operator.type)
+    )
+
 
 K = TypeVar("K", bound=Hashable)
+
+
 V = TypeVar("V")
+
 
 # The nanoseconds in each unit, the smallest first.
 UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}

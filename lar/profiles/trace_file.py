@@ -5,11 +5,11 @@
 
 The keys of an engine's own profile, which is an object, stand beside these: the engine's own tools
 read the file. The events come last, to be read some at a time: those of thousands of iterations
-take much memory together. A large file is in gzip (`lar.profiles.packed_file`).
+take much memory together. A large file is in gzip.
 
 Times of events are microseconds with three decimals, that is nanoseconds, after the file's zero.
 This lies at `zeroNs` of the profile's own clock: it is the profile's zero, or the earliest begin if
-something begins before that (`lar.measurement.time_origin`).
+something begins before that.
 An operator's execution is an event of category `cpu_op` and, where its dispatch is recorded, one of
 `op_inner` whose `parent` it is. History of the schema:
 
@@ -21,18 +21,26 @@ An operator's execution is an event of category `cpu_op` and, where its dispatch
                    timed iterations, which are numbered from 0, those of the warm-up below 0;
                    the folder that the run was started in; settings that were tried; the engine's
                    own keys, which stood in "engineRaw"
+
+The events of Chrome traces, as JSON.
+
+Writes the bytes of a profile's file: JSON, or JSON in gzip if that is large.
+
+Trace viewers detect both by the first bytes, whatever the name of the file. A gzip file has only
+one member: some viewers cannot read more.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import IO, Annotated, Any, TypeVar, get_args
 
@@ -41,24 +49,15 @@ import msgspec
 from lar.errors import UsageError
 from lar.files.input_file import open_input
 from lar.files.report_file import make_temporary, take_place
-from lar.files.unpacking import unpacked
-from lar.measurement.time_origin import KINDS, earliest_ns, with_zero_at
-from lar.profiles.packed_file import is_packed_name, write_pieces
-from lar.profiles.trace_events import (
-    EVENTS_BEGIN,
-    LATEST_NS,
-    Event,
-    complete,
-    name_line,
-    pieces_of_trace,
-    point,
-)
+from lar.files.unpacking import MAGIC, unpacked
+from lar.profiles.times import KINDS, earliest_ns, with_zero_at
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Allocation,
     Category,
     CounterSample,
     Execution,
+    Interval,
     MemoryPlan,
     Profile,
     ProfiledOperator,
@@ -67,17 +66,143 @@ from lar.records.profile import (
     Step,
     TriedSetting,
 )
+from lar.records.record import elements_as_json
 from lar.records.run import MOST_COPIES
+
+# Most profiles are smaller, and stay JSON that any program reads.
+LARGEST_PLAIN_BYTES = 8_000_000
+
+
+# Higher levels take longer, and save little more.
+LEVEL = 4
+
+
+def is_packed_name(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file's name says that it is in gzip."""
+    return os.fspath(path).endswith(".gz")
+
+
+def is_packed(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is in gzip.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path, "rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def write_pieces(file: IO[bytes], pieces: Iterable[bytes], *, packed: bool | None = None) -> None:
+    """Write JSON into an empty file, in gzip or not.
+
+    Without `packed`, JSON that is larger than `LARGEST_PLAIN_BYTES` goes into gzip.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    held: list[bytes] = []
+    size_bytes, rest = 0, iter(pieces)
+    for piece in rest if packed is None else ():
+        held.append(piece)
+        size_bytes += len(piece)
+        if size_bytes > LARGEST_PLAIN_BYTES:
+            packed = True
+            break
+    found = chain(held, rest)
+    file.writelines(pack(found) if packed else found)
+
+
+def pack(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the content of a gzip file, some at a time."""
+    packed = io.BytesIO()
+    with gzip.GzipFile("", "wb", LEVEL, packed, mtime=0) as archive:
+        for piece in pieces:
+            archive.write(piece)
+            yield packed.getvalue()
+            packed.seek(0)
+            packed.truncate()
+    yield packed.getvalue()
+
+
+Event = dict[str, Any]
+
+
+EVENTS_AT_ONCE = 250
+
+
+LATEST_NS = 1 << 62  # nearly 150 years
+
+
+# The events begin here in the file: they come last.
+EVENTS_BEGIN = b'"traceEvents":['
+
+
+def pieces_of_trace(head: bytes, events: Iterable[Event]) -> Iterator[bytes]:
+    """Yield the JSON of a trace, some events at a time: together they take much memory.
+
+    `head` is the JSON of what stands before the events, without the brace that ends it.
+    """
+    rest = iter(events)
+    yield head + b"," + EVENTS_BEGIN
+    yield from elements_as_json(iter(lambda: [*islice(rest, EVENTS_AT_ONCE)], []))
+    yield b"]}"
+
+
+# Every event names its process and its thread: Chrome's viewer opens no file without them.
+
+
+def complete(
+    name: str, category: str, process: int, thread: int, times_ns: Interval, args: Any
+) -> Event:
+    """Return an event that has a duration; `args` may be any record that becomes JSON."""
+    start_ns, end_ns = times_ns
+    return {
+        **{"ph": "X", "name": name, "cat": category},
+        **{"ts": start_ns / 1000, "dur": (end_ns - start_ns) / 1000},
+        **{"pid": process, "tid": thread, "args": args},
+    }
+
+
+def point(
+    kind: str, name: str, process: int, thread: int, at_ns: int, args: Any, **more: str
+) -> Event:
+    """Return an event at one time: `kind` is C for a counter, i for an instant."""
+    begin: Event = {"ph": kind, "name": name, **more, "pid": process, "tid": thread}
+    return begin | {"ts": at_ns / 1000, "args": args}
+
+
+def name_line(what: str, process: int, thread: int, name: str) -> Event:
+    """Return the name of a process or a thread."""
+    return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def arrow_end(kind: str, number: int, process: int, thread: int, at_ns: int) -> Event:
+    """Return the begin (s) or the end (f) of an arrow, bound to the slice around it."""
+    event: Event = {"ph": kind, "id": number, "name": "dispatch", "cat": "dispatch"}
+    event |= {"ts": at_ns / 1000, "pid": process, "tid": thread}
+    return event | ({"bp": "e"} if kind == "f" else {})
+
 
 R = TypeVar("R")
 
+
 PROFILE_SCHEMA = "lar.profile/1"
+
+
 CATEGORIES = frozenset(get_args(Category))
+
+
 # Here one event ends and the next begins. Texts cannot contain this, nor the begin of the events: a
 # quotation mark inside a text has a backslash before it.
 BETWEEN_EVENTS = b'},{"ph":'
+
+
 BYTES_AT_ONCE = 1 << 20
+
+
 FILE_BEGINS = b'{"schema":"lar.profile/'
+
+
 FOREIGN_HINT = "make one with --profile, or an engine's own with --profile-raw"
 
 
@@ -119,6 +244,7 @@ class TraceArgs(
 
 
 LATEST_US = LATEST_NS / 1000
+
 
 # The fields that a record and its event share, under the same names.
 FACTS: Mapping[type, Sequence[str]] = {
@@ -194,6 +320,8 @@ class TraceFile(TraceHead, kw_only=True, rename={"facts": "otherData", "events":
 
 
 EVENTS = msgspec.json.Decoder(list[TraceEvent])
+
+
 # What reading a damaged file raises.
 UNREADABLE = (
     *(msgspec.MsgspecError, ValueError, OverflowError),

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from lar.errors import count_of, one_line
 from lar.options.table import PYTHON
 from lar.records.bench import BenchResult, OutputDifference, VariantResult
-from lar.reports.iterations_plot import plot_iterations
 from lar.reports.model import Cell, Column, Plot, Table, number, table_of_values
+from lar.reports.profile_plots import plot_iterations
 from lar.reports.report import Part, Report
 from lar.reports.verdicts import color_of_verdict, describe_difference, format_interval
 

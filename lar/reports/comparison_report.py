@@ -37,9 +37,9 @@ from lar.reports.compared_tensors import (
     tensor_table,
     type_of,
 )
-from lar.reports.cut_names import cut_end
 from lar.reports.model import INDENTED, AnyTable, Cell, Column, Plot, table_of_values
 from lar.reports.report import Part, Report
+from lar.reports.text import cut_end
 
 Item = TypeVar("Item")
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from lar.engines import engine_named
 from lar.records.run import ModelInfo, TensorInfo, format_shape
-from lar.reports.cut_names import shorten
 from lar.reports.model import table_of_values
 from lar.reports.report import Report
-from lar.reports.text import format_bytes, format_count
+from lar.reports.text import format_bytes, format_count, shorten
 
 # The remarks of a model may be long: a model that reads text has its alphabet, thousands of
 # characters.

@@ -3,6 +3,8 @@
 A column is declared once: its heading, the value for CSV, JSON and HTML, and the text for a person.
 A layout says how text is drawn: rules, gaps, frames. The renderers are `lar.reports.text`, `csv`,
 `json` and `html`.
+
+Rows in the order that --sort asks for.
 """
 
 from __future__ import annotations
@@ -13,11 +15,34 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
+
+def sort_rows(
+    rows: Iterable[Row], sort: str, value_of: Callable[[Row], Any], *, smallest_first: bool = False
+) -> list[Row]:
+    """Sort rows: `+KEY` puts the smallest first, `-KEY` the largest.
+
+    KEY alone puts the largest first, unless `smallest_first`. Rows with None come last; equal rows
+    keep their order.
+    """
+    rows = [*rows]
+    ascending = sort.startswith("+") or (smallest_first and not sort.startswith("-"))
+    known = (row for row in rows if value_of(row) is not None)
+    unknown = (row for row in rows if value_of(row) is None)
+    return [*sorted(known, key=value_of, reverse=not ascending), *unknown]
+
+
 Cell = str | int | float | None
+
+
 Row = TypeVar("Row")
+
+
 AnyRow = TypeVar("AnyRow", contravariant=True)
 
+
 ANY_DIGITS = -1  # as many digits as a number needs
+
+
 # `centre` and `middle` differ in the side of an odd space: as `str.center` and as `format` do it.
 # `point` aligns numbers at their decimal points, and anything else to the left.
 Align = Literal["left", "right", "centre", "middle", "point"]
@@ -138,8 +163,14 @@ class Layout:
 
 
 PLAIN = Layout(is_stripped=True)
+
+
 INDENTED = Layout(start="  ", is_stripped=True)
+
+
 WRAPPED = Layout(is_stripped=True, is_wrapped=True)
+
+
 MARKDOWN = Layout(
     start="| ",
     gap=" | ",

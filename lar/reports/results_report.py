@@ -11,8 +11,7 @@ from lar.reports.model import Column, Table, milliseconds, number, value_at
 from lar.reports.report import Report
 from lar.reports.verdicts import describe_difference, format_interval
 from lar.results.facts import describe_kind_of_options, describe_options, is_option
-from lar.results.rows import Row
-from lar.results.side_by_side import DISTURBED, SideBySide, is_apart
+from lar.results.side_by_side import DISTURBED, Row, SideBySide, is_apart
 
 TITLE = "Results side by side"
 OF_ENGINE = ("engine", "version", "driver", "device")

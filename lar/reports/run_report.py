@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from lar.records.run import MEASURED, RunResult, Samples
-from lar.reports.iterations_plot import plot_iterations
 from lar.reports.model import Cell, Column, Table
+from lar.reports.profile_plots import plot_iterations
 from lar.reports.report import Part, Report
 from lar.reports.run_text import format_accuracy, format_summary
 from lar.results.facts import facts_of, fed_shapes

@@ -3,18 +3,20 @@
 Testcases, classes of a data set and winograd algorithms have lines too. load_and_run's lines are a
 contract: scripts parse them. Times are milliseconds with three decimals; unknown ones are `N/A`,
 never nan.
+
+The findings of MLPerf's load generator, as lines.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from lar import __version__
 from lar.engines import engine_named
 from lar.errors import EXIT_CODES, count_of, one_line
-from lar.measurement.queueing import summarize_queue
 from lar.measurement.rows import SampleRows
 from lar.measurement.statistics import (
     PERCENTILES,
@@ -22,7 +24,7 @@ from lar.measurement.statistics import (
     samples_for,
     statistics_of,
 )
-from lar.measurement.summary import iterations_per_second, summarize
+from lar.measurement.summary import iterations_per_second, summarize, summarize_queue
 from lar.options.table import LAYOUTS, PROFILE, PROFILE_HOST, WINOGRAD_TRANSFORM
 from lar.records.events import (
     CasesFound,
@@ -42,6 +44,9 @@ from lar.records.run import (
     NumericError,
     RunResult,
     RunSpec,
+    Scenario,
+    ScenarioName,
+    ScenarioResult,
     Verdict,
     accuracy_of,
     error_of,
@@ -49,6 +54,7 @@ from lar.records.run import (
 from lar.records.summary import Cause, Interval, QueueSummary, Summary
 
 Times = tuple[float, float, float]  # the times of an iteration: end to end, host, device
+
 
 # load_and_run's words, on standard error, on options that change what is computed.
 CHANGES = {
@@ -472,3 +478,80 @@ def format_choice(choice: AlgorithmChoice) -> str:
     if choice.other_algorithm:
         text += f", {choice.other_algorithm} {in_ms(choice.other_seconds)}"
     return f"{text}: {choice.operator} {choice.shapes}"
+
+
+NANOSECONDS = 1e-9
+
+
+class Metric(NamedTuple):
+    """The figure by which MLPerf compares systems, and its name in LoadGen's log."""
+
+    title: str
+    key: str
+    is_latency: bool
+
+
+METRICS: dict[ScenarioName, Metric] = {
+    "single-stream": Metric("p90 of the latency", "result_90.00_percentile_latency_ns", True),
+    "multi-stream": Metric(
+        "p99 of the latency of a query", "result_99.00_percentile_per_query_latency_ns", True
+    ),
+    "offline": Metric("throughput", "result_samples_per_second", False),
+    "server": Metric("throughput, as scheduled", "result_scheduled_samples_per_sec", False),
+}
+
+
+SCENARIO_PERCENTILES = (50, 90, 95, 97, 99)
+
+
+QUERY_COUNT = "result_query_count"
+
+
+def format_scenario(result: RunResult) -> list[str]:
+    """Return the lines of a scenario that has ended; empty if it has not."""
+    scenario, found = result.spec.scenario, result.scenario
+    if scenario is None or found is None:
+        return []
+    return [
+        f"scenario: {describe_scenario(scenario)}; MLPerf LoadGen {found.version}",
+        *format_figures(scenario, found),
+        f"result: {'valid' if found.valid else 'INVALID'} by LoadGen's rules",
+        *(f"  {one_line(reason)}" for reason in found.reasons),
+    ]
+
+
+def describe_scenario(scenario: Scenario) -> str:
+    """Return the requested scenario in a few words."""
+    parts = [
+        scenario.name,
+        f"at least {scenario.min_seconds:g} s and {scenario.min_queries} queries",
+    ]
+    if scenario.name == "multi-stream":
+        parts.append(f"{scenario.samples_per_query} samples a query")
+    if scenario.name == "server":
+        parts.append(f"{scenario.target_rate:g} queries/s")
+        parts.append(f"each within {format_ms(scenario.target_latency_seconds)}ms")
+    return ", ".join(parts)
+
+
+def format_figures(scenario: Scenario, found: ScenarioResult) -> Iterator[str]:
+    """Yield the figure that MLPerf compares, and the latencies."""
+    metric = METRICS[scenario.name]
+    value = found.figures.get(metric.key)
+    if value is None:
+        yield f"{metric.title}: N/A"
+    elif metric.is_latency:
+        yield f"{metric.title}: {format_ms(value * NANOSECONDS)}ms"
+    else:
+        yield f"{metric.title}: {value:.3f} samples/s"
+    if scenario.name == "offline":
+        return  # all samples are one query, with the latency of the whole run
+    count = found.figures.get(QUERY_COUNT, 0.0)
+    infix = "_per_query" if scenario.name == "multi-stream" else ""
+    figures = (
+        f"p{rank}={format_ms(found.figures[key] * NANOSECONDS)}ms"
+        for rank in SCENARIO_PERCENTILES
+        if (key := f"result_{rank}.00_percentile{infix}_latency_ns") in found.figures
+        and count >= samples_for(rank)
+    )
+    yield f"latency from the query's arrival: {' '.join(figures)}"

@@ -1,18 +1,74 @@
-"""The report of a search for the fastest settings: the ranking, and what follows from it."""
+"""The report of a search for the fastest settings: the ranking, and what follows from it.
+
+The report of what a search would try: the choices of each model, and what is left out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import attrgetter
 
 from lar.errors import count_of, one_line
 from lar.options.command_line import format_command, format_flags
-from lar.records.choices import Objective, OptionValue
-from lar.records.tuning import ModelSpace, RankedCandidate, TuneResult, choices_by_name, space_of
-from lar.reports.model import Column, Table, number
-from lar.reports.report import Report
+from lar.options.option import flag_of
+from lar.records.choices import Choice, Objective, OptionValue
+from lar.records.tuning import (
+    ModelSpace,
+    NotTried,
+    RankedCandidate,
+    TuneRequest,
+    TuneResult,
+    choices_by_name,
+    space_of,
+)
+from lar.reports.model import WRAPPED, Column, Table, number, table_of_values
+from lar.reports.report import Part, Report
 from lar.reports.text import format_bytes
 from lar.results.facts import describe_machine
+
+
+def report_space(requests: Sequence[TuneRequest]) -> Report:
+    """Return the report of the spaces of models."""
+    parts: list[Part] = []
+    for request in requests:
+        for model, space in enumerate(request.spaces):
+            left_out = [each for each in request.not_tried if each.model == model]
+            parts += [*([""] if parts else []), *describe_space(space, left_out)]
+    return Report(
+        style="tune",
+        title="lar tune --list-space",
+        body=tuple(parts),
+        page_of_text=True,
+        tables=tuple(part for part in parts if isinstance(part, Table)),
+        document=[{"spaces": it.spaces, "not_tried": it.not_tried} for it in requests],
+    )
+
+
+def describe_space(space: ModelSpace, not_tried: Sequence[NotTried]) -> Iterator[Part]:
+    """Yield the lines and tables of a space."""
+    title = f"{space.model} on {space.engine}"
+    yield f"{title}: {count_of(sum(len(it.choices) for it in space.dimensions), 'choice')}"
+    rows = [
+        ("" if index else dimension.name, choice.name, describe_choice(choice))
+        for dimension in space.dimensions
+        for index, choice in enumerate(dimension.choices)
+    ]
+    if rows:
+        table = table_of_values("space", title, ("dimension", "choice", "flags"), rows)
+        yield replace(table, layout=WRAPPED)
+    if not_tried:
+        yield "not tried:"
+        left_out = [(each.choice, each.why) for each in not_tried]
+        table = table_of_values("not_tried", f"{title}: not tried", ("choice", "why"), left_out)
+        yield replace(table, layout=WRAPPED)
+
+
+def describe_choice(choice: Choice) -> str:
+    """Return the flags of a choice; for a search, that it fills the cache once."""
+    flags = format_flags({**choice.options, **choice.search})
+    return f"{flags}, kept in {flag_of(choice.cache)}" if choice.cache else flags
+
 
 ENDS: Mapping[str, str] = {
     "settled": "nothing that is left can win by {margin:.1%}",
@@ -23,6 +79,8 @@ ENDS: Mapping[str, str] = {
 
 
 FAST = "{times} times as fast as {plain}"
+
+
 # For each objective: what to minimise, its figure in the table, what to call the best, how it
 # compares.
 GOALS: Mapping[Objective, tuple[str, str, str, str]] = {
@@ -31,6 +89,8 @@ GOALS: Mapping[Objective, tuple[str, str, str, str]] = {
     "p99": ("lowest p99", "p99 ms", "lowest p99", "{plain} takes {times} times as long"),
     "memory": ("least memory", "held", "least memory", "{plain} holds {times} times as much"),
 }
+
+
 Row = RankedCandidate
 
 

@@ -21,7 +21,7 @@ from lar.measurement.differences import Spread, compare_groups, usual_spread
 from lar.measurement.statistics import percentile_of
 from lar.records.run import RunResult
 from lar.records.summary import Difference, Verdict
-from lar.results.figures import Figure, Run, figure_of, is_calm
+from lar.results.facts import Figure, Run, figure_of, is_calm
 
 Unit = Literal["sittings", "runs"]
 Sitting = Sequence[Run]

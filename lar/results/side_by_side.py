@@ -1,19 +1,192 @@
-"""Results side by side: rows of runs, the facts in which they differ, ratios and verdicts."""
+"""Results side by side: rows of runs, the facts in which they differ, ratios and verdicts.
+
+The baseline of each row of a table, to which its ratio is.
+
+A row of a table of results: runs, and the figures that stand for them.
+"""
 
 from __future__ import annotations
 
+import math
+import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from lar.errors import UsageError, nearest
-from lar.results.baselines import find_baselines
-from lar.results.facts import NAMES, NamedResult, describe_options, facts_of, is_option
-from lar.results.figures import Figure, Run, figure_of
+from lar.measurement.differences import compare_pairs
+from lar.measurement.statistics import median_interval, median_of_known, statistics_of
+from lar.records.run import RunResult
+from lar.records.summary import Difference, Interval
+from lar.results.facts import (
+    NAMES,
+    Figure,
+    NamedResult,
+    Run,
+    describe_options,
+    facts_of,
+    figure_of,
+    is_option,
+)
 from lar.results.regressions import are_in_turns, compare_sides
-from lar.results.rows import Row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """The runs of a row of the table, and the facts about them.
+
+    `difference` is from the `baseline`, another row; None if one of the two has no trusted run.
+    """
+
+    name: str
+    facts: Mapping[str, str]
+    runs: tuple[Run, ...]
+    baseline: str = ""
+    ratio: float | None = None
+    difference: Difference | None = None
+
+    @property
+    def results(self) -> tuple[RunResult, ...]:
+        return tuple(run.result for run in self.runs)
+
+    @cached_property
+    def timed(self) -> tuple[Run, ...]:
+        """The runs that its figures are made of: those that can show a difference.
+
+        If there are none, they are all runs whose samples took time.
+        """
+        timed = [run for run in self.runs if run.median]
+        return tuple([run for run in timed if run.is_trusted] or timed)
+
+    @property
+    def medians(self) -> list[float]:
+        """The medians of those runs."""
+        return [run.median for run in self.timed if run.median]
+
+    @property
+    def sample_count(self) -> int:
+        return sum(run.sample_count for run in self.runs)
+
+    @property
+    def disturbed_count(self) -> int:
+        return sum(run.disturbed_count for run in self.runs)
+
+    @property
+    def statuses(self) -> str:
+        """The statuses of its runs, the first of each kind."""
+        return ", ".join(dict.fromkeys(result.status for result in self.results))
+
+    @cached_property
+    def median(self) -> float | None:
+        """The median of the runs' medians."""
+        return median_of_known(self.medians)
+
+    @cached_property
+    def interval(self) -> Interval | None:
+        """The interval of the median: over several runs, or over the samples of one."""
+        if len(self.timed) == 1:
+            return median_interval(self.timed[0].times)
+        # The interval of their ratio to a second: each run is one value.
+        found = compare_pairs([[math.log(median)] for median in self.medians], once=True)
+        return found.interval if found else None
+
+    @cached_property
+    def minimum(self) -> float | None:
+        return min((min(run.times) for run in self.timed), default=None)
+
+    def percentile(self, rank: int) -> float | None:
+        """Return a percentile of the samples of a single run, None if they are too few."""
+        if len(self.timed) != 1:
+            return None
+        statistics = statistics_of(self.timed[0].times)
+        return statistics.percentiles.get(rank) if statistics else None
+
+    def middle(self, figure: Callable[[Run], float | None]) -> float | None:
+        """Return the median of another figure of the timed runs, or of all if none has times."""
+        return median_of_known([figure(run) for run in self.timed or self.runs])
+
+
+def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> list[Row | None]:
+    """Return the baseline of each row, None for a row without one.
+
+    By default it is the first row of the same model: other engines read it in another format.
+
+    Raises:
+        UsageError: no row fits, or several do.
+    """
+    if not asked:
+        firsts: dict[str, Row] = {}
+        stems = [os.path.splitext(row.facts["model"])[0] for row in rows]
+        return [*map(firsts.setdefault, stems, rows)]
+    named = [row for row in rows if row.name == asked]
+    if len(named) == 1:
+        return [*named * len(rows)]
+    for wanted in facts_asked(asked, varying):
+        if any(has(row, wanted) for row in rows):
+            return match(rows, varying, asked, wanted)
+    raise no_row(asked, rows, varying)
+
+
+def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield what the words may mean: a value of a fact that varies, or no options."""
+    for fact in varying:
+        yield {fact: value_asked(asked, fact)}
+    if asked == "none":
+        yield {fact: "" for fact in varying if is_option(fact)}
+
+
+def value_asked(asked: str, fact: str) -> str:
+    """Return the asked value of a fact: by `machine=...`, `--fast-run` or the value alone."""
+    name, equals, value = asked.partition("=")
+    if equals and name in (fact, fact.lstrip("-")):
+        return value
+    is_flag = is_option(fact) and asked.lstrip("-").replace("_", "-") == fact[2:]
+    return "yes" if is_flag else asked
+
+
+def match(
+    rows: Sequence[Row], varying: Sequence[str], asked: str, wanted: Mapping[str, str]
+) -> list[Row | None]:
+    """Return for each row the row that has the wanted facts and agrees with it in all others.
+
+    Raises:
+        UsageError: several rows do.
+    """
+    keys = [tuple(row.facts[name] for name in varying if name not in wanted) for row in rows]
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row, key in zip(rows, keys, strict=True):
+        if has(row, wanted):
+            found.setdefault(key, []).append(row)
+
+    def choose(row: Row, key: tuple[str, ...]) -> Row | None:
+        same = [row] if has(row, wanted) else found.get(key, [])
+        if len(same) > 1:
+            problem, names = f"stands for {len(same)} rows", ", ".join(it.name for it in same)
+            raise UsageError(problem, f"give one of: {names}", flag="--baseline", subject=asked)
+        return same[0] if same else None
+
+    return [*map(choose, rows, keys)]
+
+
+def has(row: Row, wanted: Mapping[str, str]) -> bool:
+    """Return whether a row has these facts."""
+    return all(row.facts[name] == value for name, value in wanted.items())
+
+
+def no_row(asked: str, rows: Sequence[Row], varying: Sequence[str]) -> UsageError:
+    """Return the error for a baseline that fits no row, with the rows that there are."""
+    names = [row.name for row in rows]
+    near = nearest(asked, names)
+    values = dict.fromkeys(row.facts[fact] for row in rows for fact in varying if row.facts[fact])
+    hint = f"give one of: {', '.join(names)}"
+    hint += f"; or a value: {', '.join(values)}" * bool(values)
+    hint = f"did you mean {near}?" if near else hint
+    return UsageError("names no row", hint, flag="--baseline", subject=asked)
+
 
 SEVERAL = "several"  # the fact of a row whose runs have several values of it
+
 
 DISTURBED = "too few iterations were undisturbed"
 

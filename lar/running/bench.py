@@ -17,10 +17,15 @@ from typing import TYPE_CHECKING, Any
 from lar import __version__
 from lar.errors import LarError
 from lar.files.work_folders import work_folder
-from lar.measurement.differences import FIRST_LOOK, compare_turns, is_look
+from lar.measurement.differences import (
+    FIRST_LOOK,
+    compare_turns,
+    is_look,
+    join_turns,
+    log_ratios_of,
+)
 from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.summary import summarize
-from lar.measurement.turns import join_turns, log_ratios_of
 from lar.options.given import join_options, parse_values
 from lar.options.variants import known_option
 from lar.records.bench import BenchResult, Stop, VariantResult

@@ -154,7 +154,7 @@ def compare_several(runs: SideRuns) -> ComparisonOfSides:
         UsageError: they have a data set, or it is not clear what to feed.
         LarError: a model's run did not end well.
     """
-    from lar.comparison.sides import compare_sides  # two sides do not need it
+    from lar.comparison.truth import compare_sides  # two sides do not need it
 
     runs.items()  # several sides have none
     dumps, notes = runs.run_all(runs.asked.progress)

@@ -12,11 +12,12 @@ from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lar.comparison.compare import Progress, Request
+from lar.datasets.testcases import source_of
 from lar.dumps.binary import TEXT
 from lar.dumps.dump import Dump, DumpedTensor
 from lar.dumps.index import open_dump
 from lar.dumps.names import ELEMENT
-from lar.dumps.values import texts_of_bytes
+from lar.dumps.recording import texts_of_bytes
 from lar.engines import all_engines, engine_for, formats_of, operator_kinds_of, readers_of
 from lar.engines.engine import Engine
 from lar.engines.formats import format_named, read_head
@@ -31,7 +32,6 @@ from lar.options.paths import INDEX_SUFFIX
 from lar.options.table import BIN_IO_DUMP, ON, OVERWRITE, SCHEDULER
 from lar.records.run import RunContext, RunResult, RunSpec, TensorInfo, format_shape
 from lar.running.given_inputs import GivenInputs, inputs_like
-from lar.testcases.paths import source_of
 
 if TYPE_CHECKING:
     from lar.comparison.isolation import Operators

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lar.datasets.testcases import Source, add_test_set, cases_of, source_of
 from lar.engines import check_options, driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
 from lar.errors import EngineMissing, LarError, UsageError, check_text, count_of, limit_of
@@ -18,7 +19,6 @@ from lar.options import table
 from lar.options.paths import Place, paths_in, places_of_dump, refuse_clashes
 from lar.options.rules import RULES, Asked, Exclusion, check_rules
 from lar.options.values import MOST_ITERATIONS, pairs_in, sizes_of_axes
-from lar.testcases.paths import Source, add_test_set, cases_of, source_of
 
 if TYPE_CHECKING:
     from lar.records.run import ImageSettings, RunSpec, Stopping

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import get_args
 
 from lar.errors import LarError
+from lar.measurement.differences import centre_of_turn, kept_of
 from lar.measurement.machine import read_memory
 from lar.measurement.rows import samples_since
 from lar.measurement.statistics import percentile_of
-from lar.measurement.turns import centre_of_turn, kept_of
 from lar.records.bench import Agreement, OutputDifference, Turn
 from lar.records.comparison import Tolerance
 from lar.records.run import (

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lar.datasets.testcases import Source
 from lar.engines import engine_for, find_engine
 from lar.engines.engine import Engine
 from lar.errors import UsageError, did_you_mean
@@ -29,7 +30,6 @@ from lar.options.variants import BENCH_KEYS
 from lar.records.record import record_from_json, record_to_json
 from lar.records.run import MachineFacts, ModelFile
 from lar.records.tuning import TunedSettings
-from lar.testcases.paths import Source
 
 MOST_BYTES = 1 << 20
 HINT = "give what `lar tune MODEL --output FILE` wrote"

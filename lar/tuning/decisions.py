@@ -7,21 +7,118 @@
    choice, since some choices help only beside others. If there is time, the engine itself searches
    for algorithms.
 4. At the end, the best beside the plain run, until it is proven or the time is spent.
+
+The candidates of a model: single choices, combinations and neighbours, and their caches.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice, starmap, zip_longest
 from typing import Literal, NamedTuple
 
+from lar.records.choices import Choice, OptionValue
 from lar.records.run import RunResult
-from lar.records.tuning import BASELINE, Candidate, Ending, TuneRequest
-from lar.tuning.candidates import Combinations
+from lar.records.tuning import BASELINE, Candidate, Ending, ModelSpace, TuneRequest, choices_by_name
 from lar.tuning.evidence import Evidence, RoundKind, Trial, best_first
+
+
+def choices_in(candidate: Candidate, space: ModelSpace) -> list[Choice]:
+    """Return a candidate's choices."""
+    by_name = choices_by_name(space)
+    return [by_name[name] for name in candidate.choices]
+
+
+def name_of(candidate: Candidate, spaces: Sequence[ModelSpace]) -> str:
+    """Return a candidate's name in tables: `plain`, `nchw88 + 2 threads`; with the engine's name if
+    several compete."""
+    name = " + ".join(candidate.choices) or "plain"
+    return f"{spaces[candidate.model].engine}: {name}" if len(spaces) > 1 else name
+
+
+def options_of(candidate: Candidate, space: ModelSpace) -> dict[str, OptionValue]:
+    """Return the options that a candidate is run with, without the names of caches' files. Values
+    of an option that may be repeated are joined."""
+    found = dict(space.options)
+    for choice in choices_in(candidate, space):
+        for key, value in choice.options.items():
+            before = found.get(key)
+            if isinstance(before, tuple) and isinstance(value, tuple):
+                value = before + value
+            found[key] = value
+    return found
+
+
+class Combinations:
+    """The candidates of one model of a search."""
+
+    def __init__(self, model: int, space: ModelSpace) -> None:
+        self.model = model
+        self.space = space
+        self.plain = Candidate(model=model)
+        self.choices = choices_by_name(space)
+        numbered = enumerate(space.dimensions)
+        self.dimension_of = {it.name: number for number, each in numbered for it in each.choices}
+
+    def make(self, choices: Iterable[str]) -> Candidate:
+        """Return the candidate with these choices, in the order of the dimensions."""
+        ordered = sorted(choices, key=self.dimension_of.__getitem__)
+        return Candidate(model=self.model, choices=tuple(ordered))
+
+    def singles(self) -> Iterator[Candidate]:
+        """Yield the candidates with one choice: first that of each dimension, then the second."""
+        for row in zip_longest(*(each.choices for each in self.space.dimensions)):
+            yield from (self.make([choice.name]) for choice in row if choice)
+
+    def combine(self, names: Sequence[str]) -> Iterator[Candidate]:
+        """Yield the candidates with two or more of these choices, those with few first."""
+        for count in range(2, len(names) + 1):
+            for chosen in itertools.combinations(names, count):
+                if len({self.dimension_of[name] for name in chosen}) == count:
+                    yield self.make(chosen)
+
+    def neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
+        """Yield the candidates that differ from one in one dimension."""
+        for number, dimension in enumerate(self.space.dimensions):
+            others = [it for it in candidate.choices if self.dimension_of[it] != number]
+            if len(others) < len(candidate.choices):
+                yield self.make(others)
+            for choice in dimension.choices:
+                if choice.name not in candidate.choices:
+                    yield self.make([*others, choice.name])
+
+    def add(self, candidate: Candidate, choice: str) -> Candidate:
+        """Return a candidate with one more choice; it replaces a choice of the same dimension."""
+        own = self.dimension_of[choice]
+        others = (it for it in candidate.choices if self.dimension_of[it] != own)
+        return self.make([*others, choice])
+
+    def cache_of(self, candidate: Candidate) -> str:
+        """Return the name of a candidate's cache, fit for a file, empty without a cache.
+
+        Candidates that agree in all that decides what the cache holds share it.
+        """
+        name = next((it for it in candidate.choices if self.choices[it].cache), "")
+        if not name:
+            return ""
+        depends = self.choices[name].cache_depends
+        deciding = [
+            other
+            for other in candidate.choices
+            if other != name and self.space.dimensions[self.dimension_of[other]].name in depends
+        ]
+        words = (f"{self.space.engine}-{self.model}", name, *deciding)
+        return "+".join(re.sub(r"[^\w.-]", "-", word) for word in words)
+
+    def needs_search(self, candidate: Candidate) -> bool:
+        """Return whether a candidate reads a cache that a search fills."""
+        return any(self.choices[name].search for name in candidate.choices)
+
 
 # These values were measured on two cores of an AMD EPYC beside other work, with mobilenet_v2 of
 # both formats, ResNet50 .mge and digits_cnn .mge; times are seconds.
@@ -29,51 +126,92 @@ from lar.tuning.evidence import Evidence, RoundKind, Trial, best_first
 # Candidates of a round beside the plain run: a round of eight mobilenet_v2 took 15 s, one of two 4
 # to 9 s, and more processes are not started at once.
 MOST_BESIDE = 7
+
+
 # How many of these are rivals of the best, measured again: while new candidates wait, and when none
 # wait. First looks at one candidate differed by up to a factor of 5, second ones much less. With
 # two, searches of 60 s for ResNet50 ended before they had tried all that helps it.
 ROOM_FOR_RIVALS = 1
+
+
 MOST_RACERS = 4
+
+
 # How long a round measures, for each process: a dozen turns of 10 ms. This is a tenth of the time
 # that a process of mobilenet_v2 takes to start.
 LOOK_SECONDS = 0.12
+
+
 # A proof measures as long as its two processes take to start on a quiet machine.
 PROOF_SECONDS = 1.0
+
+
 # The fewest pairs of processes for a verdict. Time for them is kept, but at most this part of the
 # budget: in searches of 30 s a pair took up to 9 s.
 PROOF_PAIRS = 3
+
+
 PART_FOR_PROOF = 0.3
+
+
 # After so many pairs, two equally good candidates are raced no longer: if processes differ by 1 %,
 # eight pairs show a difference of 1 %.
 MOST_LOOKS = 8
+
+
 # The choices of an engine that is three times as slow come last: the largest gain of one choice was
 # a factor of 3.2, by nchw88 for ResNet50.
 FAR = math.log(3)
+
+
 # nchw88 with one more choice took 0.91 to 0.94 of the product of what each does alone. A
 # combination is tried if it is expected to come this near to the best.
 COMBINED_SPREAD = math.log(1.25)
+
+
 # One more choice changed the time of nchw88 by 10 % at most.
 NEAR = math.log(1.1)
+
+
 # So many of the choices that helped most are combined: 57 candidates at most. A choice must help
 # more than looks at one candidate differ, which was 1 to 6 % for ResNet50.
 MOST_HELPING = 6
+
+
 LEAST_HELP = math.log(1.03)
+
+
 # Single choices are looked at until this part of the budget is spent: the rest is for finding and
 # proving what they gain together.
 PART_FOR_SINGLES = 0.5
+
+
 # fast-run took as long as 340 iterations of the plain run of mobilenet_v2 and 150 of ResNet50, and
 # made iterations 2.5 times as fast.
 SEARCH_ITERATIONS = 400
+
+
 SEARCH_GAIN = math.log(2.5)
+
+
 LEAST_SEARCH_SECONDS = 2.0
+
+
 # A search may take half of what is left: what it finds has to be measured and proven.
 PART_FOR_SEARCH = 0.5
+
+
 # With layout-transform, a load measures each operator in each layout, and takes as long as so many
 # iterations of a small model. `quick` gives a load 3 % of the budget.
 LOAD_ITERATIONS = 5000
+
+
 PART_FOR_LOAD = 0.03
+
+
 # Used until something is measured: the time of a process of a small model and its turns.
 START_SECONDS = 2.0
+
 
 IsValid = Callable[[Candidate], bool]
 

@@ -3,6 +3,8 @@
 Each process is the result of a run (`RunResult`). The processes of one round took turns on one
 machine, among them the plain run of the first model. So the state of the machine hardly affects the
 ratio of two of them. The verdict on which is faster comes from `lar.measurement.differences`.
+
+The objective of a search as a number of each process: latency, throughput, memory, p99.
 """
 
 from __future__ import annotations
@@ -21,26 +23,68 @@ from lar.measurement.differences import (
     pool,
     usual_spread,
 )
+from lar.measurement.statistics import disturbed_of, percentile_of
 from lar.records.choices import Objective
-from lar.records.run import RunResult, Status
+from lar.records.run import RunResult, Samples, Status
 from lar.records.summary import Difference
 from lar.records.tuning import BASELINE, Candidate
-from lar.tuning.scores import score_of
+
+# With fewer undisturbed iterations than this, all iterations count.
+FEWEST_CALM = 4
+
+
+def score_of(objective: Objective, result: RunResult) -> float | None:
+    """Return the objective of a process, in seconds or bytes, None if it was not measured.
+
+    Latency is the median of the undisturbed iterations. For throughput it is the time of the copy
+    that computed longest, divided by the number of all iterations.
+    """
+    if objective == "memory":
+        return float(result.peak_memory_bytes) if result.peak_memory_bytes else None
+    samples = result.samples
+    if not samples.end_to_end:
+        return None
+    if objective == "p99":
+        return percentile_of(sorted(samples.end_to_end), 99)
+    if objective == "throughput":
+        return time_of_slowest_copy(samples) / len(samples.end_to_end)
+    return percentile_of(sorted(undisturbed(samples)), 50)
+
+
+def undisturbed(samples: Samples) -> list[float]:
+    """Return the times of the undisturbed iterations, or of all if those are few."""
+    disturbed = {*disturbed_of(samples.end_to_end, samples.queue_delay)}
+    calm = [each for index, each in enumerate(samples.end_to_end) if index not in disturbed]
+    return calm if len(calm) >= min(FEWEST_CALM, len(samples.end_to_end)) else [*samples.end_to_end]
+
+
+def time_of_slowest_copy(samples: Samples) -> float:
+    """Return how long the slowest copy of the model computed, in seconds."""
+    return max(math.fsum(samples.of_runner(it).end_to_end) for it in {*samples.runner} or {0})
+
 
 RoundKind = Literal["round", "proof", "search"]
+
+
 """Why a process was started: to look for the best, to prove it, or to fill a cache."""
 
+
 Fate = Status | Literal["wrong"]
+
 
 # How much the logarithms of a candidate's ratios differ between rounds, used until enough were
 # measured: 0.01 to 0.06 for ResNet50 beside other work; 0.2 to 0.9 for two engines, since other
 # work disturbs their threads in different ways.
 USUAL = Spread(0.12, 4)
+
+
 # Other work makes iterations longer and never shorter, so an iteration that is shorter by this
 # factor shows what its candidate can do. On two cores that 20 threads wanted, the medians of one
 # candidate's processes differed by a factor of 20, the shortest iterations of six processes of one
 # engine by 1.2.
 FAR_SHORTER = 2.0
+
+
 # A candidate with more processes than this was chosen to be proven.
 FEWEST_LOOKS = 2
 

@@ -18,11 +18,11 @@ from typing import Protocol
 
 from lar import __version__
 from lar.errors import LarError
+from lar.measurement.differences import join_turns
 from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.rows import join_samples
 from lar.measurement.summary import summarize
-from lar.measurement.turns import join_turns
 from lar.records.bench import OutputDifference, Turn
 from lar.records.comparison import Tolerance
 from lar.records.run import (

@@ -27,14 +27,12 @@ from lar.running.bench import check_keys
 from lar.running.given_inputs import GivenInputs, Inputs, with_names
 from lar.running.rounds import inputs_as_for
 from lar.running.variants import Variant, list_models
-from lar.tuning.candidates import Combinations, choices_in, name_of
-from lar.tuning.decisions import Ended, Step, Survey, next_step
+from lar.tuning.decisions import Combinations, Ended, Step, Survey, choices_in, name_of, next_step
 from lar.tuning.evidence import Evidence, RoundKind, Trial
 from lar.tuning.outcome import Tuning, find_best, rank, settings_of
 from lar.tuning.player import Entrant, LocalPlayer, Player, RoundOrder
-from lar.tuning.requests import make_request
 from lar.tuning.session import Facts, Session, open_session, read_facts
-from lar.tuning.space import plan_candidate
+from lar.tuning.space import make_request, plan_candidate
 
 # A process that neither computes nor answers for so long hangs.
 STALL_SECONDS = 5.0

@@ -15,11 +15,17 @@ from lar.engines import engine_named
 from lar.engines.driver import SILENT, Driver, Silent
 from lar.errors import NO_ROOM, LarError, UsageError, first_line
 from lar.inputs.model_inputs import hint_at_sizes
-from lar.measurement.loop import is_failure, no_garbage_collection, take_samples
+from lar.measurement.loop import (
+    Idle,
+    Pace,
+    Requests,
+    Threads,
+    is_failure,
+    no_garbage_collection,
+    take_samples,
+)
 from lar.measurement.noise import Meter
-from lar.measurement.pacing import Idle, Pace, Requests
 from lar.measurement.rows import SampleRows
-from lar.measurement.runners import Threads
 from lar.measurement.summary import batch_of
 from lar.options.table import PROFILE_FILES, one_of
 from lar.records import events
@@ -392,7 +398,7 @@ def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> Iterator[
 
     import numpy as np
 
-    from lar.dumps.values import bytes_of_texts
+    from lar.dumps.recording import bytes_of_texts
     from lar.inputs.dtypes import name_of, plain_array
 
     for number, name in enumerate(outputs):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lar.datasets.judging import Judge
 from lar.engines import engine_named
 from lar.errors import UsageError
 from lar.inputs.feed import Feed, feed_of, repeat_batches, without_batch
@@ -17,7 +18,6 @@ from lar.inputs.model_inputs import AxisSizes
 from lar.inputs.readers import read_path
 from lar.records.events import Emit
 from lar.records.run import Case, Item, RunSpec, TensorInfo
-from lar.testcases.judging import Judge
 
 Look = Callable[[Mapping[str, Any]], None]
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import Protocol
 
-from lar.measurement.pacing import Requests
+from lar.measurement.loop import Requests
 from lar.measurement.rows import SampleRows, samples_since
-from lar.measurement.stopping import precision_of, windows_agree
+from lar.measurement.summary import precision_of, windows_agree
 from lar.records.run import Ending, RunSpec, Stopped, Stopping
 
 # A window of the warm-up has at least so many iterations, and lasts at least so long.

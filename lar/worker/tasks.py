@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from lar.datasets.testcase_data import feed_datum
 from lar.engines import engine_named
 from lar.errors import LarError, UsageError, first_line, writing
 from lar.inputs.dtypes import count_nonfinite
@@ -15,7 +16,6 @@ from lar.inputs.loaded import Array
 from lar.measurement.rows import SampleRows
 from lar.records.events import Emit, Packed, PhaseEntered, TurnEnded
 from lar.records.run import ModelInfo, Packing, RunContext, RunSpec
-from lar.testcases.data import feed_datum
 from lar.worker.execution import Copies, explaining, summarize_outputs
 from lar.worker.feeding import Feeder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lar.cli.commands import COMMANDS
+from lar.cli.arguments import COMMANDS
 from lar.cli.completion import LAST_OF_ZSH, RUN_OF_ZSH
 from lar.cli.help import topics
 from lar.options.option import flag_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lar.cli.parser import parser_of
+from lar.cli.arguments import parser_of
 from lar.profiles.trace_file import write_profile
 from lar.reports.options import KEYS
 from lar.reports.styles import STYLES

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lar.records.record import record_to_json
-from lar.results.naming import distinguish, shorten, split_name
+from lar.results.reading import distinguish, shorten, split_name
 from lar.results.store import open_store
 from tests.command_lines import ROOT, run_lar
 from tests.results.made_results import make_result, make_runs

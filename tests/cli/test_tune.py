@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import lar
-from lar.cli.parser import parser_of
+from lar.cli.arguments import parser_of
 from lar.errors import LarError
 from tests.cli.marks import needs_full
 from tests.command_lines import run_lar

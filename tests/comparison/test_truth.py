@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lar.comparison.truth import judge_by_truth
+import lar
+from lar.cli.main import main
+from lar.comparison.truth import judge_by_truth, odd_of
+from lar.dumps.binary import write_tensor
 from lar.dumps.dump import Dump
-from lar.records.comparison import Comparison
+from lar.records.comparison import Comparison, ComparisonOfSides, read_comparison_of_sides
 from lar.reports.comparison_report import describe_truth
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
 from tests.known import known
+from tests.refusals import refused
+from tests.tables import each_row
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
+
 DATA = np.random.RandomState(0).randn(1, 4, 6, 6)
+
+
 WRONG = np.where(np.arange(DATA.size).reshape(DATA.shape) % 7, 1.0, 1.5)
 
 
@@ -76,3 +86,74 @@ def test_a_side_has_the_twin_in_the_truth_that_its_twin_has() -> None:
         assert truth.tensor.name == twins.get(name, name)
         for errors in (truth.actual, truth.expected):
             assert known(known(errors).relative_l2) < 1e-6
+
+
+def write_dump(place: Path, *values: float) -> str:
+    """Write tensors t0, t1, ... of a value each."""
+    place.mkdir()
+    for number, value in enumerate(values):
+        write_tensor(place / f"{number:06x}", np.full((2, 3), value, np.float32), f"t{number}")
+    return str(place)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Dumps of which A and B agree, C is another at t1 and t2, D at t2."""
+    place = tmp_path_factory.mktemp("sides")
+    values = {"a": (1, 2, 3), "b": (1, 2, 3), "c": (1, 2.5, 3.5), "d": (1, 2, 9)}
+    return [write_dump(place / name, *each) for name, each in values.items()]
+
+
+@each_row("comparison/cases/odd ones")
+def test_the_odd_ones_are_those_outside_the_largest_group(
+    groups: list[list[int]], odd: list[int]
+) -> None:
+    assert odd_of(groups) == tuple(odd)
+
+
+def test_the_odd_one_out_is_named_for_each_tensor(folders: list[str]) -> None:
+    found = lar.compare(*folders[:3])
+    assert isinstance(found, ComparisonOfSides)
+    assert not found.same
+    assert [(it.groups, it.odd) for it in found.tensors] == [
+        (((0, 1, 2),), ()),
+        (((0, 1), (2,)), (2,)),
+        (((0, 1), (2,)), (2,)),
+    ]
+    assert lar.compare(*folders[:3], max_error=1.0).same
+
+
+def test_what_is_wrong_with_a_side_is_said_by_its_letter() -> None:
+    x = np.linspace(-2, 2, 24).astype(np.float32)
+    right = dump_of(Step("x", "Input", (), x), Step("y", "Tanh", ("x",), np.tanh(x)))
+    wrong = dump_of(Step("x", "Input", (), x), Step("y", "Tanh", ("x",), np.tanh(x) * 2))
+    found = lar.compare(right, right, wrong)
+    assert isinstance(found, ComparisonOfSides)
+    assert [each.kind for it in found.comparisons for each in it.culprits] == [
+        "scale: C is 2 times A"
+    ]
+
+
+def test_the_command_line_takes_more_sides(
+    folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reports = {suffix: tmp_path / f"out.{suffix}" for suffix in ("html", "json", "csv", "md")}
+    words = [word for path in reports.values() for word in ("--report", str(path))]
+    assert main(["compare", *folders[:3], *words]) == 1
+    assert capsys.readouterr().out.endswith("C is the odd one out, first at t1\n")
+    found = read_comparison_of_sides(reports["json"].read_text())
+    assert found == lar.compare(*folders[:3])
+    rows = reports["csv"].read_text().splitlines()
+    assert rows[0] == "tensor,type,error_B,error_C,odd one out"
+    assert rows[2] == "t1,,0.0,0.25,C"
+    assert "| t1 |  | equal | 0.25 | C |" in reports["md"].read_text()
+    assert json.dumps("C")[1:-1] in reports["html"].read_text()
+    assert main(["compare", folders[0], folders[1], folders[0]]) == 0
+    last = "result: the same within the tolerance (3 outputs, 3 computed tensors)\n"
+    assert capsys.readouterr().out.endswith(last)
+    assert main(["compare", *folders[:3], "--isolate"]) == 2
+    assert "--isolate" in capsys.readouterr().err
+
+
+def test_there_is_a_letter_for_each_side(folders: list[str]) -> None:
+    refused("27 sides", lar.compare, folders[0], folders[1], folders[2], *folders[:1] * 24)

@@ -19,7 +19,7 @@ from lar.datasets.resume import add_earlier_classes
 from lar.dumps.binary import write_tensor
 from lar.dumps.names import Variable, format_name
 from lar.records.run import Item, OutputSummary, RunResult, RunSpec
-from tests.dumps.test_resuming import COUNT, interrupted_run, items_run
+from tests.dumps.test_delivery import COUNT, interrupted_run, items_run
 from tests.running.isolated_runs import eventually, is_alive, workers_of
 
 REPOSITORY = Path(__file__).resolve().parents[2]

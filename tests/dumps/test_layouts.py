@@ -12,6 +12,7 @@ from lar.dumps.layouts import (
     fits_layout,
     in_plain_order,
     is_padded,
+    layout_of_weight,
     plain_shape,
     to_plain,
 )
@@ -19,6 +20,8 @@ from tests.dumps.blocked_tensors import to_blocked
 from tests.tables import each_row
 
 LAYOUTS = [*TAGS, "nchw8c", "nchw16c"]
+
+
 sizes = st.integers(1, 5)
 
 
@@ -39,6 +42,8 @@ def test_a_tensor_survives_the_way_there_and_back(
 
 
 WEIGHTS = ["OIhw4i4o", "OIhw4o4i", "OIhw8i8o", "Ohwi4o", "oIhw32i", "Ihwo4i"]
+
+
 GROUPS = ["gOIhw4i4o", "gOIhw8i8o", "goIhw4i", "Goihw4g", "Goihw8g"]
 
 
@@ -82,3 +87,10 @@ def test_what_does_not_fit_is_not_blocked() -> None:
     assert is_padded((1, 12, 1, 1), (1, 9, 1, 1), "nchw4")
     for shape in ((1, 3, 1, 1), (1, 13, 1, 1), (1, -1, 1, 1), (1, 9, 2, 1), (9,)):
         assert not is_padded((1, 12, 1, 1), shape, "nchw4")
+
+
+@each_row("dumps/layouts/weights")
+def test_the_layout_of_weights(
+    before: str, after: str, group: bool, shape: list[int], layout: str
+) -> None:
+    assert layout_of_weight(tuple(shape), before, after, group) == layout

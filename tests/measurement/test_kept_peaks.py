@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lar.measurement import kept_peaks, peak
-from lar.measurement.kept_peaks import find_peak, path_of
+from lar.measurement import peak
 from lar.measurement.machine import read_machine
+from lar.measurement.peak import find_peak, path_of
 from lar.records.profile import Peak
 from tests.known import known
 
@@ -86,7 +86,7 @@ def test_another_machine_is_measured_again(
     asked = measures(100.0, 100.0, 50.0)
     assert [gflops() for _ in range(4)] == [100.0] * 4
     other = replace(read_machine(), cpu_limit=0.5) if "machine" in fact else "another"
-    monkeypatch.setattr(kept_peaks, fact, lambda *given: other)
+    monkeypatch.setattr(peak, fact, lambda *given: other)
     assert gflops() == 50.0
     assert len(asked) == 3
 
@@ -106,7 +106,7 @@ def test_a_machine_on_which_nothing_agrees_is_measured_a_limited_number_of_times
     asked = measures(*(float(2**number) for number in range(50)))
     for _ in range(50):
         gflops()
-    assert len(asked) == kept_peaks.MOST_ROUNDS // 3 + 1
+    assert len(asked) == peak.MOST_ROUNDS // 3 + 1
     assert gflops() == 2.0 ** (len(asked) - 1)
 
 
@@ -116,17 +116,17 @@ def test_a_peak_of_another_day_is_measured_once_more(
     """The measurements of one day may all have been disturbed alike."""
     asked = measures(*[50.0] * 2, *[100.0] * 9)
     assert [gflops() for _ in range(4)] == [50.0] * 4
-    monkeypatch.setattr(kept_peaks, "ONE_DAY_SECONDS", 0)
+    monkeypatch.setattr(peak, "ONE_DAY_SECONDS", 0)
     assert [gflops() for _ in range(2)] == [100.0] * 2
     assert len(asked) == 4
 
 
 def test_two_measurements_are_kept(measures: Speeds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_peaks, "ONE_DAY_SECONDS", 0)
+    monkeypatch.setattr(peak, "ONE_DAY_SECONDS", 0)
     measures(70.0, 90.0, *[60.0] * 40)
     for _ in range(30):
         gflops()
-    kept = kept_peaks.read_measurements(path_of(1))
+    kept = peak.read_measurements(path_of(1))
     assert [each.flops_per_second for each in kept] == [90e9, 60e9]
     assert sum(each.rounds or 0 for each in kept) == 3 * 30
     assert gflops() == 90.0
@@ -151,7 +151,7 @@ def kept_file() -> Path:
         b"[1, 2]",
         b"\xff\xfe",
         b'{"schema": "lar.peaks/1", "machine": {}, "threads": 1, "measurements": []}',
-        b"x" * (kept_peaks.LONGEST_BYTES + 1),
+        b"x" * (peak.LONGEST_BYTES + 1),
     ],
 )
 def test_a_damaged_file_is_replaced(content: bytes, measures: Speeds) -> None:
@@ -159,7 +159,7 @@ def test_a_damaged_file_is_replaced(content: bytes, measures: Speeds) -> None:
     kept_file().parent.mkdir(parents=True)
     kept_file().write_bytes(content)
     assert [gflops(), gflops()] == [100.0, 100.0]
-    assert len(kept_peaks.read_measurements(path_of(1))) == 2
+    assert len(peak.read_measurements(path_of(1))) == 2
 
 
 def test_a_home_that_cannot_be_written_keeps_nothing(
@@ -193,7 +193,7 @@ def test_several_that_write_at_once_leave_a_whole_file(measures: Speeds) -> None
     measures(*range(1, 41))
     with ThreadPoolExecutor(4) as pool:
         assert None not in pool.map(lambda _: gflops(), range(12))
-    assert kept_peaks.read_measurements(path_of(1))
+    assert peak.read_measurements(path_of(1))
     assert [each.name for each in kept_file().parent.iterdir()] == [kept_file().name]
 
 

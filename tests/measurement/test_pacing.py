@@ -9,9 +9,8 @@ from itertools import repeat
 
 import pytest
 
-from lar.measurement.loop import take_samples
+from lar.measurement.loop import AWAKE_SECONDS, LONGEST_SLEEP, Idle, Requests, take_samples
 from lar.measurement.noise import Reading
-from lar.measurement.pacing import AWAKE_SECONDS, LONGEST_SLEEP, Idle, Requests
 from lar.measurement.rows import SampleRows
 from lar.records.run import Arrivals, NoiseSources, Pacing, Samples
 from tests.measurement.played_engine import Server

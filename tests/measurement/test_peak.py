@@ -166,7 +166,7 @@ def test_each_task_runs_for_a_moment_and_at_least_three_times(
         now[0] += left.pop(0)
 
     monkeypatch.setattr(peak, "perf_counter", lambda: now[0])
-    assert peak.speeds_of(Task(1, work)) == speeds
+    assert peak.measure_speeds(Task(1, work)) == speeds
 
 
 @pytest.mark.parametrize(

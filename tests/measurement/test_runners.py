@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from lar.measurement.runners import Threads
+from lar.measurement.loop import Threads
 
 
 def test_each_runner_keeps_its_thread() -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from lar.measurement import summary
 from lar.measurement.statistics import FEWEST_UNDISTURBED, causes_of
-from lar.measurement.summary import summarize
+from lar.measurement.summary import precision_of, relative_half_width, summarize, windows_agree
 from lar.records.run import EngineFacts, FedInput, Item, RunResult, RunSpec, Samples, read_result
 from lar.records.summary import Summary, Trust
 from tests.conftest import RunLar, WriteScript
 from tests.known import known
+from tests.tables import each_row
 
 SPEC = RunSpec(model="m.fake", engine="fake", driver="script")
+
+
 FACTS = EngineFacts(name="fake", version="1", driver="script", device="cpu", threads=1)
+
+
 RESULT = RunResult(spec=SPEC, status="ok", phase="done", engine=FACTS)
 
 
@@ -105,6 +112,8 @@ def test_the_undisturbed_have_a_median_and_an_interval_of_their_own() -> None:
 
 
 FED = FedInput(name="data", dtype="float32", shape=(4, 3), source="uniform, seed 0")
+
+
 ITEM = Item(number=0, name="a", inputs=(("data", "a.npy"),))
 
 
@@ -161,3 +170,67 @@ def test_a_run_prints_first_what_to_trust(
     result = read_result(file.read_bytes())
     assert known(result.summary).trust == trust
     assert result.summary == summarize(result)
+
+
+def drawn(count: int, seed: int = 0, spread: float = 0.05) -> list[float]:
+    draw = random.Random(seed)
+    return [draw.gauss(1.0, spread) for _ in range(count)]
+
+
+@each_row("measurement/cases/windows")
+def test_windows_agree_where_each_has_its_median_well_within_the_other(
+    case: str, earlier: list[float], later: list[float], agree: bool
+) -> None:
+    assert windows_agree(earlier, later) is agree, case
+
+
+def test_windows_of_one_distribution_mostly_agree() -> None:
+    agreed = sum(windows_agree(drawn(5, seed), drawn(5, seed + 1000)) for seed in range(200))
+    assert agreed > 120
+
+
+def test_the_half_width_of_the_interval_shrinks_with_the_samples() -> None:
+    narrow, wide = (known(relative_half_width(drawn(count))) for count in (6400, 400))
+    # 1.96 standard errors of a median, each 1.2533 of that of the mean.
+    assert wide == pytest.approx(1.96 * 1.2533 * 0.05 / 20, rel=0.3)
+    assert narrow == pytest.approx(wide / 4, rel=0.35)
+
+
+@pytest.mark.parametrize("times", [[], [1.0], [1.0, 2.0, 3.0]])
+def test_too_few_samples_have_no_interval(times: list[float]) -> None:
+    assert relative_half_width(times) is None
+
+
+def test_the_samples_of_several_runners_are_taken_in_turn() -> None:
+    first, second = drawn(301, 1), [2 * each for each in drawn(300, 2)]
+    mixed = [each for pair in zip(first, second, strict=False) for each in pair] + [first[-1]]
+    runner = (0,) * 301 + (1,) * 300
+    together = Samples(end_to_end=(*first, *second), runner=runner)
+    assert precision_of(together) == (relative_half_width(mixed), False)
+
+
+def test_where_some_were_disturbed_the_median_of_the_others_is_looked_at() -> None:
+    calm, slow = drawn(200), [9.0 + 7 * each for each in drawn(100, 5)]
+    times, delays = [], []
+    for index, time in enumerate(calm):
+        times += [time, slow[index // 2]] if index % 2 else [time]
+        delays += [0.0, 8.0] if index % 2 else [0.0]
+    disturbed = Samples(end_to_end=tuple(times), queue_delay=tuple(delays))
+    assert precision_of(disturbed) == (relative_half_width(calm), True)
+    plain = Samples(end_to_end=tuple(times), queue_delay=(None,) * len(times))
+    assert precision_of(plain) == (relative_half_width(times), False)
+
+
+def test_where_nearly_all_were_disturbed_all_are_looked_at() -> None:
+    """As where a model runs on more threads than there are CPUs."""
+    times = drawn(200)
+    delays = tuple(0.5 if index > 10 else 0.0 for index in range(200))
+    found = precision_of(Samples(end_to_end=tuple(times), queue_delay=delays))
+    assert found == (relative_half_width(times), False)
+
+
+def test_of_many_samples_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(summary, "MOST_LOOKED_AT", 500)
+    times = drawn(1001)
+    assert relative_half_width(times) == relative_half_width(times[::3])
+    assert relative_half_width(times[:499]) != relative_half_width(times[:499:2])

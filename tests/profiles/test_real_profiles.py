@@ -19,9 +19,8 @@ import lar
 from lar.engines.advice import suggestions_of
 from lar.engines.profile_files import read_profile
 from lar.profiles.activities import launches_of, put_in_ranges
-from lar.profiles.breakdown import breakdown_of
+from lar.profiles.breakdown import breakdown_of, describe_disturbance, disturbed_steps
 from lar.profiles.costs import describe_cost, fit_to_plain
-from lar.profiles.disturbance import describe_disturbance, disturbed_steps
 from lar.profiles.roofline import NEAR_PERCENT, host_peak_of, piece_of, work_of
 from lar.profiles.times import self_times_of
 from lar.records.profile import Profile

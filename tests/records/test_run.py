@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.cli.parser import parser_of
-from lar.cli.scenario import SETTINGS
+from lar.cli.arguments import parser_of
+from lar.cli.bench import SETTINGS
 from lar.errors import LarError, UsageError
 from lar.records.record import record_from_json, record_to_json
 from lar.records.run import (

@@ -24,6 +24,8 @@ from lar.records.run import (
     RunResult,
     RunSpec,
     Samples,
+    Scenario,
+    ScenarioResult,
 )
 from lar.reports.run_text import (
     CaseLines,
@@ -34,6 +36,7 @@ from lar.reports.run_text import (
     format_ms,
     format_note,
     format_profile,
+    format_scenario,
     format_summary,
 )
 from tests.conftest import RunLar, WriteScript
@@ -42,9 +45,16 @@ from tests.tables import each_row
 # What load_and_run printed for a resnet50 on a telephone, from its manual; without the command and
 # the line with the versions.
 LOG = Path(__file__).parents[1] / "data" / "load_and_run" / "manual_8.4.txt"
+
+
 MANUAL = LOG.read_text().split("\n", 2)[2].partition("\n\n")[0] + "\n"
+
+
 LINE = r"iter \d+/10: ([\d.]+)ms \(exec=([\d.]+),device=([\d.]+)\)"
+
+
 MANUAL_TIMES = [("581.284", "10", "580"), *re.findall(LINE, MANUAL)]
+
 
 SPEC = RunSpec(model="m.fake", engine="fake", driver="script")
 
@@ -303,3 +313,26 @@ def test_the_choice_of_winograd_is_told_with_its_times_and_its_error() -> None:
 
 def test_a_convolution_that_the_search_did_not_time_has_no_times() -> None:
     assert algorithm_lines(choice_of(None, None))[-1] == f"  F(4,3) N/A: {SHAPES}"
+
+
+FIGURES = {f"result_{rank}.00_percentile_latency_ns": rank * 1e6 for rank in (50, 90, 95, 97, 99)}
+
+
+def lines_of(queries: int, *reasons: str) -> list[str]:
+    spec = RunSpec(
+        model="m.fake", engine="fake", driver="script", scenario=Scenario(name="single-stream")
+    )
+    figures = {**FIGURES, "result_query_count": float(queries)}
+    found = ScenarioResult(version="6", valid=not reasons, reasons=reasons, figures=figures)
+    return format_scenario(RunResult(spec=spec, status="ok", phase="done", scenario=found))
+
+
+def test_percentiles_are_those_that_the_queries_support() -> None:
+    assert lines_of(20)[2] == (
+        "latency from the query's arrival: p50=50.000ms p90=90.000ms p95=95.000ms"
+    )
+    assert "p99=99.000ms" in lines_of(100)[2]
+
+
+def test_the_reasons_of_an_invalid_run_stand_below_it() -> None:
+    assert lines_of(20, "too\nshort")[3:] == ["result: INVALID by LoadGen's rules", "  too short"]

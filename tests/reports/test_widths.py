@@ -10,11 +10,10 @@ import msgspec
 import pytest
 
 from lar.records.profile import Profile, StepNoise
-from lar.reports.cut_names import CUT, shorten_all
 from lar.reports.model import AnyTable, Table
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
-from lar.reports.text import Drawing, Screen, uncut_cell
+from lar.reports.text import CUT, Drawing, Screen, shorten_all, uncut_cell
 from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import with_facts
 from tests.tables import each_row

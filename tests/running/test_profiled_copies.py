@@ -13,8 +13,7 @@ import msgspec
 import pytest
 
 from lar.engines.profile_files import read_profile
-from lar.profiles.breakdown import breakdown_of
-from lar.profiles.copies import split_copies
+from lar.profiles.breakdown import breakdown_of, split_copies
 from lar.profiles.costs import fit_to_plain
 from lar.profiles.export import export_tensorboard
 from lar.profiles.totals import group_by

@@ -13,7 +13,7 @@ import pytest
 import lar
 from lar.errors import UsageError
 from lar.measurement.listener import Listener
-from lar.profiles import packed_file
+from lar.profiles import trace_file
 from lar.profiles.costs import cost_of
 from lar.profiles.ranges import patterns_of
 from lar.records.events import Event, Finished
@@ -227,7 +227,7 @@ def test_four_runs_have_the_same_peak(
 def test_a_large_profile_is_said_to_be_in_gzip(
     name: str, is_said: bool, script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed_file, "LARGEST_PLAIN_BYTES", 1000)
+    monkeypatch.setattr(trace_file, "LARGEST_PLAIN_BYTES", 1000)
     result = lar.run(script, profile=tmp_path / name, iter=1)
     assert any("`gzip -dc FILE`" in text for text in result.warnings) == is_said
 

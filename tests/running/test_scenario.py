@@ -9,7 +9,7 @@ import pytest
 
 from lar.records.record import record_to_json
 from lar.records.run import RunResult, Scenario, ScenarioName, read_result
-from lar.reports.scenario_text import METRICS, format_scenario
+from lar.reports.run_text import METRICS, format_scenario
 from lar.running.api import run_scenario
 from tests.running.isolated_runs import known
 

@@ -12,7 +12,7 @@ from lar.engines.megengine import defects
 from lar.records.choices import Allowed, Choice
 from lar.records.tuning import Candidate, ModelSpace, TuneRequest
 from lar.tuning import space as space_module
-from lar.tuning.candidates import Combinations
+from lar.tuning.decisions import Combinations
 from lar.tuning.space import SurveyedSpace, find_set_twice, plan_candidate
 from lar.tuning.space import survey_space as survey
 from tests.cli.marks import needs_megengine

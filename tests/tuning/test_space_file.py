@@ -12,8 +12,7 @@ from lar.engines import engine_named
 from lar.errors import UsageError
 from lar.records.choices import Allowed, Choice, Dimension
 from lar.records.tuning import Candidate, ModelSpace
-from lar.tuning.space import find_permits, plan_candidate
-from lar.tuning.space_file import choose_listed, read_space_file
+from lar.tuning.space import choose_listed, find_permits, plan_candidate, read_space_file
 from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar, WriteScript
 from tests.refusals import refused

@@ -9,7 +9,7 @@ from itertools import chain, cycle, pairwise, repeat
 
 import pytest
 
-from lar.measurement.pacing import Requests
+from lar.measurement.loop import Requests
 from lar.measurement.rows import SampleRows
 from lar.records.run import RunSpec, Stopped, Stopping
 from lar.worker.measuring import WINDOW_SECONDS, measure, warm_up

@@ -57,7 +57,7 @@ class MegEngine(Engine):
     hints_for = late(Engine.hints_for, ".defects.hints_for")
     settle = late(Engine.settle, ".algorithms.keep_search")
     describe_progress = late(Engine.describe_progress, ".algorithms.describe_search")
-    explain_log = late(Engine.explain_log, ".messages.explain_log")
+    explain_log = late(Engine.explain_log, ".driver.explain_log")
     isolation = late(Engine.isolation, ".graph.GraphIsolation")
 
     read_model = late(Engine.read_model, ".model_file.read_model")

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lar.dumps.facts import Kernel
+from lar.dumps.dump import Kernel
 from lar.engines.caches import Algorithm, Operand, Operator
 from lar.engines.megengine import cache as caches
 from lar.engines.megengine import cache_operators

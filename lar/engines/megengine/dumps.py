@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.dumps.facts import NO_FACTS, DumpFacts, Kernel, OperatorFact, read_facts, write_facts
+from lar.dumps.dump import NO_FACTS, DumpFacts, Kernel, OperatorFact, read_facts, write_facts
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.graph_operators import read_quantizations
 from lar.engines.megengine.symbols import attach_profiler

@@ -23,11 +23,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from lar.dumps.facts import DumpFacts
+from lar.datasets import testcases
+from lar.dumps.dump import DumpFacts
 from lar.engines.flatbuffer import Table, open_root
 from lar.engines.megengine.packed_model import graph_in
 from lar.records.run import Quantization
-from lar.testcases import paths
 
 if TYPE_CHECKING:
     from lar.graphs.origins import ModelOperator
@@ -47,7 +47,7 @@ class Places(NamedTuple):
     tensors: int
 
 
-NEW, OLD = paths.NEW_IDENTIFIER, paths.OLD_IDENTIFIER
+NEW, OLD = testcases.NEW_IDENTIFIER, testcases.OLD_IDENTIFIER
 FIELDS = {NEW: Places(2, 3, 4, 10, 11), OLD: Places(3, 1, 2, 6, 7)}
 
 
@@ -92,10 +92,10 @@ def open_graph(graph: memoryview) -> Graph:
     Raises:
         ValueError, struct.error: it is damaged.
     """
-    if graph[: len(paths.OLD_MAGIC)] == paths.OLD_MAGIC:
-        head = paths.OLD_HEAD
+    if graph[: len(testcases.OLD_MAGIC)] == testcases.OLD_MAGIC:
+        head = testcases.OLD_HEAD
         graph = graph[head.size + head.unpack_from(graph)[1] :]
-    identifier = paths.GRAPH_HEAD.unpack_from(graph)[1]
+    identifier = testcases.GRAPH_HEAD.unpack_from(graph)[1]
     if identifier not in FIELDS:
         return Graph([], [], FIELDS[NEW], False)
     root, places, is_new = open_root(graph[4:]), FIELDS[identifier], identifier == NEW

@@ -13,15 +13,15 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from lar.engines.flops import Operation, Shape, count_flops
+from lar.datasets.testcases import graphs_in
 from lar.engines.formats import BROKEN, MEGENGINE, require_format
+from lar.engines.megengine.driver import explain_megengine
 from lar.engines.megengine.lean_import import import_package
-from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.operator_kinds import FACTS
 from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed
+from lar.engines.operator_facts import Operation, Shape, count_flops
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
-from lar.testcases.paths import graphs_in
 
 KINDS = FACTS.work_by_type
 

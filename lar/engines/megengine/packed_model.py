@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lar.datasets.testcases import graphs_in
 from lar.engines.flatbuffer import Table, open_root
 from lar.engines.formats import BROKEN
 from lar.errors import LarError, UsageError, first_line
-from lar.testcases.paths import graphs_in
 
 PACKED_MAGIC = b"packed_model"
 NOT_ENCRYPTED = "NONE"

@@ -18,21 +18,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from lar.dumps.facts import Kernel
+from lar.dumps.dump import Kernel
 from lar.dumps.graph import CONSTANT
 from lar.engines.driver import HOST_THREAD, EngineTrace
-from lar.engines.flops import flops_of
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
 from lar.engines.megengine.model_file import CONSTANTS, INPUT, operation_of
 from lar.engines.megengine.operator_kinds import FACTS
+from lar.engines.operator_facts import flops_of
 from lar.engines.operator_times import DOTTED, RELAYOUT, bytes_of, copy_span, layer_in, moved_bytes
 from lar.errors import count_of
 from lar.files.libraries import release_loaded
 from lar.options.option import Option
 from lar.options.table import PROFILE_FILES, PROFILE_MEMORY
-from lar.profiles.intervals import merge_intervals, total_of
 from lar.profiles.megengine_file import RawFootprint, RawLayout, RawProfile, decode_raw
+from lar.profiles.times import merge_intervals, total_of
 from lar.records import profile as records
 from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns
 from lar.records.profile import Execution, MemoryPlan, ProfiledOperator, TensorFact
@@ -172,8 +172,8 @@ def module_of(inputs: Iterable[str], outputs: Iterable[str]) -> str:
 
 
 def flops_of_operator(type: str, inputs: Facts, outputs: Facts, known: RawFootprint) -> int | None:
-    """Return the operations of an operator (`lar.engines.flops`), as the engine counts them where
-    its type is not known; None if neither is."""
+    """Return the operations of an operator (`lar.engines.operator_facts`), as the engine counts
+    them where its type is not known; None if neither is."""
     if type in (INPUT, *CONSTANTS):
         return 0
     taken, made = ([fact.shape for fact in facts] for facts in (inputs, outputs))

@@ -1,4 +1,4 @@
-"""MegEngine's files of testcases, unpacked and written; `lar.testcases.paths` has the format.
+"""MegEngine's files of testcases, unpacked and written; `lar.datasets.testcases` has the format.
 
 In the model's graph an assertion (operator AssertEqual) stands over each output, with an input
 `NAME:expect` for what is expected. lar takes the assertions off: it runs the model below them and
@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from lar.datasets.testcases import BROKEN, HEADER, MAGIC, graphs_in
+from lar.engines.megengine.driver import explain_megengine
 from lar.engines.megengine.graph import Array, GraphDriver, import_megengine
 from lar.engines.megengine.graph_operators import open_graph
-from lar.engines.megengine.messages import explain_megengine
 from lar.engines.megengine.model_dump import metadata_of, write_graph
 from lar.engines.megengine.model_file import INPUT, model_outputs, quantised_name, shape_of
 from lar.engines.megengine.symbols import load_library
 from lar.errors import UsageError, first_line
 from lar.options.table import C_OPR_LIB
 from lar.records.run import Case, Expected, Packing, RunContext, RunSpec
-from lar.testcases.paths import BROKEN, HEADER, MAGIC, graphs_in
 
 EXPECT = ":expect"
 ASSERTION = "AssertEqual"

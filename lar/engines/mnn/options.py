@@ -14,7 +14,7 @@ from lar.errors import UsageError
 from lar.options import table
 
 if TYPE_CHECKING:
-    from lar.engines.mnn import dumps, profile
+    from lar.engines.mnn import profile, session
     from lar.engines.mnn.session import InterpreterDriver
 else:
     add_lazy_modules(globals())
@@ -69,5 +69,5 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     INTERPRETER.row(table.ENGINE_OPTION, before_load=set_properties),
     INTERPRETER.row(table.MODEL_DUMP, after_load=dump_model),
     INTERPRETER.row(table.PROFILE, before_run=profile.start_profiling),
-    *dump_rows(INTERPRETER, dumps.dump_net, dumps.dump_outputs),
+    *dump_rows(INTERPRETER, session.dump_net, session.dump_outputs),
 )

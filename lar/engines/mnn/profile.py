@@ -15,10 +15,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from lar.engines.driver import HOST_THREAD, EngineTrace
-from lar.engines.flops import Operation, flops_of
 from lar.engines.mnn.net import FACTS, NetOperator
 from lar.engines.mnn.operator_kinds import KINDS
 from lar.engines.mnn.session import InterpreterDriver, Session
+from lar.engines.operator_facts import Operation, flops_of
 from lar.engines.operator_times import bytes_of, derived_operator
 from lar.graphs.operator_kinds import HEAVY
 from lar.records.columns import ExecutionColumns

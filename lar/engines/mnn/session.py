@@ -1,4 +1,11 @@
-"""The interpreter driver: a session of MNN's interpreter on the CPU."""
+"""The interpreter driver: a session of MNN's interpreter on the CPU.
+
+Dumps of a session: the tensors of the model that it runs, as text or as files.
+
+They come from a session of their own in which MNN keeps them all (`saveTensors`). Operators were
+fused by the converter, not by the session, so that it runs the same kernels; they have the names
+that the converter took from the `.onnx` file, and are in plain axes.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from lar.dumps.recording import Layer, dump_layers, number_outputs, write_outputs
 from lar.engines.driver import Driver
 from lar.engines.engine import importing
 from lar.engines.formats import is_onnx
@@ -32,17 +40,22 @@ from lar.records.run import EngineFacts, TensorInfo, format_shape
 
 Array = np.ndarray[Any, Any]
 
+
 # Parts of what MNN and its converter print.
 MEANINGS = Meanings(__file__)
+
 
 # The converter's module without the package around it, whose command reports each use to its
 # makers.
 CODE = "import _tools; _tools.mnnconvert(sys.argv)"
 
+
 INSTALL = "pip install 'lar[mnn]'"
+
 
 # Beginnings of lines that say nothing of a failure.
 PREAMBLE = re.compile(r"\[[\d:]+\] :\d+: |\[ERROR\] ")
+
 
 # MNN's names of element types that NumPy has too.
 DTYPES = {
@@ -51,12 +64,20 @@ DTYPES = {
     "Halide_Type_Uint8": "uint8",
     "Halide_Type_Int64": "int64",
 }
+
+
 # The types of an `.onnx` file that the converter keeps in others.
 CONVERTED = ["float64", "float16", "bool", "int8", "int16", "int64", "uint16", "uint32", "uint64"]
+
+
 # MNN's modes of precision, by the type that they compute in if they can.
 PRECISIONS = {"float32": 1, "float16": 2, "bfloat16": 3}
+
+
 # The numbers that `Interpreter.getSessionInfo` takes.
 MEMORY, RESIZE_STATUS = 0, 3
+
+
 # The engine's own number of threads; more than the cores would wait for one another.
 DEFAULT_THREADS = 4
 
@@ -394,3 +415,33 @@ def error_of(model: Path, printed: str, status: int) -> LarError:
     assert error is not None
     error.detail = printed
     return error
+
+
+def dump_net(driver: InterpreterDriver, _: object) -> None:
+    """Write all tensors of a fed driver, and what is known of operators."""
+    if driver.runner:
+        return
+    operators = driver.net.computed()
+    taken = {name for each in operators for name in each.inputs}
+    constants = [it for it in driver.net.operators if it.type == "Const"]
+    weights = [name for it in constants for name in it.outputs if name in taken]
+    made = [name for each in operators for name in each.outputs]
+    session = driver.open_session(saveTensors=(*weights, *made))
+    session.feed(driver.arrays)
+    if session.run():
+        raise driver.failure()
+    dump_layers(
+        driver,
+        driver.arrays,
+        (
+            Layer(it.name, it.type, it.inputs, session.values_of(it.outputs), it.parameters)
+            for it in operators
+        ),
+        driver.net.outputs,
+        constants=session.values_of(weights),
+    )
+
+
+def dump_outputs(driver: InterpreterDriver, _: object) -> None:
+    """Have the outputs of each iteration written."""
+    write_outputs(driver, number_outputs(driver.net.outputs))

@@ -12,13 +12,12 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lar.engines.flops import Operation, Shape, count_flops
 from lar.engines.formats import ONNX, begins_like_ort, read_head, require_format
 from lar.engines.onnx_file import fields
-from lar.engines.onnx_file.external_data import check_size, place_of
-from lar.engines.onnx_file.fields import Message, attributes_of, type_name
+from lar.engines.onnx_file.fields import Message, attributes_of, check_size, place_of, type_name
 from lar.engines.onnx_file.operators import FACTS, WORK
 from lar.engines.onnx_file.tensors import move_inside
+from lar.engines.operator_facts import Operation, Shape, count_flops
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 

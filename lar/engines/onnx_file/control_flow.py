@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from lar.dumps.values import Part, Unheld, parts_of
+from lar.dumps.recording import Part, Unheld, parts_of
 from lar.engines.onnx_file.bodies import BODY_INPUT, Body
 from lar.engines.onnx_file.fields import Node
 from lar.engines.onnx_file.tensors import Array

@@ -21,7 +21,7 @@ class OnnxFileEngine(Engine):
     """An engine that takes `.onnx` files; its dumps have facts beside them."""
 
     operator_kinds = late_value(f"{HERE}.operator_kinds.KINDS")
-    files_beside = late(Engine.files_beside, f"{HERE}.external_data.files_beside")
+    files_beside = late(Engine.files_beside, f"{HERE}.fields.files_beside")
     read_operators = late(Engine.read_operators, f"{HERE}.bodies.read_operators")
 
     def find_devices(self) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ class OnnxFileEngine(Engine):
         return read_model(path, shapes, self.name)
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
-        from lar.engines.onnx_file.external_data import check_external_data
+        from lar.engines.onnx_file.fields import check_external_data
 
         allowed = str(settings.get("allow_external_data", ""))
         check_external_data(path, allowed.splitlines())

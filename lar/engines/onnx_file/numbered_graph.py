@@ -1,21 +1,160 @@
-"""The tensors of an ONNX graph, numbered as MegEngine does, for the dumps of any engine."""
+"""The tensors of an ONNX graph, numbered as MegEngine does, for the dumps of any engine.
+
+The real numbers that integers of an ONNX graph stand for: scales beside them in its operators.
+
+QuantizeLinear and DequantizeLinear, QLinear* and *Integer take the scale and the zero point of a
+tensor as inputs of their own; DynamicQuantizeLinear gives them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from itertools import permutations
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from lar.dumps.binary import BY_DTYPE
-from lar.dumps.facts import DumpFacts, OperatorFact
+from lar.dumps.dump import DumpFacts, OperatorFact
 from lar.dumps.names import Numbering
-from lar.dumps.recording import Dumped
-from lar.dumps.values import Part, Unheld
-from lar.engines.onnx_file.bodies import Body, Operator, operators_in, parameters_of
-from lar.engines.onnx_file.fields import Message
-from lar.engines.onnx_file.quantization import Scales, quantizations_of, scales_in, wanted_names
-from lar.engines.onnx_file.tensors import Array
+from lar.dumps.recording import Dumped, Part, Unheld
+from lar.engines.onnx_file.bodies import Body, Operator, open_operators, operators_in, parameters_of
+from lar.engines.onnx_file.fields import Message, Node
+from lar.engines.onnx_file.operators import ROLES, Role
+from lar.engines.onnx_file.tensors import Array, array_of
+from lar.records.run import Quantization
+
+Parameters = Mapping[str, Any]
+
+
+# The axes of the scales of products of integers, and of the scales of their weights.
+INTEGER_PRODUCTS = {"MatMulInteger": (-1, -1), "ConvInteger": (1, 0)}
+
+
+class Scales(NamedTuple):
+    """The names of a tensor's scales and zero point."""
+
+    tensor: str
+    scales: tuple[str, ...]
+    zero_point: str = ""
+    axis: int | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the scales and of the zero point."""
+        return [*self.scales, *filter(None, (self.zero_point,))]
+
+
+def quantizations_of(
+    scales: Iterable[Scales], values: Mapping[str, Array]
+) -> dict[str, Quantization]:
+    """Return the quantization of each tensor whose scales are among the values."""
+    found: dict[str, Quantization] = {}
+    for each in scales:
+        if each.tensor not in found and (known := quantization_of(each, values)):
+            found[each.tensor] = known
+    return found
+
+
+def quantization_of(each: Scales, values: Mapping[str, Array]) -> Quantization | None:
+    """Return a tensor's quantization, None if its scales are not known, or no list of numbers."""
+    if not values.keys() >= {*each.names}:
+        return None
+    scale, axis = np.ones(1, np.float32), each.axis
+    for array in (values[name] for name in each.scales):
+        if array.dtype.kind != "f" or sum(size > 1 for size in array.shape) > 1:
+            return None  # one for each block of a row, or each row and column
+        if array.ndim > 1 and array.size > 1:
+            axis = int(np.argmax(array.shape)) - array.ndim
+        scale = scale * array.reshape(-1).astype(np.float32)
+    zeros = values[each.zero_point].reshape(-1) if each.zero_point else np.zeros(1, int)
+    if zeros.dtype.kind not in "iu" or zeros.size not in (1, scale.size) or not scale.size:
+        return None
+    axis = axis if scale.size > 1 else None
+    if scale.size > 1 and axis is None:
+        return None
+    numbers, zero_point = tuple(map(float, scale)), tuple(map(int, zeros))
+    return Quantization(scale=numbers, zero_point=zero_point, axis=axis)
+
+
+def scales_in(nodes: Sequence[Node], parameters: Sequence[Parameters]) -> list[Scales]:
+    """Return the scales of a graph's tensors: those of the operator that gives a tensor come before
+    those of operators that take it."""
+    given: list[Scales] = []
+    taken: list[Scales] = []
+    for node, known in zip(nodes, parameters, strict=True):
+        for role in roles_of(node, known):
+            places = (role.tensor, role.zero_point, *role.scales)
+            tensor, zero_point, *scales = (name_at(node, place) for place in places)
+            if tensor and all(scales):
+                side = given if role.tensor < 0 else taken
+                side.append(Scales(tensor, tuple(scales), zero_point, role.axis))
+    known_so_far = {each.tensor: each for each in (*taken, *given)}
+    return [*given, *taken, *products_in(nodes, known_so_far)]
+
+
+def roles_of(node: Node, parameters: Parameters) -> Sequence[Role]:
+    """Return the quantised tensors of an operator."""
+    if parameters.get("block_size"):
+        return ()
+    if node.operator == "QLinearConcat":
+        triples = range(2, len(node.inputs) - 2, 3)
+        return (Role(~0, (0,), 1), *(Role(place, (place + 1,), place + 2) for place in triples))
+    # The scales are along axis 1, unless the operator names another axis or transposes.
+    axis = 0 if parameters.get("transB") else int(parameters.get("axis", 1))
+    roles = ROLES.get(node.operator, ())
+    return [role._replace(axis=axis) if role.axis == 1 else role for role in roles]
+
+
+def name_at(node: Node, place: int | None) -> str:
+    """Return the name of an input or output, empty if it is left out."""
+    if place is None:
+        return ""
+    names, place = (node.inputs, place) if place >= 0 else (node.outputs, ~place)
+    return names[place] if place < len(names) else ""
+
+
+def products_in(nodes: Sequence[Node], known: Mapping[str, Scales]) -> Iterator[Scales]:
+    """Yield the scales of products of integers and of their weights: a product is cast and then
+    multiplied by both scales at once."""
+    makers = {name: node for node in nodes for name in node.outputs}
+    muls = [node for node in nodes if node.operator == "Mul"]
+    for casted, factor in (pair for node in muls for pair in permutations(node.inputs, 2)):
+        cast = makers.get(casted)
+        node = makers.get(cast.inputs[0]) if cast and cast.operator == "Cast" else None
+        if node is None or node.operator not in INTEGER_PRODUCTS or casted == factor:
+            continue
+        data, weight, product = *node.inputs[:2], node.outputs[0]
+        axis, axis_of_weight = INTEGER_PRODUCTS[node.operator]
+        yield Scales(product, (factor,), axis=axis)
+        maker = makers.get(factor)
+        of_data = known[data].scales if data in known else ()
+        if maker and maker.operator == "Mul" and of_data and of_data[0] in maker.inputs:
+            of_weight = tuple(name for name in maker.inputs if name != of_data[0])
+            yield Scales(weight, of_weight, name_at(node, 3), axis_of_weight)
+
+
+def wanted_names(scales: Iterable[Scales]) -> set[str]:
+    """Return the names of the scales and zero points."""
+    return {name for each in scales for name in each.names}
+
+
+def read_quantizations(path: Path) -> dict[str, Quantization]:
+    """Return what the integers of a model's tensors stand for, by name, as far as its weights say.
+
+    Raises:
+        ValueError, OSError: the model cannot be read.
+    """
+    graph, operators = open_operators(path)
+    parameters = [parameters_of(each.message) for each in operators]
+    scales = scales_in([each.node for each in operators], parameters)
+    wanted = wanted_names(scales)
+    held = (it for it in graph.initializer if it.name in wanted)
+    values = {it.name: array_of(it, path.parent) for it in held}
+    return quantizations_of(scales, values)
 
 
 class NumberedGraph:

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.engines.onnx_file.external_data import place_of
-from lar.engines.onnx_file.fields import EXTERNAL, NUMBERS, Message, bits_of, type_name
+from lar.engines.onnx_file.fields import EXTERNAL, NUMBERS, Message, bits_of, place_of, type_name
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -25,8 +25,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lar.engines import caches
 from lar.engines.caches import Size
-from lar.engines.onnx_file.external_data import files_beside, place_of, tensors_outside
-from lar.engines.onnx_file.fields import Message, SavedModel
+from lar.engines.onnx_file.fields import (
+    Message,
+    SavedModel,
+    files_beside,
+    place_of,
+    tensors_outside,
+)
 from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.errors import UsageError, writing

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.dumps.recording import Dumped, LayerPlaces, number_outputs, write_outputs
-from lar.dumps.values import Part, parts_of
+from lar.dumps.recording import Dumped, LayerPlaces, Part, number_outputs, parts_of, write_outputs
 from lar.engines.onnx_file.bodies import parameters_of
 from lar.engines.onnx_file.fields import Message, Node, type_name
 from lar.engines.onnx_file.tensors import array_of

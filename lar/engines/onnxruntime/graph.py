@@ -14,7 +14,7 @@ import numpy as np
 
 from lar.dumps.layouts import to_blocked, to_plain
 from lar.dumps.names import ELEMENT
-from lar.dumps.values import Part, Unheld, parts_of
+from lar.dumps.recording import Part, Unheld, parts_of
 from lar.engines.engine import Isolation
 from lar.engines.onnx_file import bodies as onnx_bodies
 from lar.engines.onnx_file import control_flow, fields

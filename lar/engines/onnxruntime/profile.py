@@ -31,7 +31,6 @@ import msgspec
 
 from lar.engines import operator_times
 from lar.engines.driver import HOST_THREAD, EngineTrace
-from lar.engines.flops import Shape, flops_of
 from lar.engines.onnx_file.bodies import CONTROL_FLOW, parameters_of
 from lar.engines.onnx_file.fields import Message, graphs_in, node_of, type_name
 from lar.engines.onnx_file.operators import FACTS
@@ -42,10 +41,11 @@ from lar.engines.onnxruntime.messages import one_line
 from lar.engines.onnxruntime.profile_file import NodeKey, RawEvent, RawRun, ThreadUses
 from lar.engines.onnxruntime.providers import CPU, DEVICES
 from lar.engines.onnxruntime.saving import release_memory, save_optimized
+from lar.engines.operator_facts import Shape, flops_of
 from lar.engines.operator_times import RELAYOUT, bytes_of, copy_span, layer_in
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
-from lar.profiles.intervals import merge_intervals, total_of
+from lar.profiles.times import merge_intervals, total_of
 from lar.records import profile as types
 from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns
 from lar.records.profile import Allocation, Count, Execution, ProfiledOperator, Step, TensorFact
@@ -343,7 +343,7 @@ class OptimizedGraph:
         }
 
     def flops_of(self, node: Message, facts: Mapping[str, TensorFact]) -> int | None:
-        """Return a node's operations (`lar.engines.flops`), None if they are unknown."""
+        """Return a node's operations (`lar.engines.operator_facts`), None if they are unknown."""
         from lar.engines.onnx_file.contents import operation_of
 
         shapes: dict[str, Shape] = {name: fact.shape for name, fact in facts.items()}

@@ -16,8 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.formats import begins_like_ort, read_head
-from lar.engines.onnx_file.external_data import files_beside, place_of, tensors_outside
-from lar.engines.onnx_file.fields import Message, SavedModel, graphs_in
+from lar.engines.onnx_file.fields import (
+    Message,
+    SavedModel,
+    files_beside,
+    graphs_in,
+    place_of,
+    tensors_outside,
+)
 from lar.errors import UsageError
 from lar.files.work_folders import error_of_full_disk
 from lar.options.table import MODEL_DUMP
@@ -204,7 +210,7 @@ def finish_model_dump(driver: SessionDriver, _: object) -> None:
 
 # Testcases, written as a folder of the form that ONNX's own test data has.
 #
-# `lar.testcases.paths` has the form. What is allowed stands in the doc_string of each expected
+# `lar.datasets.testcases` has the form. What is allowed stands in the doc_string of each expected
 # tensor, a field for readers that other programs pass over: `max_error=0.0001`.
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.dumps.values import Unheld, leaves_of
+from lar.dumps.recording import Unheld, leaves_of
 from lar.engines.driver import LateOutputs
 from lar.engines.onnx_file.fields import NUMBERS, Message
 from lar.engines.onnx_file.tensors import dtype_of, tensor_of

@@ -96,11 +96,11 @@ def open_cached(driver: CompiledDriver, place: str) -> Any:
 
 def key_of(driver: CompiledDriver) -> dict[str, str]:
     """Return what a cache must be made for to serve this run."""
-    from lar.engines.onnx_file import external_data
+    from lar.engines.onnx_file import fields
     from lar.engines.openvino import model_file
 
     model = Path(driver.spec.model)
-    files = (external_data if is_onnx(model) else model_file).files_beside(model)
+    files = (fields if is_onnx(model) else model_file).files_beside(model)
     config = [f"{name}={text}" for name, text in driver.config.items() if name not in REPORTING]
     return {
         "model": driver.context.model_sha256,

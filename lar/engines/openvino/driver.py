@@ -2,6 +2,8 @@
 
 Copies of a model that run at once share the compiled model: each has a request, and a stream with
 threads of its own.
+
+The inputs, outputs and other tensors of OpenVINO's models: names, types, shapes and values.
 """
 
 from __future__ import annotations
@@ -20,16 +22,84 @@ from lar.engines.engine import importing
 from lar.engines.formats import is_onnx
 from lar.engines.meanings import Meanings, phases_of
 from lar.engines.onnx_file.contents import read_ends
-from lar.engines.openvino import tensors as ov_tensors
-from lar.engines.openvino.tensors import FED, Array, tensor_name
+from lar.engines.operator_facts import Shape
 from lar.errors import LarError, UsageError
 from lar.options import table
 from lar.options.values import pairs_in
 from lar.records.run import EngineFacts, TensorInfo
 
+Array = np.ndarray[Any, Any]
+
+
+# OpenVINO's names of element types that NumPy has too, and of those that it has no name for.
+DTYPES: Mapping[str, str] = {
+    "boolean": "bool",
+    **{f"{kind[0]}{n}": f"{kind}{n}" for kind in ("float", "int", "uint") for n in (8, 16, 32, 64)},
+}
+
+
+NARROW = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
+
+
+FED = {**DTYPES, **NARROW}
+
+
+def tensor_name(output: Any) -> str:
+    """Return the name of a tensor that an operator gives, or of an input or output of a model: the
+    operator's own name if it is among the tensor's names, else the first of these. A tensor without
+    names is called by its operator, a result by the operator that it is the result of."""
+    names, node = sorted(output.get_names()), output.get_node()
+    own = str(node.get_friendly_name().partition("/sink_port_")[0])
+    if names:
+        return own if own in names else str(names[0])
+    return f"{own}:{output.get_index()}" if node.get_output_size() > 1 else own
+
+
+def shape_of(value: Any) -> Shape:
+    """Return the shape of an output or input, with None for open axes."""
+    shape = value.get_partial_shape()
+    if shape.rank.is_dynamic:
+        return None
+    return tuple(axis.get_length() if axis.is_static else None for axis in shape)
+
+
+def describe(port: Any) -> TensorInfo:
+    """Describe an input or output of a model; axes that are open take any size."""
+    type_name, shape = port.get_element_type().get_type_name(), shape_of(port)
+    return TensorInfo(
+        name=tensor_name(port),
+        dtype=FED.get(type_name, type_name),
+        shape=shape or (),
+        any_rank=shape is None,
+    )
+
+
+def results_of(model: Any) -> list[Any]:
+    """Return the tensors that a model gives."""
+    return [it.get_node().input_value(0) for it in model.outputs]
+
+
+def array_of(tensor: Any) -> Array | str:
+    """Return the array of a tensor, or the name of its type if lar has no such type."""
+    type_name = tensor.element_type.get_type_name()
+    if type_name in NARROW:
+        import ml_dtypes  # most models do not need it
+
+        narrow: Array = np.asarray(tensor.data).view(getattr(ml_dtypes, NARROW[type_name]))
+        return narrow
+    return tensor.data if type_name in DTYPES else f"tensor({type_name})"
+
+
+def reshape(model: Any, arrays: Mapping[str, Array]) -> None:
+    """Give the inputs of a model the shapes of arrays."""
+    model.reshape({port: list(arrays[tensor_name(port)].shape) for port in model.inputs})
+
+
 MEANINGS = Meanings(__file__)
 
+
 CONVERTER = "openvino.tools.ovc"
+
 
 # The engine's names for --precision.
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
@@ -159,10 +229,7 @@ class CompiledDriver(Driver):
     def inputs(self) -> tuple[TensorInfo, ...]:
         path = Path(self.model_file)
         known = {info.name: info for info in read_ends(path)[0]} if is_onnx(path) else {}
-        infos = {
-            info.name: info
-            for info in map(ov_tensors.describe, (self.compiled or self.model).inputs)
-        }
+        infos = {info.name: info for info in map(describe, (self.compiled or self.model).inputs)}
         for info in infos.values():
             self.check_type(info)
         # A compiled model of a cache has the values of the file.
@@ -218,7 +285,7 @@ class CompiledDriver(Driver):
     def tensor_of(self, port: Any) -> Any:
         """Return the tensor that an input of the model is fed with: the array's memory."""
         array, kind = self.fed[tensor_name(port)], port.get_element_type()
-        if kind.get_type_name() not in ov_tensors.NARROW:
+        if kind.get_type_name() not in NARROW:
             return self.openvino.Tensor(array, shared_memory=True)
         shape = self.openvino.Shape(array.shape)
         return self.openvino.Tensor(array.view(f"u{array.itemsize}"), shape, kind)
@@ -230,7 +297,7 @@ class CompiledDriver(Driver):
         for name, constant in constants_by_name(model).items():
             if name in others:
                 open_constant(self.openvino, model, constant)
-        ov_tensors.reshape(model, arrays)
+        reshape(model, arrays)
         self.reshaped, self.compiled = model, self.compile(model)
 
     def compute(self, compiled: Any, tensors: Iterable[Any]) -> list[Array | str]:
@@ -239,11 +306,11 @@ class CompiledDriver(Driver):
         for place, tensor in enumerate(tensors):
             request.set_input_tensor(place, tensor)
         request.infer()
-        return [*map(ov_tensors.array_of, request.output_tensors)]
+        return [*map(array_of, request.output_tensors)]
 
     def outputs(self) -> Mapping[str, Array | str]:
         # Arrays of the request's own memory: nothing is copied.
-        arrays = map(ov_tensors.array_of, self.request.output_tensors)
+        arrays = map(array_of, self.request.output_tensors)
         return dict(zip(map(tensor_name, self.compiled.outputs), arrays, strict=True))
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:

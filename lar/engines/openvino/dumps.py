@@ -15,15 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from lar.dumps.facts import DumpFacts
+from lar.dumps.dump import DumpFacts
 from lar.dumps.recording import Layer, dump_layers, number_outputs, write_outputs
 from lar.engines.engine import Isolation
 from lar.engines.formats import is_onnx
-from lar.engines.onnx_file.quantization import read_quantizations
-from lar.engines.openvino.driver import CompiledDriver
+from lar.engines.onnx_file.numbered_graph import read_quantizations
+from lar.engines.openvino.driver import DTYPES, Array, CompiledDriver, results_of, tensor_name
 from lar.engines.openvino.graph import ExecutedGraph, Region, cut_model
 from lar.engines.openvino.operator_kinds import STEPS
-from lar.engines.openvino.tensors import DTYPES, Array, results_of, tensor_name
 from lar.errors import LarError
 
 OTHERWISE = "OpenVINO executes other operators where this is taken out of its graph"

@@ -14,9 +14,9 @@ from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
 
-from lar.engines.flops import Operation, count_flops
+from lar.engines.openvino.driver import shape_of, tensor_name
 from lar.engines.openvino.operator_kinds import FACTS, KINDS
-from lar.engines.openvino.tensors import shape_of, tensor_name
+from lar.engines.operator_facts import Operation, count_flops
 from lar.graphs.operator_kinds import WITH_CONSTANT
 
 # Nodes that give nothing of the model's: what is fed, constants, results, copies in another layout.
@@ -73,7 +73,7 @@ class Region(NamedTuple):
 
     @property
     def flops(self) -> int | None:
-        """Its operations (`lar.engines.flops`), None if they are unknown."""
+        """Its operations (`lar.engines.operator_facts`), None if they are unknown."""
         return count_flops(map(operation_of, self.operators))[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from lar.engines.flops import count_flops
+from lar.engines.operator_facts import count_flops
 from lar.errors import UsageError
 from lar.graphs.origins import ModelOperator
 from lar.records.run import ModelInfo
@@ -39,8 +39,13 @@ def read_model(path: Path) -> ModelInfo:
         UsageError: it is damaged, or its weights are missing.
     """
     from lar.engines.openvino import graph
-    from lar.engines.openvino.driver import MEANINGS, import_openvino
-    from lar.engines.openvino.tensors import describe, shape_of, tensor_name
+    from lar.engines.openvino.driver import (
+        MEANINGS,
+        describe,
+        import_openvino,
+        shape_of,
+        tensor_name,
+    )
 
     files_beside(path)
     try:

@@ -8,7 +8,7 @@ from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, dump_r
 from lar.options import table
 
 if TYPE_CHECKING:
-    from lar.engines.reference import driver, dumps
+    from lar.engines.reference import driver
     from lar.engines.reference.driver import EvaluatorDriver
 else:
     add_lazy_modules(globals())
@@ -18,5 +18,5 @@ EVALUATOR: Drivers[EvaluatorDriver] = Drivers(("evaluator",), __file__)
 ROWS: tuple[OptionRow[Any, Any], ...] = (
     *EVALUATOR.rows(table.CPU, table.DISABLE_ASSERT_THROW, table.ALLOW_EXTERNAL_DATA),
     EVALUATOR.row(table.VERBOSE, before_run=driver.print_operators),
-    *dump_rows(EVALUATOR, dumps.dump_tensors, dumps.dump_outputs, after_run=dumps.finish),
+    *dump_rows(EVALUATOR, driver.dump_tensors, driver.dump_outputs, after_run=driver.finish),
 )

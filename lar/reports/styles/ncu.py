@@ -18,10 +18,9 @@ from lar.profiles.roofline import NEAR_PERCENT, describe_measurement, host_peak_
 from lar.profiles.rows import Row, rows_of
 from lar.profiles.totals import UNITS_NS, group_by, use_of
 from lar.records.profile import Peak, Profile, ThreadUse
-from lar.reports.cut_names import cut_end, shorten_all
-from lar.reports.model import Align, AnyTable, Cell, Column, Layout, Rule, Table
+from lar.reports.model import Align, AnyTable, Cell, Column, Layout, Rule, Table, sort_rows
 from lar.reports.report import Report
-from lar.reports.sorting import sort_rows
+from lar.reports.text import cut_end, shorten_all
 
 # So many rows are printed by default; CSV and JSON have all.
 PRINTED_ROWS = 10

@@ -12,16 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from lar.profiles.activities import launches_of
-from lar.profiles.devices import is_of_device
-from lar.profiles.operator_filter import operators_matching
-from lar.profiles.system_calls import Part, calls_by_part
+from lar.profiles.activities import Part, calls_by_part, is_of_device, launches_of
 from lar.profiles.times import own_times
-from lar.profiles.totals import Totals, group_by, totals_of
+from lar.profiles.totals import Totals, group_by, operators_matching, totals_of
 from lar.records.profile import Category, Profile, Span
-from lar.reports.model import AnyTable, Column, Layout, Rule, Table
+from lar.reports.model import AnyTable, Column, Layout, Rule, Table, sort_rows
 from lar.reports.report import Report
-from lar.reports.sorting import sort_rows
 from lar.reports.styles.figures import Figure, asked_for, figure_columns
 
 # Shorter calls of the operating system are left out, as nsys does.

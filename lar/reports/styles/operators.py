@@ -8,16 +8,14 @@ from typing import Any
 
 from lar.errors import UsageError
 from lar.profiles.activities import launches_of
-from lar.profiles.operator_filter import operators_matching
 from lar.profiles.rows import Key, Row, rows_of
 from lar.profiles.summary import layout_of, summary_lines
-from lar.profiles.totals import UNITS_NS
+from lar.profiles.totals import UNITS_NS, operators_matching
 from lar.records.profile import Profile
-from lar.reports.advice_text import describe_advice
-from lar.reports.model import Column, Table, number
+from lar.reports.advice_report import describe_advice
+from lar.reports.model import Column, Table, number, sort_rows
 from lar.reports.profile_plots import plots_of
 from lar.reports.report import Report
-from lar.reports.sorting import sort_rows
 from lar.reports.styles.figures import FIGURES, Figure, asked_for, figure_columns
 
 # So many rows are printed without --top.

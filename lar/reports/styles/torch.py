@@ -16,15 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lar.errors import UsageError
+from lar.profiles.activities import device_kind
 from lar.profiles.calls import Call, Kind, Memory, calls_of
-from lar.profiles.devices import device_kind
-from lar.profiles.operator_filter import operators_matching
 from lar.profiles.rows import savings_of
-from lar.profiles.totals import UNITS_NS, Totals, group_by, totals_of
+from lar.profiles.totals import UNITS_NS, Totals, group_by, operators_matching, totals_of
 from lar.records.profile import Profile
-from lar.reports.model import Column, Layout, Rule, Table
+from lar.reports.model import Column, Layout, Rule, Table, sort_rows
 from lar.reports.report import Report
-from lar.reports.sorting import sort_rows
 from lar.reports.styles.figures import FIGURES, Figure, asked_for, figure_columns
 
 ROW_LIMIT = 100

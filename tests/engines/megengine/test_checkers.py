@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import lar
 from lar.engines.megengine.checkers import RANGE, UNDISPATCHED
-from lar.engines.megengine.messages import explain_megengine
+from lar.engines.megengine.driver import explain_megengine
 from lar.engines.megengine.symbols import find_address, find_function
 from lar.errors import UsageError
 from tests.conftest import RunLar

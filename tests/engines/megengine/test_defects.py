@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from lar.datasets.testcases import HEADER, MAGIC
 from lar.engines import engine_named
 from lar.engines.megengine import defects, symbols
 from lar.engines.megengine.defects import (
@@ -40,7 +41,6 @@ from lar.errors import UsageError
 from lar.measurement import machine
 from lar.measurement.machine import read_instruction_sets
 from lar.options.table import BY_KEY
-from lar.testcases.paths import HEADER, MAGIC
 from tests.conftest import RunLar
 from tests.engines.megengine import programs
 from tests.engines.megengine.probed import run_alone

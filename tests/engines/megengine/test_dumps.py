@@ -16,8 +16,7 @@ import pytest
 
 import lar
 from lar.dumps.binary import read_header
-from lar.dumps.dump import DumpedOperator
-from lar.dumps.facts import DumpFacts, Kernel
+from lar.dumps.dump import DumpedOperator, DumpFacts, Kernel
 from lar.dumps.layouts import to_plain
 from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.dumps import describe_dump

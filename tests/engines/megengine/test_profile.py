@@ -17,7 +17,7 @@ import pytest
 import lar
 from lar.engines.megengine.lite import LiteDriver
 from lar.engines.megengine.profile import MegEngineProfiler, ProfileClock
-from lar.profiles.intervals import merge_intervals, total_of
+from lar.profiles.times import merge_intervals, total_of
 from lar.records.profile import Profile, Step
 from lar.records.run import RunResult, RunSpec
 from tests.command_lines import run_python

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import lar
+from lar.datasets.testcases import graphs_in
 from lar.errors import LarError, UsageError
-from lar.testcases.paths import graphs_in
 from tests.conftest import RunLar
 from tests.engines.megengine.programs import MODELS, REPOSITORY
 from tests.engines.runs import failure_of, run_ok

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -12,20 +17,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from lar.engines.onnx_file.external_data import files_beside
+import lar
+from lar.cli.main import main
 from lar.engines.onnx_file.fields import (
     ELEMENT_TYPES,
     SCHEMA,
     Message,
     bits_of,
+    check_external_data,
     fields_in,
+    files_beside,
     open_model,
 )
 from lar.engines.onnx_file.tensors import array_of, dense_of, tensor_of
+from lar.engines.onnxruntime.cache import read_cache
+from lar.errors import UsageError
 from tests.conftest import RunLar
+from tests.engines import onnx_models
 from tests.engines.onnx_models import save_model
+from tests.refusals import refused
+from tests.tables import each_row
 
 EACH = sorted((Path(__file__).resolve().parents[3] / "models").glob("*.onnx"))
+
+
 PROTOS: dict[str, Any] = {
     **{"Model": onnx.ModelProto, "Opset": onnx.OperatorSetIdProto, "Node": onnx.NodeProto},
     **{"Entry": onnx.StringStringEntryProto, "Training": onnx.TrainingInfoProto},
@@ -162,3 +177,246 @@ def test_an_input_of_any_number_of_axes_is_not_a_single_number(
     ended = run_lar(str(unknown), "--iter", "1", "--engine", engine, code=2)
     assert "nothing feeds x, which may have any number of axes" in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+SECRET = np.arange(4, dtype=np.float32)
+
+
+FLOATS = TensorProto.FLOAT
+
+
+def external(location: str, name: str = "W", **entries: str) -> TensorProto:
+    """A tensor of four floats whose data is in a file."""
+    tensor = TensorProto(name=name, dims=[4], data_type=FLOATS, data_location=1)
+    for key, value in {"location": location, **entries}.items():
+        tensor.external_data.add(key=key, value=value)
+    return tensor
+
+
+def model_of(text: str, *tensors: TensorProto) -> onnx.ModelProto:
+    """A model from `x` to `y`."""
+    model = onnx_models.model_of(f"(float[4] x) => (float[4] y) {text}")
+    model.graph.initializer.extend(tensors)
+    return model
+
+
+ADD = "{ y = Add(x, W) }"
+
+
+def constant(tensor: TensorProto | onnx.SparseTensorProto) -> onnx.NodeProto:
+    kind = "value" if isinstance(tensor, TensorProto) else "sparse_value"
+    return helper.make_node("Constant", [], ["W"], **{kind: tensor})
+
+
+def as_weight(tensor: TensorProto) -> onnx.ModelProto:
+    return model_of(ADD, tensor)
+
+
+def as_constant(tensor: TensorProto | onnx.SparseTensorProto) -> onnx.ModelProto:
+    model = model_of(ADD)
+    model.graph.node.insert(0, constant(tensor))
+    return model
+
+
+def in_control_flow(tensor: TensorProto) -> onnx.ModelProto:
+    model = model_of("""{ y = If (true) <
+        then_branch = b () => (float[4] z) { z = Identity(W) },
+        else_branch = c () => (float[4] z) { z = Identity(x) }
+    > }""")
+    model.graph.initializer.append(helper.make_tensor("true", TensorProto.BOOL, [], [True]))
+    model.graph.node[0].attribute[0].g.initializer.append(tensor)
+    return model
+
+
+def sparse(tensor: TensorProto) -> onnx.SparseTensorProto:
+    indices = helper.make_tensor("i", TensorProto.INT64, [4], range(4))
+    return helper.make_sparse_tensor(tensor, indices, [4])
+
+
+def as_sparse_values(tensor: TensorProto) -> onnx.ModelProto:
+    model = model_of(ADD)
+    model.graph.sparse_initializer.append(sparse(tensor))
+    return model
+
+
+def as_sparse_attribute(tensor: TensorProto) -> onnx.ModelProto:
+    return as_constant(sparse(tensor))
+
+
+def in_a_function(tensor: TensorProto) -> onnx.ModelProto:
+    model = model_of("""{ y = own.F(x) }
+        <domain: "own", opset_import: ["": 17]> F (a) => (b) { b = Add(a, W) }""")
+    model.functions[0].node.insert(0, constant(tensor))
+    return model
+
+
+Make = Callable[[TensorProto], onnx.ModelProto]
+
+
+PLACES: list[Make] = [
+    *(as_weight, as_constant, in_control_flow),
+    *(as_sparse_values, as_sparse_attribute, in_a_function),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder for the model; the file that nobody should read is beside that folder."""
+    (tmp_path / "secret.bin").write_bytes(SECRET.tobytes())
+    (tmp_path / "model").mkdir()
+    return tmp_path / "model"
+
+
+def write(folder: Path, model: onnx.ModelProto) -> Path:
+    path = folder / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize("make", PLACES)
+def test_a_tensor_outside_the_folder_is_found_wherever_it_is(make: Make, folder: Path) -> None:
+    for location in (str(folder.parent / "secret.bin"), "../secret.bin", "link.bin"):
+        path = write(folder, make(external(location)))
+        if location == "link.bin":
+            (folder / location).symlink_to("../secret.bin")
+        with pytest.raises(UsageError) as caught:
+            check_external_data(path)
+        assert caught.value.message == (
+            f"{path}: tensor 'W': its data is in {location!r}, outside the model's folder"
+        )
+        assert f"--allow-external-data {folder.parent}" in caught.value.hint
+        check_external_data(path, [str(folder.parent)])
+
+
+@pytest.mark.parametrize("make", PLACES)
+def test_a_tensor_in_the_folder_is_taken(make: Make, folder: Path) -> None:
+    (folder / "sub").mkdir()
+    (folder / "sub" / "w.bin").write_bytes(SECRET.tobytes())
+    (folder / "link.bin").symlink_to("sub/w.bin")
+    for location in ("sub/w.bin", "./link.bin"):
+        check_external_data(write(folder, make(external(location))))
+        check_external_data(write(folder, make(external(location, offset="0", length="16"))))
+
+
+def test_a_way_out_of_the_folder_and_back_is_refused(folder: Path) -> None:
+    (folder / "w.bin").write_bytes(SECRET.tobytes())
+    for location in ("../model/w.bin", str(folder / "w.bin")):
+        path = write(folder, as_weight(external(location)))
+        refused("outside the model's folder", check_external_data, path)
+        check_external_data(path, [str(folder)])
+
+
+def test_a_folder_with_a_similar_name_is_not_allowed(folder: Path) -> None:
+    beside = folder.parent / "model2"
+    beside.mkdir()
+    (beside / "w.bin").write_bytes(SECRET.tobytes())
+    path = write(folder, as_weight(external("../model2/w.bin")))
+    refused("outside", check_external_data, path, [str(folder)])
+    check_external_data(path, [str(beside), str(folder)])
+
+
+@each_row("engines/onnx_file/external_data/files")
+def test_a_file_that_is_not_there_is_named(
+    entries: dict[str, str], problem: str, folder: Path
+) -> None:
+    os.mkfifo(folder / "pipe")
+    (folder / "sub").mkdir()
+    (folder / "w.bin").write_bytes(SECRET.tobytes())
+    path = write(folder, as_weight(external(**entries)))
+    with pytest.raises(UsageError, match=r"m\.onnx: tensor 'W': ") as caught:
+        check_external_data(path)
+    assert problem in caught.value.message
+
+
+def test_a_tensor_whose_data_is_inside_names_no_file(folder: Path) -> None:
+    tensor = external("../secret.bin")
+    tensor.data_location = TensorProto.DEFAULT
+    tensor.raw_data = SECRET.tobytes()
+    path = write(folder, as_weight(tensor))
+    check_external_data(path)
+    # ONNX Runtime agrees.
+    assert lar.run(path, {"x": SECRET}, iter=1).status == "ok"
+
+
+def test_of_two_locations_none_is_taken(folder: Path) -> None:
+    (folder / "w.bin").write_bytes(SECRET.tobytes())
+    tensor = external("w.bin")
+    tensor.external_data.add(key="location", value="../secret.bin")
+    refused("without a name, or with two", check_external_data, write(folder, as_weight(tensor)))
+
+
+def test_what_only_protobuf_can_read_is_refused(folder: Path) -> None:
+    # A group, which protobuf skips and lar does not know.
+    content = as_weight(external("../secret.bin")).SerializeToString() + b"\xa3\x06\xa4\x06"
+    path = folder / "m.onnx"
+    path.write_bytes(content)
+    refused("not an ONNX model, or a damaged one", check_external_data, path)
+
+
+COMMANDS = [
+    ["run", "MODEL", "--iter", "1", "--bin-out-dump", "OUT"],
+    ["info", "MODEL"],
+    ["pack", "MODEL", "-d", "#rand(0,1)", "-o", "OUT"],
+    ["compare", "MODEL --cpu", "MODEL --multithread 1"],
+]
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_every_command_refuses_it_unless_the_user_allows_it(
+    command: list[str], allowed: bool, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "link.bin").symlink_to("../secret.bin")
+    path, out = write(folder, as_weight(external("link.bin"))), folder.parent / "out"
+    allow = f"--allow-external-data {folder.parent}" if allowed else ""
+    words = [word.replace("MODEL ", f"MODEL {allow} ") for word in command]
+    words = [word.replace("MODEL", str(path)).replace("OUT", str(out)) for word in words]
+    given = allow.split() if allowed and command[0] != "compare" else []
+    assert main([*words, *given]) == (0 if allowed else 2)
+    printed = capsys.readouterr()
+    if not allowed:
+        assert "tensor 'W': its data is in 'link.bin'" in printed.err
+        assert printed.out == ""
+        assert not out.exists()
+        return
+    assert "error" not in printed.err
+    if command[0] == "pack":
+        packed = out / "link.bin"
+        assert packed.read_bytes() == SECRET.tobytes()
+        assert not packed.is_symlink()
+
+
+def test_a_folder_of_testcases_is_checked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "test_data_set_0").mkdir()
+    write(folder, as_weight(external("../secret.bin")))
+    assert main([str(folder)]) == 2
+    assert "tensor 'W': its data is in '../secret.bin'" in capsys.readouterr().err
+
+
+def test_a_cache_names_no_file_but_its_own(
+    folder: Path, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cache = folder / "cache"
+    model = str(root / "models/digits_cnn.onnx")
+    words = [model, "--iter", "1", "--fast-run-algo-policy", str(cache)]
+    assert main([*words, "--fast-run"]) == 0
+    model = as_weight(external("../secret.bin")).SerializeToString()
+    forged = replace(read_cache(cache), model=model, model_crc32=zlib.crc32(model))
+    cache.write_bytes(msgspec.json.encode(forged))
+    capsys.readouterr()
+    assert main(words) == 2
+    assert "cache: is not a cache that lar made" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("location", ["{}/secret.bin", "../secret.bin"])
+def test_weights_that_a_testcase_folder_cannot_hold_are_not_packed(
+    run_lar: RunLar, folder: Path, location: str
+) -> None:
+    model = write(folder, as_weight(external(location.format(folder.parent))))
+    done = run_lar(
+        *("pack", str(model), "-d", "#rand(0,1)", "-o", str(folder / "packed")),
+        *("--allow-external-data", str(folder.parent)),
+    )
+    assert done.returncode == 2
+    assert "outside its folder" in done.stderr
+    assert sorted(path.name for path in folder.iterdir()) == ["m.onnx"]

@@ -19,8 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.engines.onnx_file.external_data import tensors_outside
-from lar.engines.onnx_file.fields import Message
+from lar.engines.onnx_file.fields import Message, tensors_outside
 from lar.engines.onnxruntime import cache as cache_module
 from lar.engines.onnxruntime.cache import CACHE_FORMAT, CACHES, read_cache, remove_build
 from lar.errors import UsageError

@@ -11,12 +11,11 @@ import onnx
 import pytest
 
 import lar
-from lar.dumps.dump import Dump
-from lar.dumps.facts import read_facts
+from lar.dumps.dump import Dump, read_facts
 from lar.dumps.graph import index_of
 from lar.dumps.index import read_headers
 from lar.dumps.layouts import to_plain
-from lar.dumps.values import Part
+from lar.dumps.recording import Part
 from lar.engines.onnxruntime.dumps import FedGraph, dump_tensors, save_source
 from lar.engines.onnxruntime.graph import LEAST_NODES
 from lar.engines.onnxruntime.kernels import block_size, split_blocks

@@ -12,7 +12,7 @@ import pytest
 from onnx import numpy_helper
 
 import lar
-from lar.dumps.values import Part
+from lar.dumps.recording import Part
 from lar.engines.onnxruntime import saving
 from lar.engines.onnxruntime.dumps import FedGraph
 from lar.errors import UsageError

@@ -13,7 +13,7 @@ import pytest
 from msgspec import structs
 
 import lar
-from lar.profiles.run_contrast import contrasts_of
+from lar.profiles.differences import contrasts_of
 from lar.records.profile import Cost, Machine, Profile, ProfileFacts
 from lar.reports.styles import STYLES
 from tests.conftest import RunLar

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lar.cli.parser import parser_of
+from lar.cli.arguments import parser_of
 from lar.engines.megengine.profile import profile_of_raw
 from lar.errors import UsageError
 from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step

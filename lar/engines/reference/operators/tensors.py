@@ -13,8 +13,8 @@ from onnx import helper
 
 from lar.engines.onnx_file.control_flow import NoTruthHere
 from lar.engines.onnx_file.fields import Node
+from lar.engines.onnx_file.numbered_graph import roles_of
 from lar.engines.onnx_file.operators import ROLES
-from lar.engines.onnx_file.quantization import roles_of
 from lar.engines.reference.implementations import (
     LEARNING,
     ONNX_RUNTIME,

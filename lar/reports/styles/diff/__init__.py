@@ -11,14 +11,21 @@ from typing import Any
 
 from lar.engines import operator_kinds_of_both
 from lar.profiles.costs import describe_cost
-from lar.profiles.differences import ComparedProfiles, ComparedTimes, compare_profiles
-from lar.profiles.run_contrast import contrasts_of
+from lar.profiles.differences import ComparedProfiles, ComparedTimes, compare_profiles, contrasts_of
 from lar.profiles.totals import UNITS_NS
 from lar.records.profile import Profile
 from lar.records.summary import Interval
-from lar.reports.model import Column, Layout, Rule, Table, number, table_of_values, value_at
+from lar.reports.model import (
+    Column,
+    Layout,
+    Rule,
+    Table,
+    number,
+    sort_rows,
+    table_of_values,
+    value_at,
+)
 from lar.reports.report import Report
-from lar.reports.sorting import sort_rows
 from lar.reports.verdicts import color_of_verdict, describe_difference, format_interval
 
 TimeColumn = Column[ComparedTimes]

@@ -24,7 +24,7 @@ from lar.profiles.megengine_file import (
 from lar.profiles.times import self_times_of
 from lar.profiles.totals import group_by
 from lar.records.profile import Execution, Profile, ProfiledOperator
-from lar.reports.sorting import sort_rows
+from lar.reports.model import sort_rows
 
 Place = Literal["device", "host"]
 Shapes = Sequence[Sequence[int]]

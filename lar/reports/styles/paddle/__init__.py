@@ -14,7 +14,7 @@ from lar.errors import UsageError
 from lar.records.profile import Profile
 from lar.reports.model import AnyTable
 from lar.reports.report import Report
-from lar.reports.styles.paddle import operators, overview, perf
+from lar.reports.styles.paddle import operators, overview
 from lar.reports.styles.paddle.layout import TimedRun
 
 # In the order printed.
@@ -26,8 +26,8 @@ SECTIONS: Mapping[str, Callable[[TimedRun], Sequence[str | AnyTable]]] = {
     "kernel": operators.kernel_section,
     "memory": operators.copy_section,
     "userdefined": operators.range_section,
-    "log": perf.log_section,
-    "perf": perf.perf_section,
+    "log": overview.log_section,
+    "perf": overview.perf_section,
 }
 # A line for each iteration would hide the rest, so it is printed only on request.
 ON_REQUEST = "log"

@@ -12,8 +12,7 @@ from lar.profiles.activities import DeviceActivity, device_activities_of
 from lar.profiles.breakdown import breakdown_of
 from lar.profiles.totals import UNITS_NS, Totals, group_by
 from lar.records.profile import Profile, Span
-from lar.reports.model import Column, Layout, Rule, Table
-from lar.reports.sorting import sort_rows
+from lar.reports.model import Column, Layout, Rule, Table, sort_rows
 from lar.reports.styles.figures import FIGURES, Figure, asked_for, figure_columns
 
 R = TypeVar("R")

@@ -24,16 +24,19 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 
 from lar.errors import UsageError
-from lar.profiles.activities import DeviceActivity, execution_of, launches_of, places_of
+from lar.profiles.activities import (
+    DeviceActivity,
+    execution_of,
+    is_of_device,
+    launches_of,
+    places_of,
+)
+from lar.profiles.breakdown import disturbed_executions
 from lar.profiles.calls import Call, call_of_span, calls_of
-from lar.profiles.devices import is_of_device
-from lar.profiles.disturbance import disturbed_executions
-from lar.profiles.operator_filter import only_moves, operators_matching
 from lar.profiles.rows import rows_of, savings_of
 from lar.profiles.times import self_host_times_of, self_times_of
-from lar.profiles.totals import group_by, totals_of
+from lar.profiles.totals import group_by, only_moves, operators_matching, totals_of
 from lar.records.profile import Profile, Span
-from lar.reports.cut_names import cut_end
 from lar.reports.model import Column, Table
 from lar.reports.styles.paddle.layout import (
     CALLS,
@@ -50,6 +53,7 @@ from lar.reports.styles.paddle.layout import (
     under_threads,
 )
 from lar.reports.styles.paddle.overview import camel_case, steps_ns
+from lar.reports.text import cut_end
 
 NAME_WIDTH = 52
 KERNEL_WIDTH = 90

@@ -17,7 +17,7 @@ from lar.dumps.binary import write_tensor
 from lar.dumps.delivery import finish_text
 from lar.errors import UsageError
 from lar.records.run import Item, RunContext, RunResult, RunSpec, Samples, Status
-from lar.running.output_files import deliver_artifacts, folder_beside, grow_dump, place_artifacts
+from lar.running.steps import deliver_artifacts, folder_beside, grow_dump, place_artifacts
 from lar.worker.main import failure_of
 from tests.cli.failures import run_shell
 from tests.command_lines import ROOT
@@ -212,7 +212,7 @@ def test_a_run_without_a_dump_imports_nothing_for_dumps() -> None:
     modules = modules_after("models/one_operator.mge", "--iter", "1", "--cpu")
     # The facts that an engine knows are a light module; the formats of dumps are not.
     dumps = {name for name in modules if name.startswith("lar.dumps")}
-    assert dumps <= {"lar.dumps", "lar.dumps.facts"}
+    assert dumps <= {"lar.dumps", "lar.dumps.dump"}
 
 
 def test_python_may_overwrite_too() -> None:

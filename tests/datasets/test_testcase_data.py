@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lar.datasets.testcase_data import feed_datum
 from lar.errors import UsageError
 from lar.inputs.feed import Feed
 from lar.records.run import ImageSettings, Packing, RunSpec, TensorInfo
-from lar.testcases.data import feed_datum
 from tests.tables import each_row
 
 INPUTS = Path(__file__).resolve().parents[2] / "inputs"
@@ -90,7 +90,7 @@ def test_the_data_is_repeated_and_transformed() -> None:
     np.testing.assert_allclose(array[1], (cat / np.std(cat))[0], rtol=1e-5)
 
 
-@each_row("testcases/data/wrong")
+@each_row("datasets/testcase_data/wrong")
 def test_what_is_wrong_is_told_in_one_line(text: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as caught:
         feed(text, FLOATS, TensorInfo(name="b", dtype="uint8", shape=(2, 3)), **options)

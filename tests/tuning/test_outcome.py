@@ -19,7 +19,7 @@ from lar.options.option import flag_of
 from lar.records.choices import OptionValue
 from lar.records.tuning import ModelSpace
 from lar.running.plan import plan_run
-from lar.tuning.deployment import write_packed
+from lar.tuning.outcome import write_packed
 from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar
 

@@ -3,7 +3,7 @@
 MegEngine makes and reads models in processes of their own, since it changes the one that imports
 it. For making them this file is the program:
 
-    python tests/engines/test_flops.py FOLDER
+    python tests/engines/test_operator_facts.py FOLDER
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from lar.engines.flops import FORMULAS, Operation, Shape, count_flops, flops_of
 from lar.engines.megengine.model_file import read_model as read_mge
 from lar.engines.onnx_file.contents import read_model as read_onnx
+from lar.engines.operator_facts import FORMULAS, Operation, Shape, count_flops, flops_of
 from lar.records.run import ModelInfo
 from tests.tables import each_row
 
@@ -105,7 +105,7 @@ def test_unknown_operators_are_named_once_and_leave_no_total() -> None:
 
 def test_the_formulas_need_no_engine() -> None:
     heavy = "{'numpy', 'onnx', 'onnxruntime', 'megengine', 'megenginelite'}"
-    check = f"import sys, lar.engines.flops; sys.exit(bool({heavy} & set(sys.modules)))"
+    check = f"import sys, lar.engines.operator_facts; sys.exit(bool({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", check], cwd=ROOT).returncode == 0
 
 

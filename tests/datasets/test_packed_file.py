@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.testcases.paths import graphs_in
+from lar.datasets.testcases import graphs_in
 from tests.refusals import refused
 
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
+from lar.datasets.judging import Judge, describe_failure, errors_of, judge
 from lar.errors import CheckFailed, UsageError
 from lar.records.run import Case, Expected, RunSpec, Setting, Verdict
-from lar.testcases.judging import Judge, describe_failure, errors_of, judge
 
 Array = NDArray[Any]
 DTYPES = ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"]

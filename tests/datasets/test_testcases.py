@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from lar.datasets.testcases import Source, cases_of, source_of
 from lar.errors import UsageError
 from lar.running.plan import plan_run
-from lar.testcases.paths import Source, cases_of, source_of
 from tests.refusals import refused
 from tests.tables import each_row
 
@@ -54,7 +54,7 @@ def test_model_onnx_is_taken_before_others(tmp_path: Path) -> None:
     assert source_of(str(tmp_path)).model == str(tmp_path / "model.onnx")
 
 
-@each_row("testcases/paths/parts")
+@each_row("datasets/testcases/parts")
 def test_a_folder_that_is_not_whole_is_refused(
     tmp_path: Path, names: list[str], words: str
 ) -> None:
@@ -71,7 +71,7 @@ def test_those_in_a_file_are_counted_whatever_its_name(tmp_path: Path) -> None:
     assert [case.name for case in spec.cases] == ["testcase 0", "testcase 1"]
 
 
-@each_row("testcases/paths/others")
+@each_row("datasets/testcases/others")
 def test_what_would_feed_something_else_is_refused(
     tmp_path: Path, values: dict[str, object], flag: str
 ) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lar.engines.onnx_file.fields import Node
-from lar.engines.onnx_file.quantization import quantizations_of, scales_in, wanted_names
+from lar.engines.onnx_file.numbered_graph import quantizations_of, scales_in, wanted_names
 from lar.records.run import Quantization
 
 SCALES = {"s1": 0.5, "s2": 0.25, "s3": 2.0, "rows": [0.5, 1.0, 1.5], "blocks": [[1.0, 1.0]] * 3}

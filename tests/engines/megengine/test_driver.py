@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lar.engines.megengine.messages import explain_megengine, resized_inputs
+from lar.engines.megengine.driver import explain_megengine, resized_inputs
 from lar.errors import UsageError
 from lar.records.run import TensorInfo
 from tests.cli.failures import check_error
