@@ -4,7 +4,6 @@ call, which set the driver's `config`."""
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +54,8 @@ def set_properties(driver: InterpreterDriver, _: object) -> None:
 
 
 def dump_model(driver: InterpreterDriver, _: str) -> None:
+    import shutil  # slow to import, and the help reads this table
+
     shutil.copyfile(driver.file, driver.context.written[table.MODEL_DUMP.key])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib.util
 import os
 from collections import Counter
@@ -46,6 +45,8 @@ def library_of(name: str) -> str:
 def why_unloadable(name: str) -> str:
     """Return what the system says against loading a provider's library; empty if it loads, or if
     there is none. The engine itself says it in its log alone."""
+    import ctypes  # slow to import, and the help reads the table of options
+
     try:
         ctypes.CDLL(library_of(name) or None)
     except OSError as error:
@@ -65,6 +66,8 @@ GENERATION = 75  # NVIDIA's number of that attribute
 
 def cuda_devices() -> tuple[CudaDevice, ...]:
     """Return the CUDA devices that this process may use: none without NVIDIA's driver."""
+    import ctypes  # see above
+
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
