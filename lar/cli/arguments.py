@@ -85,8 +85,6 @@ def load_command(name: str) -> ModuleType:
 
 
 Row = Callable[[argparse._ActionsContainer], object]
-
-
 """Adds an argument to a parser, or to a heading of it; or a heading with its arguments."""
 
 
@@ -191,7 +189,6 @@ def named(name: str) -> Any:
 
 
 MAX_FILE_SIZE = FLAG.lstrip("-").replace("-", "_")
-
 
 # argparse searches the file system for a translation of each of its texts. lar has no translations,
 # so the search is left out.

@@ -35,14 +35,12 @@ SETTINGS = (
     "loadgen_logs",
 )
 
-
 # The settings that one scenario alone has.
 SCENARIO_OF: Mapping[str, ScenarioName] = {
     "target_rate": "server",
     "target_latency": "server",
     "samples_per_query": "multi-stream",
 }
-
 
 # The arguments that `lar bench` takes for variants only.
 OF_VARIANTS = (
@@ -134,7 +132,6 @@ def scenario_of(arguments: argparse.Namespace, values: Mapping[str, Any]) -> Sce
 
 # Why a variant has no difference.
 NO_TIME, ALONE = "no time was left for it", "no other has data of its shape"
-
 
 # Options are texts: each run parses them together with its own.
 ARGUMENTS = (

@@ -90,13 +90,9 @@ PART = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
-
 # A link from one page of the manual to another; a terminal has the command that prints it.
 LINK = re.compile(r"\[[^]]+\]\(([a-z-]+)\.md\)")
-
-
 DOCS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "docs")
-
 
 # The pages of the manual, in the order in which people meet them.
 PAGES = (
@@ -106,9 +102,7 @@ PAGES = (
     *("farm", "python", "formats", "exit-codes", "trust", "benchmarks"),
 )
 
-
 PURPOSE = "how fast a model runs, whether its numbers are right, which settings make it fastest"
-
 
 ARGUMENTS = (
     argument("words TOPIC", "a topic of the manual, or a command of lar", nargs="*"),

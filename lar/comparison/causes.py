@@ -32,17 +32,12 @@ from lar.records.comparison import Culprit, OperatorFacts, TensorComparison
 # scale before it. Data that fills a fifth of its calibrated range is usual.
 TOO_COARSE = 8.0
 
-
 # Factors that differ by less are the same. Multiples of a tensor have a cosine this near to 1.
 SAME_FACTOR = 0.01
-
-
 ONE_DIRECTION = 1 - 1e-5
-
 
 # Types of more bits hold sums, and are as good as floating-point numbers.
 MOST_BITS = 16
-
 
 # The limits of an operator's results, whatever its inputs: a range may be chosen for all of them.
 BOUNDED = {"softmax": (0.0, 1.0), "sigmoid": (0.0, 1.0), "relu6": (0.0, 6.0), "tanh": (-1.0, 1.0)}
@@ -167,23 +162,17 @@ def bounds_of_results(node: Node) -> Iterator[tuple[float, float]]:
 # The part of the difference's energy that a kind may leave.
 LEFT = 0.05
 
-
 # A factor this near to 1 changes nothing.
 SAME = 0.02
-
 
 # Factors of all channels that differ by less than this are the same.
 SAME_FACTORS = 1e-3
 
-
 # A channel is the wrong one if its error has so many times the energy of any other's.
 OUTSTANDING = 20
 
-
 # A step this near to a whole number is one.
 WHOLE = 0.1
-
-
 NONFINITE = (("infinite", "overflow to infinity", np.isinf), ("NaN", "no number", np.isnan))
 
 

@@ -35,10 +35,7 @@ from lar.records.comparison import (
 )
 
 SIDES: tuple[Literal["actual", "expected"], ...] = ("actual", "expected")
-
-
 OTHER_FORM = "a constant that the other side holds in another form, or not at all"
-
 
 # At most so many names are in a note.
 MOST_NAMED = 5

@@ -173,8 +173,6 @@ def check_left(left: object, pattern: str, complete: bool) -> None:
 
 
 Runs = defaultdict[int, list[TensorHeader]]
-
-
 HINT = "give a new folder, or the same data and options as before"
 
 

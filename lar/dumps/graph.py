@@ -25,10 +25,7 @@ KEEPING = re.compile(
     r"|Transpose|Flatten|Squeeze|Unsqueeze|Expand|MaxPool|Slice|Split|Gather|Relu|Cast"
 )
 
-
 Tensors: TypeAlias = Mapping[str, DumpedTensor]
-
-
 Found: TypeAlias = dict[str, Quantization]
 
 
@@ -101,7 +98,6 @@ CONSTANT = re.compile(
     r"ImmutableTensor|(Volatile)?SharedDeviceTensor(WithFormat)?|"
     r"MultipleDeviceTensor(WithFormat)?Holder|Constant|Initializer"
 )
-
 
 OUTPUT_FILE = re.compile(r"(run(\d{1,9})-)var ?\d+")
 

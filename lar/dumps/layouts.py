@@ -34,7 +34,6 @@ from lar.dumps.dump import Array, DumpedOperator, DumpedTensor
 
 CHANNELS_LAST = "nhwc"
 
-
 TAGS: Mapping[str, str] = {
     **dict.fromkeys(("nchw4", "nchw44", "nchw44_dot"), "nChw4c"),
     **dict.fromkeys(("nchw8", "nchw88"), "nChw8c"),
@@ -43,13 +42,8 @@ TAGS: Mapping[str, str] = {
     "nhwcd4": "nhCw4c",
 }
 
-
 NCHWC = re.compile(r"nchw([1-9]\d{0,2}c)")
-
-
 TAG = re.compile(r"([gGoOiIhw]{4,5}|[nchwC]{4})((?:\d{1,3}[goic])+)|(nhwc)")
-
-
 PLAIN_ORDERS = ("nchw", "oihw", "goihw")
 
 
@@ -148,14 +142,12 @@ def is_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> bool:
 
 CONVOLUTIONS = ("ConvolutionForward", "ConvBiasForward")
 
-
 # The inputs and outputs of these have one layout, except constants of fewer axes.
 KEEPING = re.compile(
     r"ConvolutionForward|ConvBiasForward|Elemwise(MultiType)?|TypeCvt|Concat|Identity"
     r"|(Adaptive)?PoolingForward|ResizeForward|WarpPerspectiveForward"
     r"|QLinear(Add|Mul|Concat|LeakyRelu|Sigmoid)"
 )
-
 
 # By the engine's own name for a tensor's format.
 LAYOUTS = {
@@ -164,7 +156,6 @@ LAYOUTS = {
     r"OIHWC\{(\d{1,3})\}": r"Oihw\1o",
     r"OIHWC\{(\d{1,3}),\d{1,3}\}": r"OIhw\1i\1o",
 }
-
 
 FORMATS = re.compile(r"(NCHW44_DOT|[A-Z]+\d*)(?:_(NCHW44_DOT|[A-Z]+\d*))?")
 

@@ -101,7 +101,6 @@ def computing_ns_of(profile: Profile) -> float:
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-
 # For an engine that does not compute with NumPy: the threads of NumPy's BLAS keep the CPUs busy
 # when they start, while the engine's own library loads.
 ONE_BLAS_THREAD: Mapping[str, str] = {"OPENBLAS_NUM_THREADS": "1"}

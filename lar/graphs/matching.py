@@ -44,10 +44,8 @@ APPENDED = re.compile(
     r"(?P<name>.+?)(_(Dequantize|Quantize)Linear_(Input|Output)(_\d+)?|_quantized)(_token_\d+)?"
 )
 
-
 # Sums, whose result may be clipped where a range of integers begins at 0.
 SUMS = ("sum", "add", "qlinearadd")
-
 
 # The bits of quantised types; wider types, as for sums, are as good as floating-point numbers.
 BITS = {
@@ -149,38 +147,27 @@ def is_rounded_only(node: Node) -> bool:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-
 # Names that engines make up: they count tensors, quote operands or name the operator's type. `part
 # of X` may be any part of X.
 GENERIC = re.compile(
     rf"^{PART}|[\[(]|^(var|reorder_token_|tensor)?_?\d*$|^reorder$|^[A-Z][A-Za-z]+(:o\d+)?$"
 )
 
-
 # A name that ends in a number. If most names of a side are of one such kind, they count tensors,
 # and another model may count differently.
 NUMBERED = re.compile(r"(?P<kind>.*?)\d+")
-
-
 MOST = 0.8
-
 
 # If the sides share this part of their names, tensors of different names are not twins.
 SHARED = 0.5
 
-
 # Samples nearer than this hold the same values if a side has quantised tensors.
 NEAR_QUANTIZED = 0.1
-
 
 # Scores of a pair in the alignment, beside 2 for operators that do the same: for the model's name,
 # for a name that engines make up, for the same values (and 1 more for each digit).
 SAME_NAME = 6.0
-
-
 SAME_GENERIC_NAME = 0.5
-
-
 NEAR_VALUES = 4.0
 
 

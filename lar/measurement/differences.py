@@ -36,10 +36,8 @@ from lar.records.summary import Difference, Interval, Verdict
 # neighbouring turns alike, and does not change their ratio.
 KEPT = ("end_to_end", "queue_delay", "cpu", "steal", "throttled", "runner")
 
-
 # A round with fewer ratios of undisturbed turns says nothing about them.
 FEWEST_CALM = 2
-
 
 # Of several threads, only the longest wait of one is known. If threads wait for each other, and in
 # turn for a CPU, more is lost: so many times as much is assumed.
@@ -127,43 +125,25 @@ def kept_of(samples: Samples) -> Samples:
 # The probability of a wrong "faster" or "slower" in any of the comparisons of a table, at any look.
 ALPHA = 0.05
 
-
 # The number of pairs at the first look at a comparison that goes on, the factor to the next look,
 # and the part of alpha for the first look. The parts of all looks add up to 1 at most.
 FIRST_LOOK = 5
-
-
 STEP = math.sqrt(2)
-
-
 FIRST_SHARE = 0.2
-
-
 FEWEST_DEGREES = 2  # of freedom: three pairs of processes, two runs against two
-
-
 POWER_QUANTILE = 1.2815515655446004  # of a normal variable, for a power of 0.9
-
 
 # An interval that reaches so far up and down leaves any ratio possible, and does not count.
 LARGEST_LOGARITHM = math.log(1000)
-
 
 # Spreads of other values have at most so many degrees of freedom: processes have longer tails than
 # a normal distribution, and these differ.
 MOST_DEGREES = 8
 
-
 # The parts that are trimmed at each end: of the ratios of one process, and of processes.
 TRIMMED_RATIOS = 0.25
-
-
 TRIMMED_PROCESSES = 0.15
-
-
 TOO_WIDE = "the processes differ so much that any ratio is possible"
-
-
 DISTURBED = "most iterations were disturbed, and what was lost may explain the difference"
 
 

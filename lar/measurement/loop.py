@@ -29,7 +29,6 @@ from lar.records.run import Pacing
 # So much of a wait for a request is not slept: the noise is read and the clock asked in it.
 AWAKE_SECONDS = 5e-4
 
-
 # No sleep is longer than this, so that a waiting runner gives signs of life.
 LONGEST_SLEEP = 0.25
 

@@ -60,45 +60,29 @@ from lar.measurement.machine import (
 from lar.records.profile import Peak
 
 SOURCE = "numpy float32 product and copy"
-
-
 CODE = "from lar.measurement.peak import main; main(sys.argv[1:])"
-
 
 # The cores that OpenBLAS has code for, the widest first, and the instruction sets that each needs.
 CORE_VARIABLE = "OPENBLAS_CORETYPE"
-
 
 CORES = {
     "SkylakeX": {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"},
     "Haswell": {"avx2", "fma"},
 }
 
-
 # How long each of the two is repeated, and how long both together may take.
 SECONDS = 0.2
-
-
 FEWEST_ROUNDS = 3
-
-
 TIMEOUT_SECONDS = 20.0
-
 
 # In a shorter product the start of its threads would count: the matrices are too small. A much
 # longer one is hardly ever undisturbed on a busy machine: with 4 ms two threads reached half.
 SHORTEST_PRODUCT_SECONDS = 0.001
-
-
 SMALLEST_SIDE, LARGEST_SIDE = 512, 4096
-
 
 # The size of a copy, which exceeds the caches, and the part of the memory that it may take.
 COPY_BYTES = 1 << 28
-
-
 PART_OF_MEMORY = 8
-
 
 # Variables that limit the threads of the libraries behind NumPy.
 THREAD_LIMITS = [f"{library}_NUM_THREADS" for library in ("OMP", "OPENBLAS", "MKL", "BLIS")]
@@ -210,18 +194,11 @@ def main(arguments: Sequence[str]) -> None:
 
 
 FOLDER = "peaks"
-
-
 ONE_DAY_SECONDS = 86_400
-
-
 AGREEMENT = 0.05  # how near the last measurement must be to the best, as a part of it
-
 
 # So many products or copies are enough, even if measurements do not agree.
 MOST_ROUNDS = 100
-
-
 LONGEST_BYTES = 1 << 16
 
 

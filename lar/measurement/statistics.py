@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from lar.records.summary import Cause
 
 SIMPSON = (1, *islice(cycle((4, 2)), 399), 1)
-
-
 PRECISION = 1e-9
 
 
@@ -80,34 +78,23 @@ def quantile_of_t(probability: float, degrees: float) -> float:
 # needs 10 samples, p95 20, p99 100.
 PERCENTILES: tuple[Rank, ...] = (90, 95, 99)
 
-
 # A sample is disturbed if it lost this part of its time to something else on the machine.
 DISTURBED_SHARE = 0.05
-
-
 DISTURBED_SECONDS = 1e-4  # at least: a reading takes longer than a short iteration
-
 
 # It is also disturbed if its CPU ran at less than this part of the run's median frequency; smaller
 # steps are usual for a governor.
 LOW_FREQUENCY = 0.9
 
-
 # It is also disturbed if the probe after it took so many times as long as on a core without other
 # users. That time is taken from the fastest tenth of the run's probes.
 SLOW_PROBE = 1.3
-
-
 USUAL_RANK = 10
-
 
 # Probes count only if they say something about the run, which differs between machines: samples
 # beside slow ones must be slower, by more than chance gives once in a thousand runs.
 SLOWED = 1.02
-
-
 DEVIATIONS = 3.0
-
 
 # Of six undisturbed iterations, the fastest and the slowest have the true median between them with
 # 97 % probability, as each lies on either side of it with 1/2: 1 - 2 / 2**6.
@@ -259,30 +246,16 @@ def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tu
 # Fewer samples cannot show whether they are correlated.
 FEWEST_SAMPLES = 20
 
-
 # An interval that leaves out fewer than this part of the samples at each end says nothing.
 LEAST_BEYOND = 0.15
-
-
 BLOCKS = 160  # many samples are summed into so many blocks: low frequencies need no more
-
-
 FREQUENCIES = 60
-
-
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
-
-
 SHORTEST_TIME = 0.5  # in samples; each next correlation time is twice as long
-
-
 LONGEST_TIME = 0.5  # as a part of the number of samples
-
 
 # The prior weight of independent samples; all other models share the rest equally.
 INDEPENDENT_WEIGHT = 0.6
-
-
 ALTERNATING = -0.9  # the correlation of neighbours if slow and fast samples take turns
 
 

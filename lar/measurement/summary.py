@@ -212,7 +212,6 @@ def batch_of(fed: Sequence[FedInput]) -> int | None:
 # Medians that differ by no more than this agree.
 SMALLEST_DRIFT = 0.01
 
-
 # Of more samples than this, only every second, third, ... is used, so that a look is short. The
 # interval gets wider by it.
 MOST_LOOKED_AT = 100_000

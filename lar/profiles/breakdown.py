@@ -55,17 +55,11 @@ if TYPE_CHECKING:
 
 # Losing a CPU costs at least a part of a millisecond; a slow CPU slows down all operators alike.
 LEAST_LOST_NS = round(DISTURBED_SECONDS * 1e9)
-
-
 LEAST_SLOWED_NS = 10_000
-
-
 SLOWING = frozenset({"frequency", "slow core"})
-
 
 # At least so many undisturbed executions tell how long an operator takes.
 FEWEST_CALM = 3
-
 
 # What a cause did to iterations, in the words of the run's own lines.
 CAUSES: Mapping[str, str] = {
@@ -188,23 +182,13 @@ def split_copies(profile: Profile) -> list[Profile]:
 
 
 KERNEL, MEMCPY, MEMSET, RUNTIME = "Kernel", "Memcpy", "Memset", "Runtime"
-
-
 DATA_LOADER, CPU_EXEC, OTHER = "DataLoader", "CPU Exec", "Other"
-
-
 PROFILING, INPUT_COPY, OUTPUT_COPY = "Profiling", "Input Copy", "Output Copy"
-
-
 OVERHEAD, WAITING = "Engine Overhead", "Waiting for a CPU"
-
-
 MOVES: Mapping[str, Category] = {MEMCPY: "memcpy", MEMSET: "memset"}
-
 
 # The phases whose union is the bucket.
 PHASES = {INPUT_COPY: ("input_copy",), OUTPUT_COPY: ("output_copy",), OVERHEAD: ("forward", "wait")}
-
 
 # The buckets that may wait for a CPU: neither operators nor a device.
 HOST_PARTS = frozenset({RUNTIME, DATA_LOADER, INPUT_COPY, OUTPUT_COPY, OVERHEAD, OTHER})

@@ -37,16 +37,10 @@ from lar.records.summary import Difference
 # Facts that change between runs of one command on one machine.
 CHANGING = frozenset({"load"})
 
-
 # Amounts that may differ between runs of one command.
 AMOUNTS = frozenset({"iterations", "warm-up iterations", "lar"})
-
-
 NOTHING = "-"
-
-
 MOST_WORDS = 12
-
 
 # Options that other facts show for each run, or that change nothing in it.
 LEFT_OUT = frozenset(
@@ -134,8 +128,6 @@ def is_about_computing(key: str) -> bool:
 
 
 MOST_NAMES = 3
-
-
 WITHIN_A_STEP = "the change is within a step of the clock"
 
 

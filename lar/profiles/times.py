@@ -31,11 +31,8 @@ from lar.records.profile import Interval, Profile, ProfileFacts, keep_with_profi
 
 R = TypeVar("R", bound=msgspec.Struct)
 
-
 # The records of a profile that have times, and the names of their times.
 KINDS = ("steps", "spans", "executions", "counters", "allocations")
-
-
 TIMES = ("start_ns", "end_ns", "dispatch_start_ns", "dispatch_end_ns", "at_ns")
 
 

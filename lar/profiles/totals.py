@@ -36,10 +36,7 @@ def operators_matching(profile: Profile, pattern: str) -> frozenset[int]:
 
 
 K = TypeVar("K", bound=Hashable)
-
-
 V = TypeVar("V")
-
 
 # The nanoseconds in each unit, the smallest first.
 UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}

@@ -72,7 +72,6 @@ from lar.records.run import MOST_COPIES
 # Most profiles are smaller, and stay JSON that any program reads.
 LARGEST_PLAIN_BYTES = 8_000_000
 
-
 # Higher levels take longer, and save little more.
 LEVEL = 4
 
@@ -125,13 +124,8 @@ def pack(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 Event = dict[str, Any]
-
-
 EVENTS_AT_ONCE = 250
-
-
 LATEST_NS = 1 << 62  # nearly 150 years
-
 
 # The events begin here in the file: they come last.
 EVENTS_BEGIN = b'"traceEvents":['
@@ -184,25 +178,14 @@ def arrow_end(kind: str, number: int, process: int, thread: int, at_ns: int) -> 
 
 
 R = TypeVar("R")
-
-
 PROFILE_SCHEMA = "lar.profile/1"
-
-
 CATEGORIES = frozenset(get_args(Category))
-
 
 # Here one event ends and the next begins. Texts cannot contain this, nor the begin of the events: a
 # quotation mark inside a text has a backslash before it.
 BETWEEN_EVENTS = b'},{"ph":'
-
-
 BYTES_AT_ONCE = 1 << 20
-
-
 FILE_BEGINS = b'{"schema":"lar.profile/'
-
-
 FOREIGN_HINT = "make one with --profile, or an engine's own with --profile-raw"
 
 
@@ -244,7 +227,6 @@ class TraceArgs(
 
 
 LATEST_US = LATEST_NS / 1000
-
 
 # The fields that a record and its event share, under the same names.
 FACTS: Mapping[type, Sequence[str]] = {
@@ -320,7 +302,6 @@ class TraceFile(TraceHead, kw_only=True, rename={"facts": "otherData", "events":
 
 
 EVENTS = msgspec.json.Decoder(list[TraceEvent])
-
 
 # What reading a damaged file raises.
 UNREADABLE = (

@@ -32,16 +32,9 @@ def sort_rows(
 
 
 Cell = str | int | float | None
-
-
 Row = TypeVar("Row")
-
-
 AnyRow = TypeVar("AnyRow", contravariant=True)
-
-
 ANY_DIGITS = -1  # as many digits as a number needs
-
 
 # `centre` and `middle` differ in the side of an odd space: as `str.center` and as `format` do it.
 # `point` aligns numbers at their decimal points, and anything else to the left.
@@ -163,13 +156,8 @@ class Layout:
 
 
 PLAIN = Layout(is_stripped=True)
-
-
 INDENTED = Layout(start="  ", is_stripped=True)
-
-
 WRAPPED = Layout(is_stripped=True, is_wrapped=True)
-
 
 MARKDOWN = Layout(
     start="| ",

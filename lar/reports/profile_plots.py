@@ -24,12 +24,10 @@ from lar.reports.model import Plot
 # At most so many iterations of a lane are drawn, evenly chosen.
 MOST_ITERATIONS = 3000
 
-
 ABOUT = (
     "All timed iterations: above, how many took how long, with a line at the median; below, each "
     "at its time. Pale, or a cross: disturbed, as a thread was ready and had no CPU."
 )
-
 
 # The second, the milliseconds, and 1 if the iteration was disturbed.
 Point = tuple[float, float, int]
@@ -73,10 +71,8 @@ def points_of(began: float, samples: Samples) -> Iterator[Point]:
 
 MIB = 2**20
 
-
 # A screen cannot show more points of a curve.
 MOST_POINTS = 1000
-
 
 # The trace has as many iterations as fit into a page.
 MOST_TRACE_BYTES = 80_000

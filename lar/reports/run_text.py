@@ -55,7 +55,6 @@ from lar.records.summary import Cause, Interval, QueueSummary, Summary
 
 Times = tuple[float, float, float]  # the times of an iteration: end to end, host, device
 
-
 # load_and_run's words, on standard error, on options that change what is computed.
 CHANGES = {
     **{
@@ -500,10 +499,7 @@ METRICS: dict[ScenarioName, Metric] = {
     "server": Metric("throughput, as scheduled", "result_scheduled_samples_per_sec", False),
 }
 
-
 SCENARIO_PERCENTILES = (50, 90, 95, 97, 99)
-
-
 QUERY_COUNT = "result_query_count"
 
 

@@ -16,8 +16,6 @@ from lar.errors import printable, printable_lines
 from lar.reports.model import PLAIN, AnyTable, Column, Layout, Rule, table_of_values
 
 CUT = "..."
-
-
 MOST_ROUNDS = 8  # how often names are cut again that read alike
 
 
@@ -88,20 +86,10 @@ def cut_around(text: str, at: int, width: int) -> str:
 
 
 Cells = tuple[Sequence[str], str]  # the cells of a column, and their alignment
-
-
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|-?inf|nan", re.IGNORECASE)
-
-
 INTEGER = re.compile(r"[-+]?\d+")
-
-
 BOLD, DIM, RED, GREEN, NORMAL = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[m"
-
-
 COLORS = {"red": RED, "green": GREEN}
-
-
 SHORTEST = 16  # a name is cut to this width while there are columns to leave out
 
 

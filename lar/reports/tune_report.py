@@ -77,9 +77,7 @@ ENDS: Mapping[str, str] = {
     "failed": "the plain run cannot be measured",
 }
 
-
 FAST = "{times} times as fast as {plain}"
-
 
 # For each objective: what to minimise, its figure in the table, what to call the best, how it
 # compares.
@@ -89,7 +87,6 @@ GOALS: Mapping[Objective, tuple[str, str, str, str]] = {
     "p99": ("lowest p99", "p99 ms", "lowest p99", "{plain} takes {times} times as long"),
     "memory": ("least memory", "held", "least memory", "{plain} holds {times} times as much"),
 }
-
 
 Row = RankedCandidate
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from lar.records.run import MachineFacts, RunSpec
 
 Figure = Literal["latency", "CPU time"]
-
-
 CALM_SHARE = 0.1  # the part of disturbed iterations, at most
 
 
@@ -128,7 +126,6 @@ def is_calm(runs: Iterable[Run]) -> bool:
 
 # The facts that `--by` may name, in the order of the columns; `option` stands for all options.
 NAMES = ("model", "machine", "engine", "version", "driver", "device", "option", "input")
-
 
 # The flags of files in which engines keep what they found.
 CACHES = frozenset(option.flag for option in table.OPTIONS if option.purpose == "cache")

@@ -28,22 +28,14 @@ from lar.records.run import RunResult, RunSpec, Samples, check_result, read_resu
 from lar.results.facts import NamedResult
 
 WHAT = "result file"
-
-
 HINT = "give what `lar run MODEL --json FILE` wrote, or what load_and_run printed"
-
-
 MOST_BYTES = 1 << 32
-
 
 # The facts that a variant of a bench has for its processes, as a result has its own.
 OF_VARIANT = ("engine", "model", "fed", "outputs", "load_seconds", "peak_memory_bytes", "failure")
 
-
 # How lar's own files begin; some formats are refused, with why and what to do.
 BEGINNING = re.compile(rb'\{\s*"(?:format|schema)":\s*"lar\.(\w+)/|lar \S+: using ')
-
-
 NO_RESULTS = json.loads(Path(__file__).with_name("no_results.json").read_text())
 
 

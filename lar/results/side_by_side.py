@@ -186,8 +186,6 @@ def no_row(asked: str, rows: Sequence[Row], varying: Sequence[str]) -> UsageErro
 
 
 SEVERAL = "several"  # the fact of a row whose runs have several values of it
-
-
 DISTURBED = "too few iterations were undisturbed"
 
 

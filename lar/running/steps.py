@@ -263,16 +263,12 @@ def deliver(source: Path, place: Path, kind: str) -> None:
 # Enough for a median; a long profiled run should not take twice as long for it.
 PLAIN_ITERATIONS = 30
 
-
 IN_GZIP = (
     "the profile has more than 8 MB and is in gzip: for a program that reads JSON alone, as "
     "profile_analyze, `gzip -dc FILE` prints it"
 )
 
-
 Make: TypeAlias = Callable[[RunSpec, RunContext, Listener], RunResult]
-
-
 """What makes a run."""
 
 

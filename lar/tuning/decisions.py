@@ -127,92 +127,64 @@ class Combinations:
 # to 9 s, and more processes are not started at once.
 MOST_BESIDE = 7
 
-
 # How many of these are rivals of the best, measured again: while new candidates wait, and when none
 # wait. First looks at one candidate differed by up to a factor of 5, second ones much less. With
 # two, searches of 60 s for ResNet50 ended before they had tried all that helps it.
 ROOM_FOR_RIVALS = 1
-
-
 MOST_RACERS = 4
-
 
 # How long a round measures, for each process: a dozen turns of 10 ms. This is a tenth of the time
 # that a process of mobilenet_v2 takes to start.
 LOOK_SECONDS = 0.12
 
-
 # A proof measures as long as its two processes take to start on a quiet machine.
 PROOF_SECONDS = 1.0
-
 
 # The fewest pairs of processes for a verdict. Time for them is kept, but at most this part of the
 # budget: in searches of 30 s a pair took up to 9 s.
 PROOF_PAIRS = 3
-
-
 PART_FOR_PROOF = 0.3
-
 
 # After so many pairs, two equally good candidates are raced no longer: if processes differ by 1 %,
 # eight pairs show a difference of 1 %.
 MOST_LOOKS = 8
 
-
 # The choices of an engine that is three times as slow come last: the largest gain of one choice was
 # a factor of 3.2, by nchw88 for ResNet50.
 FAR = math.log(3)
-
 
 # nchw88 with one more choice took 0.91 to 0.94 of the product of what each does alone. A
 # combination is tried if it is expected to come this near to the best.
 COMBINED_SPREAD = math.log(1.25)
 
-
 # One more choice changed the time of nchw88 by 10 % at most.
 NEAR = math.log(1.1)
-
 
 # So many of the choices that helped most are combined: 57 candidates at most. A choice must help
 # more than looks at one candidate differ, which was 1 to 6 % for ResNet50.
 MOST_HELPING = 6
-
-
 LEAST_HELP = math.log(1.03)
-
 
 # Single choices are looked at until this part of the budget is spent: the rest is for finding and
 # proving what they gain together.
 PART_FOR_SINGLES = 0.5
 
-
 # fast-run took as long as 340 iterations of the plain run of mobilenet_v2 and 150 of ResNet50, and
 # made iterations 2.5 times as fast.
 SEARCH_ITERATIONS = 400
-
-
 SEARCH_GAIN = math.log(2.5)
-
-
 LEAST_SEARCH_SECONDS = 2.0
-
 
 # A search may take half of what is left: what it finds has to be measured and proven.
 PART_FOR_SEARCH = 0.5
 
-
 # With layout-transform, a load measures each operator in each layout, and takes as long as so many
 # iterations of a small model. `quick` gives a load 3 % of the budget.
 LOAD_ITERATIONS = 5000
-
-
 PART_FOR_LOAD = 0.03
-
 
 # Used until something is measured: the time of a process of a small model and its turns.
 START_SECONDS = 2.0
-
-
 IsValid = Callable[[Candidate], bool]
 
 

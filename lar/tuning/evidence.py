@@ -64,26 +64,20 @@ def time_of_slowest_copy(samples: Samples) -> float:
 
 
 RoundKind = Literal["round", "proof", "search"]
-
-
 """Why a process was started: to look for the best, to prove it, or to fill a cache."""
 
-
 Fate = Status | Literal["wrong"]
-
 
 # How much the logarithms of a candidate's ratios differ between rounds, used until enough were
 # measured: 0.01 to 0.06 for ResNet50 beside other work; 0.2 to 0.9 for two engines, since other
 # work disturbs their threads in different ways.
 USUAL = Spread(0.12, 4)
 
-
 # Other work makes iterations longer and never shorter, so an iteration that is shorter by this
 # factor shows what its candidate can do. On two cores that 20 threads wanted, the medians of one
 # candidate's processes differed by a factor of 20, the shortest iterations of six processes of one
 # engine by 1.2.
 FAR_SHORTER = 2.0
-
 
 # A candidate with more processes than this was chosen to be proven.
 FEWEST_LOOKS = 2

@@ -57,23 +57,11 @@ from lar.running.variants import Variant, plan_variant
 from lar.tuning.decisions import choices_in, options_of
 
 FLAG = "--space"
-
-
 MOST_BYTES = 1 << 20
-
-
 EXTENTS = ("quick", "full")
-
-
 FORMAT = '{"layout": ["nchw44"], "threads": ["--multithread 2"], "algorithms": "full"}'
-
-
 PERMITS: Mapping[str, Allowed] = {ENGINE_FIX.key: "engine-fixes", ENGINE_ENV.key: "engine-env"}
-
-
 Listed = Mapping[str, str | Sequence[str]]
-
-
 """For each dimension of a file: `quick`, `full`, or a list of choices."""
 
 

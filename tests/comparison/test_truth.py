@@ -23,11 +23,7 @@ from tests.refusals import refused
 from tests.tables import each_row
 
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
 DATA = np.random.RandomState(0).randn(1, 4, 6, 6)
-
-
 WRONG = np.where(np.arange(DATA.size).reshape(DATA.shape) % 7, 1.0, 1.5)
 
 

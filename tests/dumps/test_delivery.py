@@ -41,14 +41,8 @@ def test_runs_that_are_all_alike_have_no_name() -> None:
 
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-
-
 DIGITS_CNN = str(REPOSITORY / "models" / "digits_cnn.onnx")
-
-
 COUNT = 4
-
-
 DIGITS = np.load(REPOSITORY / "inputs" / "digits.npy")[:COUNT]
 
 

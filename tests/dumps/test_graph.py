@@ -202,8 +202,6 @@ def test_the_format_in_an_operators_parameters_is_taken(
 
 
 HALF = Quantization(scale=(0.5,))
-
-
 ROWS = Quantization(scale=(0.5, 1.0), axis=-1)
 
 

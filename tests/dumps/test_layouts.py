@@ -20,8 +20,6 @@ from tests.dumps.blocked_tensors import to_blocked
 from tests.tables import each_row
 
 LAYOUTS = [*TAGS, "nchw8c", "nchw16c"]
-
-
 sizes = st.integers(1, 5)
 
 
@@ -42,8 +40,6 @@ def test_a_tensor_survives_the_way_there_and_back(
 
 
 WEIGHTS = ["OIhw4i4o", "OIhw4o4i", "OIhw8i8o", "Ohwi4o", "oIhw32i", "Ihwo4i"]
-
-
 GROUPS = ["gOIhw4i4o", "gOIhw8i8o", "goIhw4i", "Goihw4g", "Goihw8g"]
 
 

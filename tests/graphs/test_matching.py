@@ -26,7 +26,6 @@ from tests.comparison.known_engines import Graph, compare_dumps
 
 Array = npt.NDArray[Any]
 
-
 FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "Tanh": np.tanh,
     "Sin": np.sin,
@@ -35,10 +34,7 @@ FUNCTIONS: Mapping[str, Callable[..., Array]] = {
     "Sub": lambda x, y: x - y,
 }
 
-
 JOINING = ("Add", "Sub")
-
-
 DATA = np.random.default_rng(0).standard_normal((4, 16)).astype(np.float32)
 
 
@@ -167,8 +163,6 @@ def test_the_one_end_of_a_dump_without_outputs_is_its_output() -> None:
 
 
 Dumps = Callable[[str, str], Dump]
-
-
 FORMS = {"qdq": "qdq channels", "qoperator": "qoperator", "dynamic": "dynamic"}
 
 

@@ -31,11 +31,7 @@ from tests.known import known
 from tests.tables import each_row
 
 LOOKS = (5, 7, 10, 14, 20, 28, 40)
-
-
 SIX = (0.031, 0.012, 0.027, 0.045, 0.022, 0.036)
-
-
 FOURTEEN = (*SIX, 0.018, 0.029, 0.24, 0.025, -0.01, 0.033, 0.028, 0.030)
 
 

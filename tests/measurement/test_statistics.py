@@ -157,11 +157,7 @@ def test_what_has_no_quantile(probability: float, degrees: float) -> None:
 
 
 INDEPENDENT = Noise()
-
-
 DRIFT = Noise(correlation=0.9)
-
-
 BURSTS = Noise(quiet=40, burst=20)
 
 

@@ -19,11 +19,7 @@ from tests.known import known
 from tests.tables import each_row
 
 SPEC = RunSpec(model="m.fake", engine="fake", driver="script")
-
-
 FACTS = EngineFacts(name="fake", version="1", driver="script", device="cpu", threads=1)
-
-
 RESULT = RunResult(spec=SPEC, status="ok", phase="done", engine=FACTS)
 
 
@@ -112,8 +108,6 @@ def test_the_undisturbed_have_a_median_and_an_interval_of_their_own() -> None:
 
 
 FED = FedInput(name="data", dtype="float32", shape=(4, 3), source="uniform, seed 0")
-
-
 ITEM = Item(number=0, name="a", inputs=(("data", "a.npy"),))
 
 

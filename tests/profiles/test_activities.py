@@ -17,8 +17,6 @@ from tests.profiles.timelines import HOST, STREAM, execution_of, profile_of, spa
 from tests.tables import each_row
 
 OPERATORS = (operator_of("loop", "Loop"), operator_of("conv", "Conv", algorithm="winograd"))
-
-
 STEPS = (step_of(0, 0, 100),)
 
 

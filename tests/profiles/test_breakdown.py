@@ -125,8 +125,6 @@ def test_nothing_timed_has_no_steps(steps: Any) -> None:
 
 
 intervals = st.lists(st.tuples(st.integers(0, 400), st.integers(0, 120)), max_size=12)
-
-
 categories: list[Category] = ["kernel", "memcpy", "memset", "runtime"]
 
 
@@ -160,8 +158,6 @@ def test_buckets_sum_to_the_step(
 
 
 CONV_DISTURBANCE, POOL = operator_of("conv", "Convolution"), operator_of("pool", "Pooling")
-
-
 WAITED = ("queue delay",)
 
 

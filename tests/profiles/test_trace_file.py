@@ -46,14 +46,8 @@ from tests.tables import each_row
 
 # Nanoseconds of up to a day: microseconds with three decimals are exact in a double.
 times = st.integers(0, 86_400 * 10**9)
-
-
 small = st.integers(0, 10**9)
-
-
 texts = st.text(max_size=20)
-
-
 maybe = st.one_of(st.none(), small)
 
 

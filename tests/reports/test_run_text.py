@@ -45,17 +45,9 @@ from tests.tables import each_row
 # What load_and_run printed for a resnet50 on a telephone, from its manual; without the command and
 # the line with the versions.
 LOG = Path(__file__).parents[1] / "data" / "load_and_run" / "manual_8.4.txt"
-
-
 MANUAL = LOG.read_text().split("\n", 2)[2].partition("\n\n")[0] + "\n"
-
-
 LINE = r"iter \d+/10: ([\d.]+)ms \(exec=([\d.]+),device=([\d.]+)\)"
-
-
 MANUAL_TIMES = [("581.284", "10", "580"), *re.findall(LINE, MANUAL)]
-
-
 SPEC = RunSpec(model="m.fake", engine="fake", driver="script")
 
 

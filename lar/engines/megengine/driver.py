@@ -115,8 +115,6 @@ class MegEngineDriver(Driver):
 # (`SCQueueSynchronizer::max_spin`, src/core/impl/utils/thread.cpp of MegEngine). A caller that is
 # not given a CPU at once makes it do so in each iteration.
 SPIN_SECONDS = 5e-3
-
-
 SPIN_VARIABLE = "MGB_WORKER_MAX_SPIN"  # how often it asks
 
 

@@ -40,22 +40,16 @@ from lar.records.run import EngineFacts, TensorInfo, format_shape
 
 Array = np.ndarray[Any, Any]
 
-
 # Parts of what MNN and its converter print.
 MEANINGS = Meanings(__file__)
-
 
 # The converter's module without the package around it, whose command reports each use to its
 # makers.
 CODE = "import _tools; _tools.mnnconvert(sys.argv)"
-
-
 INSTALL = "pip install 'lar[mnn]'"
-
 
 # Beginnings of lines that say nothing of a failure.
 PREAMBLE = re.compile(r"\[[\d:]+\] :\d+: |\[ERROR\] ")
-
 
 # MNN's names of element types that NumPy has too.
 DTYPES = {
@@ -65,18 +59,14 @@ DTYPES = {
     "Halide_Type_Int64": "int64",
 }
 
-
 # The types of an `.onnx` file that the converter keeps in others.
 CONVERTED = ["float64", "float16", "bool", "int8", "int16", "int64", "uint16", "uint32", "uint64"]
-
 
 # MNN's modes of precision, by the type that they compute in if they can.
 PRECISIONS = {"float32": 1, "float16": 2, "bfloat16": 3}
 
-
 # The numbers that `Interpreter.getSessionInfo` takes.
 MEMORY, RESIZE_STATUS = 0, 3
-
 
 # The engine's own number of threads; more than the cores would wait for one another.
 DEFAULT_THREADS = 4

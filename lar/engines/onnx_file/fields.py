@@ -33,11 +33,7 @@ from lar.errors import UsageError
 from lar.files.input_file import open_input
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
-
-
 FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
-
-
 EXTERNAL = 1  # the data_location of a tensor whose data is in a file of its own
 
 
@@ -64,15 +60,10 @@ def read_schema(text: str) -> dict[str, dict[str, FieldKind]]:
 # By message: the numbers, names and kinds of fields; a star is behind those that are repeated.
 SCHEMA = read_schema(Path(__file__).with_name("messages.txt").read_text())
 
-
 # How values that are no messages stand in a file, the defaults of missing ones, and the format of
 # numbers with a fraction.
 WIRES = {"int": VARINT, "float": FIXED32, "double": FIXED64}
-
-
 DEFAULTS: dict[str, Any] = {"int": 0, "float": 0.0, "double": 0.0, "text": "", "bytes": b""}
-
-
 FORMATS = {"float": "<f", "double": "<d"}
 
 
@@ -289,8 +280,6 @@ def node_of(node: Any) -> Node:
 
 # The fields that the values of attributes are in, in the order of the numbers of their types.
 VALUE_NAMES = "f i s t g floats ints strings tensors graphs sparse_tensor sparse_tensors tp"
-
-
 VALUES = dict(enumerate(VALUE_NAMES.split(), start=1))
 
 
@@ -348,10 +337,7 @@ complex128 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz ui
 float4_e2m1fn float8_e8m0fnu uint2 int2
 """
 
-
 ELEMENT_TYPES = ELEMENT_NAMES.split()
-
-
 NUMBERS = {name: number for number, name in enumerate(ELEMENT_TYPES, start=1)}
 
 
@@ -391,15 +377,11 @@ def axes_of(axes: Iterable[int | str | None]) -> tuple[tuple[int | None, ...], t
 
 FLAG = "--allow-external-data"
 
-
 # ONNX Runtime takes the offset of a tensor with this location for an address in memory.
 MEMORY = "*/_ORT_MEM_ADDR_/*"
 
-
 # Messages that hold tensors: all others are passed over.
 HOLDERS = {"Model", "Training", "Function", "Graph", "Node", "Attribute", "Sparse", "Tensor"}
-
-
 LOCATION = re.compile(rb"location")  # the word that names a tensor's file
 
 

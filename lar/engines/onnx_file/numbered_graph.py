@@ -29,7 +29,6 @@ from lar.records.run import Quantization
 
 Parameters = Mapping[str, Any]
 
-
 # The axes of the scales of products of integers, and of the scales of their weights.
 INTEGER_PRODUCTS = {"MatMulInteger": (-1, -1), "ConvInteger": (1, 0)}
 

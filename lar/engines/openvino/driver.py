@@ -30,17 +30,13 @@ from lar.records.run import EngineFacts, TensorInfo
 
 Array = np.ndarray[Any, Any]
 
-
 # OpenVINO's names of element types that NumPy has too, and of those that it has no name for.
 DTYPES: Mapping[str, str] = {
     "boolean": "bool",
     **{f"{kind[0]}{n}": f"{kind}{n}" for kind in ("float", "int", "uint") for n in (8, 16, 32, 64)},
 }
 
-
 NARROW = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2"}
-
-
 FED = {**DTYPES, **NARROW}
 
 
@@ -96,10 +92,7 @@ def reshape(model: Any, arrays: Mapping[str, Array]) -> None:
 
 
 MEANINGS = Meanings(__file__)
-
-
 CONVERTER = "openvino.tools.ovc"
-
 
 # The engine's names for --precision.
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}

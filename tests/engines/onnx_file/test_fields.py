@@ -40,7 +40,6 @@ from tests.tables import each_row
 
 EACH = sorted((Path(__file__).resolve().parents[3] / "models").glob("*.onnx"))
 
-
 PROTOS: dict[str, Any] = {
     **{"Model": onnx.ModelProto, "Opset": onnx.OperatorSetIdProto, "Node": onnx.NodeProto},
     **{"Entry": onnx.StringStringEntryProto, "Training": onnx.TrainingInfoProto},
@@ -180,8 +179,6 @@ def test_an_input_of_any_number_of_axes_is_not_a_single_number(
 
 
 SECRET = np.arange(4, dtype=np.float32)
-
-
 FLOATS = TensorProto.FLOAT
 
 
@@ -251,7 +248,6 @@ def in_a_function(tensor: TensorProto) -> onnx.ModelProto:
 
 
 Make = Callable[[TensorProto], onnx.ModelProto]
-
 
 PLACES: list[Make] = [
     *(as_weight, as_constant, in_control_flow),

@@ -42,7 +42,6 @@ DEVICE_NOTES = (
     "GPU Utilization = Current process GPU time / elapsed time.",
 )
 
-
 OVERVIEW_NOTES = (
     "In this table, We sum up all collected events in terms of event type.",
     "The time of events collected on host are presented as CPU Time, and as GPU Time if on device.",
@@ -59,25 +58,19 @@ OVERVIEW_NOTES = (
     "  Result:   |______________|  |__________|",
 )
 
-
 MODEL_NOTES = (
     "In this table, GPU time is the sum of all device(GPU) events called in the phase.",
     "Unlike overview summary, if two device(GPU) events execute on different streams with overlap "
     "time, we sum them directly here.",
 )
 
-
 OF_COPIES = (
     "Copies of the model ran at once: times are summed up over them, and ratios are those to the "
     "sum of their steps."
 )
 
-
 STEP, FORWARD = "ProfileStep", "Forward"
-
-
 CUDA_CALL = re.compile(r"cu(da)?[A-Z]")
-
 
 # A device, and its use in percent.
 Use = tuple[str, float | None]
