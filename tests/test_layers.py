@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -102,6 +103,14 @@ def test_imports_point_down(graph: dict[str, set[str]]) -> None:
         and RANKS[folder_of(found)] <= RANKS[folder_of(name)]
     ]
     assert not wrong
+
+
+def test_few_folders_are_for_all(graph: dict[str, set[str]]) -> None:
+    arrows = {(folder_of(name), folder_of(it)) for name, found in graph.items() for it in found}
+    users = Counter(used for user, used in arrows if user and user != used)
+    for_all = {folder for folder, count in users.items() if 2 * count > len(RANKS) - 1}
+    assert for_all - {""} <= {"options", "files", "records"}
+    assert len(LAYERS) <= 10
 
 
 def test_nothing_imports_what_stands_on_top(graph: dict[str, set[str]]) -> None:

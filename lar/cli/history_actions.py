@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
 from lar.cli import gates
 from lar.cli.report_files import open_reports, render
@@ -17,15 +16,14 @@ from lar.cli.results import write_table
 from lar.cli.screen import say
 from lar.errors import UsageError, count_of
 from lar.files.report_file import OutputFile
-from lar.measurement.machine import read_model_file
 from lar.options.paths import Place, refuse_clashes
 from lar.options.table import OPTIONS
 from lar.records.record import record_to_json
-from lar.records.run import MachineFacts, ModelFile, RunResult
+from lar.records.run import RunResult
 from lar.reports.history_report import report_check, report_course, report_history
 from lar.reports.report import Report
 from lar.results.facts import NamedResult, describe_options, facts_of, is_calm
-from lar.results.reading import is_database, paths_of, read_results, split_name
+from lar.results.reading import is_database, read_completed, split_name
 from lar.results.regressions import Check, check_kind
 from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store, row_of
 
@@ -125,39 +123,9 @@ def add_results(arguments: argparse.Namespace) -> int:
         hint = "`lar history import` keeps them; --tag TAG gives all this one"
         raise UsageError("is a store, whose results have tags", hint, subject=store_path)
     # Made before the store is locked, one result at a time.
-    rows = [row_of(it, arguments.tag or "") for it in read_completed(arguments)]
+    results = read_completed(arguments.files, arguments.model, arguments.machine)
+    rows = [row_of(it, arguments.tag or "") for it in results]
     return add_rows(rows, arguments.store)
-
-
-def read_completed(arguments: argparse.Namespace) -> Iterator[RunResult]:
-    """Yield the results in files; logs get the model and the machine that the flags name.
-
-    Raises:
-        UsageError: a file is no result, or of another model.
-    """
-    model = None if arguments.model is None else read_model_file(Path(arguments.model))
-    for path in paths_of(arguments.files):
-        for result in read_results(path):
-            yield complete(result, model, arguments.machine)
-
-
-def complete(result: RunResult, model: ModelFile | None, machine: str | None) -> RunResult:
-    """Return a result with the model and machine that its log lacks.
-
-    Raises:
-        UsageError: it says something else.
-    """
-    if model is not None:
-        if result.model is not None and result.model.sha256 != model.sha256:
-            raise UsageError(
-                "is not the model of the result", "leave it out", flag=f"--model {model.path}"
-            )
-        result = replace(result, model=model)
-        if not result.spec.model:
-            result = replace(result, spec=replace(result.spec, model=model.path))
-    if machine is not None and result.machine is None:
-        result = replace(result, machine=MachineFacts(processor=machine))
-    return result
 
 
 def export_results(arguments: argparse.Namespace) -> int:
@@ -293,7 +261,7 @@ def new_results(
         UsageError: there are no new runs.
     """
     if made is None and arguments.files:
-        made = [*read_completed(arguments)]
+        made = [*read_completed(arguments.files, arguments.model, arguments.machine)]
     if made is not None:
         return [(0, result) for result in made]
     tag, base = arguments.tag, arguments.baseline

@@ -60,10 +60,8 @@ def main(arguments: argparse.Namespace) -> int:
     # Imported here: an error in the command line should cost as little as possible.
     from dataclasses import replace
 
-    from lar.measurement.machine import read_model_file
     from lar.records.run import Packing
 
-    read_model_file(Path(spec.model))
     packing = Packing(
         max_error=1e-4 if arguments.max_err is None else arguments.max_err,
         asserts=not arguments.no_assert,

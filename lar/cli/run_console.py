@@ -16,9 +16,8 @@ from lar.cli.output_stream import Outlet
 from lar.cli.progress_line import ProgressLine
 from lar.cli.report_files import ReportFiles, kept_for_later, open_reports, raise_all
 from lar.engines import engine_named
+from lar.engines.listener import Listener, Rows
 from lar.errors import EXIT_CODES, LarError, one_line, printable, printable_lines
-from lar.measurement.listener import Listener
-from lar.measurement.rows import SampleRows, warmups_in
 from lar.options.table import VERBOSE
 from lar.records.events import Classified, Event, Fed, Finished, Judged
 from lar.records.record import pieces_of_json
@@ -145,13 +144,13 @@ class LinePrinter(Listener):
         print_lines(self.lines, lines)
         print_lines(self.notes, format_note(event, self.spec))
 
-    def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
+    def on_rows(self, rows: Rows, first: int, last: int, result: RunResult) -> None:
         self.progress.clear()
         self.printed_rows += last - first
         if self.cases:
             self.cases.add(rows, first, last)  # printed when they are judged
             return
-        spec, warmups = result.spec, warmups_in(rows)
+        spec, warmups = result.spec, rows.warmups_so_far
         row_of, runner = rows.row, rows.runner
         numbers = range(first, last)
         lines = [format_row(each, row_of(each), spec, runner, warmups) for each in numbers]

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from lar.engines.caches import AnyCacheFiles
     from lar.engines.driver import Driver
     from lar.engines.formats import Format
+    from lar.engines.listener import Listener
     from lar.engines.option_rows import OptionRow
     from lar.graphs.operator_kinds import OperatorKinds
     from lar.graphs.origins import ModelOperator
-    from lar.measurement.listener import Listener
     from lar.options.option import Option
     from lar.options.rules import Rule
     from lar.records.choices import Dimension

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lar.engines import engine_named
+from lar.engines.listener import Listener
 from lar.errors import Interrupted, LarError, first_line
 from lar.farm.sending import ROOT, Answer, check_place, map_texts
 from lar.farm.worker import Task
-from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine
 from lar.measurement.rows import SampleRows
 from lar.records.events import Event

@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+from lar.engines.listener import Listener
 from lar.errors import LarError
 from lar.farm import executor
 from lar.farm.farm import Farm, Follow, Lost, On
 from lar.farm.sending import Sending
-from lar.measurement.listener import Listener
 from lar.measurement.rows import NAN, open_rows
 from lar.records.bench import BenchResult
 from lar.records.events import Event, apply_event

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from lar.engines.listener import Listener
 from lar.farm import executor
 from lar.farm.farm import Farm, Follow, Killed, Lost
 from lar.farm.runs import failed_result, make_on_farm
 from lar.farm.sending import Sending
-from lar.measurement.listener import Listener
 from lar.records.run import MachineFacts, RunContext, RunResult, RunSpec
 from lar.records.tuning import TuneRequest
 from lar.tuning.player import Entrant, Keep, RoundOrder, Show

@@ -60,6 +60,11 @@ class SampleRows:
         length = self._header[WARMUPS]
         return length - 1 if length else None
 
+    @property
+    def warmups_so_far(self) -> int:
+        """How many of the rows belong to the warm-up: all while it goes on."""
+        return self.count if self.warmups is None else self.warmups
+
     def end_warmup(self) -> None:
         """Count all rows so far as the warm-up's."""
         self._header[WARMUPS] = self.count + 1
@@ -247,7 +252,7 @@ def open_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, .
 
 def read_samples(tables: Sequence[SampleRows]) -> tuple[Samples, Samples]:
     """Return the samples of the warm-up and of the timed iterations, each of all runners."""
-    pairs = [(rows, warmups_in(rows)) for rows in tables]
+    pairs = [(rows, rows.warmups_so_far) for rows in tables]
     firsts = (rows.began(min(count, rows.count - 1)) for rows, count in pairs if rows.count)
     zero = min(firsts, default=0.0)
     parts = [(rows.all_samples(zero), count) for rows, count in pairs]
@@ -255,11 +260,6 @@ def read_samples(tables: Sequence[SampleRows]) -> tuple[Samples, Samples]:
         join_samples([part.part(slice(count)) for part, count in parts]),
         join_samples([part.part(slice(count, None)) for part, count in parts]),
     )
-
-
-def warmups_in(rows: SampleRows) -> int:
-    """Return how many of the rows so far belong to the warm-up: all while it goes on."""
-    return rows.count if rows.warmups is None else rows.warmups
 
 
 def join_samples(parts: Sequence[Samples]) -> Samples:

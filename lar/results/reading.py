@@ -22,9 +22,18 @@ from lar.errors import UsageError
 from lar.files.database import HEAD
 from lar.files.input_file import open_input, read_input
 from lar.files.unpacking import unpack
+from lar.measurement.machine import read_model_file
 from lar.measurement.rows import join_samples
 from lar.records.bench import BenchResult, VariantResult, read_bench
-from lar.records.run import RunResult, RunSpec, Samples, check_result, read_result
+from lar.records.run import (
+    MachineFacts,
+    ModelFile,
+    RunResult,
+    RunSpec,
+    Samples,
+    check_result,
+    read_result,
+)
 from lar.results.facts import NamedResult
 
 WHAT = "result file"
@@ -53,6 +62,39 @@ def read_results(path: str) -> tuple[RunResult, ...]:
         UsageError: the file is missing, empty, cut short, damaged or of another kind.
     """
     return tuple(result for part in read_parts(path) for result in part.results)
+
+
+def read_completed(
+    files: Sequence[str], model: str | None, machine: str | None
+) -> Iterator[RunResult]:
+    """Yield the results in files; logs get the model file and the machine of these names.
+
+    Raises:
+        UsageError: a file is no result, or of another model.
+    """
+    known = None if model is None else read_model_file(Path(model))
+    for path in paths_of(files):
+        for result in read_results(path):
+            yield complete(result, known, machine)
+
+
+def complete(result: RunResult, model: ModelFile | None, machine: str | None) -> RunResult:
+    """Return a result with the model and machine that its log lacks.
+
+    Raises:
+        UsageError: it says something else.
+    """
+    if model is not None:
+        if result.model is not None and result.model.sha256 != model.sha256:
+            raise UsageError(
+                "is not the model of the result", "leave it out", flag=f"--model {model.path}"
+            )
+        result = replace(result, model=model)
+        if not result.spec.model:
+            result = replace(result, spec=replace(result.spec, model=model.path))
+    if machine is not None and result.machine is None:
+        result = replace(result, machine=MachineFacts(processor=machine))
+    return result
 
 
 def read_parts(path: str) -> tuple[Part, ...]:

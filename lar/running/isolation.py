@@ -23,10 +23,10 @@ from pathlib import Path
 
 from lar import __version__
 from lar.engines import engine_named
+from lar.engines.listener import Listener
 from lar.errors import ENGINE_HINT, EXIT_CODES, EngineMissing, LarError, OutOfTime, memory_error
-from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine, read_model_file
-from lar.measurement.rows import SampleRows, open_rows, read_samples, warmups_in
+from lar.measurement.rows import SampleRows, open_rows, read_samples
 from lar.options.table import BY_KEY, PYTHON
 from lar.records import events
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Status
@@ -153,7 +153,7 @@ class Account:
         if phase in ("start", "load", "prepare"):
             return
         for number, rows in enumerate(self.tables):
-            count = warmups_in(rows) if phase == "warmup" else rows.count
+            count = rows.warmups_so_far if phase == "warmup" else rows.count
             while (first := self._seen_rows[number]) < count:
                 self.await_room()
                 last = min(count, first + ROWS_AT_ONCE)
@@ -191,10 +191,11 @@ class Account:
     def describe_phase(self) -> str:
         """Name the phase, and the iteration in it."""
         phase = self.result.phase
-        counts = {"iterations": lambda rows: rows.count - warmups_in(rows), "warmup": warmups_in}
-        if phase not in counts:
+        if phase not in ("warmup", "iterations"):
             return phase
-        return f"{phase} (iteration {min(map(counts[phase], self.tables))})"
+        warmups = [rows.warmups_so_far for rows in self.tables]
+        timed = [rows.count - rows.warmups_so_far for rows in self.tables]
+        return f"{phase} (iteration {min(warmups if phase == 'warmup' else timed)})"
 
     def complete(self) -> RunResult:
         """Return the result of the run that has ended, with its samples, and with names that the

@@ -32,10 +32,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lar.engines import engine_named
+from lar.engines.listener import Listener, SideListener
 from lar.errors import LarError, UsageError, count_of, error_of_write, printable_lines, writing
 from lar.files.report_file import open_for_writing, take_place
 from lar.files.work_folders import error_of_full_disk, work_folder
-from lar.measurement.listener import Listener, SideListener
 from lar.measurement.machine import read_instruction_sets, read_model_file
 from lar.measurement.rows import SampleRows
 from lar.measurement.summary import summarize
@@ -334,7 +334,6 @@ def unpack_cases(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpec, 
     if all(case.inputs for case in spec.cases):
         yield spec, context
         return
-    read_model_file(Path(spec.model))  # a damaged file is found by its checksum first
     with work_folder() as folder:
         found = run_task("unpack", Unpacked, spec, replace(context, work_folder=folder))
         asked = {case.name for case in spec.cases}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lar.engines import engine_named
-from lar.measurement.listener import Listener
+from lar.engines.listener import Listener
 from lar.measurement.machine import read_model_file
 from lar.records.events import DevicesFound, ModelRead
 from lar.records.run import ModelInfo, RunContext, RunResult, RunSpec
@@ -29,7 +29,6 @@ def info_of(
         EngineMissing: the library that reads its format is not installed.
         LarError: the reader failed, or there was not time enough.
     """
-    read_model_file(Path(spec.model))
     info = run_task("info_at" if at_shapes else "info", ModelRead, spec, context).info
     if spec.cases:
         info = replace(info, metadata={**info.metadata, "testcases": str(len(spec.cases))})
@@ -52,6 +51,8 @@ def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | No
     Raises:
         LarError: it failed, crashed or hung.
     """
+    if spec.model:
+        read_model_file(Path(spec.model))  # a damaged file is found by its checksum first
     with contextlib.ExitStack() as stack:
         watch = Watch(start_for(spec, task, stack), spec, context or RunContext(), Listener())
         require_ok(watch.see_through(task))

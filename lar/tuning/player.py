@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Protocol
 
 from lar import __version__
+from lar.engines.listener import Listener
 from lar.errors import LarError
 from lar.measurement.differences import join_turns
-from lar.measurement.listener import Listener
 from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.rows import join_samples
 from lar.measurement.summary import summarize

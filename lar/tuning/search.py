@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from lar import __version__
+from lar.engines.listener import Listener
 from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
-from lar.measurement.listener import Listener
 from lar.options.values import parse_duration
 from lar.records.choices import Allowed, Objective
 from lar.records.comparison import Tolerance

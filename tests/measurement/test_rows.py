@@ -21,7 +21,6 @@ from lar.measurement.rows import (
     open_rows,
     read_samples,
     size_of_rows,
-    warmups_in,
 )
 from lar.records.run import Samples
 
@@ -228,11 +227,11 @@ def test_samples_of_one_runner_stay_as_they_are() -> None:
 def test_rows_are_of_the_warmup_until_that_has_ended() -> None:
     rows = SampleRows.anonymous(3)
     rows.append(1, 0, 0)
-    assert (rows.warmups, warmups_in(rows)) == (None, 1)
+    assert (rows.warmups, rows.warmups_so_far) == (None, 1)
     rows.end_warmup()
     rows.append(2, 0, 0)
     rows.append(3, 0, 0)
-    assert (rows.warmups, warmups_in(rows)) == (1, 1)
+    assert (rows.warmups, rows.warmups_so_far) == (1, 1)
     assert rows.end_to_end() == [1, 2, 3]
     assert rows.end_to_end(1) == [2, 3]
     assert rows.end_to_end(3) == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from lar.measurement.listener import Listener
+from lar.engines.listener import Listener
 from lar.measurement.rows import SampleRows
 from lar.records.events import (
     EVENTS,

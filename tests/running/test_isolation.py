@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import lar
-from lar.measurement.listener import Listener
+from lar.engines.listener import Listener
 from lar.measurement.rows import SampleRows
 from lar.records.events import Event, Finished, ModelRead
 from lar.records.run import RunContext, RunResult, Status

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lar.measurement.listener import Listener
+from lar.engines.listener import Listener
 from lar.records.run import ModelFile, RunContext, RunResult, RunSpec
 from lar.running.isolation import run_isolated
 from lar.running.worker_process import WorkerProcess

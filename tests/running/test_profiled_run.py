@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import lar
+from lar.engines.listener import Listener
 from lar.errors import UsageError
-from lar.measurement.listener import Listener
 from lar.profiles import trace_file
 from lar.profiles.costs import cost_of
 from lar.profiles.ranges import patterns_of

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from lar.cli.progress_line import ProgressLine
-from lar.measurement.listener import Listener
+from lar.engines.listener import Listener
 from lar.records.run import RunContext
 from lar.running import isolation
 from lar.running.plan import plan_run

@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from lar.engines.listener import Listener, SideListener
 from lar.engines.megengine import algorithms
 from lar.engines.megengine import cache_operators as operators
 from lar.engines.megengine.algorithms import LoggedChoice
 from lar.engines.megengine.cache import AlgorithmCache, bytes_of, winograd_of
 from lar.errors import EXIT_CODES
-from lar.measurement.listener import Listener, SideListener
 from lar.options import table
 from lar.records import run as records
 from lar.records.comparison import Tolerance

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from lar.engines.listener import Listener
 from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.cache import AlgorithmCache, bytes_of, read_cache, winograd_of
 from lar.engines.megengine.cache_operators import (
@@ -22,7 +23,6 @@ from lar.engines.megengine.cache_operators import (
     without_winograd,
 )
 from lar.engines.megengine.winograd import choices_of, run_with_winograd
-from lar.measurement.listener import Listener
 from lar.records.bench import read_bench
 from lar.records.run import Failure, OutputSummary, RunContext, RunResult, RunSpec, read_result
 from tests.conftest import RunLar

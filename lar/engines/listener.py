@@ -8,6 +8,9 @@ from lar.measurement.rows import SampleRows
 from lar.records.events import Event
 from lar.records.run import RunResult
 
+Rows = SampleRows
+"""The samples that a listener gets."""
+
 
 class Listener:
     """Receives what happens during a run; each method may be overridden.
