@@ -316,7 +316,7 @@ class Store(Database):
         """
         with explained(self.path):
             row = self._connection.execute(
-                "select result from results where id = ?", (number,)
+                "select cast(result as blob) from results where id = ?", (number,)
             ).fetchone()
         if row is None:
             hint = "`lar history list` lists them"
@@ -403,7 +403,7 @@ def make_table(connection: sqlite3.Connection) -> None:
 
 def make_columns(connection: sqlite3.Connection, number: int) -> None:
     """Make the columns of a stored result anew; those of a damaged result stay as they are."""
-    (packed,) = connection.execute("select result from results where id = ?", (number,)).fetchone()
+    (packed,) = connection.execute("select cast(result as blob) from results where id = ?", (number,)).fetchone()
     with contextlib.suppress(UsageError, ValueError):
         content = unpack_zlib(packed, "")
         columns = columns_of(read_result(content), content)
