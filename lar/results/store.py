@@ -40,6 +40,8 @@ SHA256_LETTERS = 64
 FILE_NAME = "history.sqlite"
 
 DAMAGED = "damaged"
+# A damaged store may hold it as another type.
+PACKED = "select cast(result as blob) from results where id = ?"
 OF_SAVING = ("tag", "saved_at")  # columns that are not made from the result
 SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -315,9 +317,7 @@ class Store(Database):
             UsageError: there is no result with that number, or it is damaged.
         """
         with explained(self.path):
-            row = self._connection.execute(
-                "select cast(result as blob) from results where id = ?", (number,)
-            ).fetchone()
+            row = self._connection.execute(PACKED, (number,)).fetchone()
         if row is None:
             hint = "`lar history list` lists them"
             raise UsageError(f"the store has no result {number}", hint, subject=self.path)
@@ -403,7 +403,7 @@ def make_table(connection: sqlite3.Connection) -> None:
 
 def make_columns(connection: sqlite3.Connection, number: int) -> None:
     """Make the columns of a stored result anew; those of a damaged result stay as they are."""
-    (packed,) = connection.execute("select cast(result as blob) from results where id = ?", (number,)).fetchone()
+    (packed,) = connection.execute(PACKED, (number,)).fetchone()
     with contextlib.suppress(UsageError, ValueError):
         content = unpack_zlib(packed, "")
         columns = columns_of(read_result(content), content)
