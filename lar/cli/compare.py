@@ -117,8 +117,8 @@ def options_for_models(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def exit_code_of(comparison: Comparison | ComparisonOfSides) -> int:
-    """Return the exit code: 0 if the sides are the same, 1 if they differ, 2 if nothing could be
-    compared, 130 if the user interrupted the comparison."""
+    """Return the exit code: 0, the sides are the same; 1, they differ; 2, lar found nothing to
+    compare; 130, the user interrupted the comparison."""
     if comparison.interrupted:
         return Interrupted.exit_code
     return {"same": 0, "nothing": UsageError.exit_code}.get(comparison.finding, 1)

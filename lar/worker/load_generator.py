@@ -59,7 +59,7 @@ class LoadGenerator:
     batch: int
     runners: int
     log_folder: str
-    library: Any = field(default_factory=import_loadgen)
+    loadgen: Any = field(default_factory=import_loadgen)
     waiting: SimpleQueue[list[int]] = field(default_factory=SimpleQueue)
 
     def start(self, iteration_seconds: float) -> None:
@@ -71,10 +71,10 @@ class LoadGenerator:
 
     def serve(self, iterate: Callable[[], object]) -> None:
         """Run an iteration for one batch of samples after another, for one of the runners."""
-        response = self.library.QuerySampleResponse
+        response = self.loadgen.QuerySampleResponse
         for samples in iter(self.waiting.get, []):
             iterate()
-            self.library.QuerySamplesComplete([response(number, 0, 0) for number in samples])
+            self.loadgen.QuerySamplesComplete([response(number, 0, 0) for number in samples])
 
     def finish(self) -> ScenarioResult:
         """Return what LoadGen found.
@@ -88,16 +88,16 @@ class LoadGenerator:
 
     def generate(self, iteration_seconds: float) -> None:
         """Have LoadGen issue all its queries; after the last, every runner gets an empty batch."""
-        library, sizes = self.library, (SAMPLES_IN_LIBRARY, SAMPLES_IN_LIBRARY)
-        logs = library.LogSettings()
+        loadgen, sizes = self.loadgen, (SAMPLES_IN_LIBRARY, SAMPLES_IN_LIBRARY)
+        logs = loadgen.LogSettings()
         logs.log_output.outdir, logs.enable_trace = self.log_folder, False
         try:
-            system = library.ConstructSUT(self.issue, lambda: None)
-            samples = library.ConstructQSL(*sizes, lambda them: None, lambda them: None)
+            system = loadgen.ConstructSUT(self.issue, lambda: None)
+            samples = loadgen.ConstructQSL(*sizes, lambda them: None, lambda them: None)
             settings = self.settings(iteration_seconds)
-            library.StartTestWithLogSettings(system, samples, settings, logs)
-            library.DestroyQSL(samples)
-            library.DestroySUT(system)
+            loadgen.StartTestWithLogSettings(system, samples, settings, logs)
+            loadgen.DestroyQSL(samples)
+            loadgen.DestroySUT(system)
         finally:
             for _ in range(self.runners):
                 self.waiting.put([])
@@ -110,10 +110,10 @@ class LoadGenerator:
 
     def settings(self, iteration_seconds: float) -> Any:
         """Return what LoadGen is asked for; it tests the performance by default."""
-        library, scenario = self.library, self.scenario
-        settings = library.TestSettings()
+        loadgen, scenario = self.loadgen, self.scenario
+        settings = loadgen.TestSettings()
         name = scenario.name.title().replace("-", "")  # SingleStream
-        settings.scenario = getattr(library.TestScenario, name)
+        settings.scenario = getattr(loadgen.TestScenario, name)
         settings.min_duration_ms = round(scenario.min_seconds * 1e3)
         settings.min_query_count = scenario.min_queries
         for seed in ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed"):

@@ -49,8 +49,8 @@ class Quirk(NamedTuple):
     of `spared`. A quirk that has a `trait` is reported only if the run's model has that trait. A
     `slow` quirk costs nothing but time.
 
-    A `fix` of `--engine-fix`, or an environment `variable`, is the way round; where there is none,
-    `advice` says what to do. `note` is for those who read the table.
+    A `fix` of `--engine-fix`, or an environment `variable`, is the way round. For a defect that
+    has neither, `advice` says what to do. `note` is for those who read the table.
     """
 
     name: str

@@ -198,7 +198,7 @@ class GraphIsolation(Isolation):
         """Return the variable of a name.
 
         Raises:
-            LarError: there is none, or there are several.
+            LarError: no variable has the name, or several have it.
         """
         found = self.candidates(name)
         if len(found) == 1:

@@ -50,7 +50,7 @@ def providers_here() -> Iterator[Choice]:
                 yield set_to(table.CUDA, 0, "cuda with TF32", allow=rounded)
 
 
-# The signs of a profile. The engine's defaults fit most models, and often there is none.
+# The signs of a profile. The engine's defaults fit most models, whose profiles have no sign.
 
 # Operators that are shorter, in iterations that are, are not worth being divided among threads.
 LEAST_DIVIDED_NS = 20_000
