@@ -291,7 +291,8 @@ class Engine(abc.ABC):
     formats: tuple[Format, ...]
     drivers: tuple[DriverEntry, ...]
 
-    # The package that must be installed besides lar; empty if lar alone is enough.
+    # The package that must be installed besides lar, as pip names it; its module has that name with
+    # `_` for `-`. Empty if lar alone is enough.
     distribution: str = ""
 
     # Options that have the engine search for algorithms in the first iteration.
@@ -359,7 +360,8 @@ class Engine(abc.ABC):
         """True if its library is installed for this Python."""
         import importlib.util
 
-        return not self.distribution or importlib.util.find_spec(self.distribution) is not None
+        module = self.distribution.replace("-", "_")
+        return not module or importlib.util.find_spec(module) is not None
 
     @property
     def version(self) -> str:

@@ -74,6 +74,16 @@ def test_the_toy_engine_is_listed(run_lar: RunLar, toy: dict[str, str]) -> None:
 
 
 @pytest.mark.usefixtures("toy")
+def test_an_engine_is_installed_under_the_name_that_pip_has_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    toy = engine_named("toy")
+    monkeypatch.setattr(toy, "distribution", "lar-toy")
+    assert toy.is_installed
+    assert toy.version == "1.0"
+
+
+@pytest.mark.usefixtures("toy")
 def test_a_format_that_several_engines_read_has_the_first_for_its_default(root: Path) -> None:
     model = root / "models/one_operator.onnx"
     assert engine_for(model, None).name == "onnxruntime"

@@ -14,6 +14,7 @@ import pytest
 
 import lar
 from lar.engines import added_engines, engine_named
+from lar.engines.contract import refuses_damaged_models
 from lar.testing import CHECKS, Check, ContractError, Subject, check_engine
 from tests.engines.added import install_toy
 from tests.engines.runs import run_ok
@@ -143,6 +144,13 @@ def test_each_failure_is_a_line_with_the_driver_and_the_check(
         check_engine("onnxruntime", MODELS / "one_operator.onnx")
     assert str(caught.value) == "session: never_holds: the moon is no cheese"
     check_engine("onnxruntime", MODELS / "one_operator.onnx", without=["never_holds"])
+
+
+def test_a_small_model_is_cut_short_to_less_than_it_is(tmp_path: Path) -> None:
+    script = tmp_path / "small.fake"
+    script.write_text('{"outputs": {"y": [1]}}')
+    assert len(script.read_bytes()) < 40
+    refuses_damaged_models(Subject(engine_named("fake"), "script", script, tmp_path))
 
 
 # The numbers of engines that compute
