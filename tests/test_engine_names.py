@@ -15,7 +15,7 @@ NAMES = re.compile(r"megengine|onnx ?runtime|\blite\b", re.IGNORECASE)
 # What has the name of an engine and is none: the formats that MegEngine has given to files of
 # tensors and profiles, which others read and write too, and the style of reports named after its
 # tool `profile_analyze`.
-STYLE = r"(build_)?megengine|lar\.reports\.styles\.megengine(\.\w+)?"
+STYLE = r"megengine|lar\.reports\.styles\.megengine(\.\w+)?"
 ALLOWED = {
     "lar/dumps/binary.py": r".*MegEngine's tensor files hold no ",
     "lar/options/suggestions.py": "lite",  # a flag of load_and_run

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile
     from lar.reports.report import Report
 
-    Options = Mapping[str, Any]
-
 
 class Style(NamedTuple):
-    """A style: `build` takes a profile, the options that are set and, for a diff, the baseline.
+    """A style: the `build` of its module takes a profile, the options that are set and, for a diff,
+    the baseline.
 
     `options` are the keys of the options of `lar report` that it honours; it refuses others.
     `sorts` and `groups` are the values of --sort and --group-by, the first is the default. `views`
@@ -23,7 +23,7 @@ class Style(NamedTuple):
     cost of profiling stays in the times.
     """
 
-    build: Callable[..., Report]
+    module: str
     help: str
     options: frozenset[str] = frozenset()
     sorts: tuple[str, ...] = ()
@@ -35,58 +35,10 @@ class Style(NamedTuple):
     as_recorded: bool = False
     former_views: Mapping[str, str] = {}
 
-
-# Each style is imported when it is built.
-
-
-def build_operators(profile: Profile, options: Options) -> Report:
-    from lar.reports.styles.operators import build
-
-    return build(profile, options)
-
-
-def build_megengine(profile: Profile, options: Options) -> Report:
-    from lar.reports.styles.megengine import build
-
-    return build(profile, options)
-
-
-def build_paddle(profile: Profile, options: Options) -> Report:
-    from lar.reports.styles.paddle import build
-
-    return build(profile, options)
-
-
-def build_torch(profile: Profile, options: Options) -> Report:
-    from lar.reports.styles.torch import build
-
-    return build(profile, options)
-
-
-def build_nsys(profile: Profile, options: Options) -> Report:
-    from lar.reports.styles.nsys import build
-
-    return build(profile, options)
-
-
-def build_ncu(profile: Profile, options: Options) -> Report:
-    from lar.reports.styles.ncu import build
-
-    return build(profile, options)
-
-
-def build_tensorboard(
-    profile: Profile, options: Options, baseline: Profile | None = None
-) -> Report:
-    from lar.reports.styles.tensorboard import build
-
-    return build(profile, options, baseline)
-
-
-def build_diff(b: Profile, options: Options, a: Profile, *more: Profile) -> Report:
-    from lar.reports.styles.diff import build
-
-    return build(b, options, a, *more)
+    def build(self, profile: Profile, options: Mapping[str, Any], *others: Profile) -> Report:
+        """Return the report; the module is imported for it."""
+        made: Report = import_module(self.module).build(profile, options, *others)
+        return made
 
 
 def export_chrome(profile: Profile) -> Iterator[bytes]:
@@ -106,9 +58,10 @@ COMMON = frozenset({"top", "sort", "filter", "view", "time_unit"})
 # What was removed, and what replaces it.
 GONE_STYLES = {"html": "--html FILE writes the page of any style"}
 
+# Without --style, the first that honours the flags is taken.
 STYLES: Mapping[str, Style] = {
     "operators": Style(
-        build_operators,
+        "lar.reports.styles.operators",
         "the time, what is slowest and why, what to try, and a line for each operator",
         options=frozenset({"sort", "top", "group_by", "filter", "time_unit", "columns"}),
         sorts=(
@@ -122,7 +75,7 @@ STYLES: Mapping[str, Style] = {
         ),
     ),
     "megengine": Style(
-        build_megengine,
+        "lar.reports.styles.megengine",
         "the slowest operators",
         options=frozenset(
             {
@@ -137,7 +90,7 @@ STYLES: Mapping[str, Style] = {
         ),
     ),
     "paddle": Style(
-        build_paddle,
+        "lar.reports.styles.paddle",
         "Paddle's summaries",
         COMMON | {"group_by", "columns"},
         sorts=(
@@ -152,7 +105,7 @@ STYLES: Mapping[str, Style] = {
         columns=("saving", "median", "p90", "disturbed"),
     ),
     "torch": Style(
-        build_torch,
+        "lar.reports.styles.torch",
         "torch's key averages",
         options=frozenset({"sort", "top", "filter", "group_by", "time_unit", "columns"}),
         sorts=(
@@ -167,7 +120,7 @@ STYLES: Mapping[str, Style] = {
         columns=("saving", "median", "p90", "min", "max", "disturbed"),
     ),
     "nsys": Style(
-        build_nsys,
+        "lar.reports.styles.nsys",
         "the tables of Nsight Systems",
         options=frozenset({"top", "sort", "filter", "view", "columns"}),
         sorts=("total", "count", "average", "minimum", "maximum", "median", "p90", "name"),
@@ -186,7 +139,7 @@ STYLES: Mapping[str, Style] = {
         },
     ),
     "ncu": Style(
-        build_ncu,
+        "lar.reports.styles.ncu",
         "operators against the peak of this machine; --metrics prints those of Nsight Compute",
         options=frozenset({"sort", "top", "group_by", "filter", "view", "time_unit", "metrics"}),
         sorts=(
@@ -197,7 +150,7 @@ STYLES: Mapping[str, Style] = {
         views=("roofline", "metrics"),
     ),
     "tensorboard": Style(
-        build_tensorboard,
+        "lar.reports.styles.tensorboard",
         "the JSON of TensorBoard's profiler plugin, which lar[tensorboard] installs (the diff of "
         "two profiles)",
         options=frozenset({"group_by", "view"}),
@@ -212,7 +165,7 @@ STYLES: Mapping[str, Style] = {
         as_recorded=True,
     ),
     "diff": Style(
-        build_diff,
+        "lar.reports.styles.diff",
         "two profiles side by side; with three pairs or more, what differs",
         options=frozenset({"top", "sort", "group_by", "filter", "time_unit"}),
         sorts=("change", "percent", "a", "b", "calls", "name"),
