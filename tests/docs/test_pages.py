@@ -10,6 +10,7 @@ import pytest
 from lar.cli.help import PAGES as TOPICS
 from lar.engines import ENGINES, support_of_options
 from lar.options.option import flag_of
+from lar.reports.styles import STYLES
 from tests.cli.marks import needs_megengine
 from tests.command_lines import ROOT
 from tests.docs.pages import carry_out, make_workplace
@@ -55,6 +56,15 @@ def test_each_flag_has_a_row_for_the_engines_that_honour_it() -> None:
         cells = tuple(", ".join(row.drivers) if row else "no" for row in rows)
         groups.setdefault(cells, []).append(f"`{flag_of(key)}`")
     wanted = [(", ".join(flags), *cells) for cells, flags in groups.items()]
-    page = (ROOT / "lar" / "docs" / "support.md").read_text()
-    shown = [tuple(line.strip("| ").split(" | ")) for line in page.splitlines()]
-    assert sorted(row for row in shown if row[0][:3] == "`--" and len(row) > 2) == sorted(wanted)
+    lines = (ROOT / "lar" / "docs" / "support.md").read_text().splitlines()
+    shown = [line for line in lines if line.startswith("| `--") and line.count(" | ") > 1]
+    right = [f"| {' | '.join(row)} |" for row in wanted]
+    wrong, lacking = [*{*shown} - {*right}], [*{*right} - {*shown}]
+    what = ["in the last table of lar/docs/support.md, replace", *wrong, "by", *lacking]
+    assert sorted(shown) == sorted(right), "\n".join(what)
+
+
+def test_each_style_has_a_row() -> None:
+    page = (ROOT / "lar" / "docs" / "reports.md").read_text()
+    lacking = [name for name in STYLES if f"\n| `{name}` | " not in page]
+    assert not lacking, f"lar/docs/reports.md, table of --style: add a row for {lacking}"

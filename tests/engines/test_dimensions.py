@@ -69,9 +69,14 @@ def test_each_option_is_tried_or_has_a_reason(
     keys = set().union(*(options_tried(name, model) for model in models))
     engine = engine_named(name)
     not_tried = json.loads((REASONS / name / "not_tried.json").read_text())
-    for row in engine.rows.values():
-        if can_vary(row.option):
-            assert (row.key in keys) != (row.key in not_tried), row.key
+    varying = {row.key for row in engine.rows.values() if can_vary(row.option)}
+    files = f"of lar/engines/{name}/"
+    lacking = varying - keys - not_tried.keys()
+    assert not lacking, (
+        f"add to dimensions.json {files}, or with a reason to not_tried.json: {lacking}"
+    )
+    twice = varying & keys & not_tried.keys()
+    assert not twice, f"is tried, take it out of not_tried.json {files}: {twice}"
     assert all(not_tried.values())
 
 

@@ -93,6 +93,11 @@ def test_each_format_is_read_by_an_engine() -> None:
 @pytest.mark.usefixtures("own_engines")
 def test_every_engine_option_is_honoured_by_some_engine() -> None:
     keys = {option.key for option in BY_KEY.values() if option.by_engine}
+    lacking = keys - support_of_options().keys()
+    assert not lacking, (
+        f"no engine has a row for {lacking}: write one, or declare an option of lar's own below a "
+        "group of another purpose, see `Purpose` in lar/options/option.py"
+    )
     assert set(support_of_options()) == keys
 
 
@@ -112,7 +117,10 @@ def test_an_option_that_needs_a_hook_has_one() -> None:
             continue  # it compiles a model for the settings as they are
         for row in engine.rows.values():
             hooks = (row.before_load, row.after_load, row.before_run, row.after_run)
-            assert any(hooks) != (row.key in (*without, *without_here.get(engine.name, ())))
+            without_hook = row.key in (*without, *without_here.get(engine.name, ()))
+            what = f"{engine.name}, {row.key}: has no hook; if it needs none, name it above"
+            assert any(hooks) or without_hook, what
+            assert not (any(hooks) and without_hook), f"{engine.name}, {row.key}: has a hook now"
 
 
 def places_of(owner: object) -> Iterator[tuple[str, str]]:

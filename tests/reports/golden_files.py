@@ -15,4 +15,5 @@ def check_golden(name: str, content: str) -> None:
     file = GOLDEN / name
     if os.environ.get("LAR_GOLDEN") == "write":
         file.write_text(content)
+    assert file.exists(), f"run the test with LAR_GOLDEN=write, then read and commit {file}"
     assert content == file.read_text()

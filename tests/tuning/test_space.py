@@ -153,15 +153,18 @@ class TestRealEngines:
         quick |= {"nchw44", "fast-run", "binary-equal", "record-comp-seq", "no-spinning"}
         quick |= {"2 bound threads"}
         self.on(AMD, monkeypatch)
-        assert set(names_in(models[0])) == quick
+        tried = set(names_in(models[0]))
+        assert quick <= tried
         allowed: tuple[Allowed, ...] = ("engine-env", "engine-fixes")
         ways_round = {"nchw88", "layout-transform", "MKL_DEBUG_CPU_TYPE=5"}
-        assert set(names_in(models[0], allowed=allowed)) == quick | ways_round
+        assert set(names_in(models[0], allowed=allowed)) - tried == ways_round
         self.on(INTEL, monkeypatch)
-        assert set(names_in(models[0], allowed=allowed)) == quick | {"nchw88", "layout-transform"}
+        assert set(names_in(models[0], allowed=allowed)) - tried == {"nchw88", "layout-transform"}
         of_onnx = {"no-blocked-layout", "basic", "1 thread", "no-spinning", "no-arena"}
         of_onnx |= {"2 threads", "2 bound threads"}
-        assert set(names_in(models[1])) == of_onnx
+        tried = set(names_in(models[1]))
+        assert of_onnx <= tried
+        assert not tried & (quick - of_onnx)
 
     @needs_megengine
     def test_combinations_that_no_driver_honours_are_refused(
