@@ -20,6 +20,8 @@ from lar.errors import EngineMissing, UsageError, nearest
 from lar.options.option import flag_of
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from lar.dumps.dump import DumpFacts
     from lar.graphs.operator_kinds import OperatorKinds
     from lar.graphs.origins import ModelOperator
@@ -57,7 +59,7 @@ def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
         if point.name in own or point.name in found:
             continue
         try:
-            engine = point.load()
+            engine = load_added(point)
         except Exception as error:  # another package may raise anything
             broken[point.name] = f"{point.value} cannot be imported: {error}"
             continue
@@ -66,6 +68,23 @@ def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
         else:
             broken[point.name] = f"{point.value} is not a lar Engine named {point.name!r}"
     return found, broken
+
+
+def load_added(point: EntryPoint) -> object:
+    """Load what an entry point names.
+
+    A package that is installed to be edited may be found by a hook of `site` alone, with which a
+    worker does not begin.
+    """
+    try:
+        return point.load()
+    except ImportError:
+        if not sys.flags.no_site:
+            raise
+        import site
+
+        site.main()
+        return point.load()
 
 
 def has_added_engines() -> bool:

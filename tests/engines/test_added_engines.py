@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import csv
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +82,26 @@ def test_an_engine_is_installed_under_the_name_that_pip_has_for_it(
     monkeypatch.setattr(toy, "distribution", "lar-toy")
     assert toy.is_installed
     assert toy.version == "1.0"
+
+
+def test_a_worker_finds_an_engine_that_is_installed_to_be_edited(
+    site: Path, tmp_path: Path
+) -> None:
+    """Installers may leave a hook for `site`, with which a worker does not begin."""
+    install(site, "own", OWN_FORMAT)
+    edited = tmp_path / "edited"
+    edited.mkdir()
+    (site / "lar_own.py").rename(edited / "lar_own.py")
+    code = f"""
+import sys
+sys.path[:] = {sys.path!r}
+import site
+site.main = lambda: sys.path.append({str(edited)!r})
+from lar.engines import engine_named
+print(engine_named("own").title)
+"""
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("own\n", "")
 
 
 @pytest.mark.usefixtures("toy")
