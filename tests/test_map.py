@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -9,12 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.command_lines import ROOT, run_python
+from tests.engines.added import describe
 
 MAP = (ROOT / "lar" / "README.md").read_text()
 
 STEP = re.compile(
     r"^\d+\. `(?P<path>[^`]+)`, (?:(?P<side>before|after) the line\s+`(?P<line>[^`]+)`|a new file):"
-    r"[^\n]*\n\n   ```python\n(?P<code>.*?)^   ```$",
+    r"(?:[^\n]+\n)+\n   ```\w+\n(?P<code>.*?)^   ```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -56,11 +58,13 @@ def follow(step: Step, copy: Path) -> None:
     path = copy / step.path
     if not step.side:
         assert not path.exists(), f"{step.path} is no new file"
+        path.parent.mkdir(exist_ok=True)
         path.write_text(step.code)
         return
     lines = path.read_text().splitlines(keepends=True)
     places = [at for at, line in enumerate(lines) if line.rstrip("\n") == step.line]
-    assert len(places) == 1, f"{step.path} has the line {step.line} {len(places)} times"
+    found = f"{step.path} has the line {step.line} {len(places)} times"
+    assert len(places) == 1, f"{found}: mend the list in lar/README.md"
     at = places[0] + (step.side == "after")
     path.write_text("".join([*lines[:at], step.code, *lines[at:]]))
 
@@ -81,8 +85,16 @@ def lar_with(title: str, copy: Path, *words: str) -> str:
     return done.stdout
 
 
-def test_an_option_is_added_as_the_list_says(tmp_path: Path) -> None:
-    title = "To add an option"
+def test_an_option_of_lar_is_added_as_the_list_says(tmp_path: Path) -> None:
+    model = str(ROOT / "models" / "one_operator.onnx")
+    words = [model, "--echo", "well done", "--iter", "2", "--json", "result.json"]
+    printed = lar_with("To add an option of lar", tmp_path, *words)
+    assert printed.splitlines()[-1] == "well done"
+    assert json.loads((tmp_path / "result.json").read_text())["spec"]["echo"] == "well done"
+
+
+def test_an_option_of_an_engine_is_added_as_the_list_says(tmp_path: Path) -> None:
+    title = "To add an option of an engine"
     model = str(ROOT / "models" / "one_operator.onnx")
     assert "--denormals-as-zero" not in (ROOT / "lar" / "options" / "table.py").read_text()
     printed = lar_with(title, tmp_path, model, "--denormals-as-zero", "--iter", "2", "--json", "-")
@@ -90,6 +102,20 @@ def test_an_option_is_added_as_the_list_says(tmp_path: Path) -> None:
     assert "with denormal numbers as 0" in lar_with(title, tmp_path, "run", "--help", "graph")
     table = lar_with(title, tmp_path, "engines", "--options")
     assert "| --denormals-as-zero | no | session.set_denormal_as_zero (session) |" in table
+    assert "denormals-as-zero" in lar_with(title, tmp_path, "tune", model, "--list-space")
+
+
+def test_an_engine_is_added_as_the_list_says(tmp_path: Path) -> None:
+    for step in steps_of("To add an engine"):
+        follow(step, tmp_path)
+    declared = (tmp_path / "pyproject.toml").read_text()
+    describe(tmp_path, "lar_tiny", declared.partition('"lar.engines"]\n')[2].replace('"', ""))
+    model = tmp_path / "model.tiny"
+    model.write_text("tiny 2.5\n")
+    code = f"import lar.testing; lar.testing.check_engine('tiny', {str(model)!r})"
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = run_python("-c", code, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path})
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_input_format_is_added_as_the_list_says(tmp_path: Path) -> None:
@@ -110,6 +136,8 @@ def test_a_report_style_is_added_as_the_list_says(tmp_path: Path) -> None:
     assert lines[3:4] in ([], [""])  # what profiling cost may stand below
     printed = lar_with(title, tmp_path, *words, "--csv", "-")
     assert "moved (bytes)" in printed
+    by_default = lar_with(title, tmp_path, "report", "profile.json")
+    assert by_default.startswith("time: ")
 
 
 def test_every_path_is_there() -> None:
@@ -117,6 +145,18 @@ def test_every_path_is_there() -> None:
     assert len(named) > 30
     new = {step.path for step in steps_of("To add a report style") if not step.side}
     assert [path for path in sorted(named - new) if not (ROOT / path).exists()] == []
+
+
+def test_a_name_alone_is_in_the_folder_of_the_path_before_it() -> None:
+    lacking = []
+    for row in re.findall(r"^\|.* \| (.+) \|$", chapter_of(r"Where is it\?"), re.MULTILINE):
+        folder = ""
+        for name in re.findall(r"`([\w./*]+\.(?:py|pyi|json|txt))`", row):
+            folder = os.path.dirname(name) or folder
+            path = f"{folder}/{os.path.basename(name)}"
+            if not [*ROOT.glob(path)]:
+                lacking.append(path)
+    assert not lacking
 
 
 def test_the_table_has_many_features_in_different_modules() -> None:
