@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lar.engines import megengine, mnn, onnxruntime, openvino, reference
-from lar.engines.engine import DriverEntry, Engine
+from lar.engines.engine import DriverEntry, Engine, imported
 from lar.engines.formats import Format, format_in, format_named, read_head
 from lar.errors import EngineMissing, UsageError, nearest
 from lar.options.option import flag_of
@@ -81,9 +81,7 @@ def load_added(point: EntryPoint) -> object:
     except ImportError:
         if not sys.flags.no_site:
             raise
-        import site
-
-        site.main()
+        imported("site.main")()
         return point.load()
 
 
@@ -113,10 +111,8 @@ def engine_named(name: str) -> Engine:
     """
     if engine := find_engine(name):
         return engine
-    broken = added_engines()[1]
-    if name in broken:
-        problem = f"the engine {name} cannot be used: {broken[name]}"
-        raise EngineMissing(problem, "install its package again")
+    if why := added_engines()[1].get(name):
+        raise EngineMissing(f"the engine {name} cannot be used: {why}", "install its package again")
     known = [engine.name for engine in all_engines()]
     near = nearest(name.lower(), known)
     hint = f"did you mean {near}?" if near else f"engines: {', '.join(known)}"
@@ -132,8 +128,7 @@ def find_engine(name: str) -> Engine | None:
 def operator_kinds_of(name: str) -> OperatorKinds:
     """Return the kinds of operators of the engine that a dump names; those of all lar's own
     engines if it names no known engine."""
-    engine = find_engine(name)
-    if engine is not None:
+    if engine := find_engine(name):
         return engine.operator_kinds
     return functools.reduce(operator.or_, (each.operator_kinds for each in ENGINES))
 

@@ -133,9 +133,8 @@ def recognises_its_models(it: Subject) -> None:
 
 def describes_its_models(it: Subject) -> None:
     """What a model holds is known without running it, and so are the devices, the CPU first."""
-    require(
-        lar.find_devices(it.engine.name)[0].startswith("cpu"), "the CPU is not the first device"
-    )
+    device = lar.find_devices(it.engine.name)[0]
+    require(device.startswith("cpu"), "the CPU is not the first device")
     info = lar.read_info(it.model, it.engine.name)
     require(info.engine == it.engine.name, f"the model is described for {info.engine}")
     fed = {each.name for each in it.run_well().fed}
@@ -189,8 +188,7 @@ def refuses_wrong_inputs(it: Subject) -> None:
 def refuses_damaged_models(it: Subject) -> None:
     """A model file that is cut short or empty is refused in one line that names it."""
     content = it.model.read_bytes()
-    half = len(content) // 2
-    for size in (half, min(40, half), 0):
+    for size in (len(content) // 2, min(40, len(content) // 2), 0):
         path = it.folder / f"cut{size}{it.model.suffix}"
         path.write_bytes(content[:size])
         it.require_refusal(str(path), model=path)
@@ -349,10 +347,9 @@ def check_engine(
     failures = []
     checks = [check for check in CHECKS if check.__name__ not in without]
     for driver, check in product((entry.name for entry in found.drivers), checks):
-        with tempfile.TemporaryDirectory() as folder:
-            fed = (Path(model), Path(folder), inputs, expected, max_error)
+        with tempfile.TemporaryDirectory() as place:
             try:
-                check(Subject(found, driver, *fed))
+                check(Subject(found, driver, Path(model), Path(place), inputs, expected, max_error))
             except (ContractError, LarError) as error:
                 failures.append(f"{driver}: {check.__name__}: {error}")
     if failures:
