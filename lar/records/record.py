@@ -61,10 +61,13 @@ class Numbers(Sequence[float | None]):
     A slice shares them. They are equal to any sequence of the same numbers.
     """
 
-    def __init__(self, values: Iterable[float | None]) -> None:
+    def __init__(self, values: Sequence[float | None] | memoryview[Any]) -> None:
         """Doubles in an array or a memoryview, where NaN stands for None, are not copied."""
         if not isinstance(values, (array, memoryview)):
-            values = array("d", [math.nan if it is None else it for it in values])
+            try:
+                values = array("d", values)
+            except TypeError:  # some are None
+                values = array("d", [math.nan if it is None else it for it in values])
         self._values: memoryview[Any] = memoryview(values)
 
     def tobytes(self) -> bytes:
@@ -73,8 +76,9 @@ class Numbers(Sequence[float | None]):
 
     def parts(self) -> Iterator[Sequence[float | None]]:
         """Yield them in lists of some."""
-        for start in range(0, len(self), PART):
-            part = self._values[start : start + PART].tolist()
+        values = self._values
+        for start in range(0, len(values), PART):
+            part = values[start : start + PART].tolist()
             whole = sum(part)  # NaN if one is, and only NaN differs from itself
             yield part if whole == whole else [it if it == it else None for it in part]
 
@@ -114,8 +118,12 @@ def pieces_of_json(record: Any) -> Iterator[bytes]:
 
     held_back = list[Iterator[Sequence[float | None]]]()
 
-    def hold_back(numbers: Numbers) -> msgspec.Raw:
-        held_back.append(numbers.parts())
+    def hold_back(numbers: Numbers) -> object:
+        parts = numbers.parts()
+        first = next(parts, [])
+        if len(first) < PART:
+            return first
+        held_back.append(chain([first], parts))
         return msgspec.Raw(b"[\0]")  # no text has the character in JSON
 
     pieces = msgspec.json.encode(record, enc_hook=hold_back).split(b"\0")
@@ -154,7 +162,14 @@ def record_of_format(data: bytes | str, record_type: type[E]) -> E:
     Raises:
         ValueError: the text is not JSON, of another format, or does not fit this record.
     """
-    found, wanted = record_from_json(data, Encodable).format, record_type.format
+    wanted = record_type.format
+    try:
+        record = record_from_json(data, record_type)
+        found, misfit = record.format, None
+    except ValueError as error:
+        found, misfit = record_from_json(data, Encodable).format, error
     if found and found != wanted:
         raise ValueError(f"format {found!r} is not {wanted!r}")
-    return record_from_json(data, record_type)
+    if misfit:
+        raise misfit
+    return record

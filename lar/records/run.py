@@ -575,9 +575,10 @@ class Samples(Record):
     case: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        columns = vars(self)
         for name in MEASURED:
-            if not isinstance(column := getattr(self, name), Numbers):
-                vars(self)[name] = Numbers(column)
+            if type(column := getattr(self, name)) is not Numbers:
+                columns[name] = Numbers(column) if column else NO_NUMBERS
 
     def part(self, place: slice) -> Samples:
         """Return what was measured of some iterations; `place` is theirs."""
@@ -590,6 +591,8 @@ class Samples(Record):
         own = slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner))
         return self.part(own)
 
+
+NO_NUMBERS = Numbers(())  # of a column that was never measured
 
 # The columns of samples that are measured.
 MEASURED = tuple(each.name for each in fields(Samples) if each.name not in ("runner", "case"))
@@ -847,7 +850,8 @@ def check_result(result: RunResult) -> None:
     for samples in (result.warmup, result.samples):
         if not {*map(len, vars(samples).values())} <= {0, len(samples.end_to_end)}:
             raise ValueError("its samples have columns of several lengths")
-        if not all(0 <= seconds < math.inf for seconds in samples.end_to_end):
+        times = [*samples.end_to_end]
+        if times and not 0 <= min(times) <= max(times) < math.inf:
             raise ValueError("one of its times is not a time")
 
 
