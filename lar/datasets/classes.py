@@ -46,7 +46,7 @@ def find_classes(output: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
     scores = (output[0] if output.ndim > 1 else output).reshape(-1)
     best = np.argsort(-scores.astype(np.float64), kind="stable")
     best = best[np.isfinite(scores[best])][:MOST_REPORTED]
-    return tuple(map(int, best)), tuple(float(scores[index]) for index in best)
+    return tuple(best.tolist()), tuple(scores[best].astype(np.float64).tolist())
 
 
 def wrong_labels(path: str, problem: str, hint: str) -> UsageError:
