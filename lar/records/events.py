@@ -87,7 +87,7 @@ class Judged(Event):
 class Classified(Event):
     """Items of a data set have been run; the first output is taken for scores of classes."""
 
-    classes: tuple[run.ItemClasses, ...]
+    items: tuple[run.ItemClasses, ...]
 
 
 class ScenarioEnded(Event):
@@ -148,12 +148,9 @@ EVENTS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in Event.__sub
 LAST_EVENTS = (Finished, ModelRead, DevicesFound, Unpacked, Packed, Failed)
 
 
-ENCODER = json.JSONEncoder(default=vars)  # records are their fields
-
-
 def line_of(event: Event) -> bytes:
     """Encode an event as one line, with the standard library: it starts faster."""
-    return ENCODER.encode((type(event).__name__, event)).encode() + b"\n"
+    return json.dumps((type(event).__name__, event), default=vars).encode() + b"\n"
 
 
 def event_of(line: bytes) -> Event:
@@ -172,12 +169,9 @@ def event_of(line: bytes) -> Event:
 def next_of(waiting: deque[Event]) -> Event:
     """Take the next event; the classes of items that wait one after the other are one event."""
     event = waiting.popleft()
-    if isinstance(event, Classified) and waiting:
-        classes = [*event.classes]
-        while waiting and isinstance(more := waiting[0], Classified):
-            classes += more.classes
-            waiting.popleft()
-        event = Classified(tuple(classes))
+    while waiting and isinstance(event, Classified) and isinstance(more := waiting[0], Classified):
+        event = Classified(event.items + more.items)
+        del waiting[0]
     return event
 
 
@@ -186,14 +180,12 @@ def apply_event(result: run.RunResult, event: Event) -> run.RunResult:
     match event:
         case Judged(number, name, verdicts):
             return replace(result, cases=run.add_verdicts(result.cases, number, name, verdicts))
-        case Classified(classes):
-            return replace(result, items=result.items + classes)
         case ModelRead() | DevicesFound() | Unpacked() | Packed():
             return replace(result, status="ok", phase="done")
         case Failed(failure):
             return replace(result, status="failed", failure=failure)
     given = {name: value for name, value in vars(event).items() if name in vars(result)}
-    for name in ("fed", "warnings"):  # what several events give
+    for name in ("fed", "warnings", "items"):  # what several events give
         if name in given:
             given[name] = getattr(result, name) + given[name]
     if isinstance(event, Finished):

@@ -134,19 +134,8 @@ def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
 def parts_of_log(results: Sequence[RunResult]) -> tuple[Part, ...]:
     """Return the results that an engine's program printed, numbered if there are several."""
     names = (f"#{number}" if len(results) > 1 else "" for number in range(1, 1 + len(results)))
-    parts = zip(names, checked(results), strict=True)
+    parts = zip(names, map(check_result, results), strict=True)
     return tuple(Part(name, (result,)) for name, result in parts)
-
-
-def checked(results: Sequence[RunResult]) -> tuple[RunResult, ...]:
-    """Return results, none of which is impossible.
-
-    Raises:
-        ValueError: one is.
-    """
-    for result in results:
-        check_result(result)
-    return tuple(results)
 
 
 def printer_of(data: bytes) -> Engine | None:
@@ -180,8 +169,8 @@ def read_json(text: bytes) -> tuple[Part, ...]:
         if BenchResult.format.encode() not in text:
             raise
     bench = read_bench(text)
-    runs = [(each.name, runs_of_variant(bench, each)) for each in bench.variants]
-    return tuple(Part(name, checked(results)) for name, results in runs)
+    runs = [(each.name, map(check_result, runs_of_variant(bench, each))) for each in bench.variants]
+    return tuple(Part(name, tuple(checked)) for name, checked in runs)
 
 
 def parts_of_store(path: str) -> tuple[Part, ...]:
