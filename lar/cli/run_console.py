@@ -140,7 +140,7 @@ class LinePrinter(Listener):
         if self.cases and isinstance(event, Judged):
             lines += self.cases.take(event)
         if isinstance(event, Classified):
-            lines.append(format_classes(event.classes, self.spec))
+            lines += [format_classes(each, self.spec) for each in event.items]
         print_lines(self.lines, lines)
         print_lines(self.notes, format_note(event, self.spec))
 

@@ -46,7 +46,7 @@ def find_classes(output: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
     scores = (output[0] if output.ndim > 1 else output).reshape(-1)
     best = np.argsort(-scores.astype(np.float64), kind="stable")
     best = best[np.isfinite(scores[best])][:MOST_REPORTED]
-    return tuple(map(int, best)), tuple(float(scores[index]) for index in best)
+    return tuple(best.tolist()), tuple(scores[best].astype(np.float64).tolist())
 
 
 def wrong_labels(path: str, problem: str, hint: str) -> UsageError:
@@ -119,3 +119,11 @@ def class_of(text: str, path: str) -> int:
     if not 0 <= number < MOST_CLASSES:
         raise wrong_labels(path, f"{text} is not a class", "classes are numbers, counted from 0")
     return number
+
+
+def accuracy_of(items: Sequence[ItemClasses]) -> tuple[int, int, int]:
+    """Return how many items are labelled, and how many of these have their class first, and among
+    the first five."""
+    labelled = [item for item in items if item.label is not None]
+    first = sum(item.classes[:1] == (item.label,) for item in labelled)
+    return len(labelled), first, sum(item.label in item.classes for item in labelled)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import hashlib
 import math
 import string
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
+@cache  # NumPy makes the name anew each time
 def name_of(dtype: np.dtype[Any]) -> str:
     """Return lar's name of a dtype."""
     return TEXT if dtype.kind in "OSU" else dtype.name

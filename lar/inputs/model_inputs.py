@@ -192,6 +192,8 @@ class AxisSizes:
         """
         self.known = {name: (size, "--shape") for name, size in given.items()}
         self.guessed: dict[str, None] = {}
+        if not given:
+            return
         axes = [(info, at) for info in infos for at in range(len(info.shape))]
         names = dict.fromkeys(name_at(info, at) for info, at in axes if info.shape[at] is None)
         parts = {part for name in names for part in SIGN.split(name)}

@@ -96,6 +96,7 @@ class ThreadMeter:
     def __init__(self, tasks: Sequence[str] | None = None) -> None:
         self._given = tasks is not None
         self._tasks: Sequence[str] = tasks or ()
+        self._listed: Sequence[str] = ()  # all threads
         self._machine = MachineNoise()
         self._own = ""  # the number of the calling thread
         self._threads: dict[str, ReadThread] = {}
@@ -108,12 +109,12 @@ class ThreadMeter:
     def read(self, *, ends: bool = False) -> Reading:
         # Engines start their threads in the first iteration, or when they load a model.
         seldom = self._machine.is_due(ends=ends)
-        if seldom:
+        if seldom and not (ends and self._knows_all()):
             self._own = str(threading.get_native_id())
-            every = os.listdir(TASKS)
-            self._cores = usable_cores(every)
+            self._listed = os.listdir(TASKS)
+            self._cores = usable_cores(self._listed)
             if not self._given:
-                self._tasks = every
+                self._tasks = self._listed
         probe = time_probe()
         longest, busiest, active, before, cpu, widest = 0, -1, 0, 0, 0, 0
         last_read = self._last_read
@@ -126,6 +127,7 @@ class ThreadMeter:
                 delay_so_far = thread.read_delay()
                 cpu_so_far = time.clock_gettime_ns(thread.clock)
             except OSError:
+                self._listed = ()
                 continue  # the thread has ended
             passed = time.monotonic_ns() - thread.began
             computed = cpu_so_far - thread.cpu
@@ -155,6 +157,10 @@ class ThreadMeter:
         self.leave_out_own()
         seconds = [each * 1e-9 for each in (longest, busiest, active, cpu)]
         return Reading._make((*seconds, *machine, probe, before * 1e-9))
+
+    def _knows_all(self) -> bool:
+        """Return whether there are as many threads as were listed: each is a link of the folder."""
+        return os.stat(TASKS).st_nlink == 2 + len(self._listed)
 
     def leave_out_own(self) -> None:
         """Leave the thread's own work and waiting in this reading out of the next one."""

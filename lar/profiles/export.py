@@ -34,7 +34,7 @@ from lar.profiles.activities import (
     places_of,
 )
 from lar.profiles.breakdown import leaf_calls
-from lar.profiles.times import earliest_ns, with_zero_at
+from lar.profiles.times import earliest_ns, timed_allocations, with_zero_at
 from lar.profiles.trace_file import (
     FACTS,
     LATEST_NS,
@@ -139,7 +139,7 @@ def timed_part(profile: Profile) -> Profile:
         steps=steps,
         executions=profile.timed_executions,
         spans=tuple(span for span in profile.spans if is_timed(span)),
-        allocations=profile.timed_allocations(),
+        allocations=timed_allocations(profile),
     )
 
 

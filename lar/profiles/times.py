@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from lar.records.profile import Interval, Profile, ProfileFacts, keep_with_profile
+from lar.records.profile import Allocation, Interval, Profile, ProfileFacts, keep_with_profile
 
 R = TypeVar("R", bound=msgspec.Struct)
 
@@ -205,3 +205,14 @@ def self_host_times_of(profile: Profile) -> Sequence[int]:
         profile.timed_executions, profile.host_times_ns, self_times_of(profile), strict=True
     )
     return [max(0, host_ns - each.compute_ns + own_ns) for each, host_ns, own_ns in timed]
+
+
+def timed_allocations(profile: Profile) -> tuple[Allocation, ...]:
+    """Return the memory taken and given back outside of the warm-up; an iteration includes what it
+    gives back at its very end."""
+    warmup = [step.interval for step in profile.steps if step.warmup]
+    return tuple(
+        each
+        for each in profile.allocations
+        if not any(start <= each.at_ns < end + (each.size_bytes < 0) for start, end in warmup)
+    )

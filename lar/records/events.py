@@ -7,8 +7,9 @@ in shared memory (`lar.measurement.rows`).
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from lar.errors import ENGINE_HINT
 from lar.records import run
@@ -84,9 +85,9 @@ class Judged(Event):
 
 
 class Classified(Event):
-    """An item of a data set has been run; its first output is taken for scores of classes."""
+    """Items of a data set have been run; the first output is taken for scores of classes."""
 
-    classes: run.ItemClasses
+    items: tuple[run.ItemClasses, ...]
 
 
 class ScenarioEnded(Event):
@@ -149,7 +150,7 @@ LAST_EVENTS = (Finished, ModelRead, DevicesFound, Unpacked, Packed, Failed)
 
 def line_of(event: Event) -> bytes:
     """Encode an event as one line, with the standard library: it starts faster."""
-    return json.dumps((type(event).__name__, asdict(event))).encode() + b"\n"
+    return json.dumps((type(event).__name__, event), default=vars).encode() + b"\n"
 
 
 def event_of(line: bytes) -> Event:
@@ -165,19 +166,26 @@ def event_of(line: bytes) -> Event:
         return Failed(run.Failure(problem, ENGINE_HINT))
 
 
+def next_of(waiting: deque[Event]) -> Event:
+    """Take the next event; the classes of items that wait one after the other are one event."""
+    event = waiting.popleft()
+    while waiting and isinstance(event, Classified) and isinstance(more := waiting[0], Classified):
+        event = Classified(event.items + more.items)
+        del waiting[0]
+    return event
+
+
 def apply_event(result: run.RunResult, event: Event) -> run.RunResult:
     """Return the result with what an event adds to it: its fields of the same names, as a rule."""
     match event:
         case Judged(number, name, verdicts):
             return replace(result, cases=run.add_verdicts(result.cases, number, name, verdicts))
-        case Classified(classes):
-            return replace(result, items=(*result.items, classes))
         case ModelRead() | DevicesFound() | Unpacked() | Packed():
             return replace(result, status="ok", phase="done")
         case Failed(failure):
             return replace(result, status="failed", failure=failure)
     given = {name: value for name, value in vars(event).items() if name in vars(result)}
-    for name in ("fed", "warnings"):  # what several events give
+    for name in ("fed", "warnings", "items"):  # what several events give
         if name in given:
             given[name] = getattr(result, name) + given[name]
     if isinstance(event, Finished):

@@ -470,16 +470,6 @@ class Profile(Record):
         """The executions without those of the warm-up."""
         return tuple(execution for execution in self.executions if not execution.warmup)
 
-    def timed_allocations(self) -> tuple[Allocation, ...]:
-        """Return the memory taken and given back outside of the warm-up; an iteration includes what
-        it gives back at its very end."""
-        warmup = [step.interval for step in self.steps if step.warmup]
-        return tuple(
-            each
-            for each in self.allocations
-            if not any(start <= each.at_ns < end + (each.size_bytes < 0) for start, end in warmup)
-        )
-
     def spans_of(self, *categories: Category, timed: bool = True) -> tuple[Span, ...]:
         """Return the spans of some categories; `timed` leaves out all outside timed iterations."""
         return tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -61,10 +62,11 @@ class Numbers(Sequence[float | None]):
     A slice shares them. They are equal to any sequence of the same numbers.
     """
 
-    def __init__(self, values: Iterable[float | None]) -> None:
+    def __init__(self, values: Sequence[float | None] | memoryview[Any]) -> None:
         """Doubles in an array or a memoryview, where NaN stands for None, are not copied."""
         if not isinstance(values, (array, memoryview)):
-            values = array("d", [math.nan if it is None else it for it in values])
+            known = [math.nan if it is None else it for it in values] if None in values else values
+            values = array("d", known)
         self._values: memoryview[Any] = memoryview(values)
 
     def tobytes(self) -> bytes:
@@ -73,7 +75,7 @@ class Numbers(Sequence[float | None]):
 
     def parts(self) -> Iterator[Sequence[float | None]]:
         """Yield them in lists of some."""
-        for start in range(0, len(self), PART):
+        for start in range(0, len(self._values), PART):
             part = self._values[start : start + PART].tolist()
             whole = sum(part)  # NaN if one is, and only NaN differs from itself
             yield part if whole == whole else [it if it == it else None for it in part]
@@ -114,7 +116,9 @@ def pieces_of_json(record: Any) -> Iterator[bytes]:
 
     held_back = list[Iterator[Sequence[float | None]]]()
 
-    def hold_back(numbers: Numbers) -> msgspec.Raw:
+    def hold_back(numbers: Numbers) -> object:
+        if len(numbers) <= PART:
+            return next(numbers.parts(), ())
         held_back.append(numbers.parts())
         return msgspec.Raw(b"[\0]")  # no text has the character in JSON
 
@@ -154,7 +158,10 @@ def record_of_format(data: bytes | str, record_type: type[E]) -> E:
     Raises:
         ValueError: the text is not JSON, of another format, or does not fit this record.
     """
-    found, wanted = record_from_json(data, Encodable).format, record_type.format
+    record: E | None = None
+    with suppress(ValueError):
+        record = record_from_json(data, record_type)
+    found, wanted = (record or record_from_json(data, Encodable)).format, record_type.format
     if found and found != wanted:
         raise ValueError(f"format {found!r} is not {wanted!r}")
-    return record_from_json(data, record_type)
+    return record or record_from_json(data, record_type)  # which says what does not fit

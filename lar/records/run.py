@@ -576,8 +576,8 @@ class Samples(Record):
 
     def __post_init__(self) -> None:
         for name in MEASURED:
-            if not isinstance(column := getattr(self, name), Numbers):
-                vars(self)[name] = Numbers(column)
+            if type(column := getattr(self, name)) is not Numbers:
+                vars(self)[name] = Numbers(column) if column else NO_NUMBERS
 
     def part(self, place: slice) -> Samples:
         """Return what was measured of some iterations; `place` is theirs."""
@@ -590,6 +590,8 @@ class Samples(Record):
         own = slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner))
         return self.part(own)
 
+
+NO_NUMBERS = Numbers(())  # of a column that was never measured
 
 # The columns of samples that are measured.
 MEASURED = tuple(each.name for each in fields(Samples) if each.name not in ("runner", "case"))
@@ -655,14 +657,6 @@ class ItemClasses(Labelled):
 
     classes: tuple[int, ...]
     scores: tuple[float, ...]
-
-
-def accuracy_of(items: Sequence[ItemClasses]) -> tuple[int, int, int]:
-    """Return how many items are labelled, and how many of these have their class first, and among
-    the first five."""
-    labelled = [item for item in items if item.label is not None]
-    first = sum(item.classes[:1] == (item.label,) for item in labelled)
-    return len(labelled), first, sum(item.label in item.classes for item in labelled)
 
 
 class ScenarioResult(Record):
@@ -827,13 +821,11 @@ def read_result(data: bytes | str) -> RunResult:
         ValueError: the text is not JSON, not a result of a version that this lar reads, or it holds
             what no run has.
     """
-    result = record_of_format(data, RunResult)
-    check_result(result)
-    return result
+    return check_result(record_of_format(data, RunResult))
 
 
-def check_result(result: RunResult) -> None:
-    """Refuse a result that no run can have.
+def check_result(result: RunResult) -> RunResult:
+    """Return a result; refuse one that no run can have.
 
     Raises:
         ValueError: it has too many copies of the model or an impossible percentile, a column of its
@@ -849,6 +841,7 @@ def check_result(result: RunResult) -> None:
             raise ValueError("its samples have columns of several lengths")
         if not all(0 <= seconds < math.inf for seconds in samples.end_to_end):
             raise ValueError("one of its times is not a time")
+    return result
 
 
 def schema_of_result() -> dict[str, Any]:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from lar import __version__
+from lar.datasets.classes import accuracy_of
 from lar.engines import engine_named
 from lar.errors import EXIT_CODES, count_of, one_line
 from lar.measurement.rows import SampleRows
@@ -48,7 +49,6 @@ from lar.records.run import (
     ScenarioName,
     ScenarioResult,
     Verdict,
-    accuracy_of,
     error_of,
 )
 from lar.records.summary import Cause, Interval, QueueSummary, Summary

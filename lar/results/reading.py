@@ -125,19 +125,17 @@ def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
         raise UsageError(*refused, subject=name)
     engine = None if text.startswith(b"{") else printer_of(data)
     try:
-        parts = parts_of_log(engine.read_log(data, name)) if engine else read_json(text)
-        for result in (result for part in parts for result in part.results):
-            check_result(result)
+        return parts_of_log(engine.read_log(data, name)) if engine else read_json(text)
     except ValueError as error:
         problem = f"is damaged: {error}" if engine else problem_of(text, error)
         raise UsageError(problem, HINT, subject=name) from None
-    return parts
 
 
 def parts_of_log(results: Sequence[RunResult]) -> tuple[Part, ...]:
     """Return the results that an engine's program printed, numbered if there are several."""
     names = (f"#{number}" if len(results) > 1 else "" for number in range(1, 1 + len(results)))
-    return tuple(Part(name, (result,)) for name, result in zip(names, results, strict=True))
+    parts = zip(names, map(check_result, results), strict=True)
+    return tuple(Part(name, (result,)) for name, result in parts)
 
 
 def printer_of(data: bytes) -> Engine | None:
@@ -171,7 +169,8 @@ def read_json(text: bytes) -> tuple[Part, ...]:
         if BenchResult.format.encode() not in text:
             raise
     bench = read_bench(text)
-    return tuple(Part(each.name, runs_of_variant(bench, each)) for each in bench.variants)
+    runs = [(each.name, map(check_result, runs_of_variant(bench, each))) for each in bench.variants]
+    return tuple(Part(name, tuple(checked)) for name, checked in runs)
 
 
 def parts_of_store(path: str) -> tuple[Part, ...]:

@@ -35,6 +35,8 @@ from lar.running.worker_process import WorkerProcess
 
 # The parent looks this often for what has come of a worker.
 POLL_SECONDS = 0.02
+# So long the classes of a data set's items gather: to look for each would take the engine's CPUs.
+GATHER_SECONDS = 0.005
 # After passing on so many samples, in a few milliseconds, it looks at the time.
 ROWS_AT_ONCE = 1000
 # For so long it passes on the samples of a run that it has ended.
@@ -141,7 +143,7 @@ class Account:
             self.take_rows()
             self.await_room()
             with uninterrupted():
-                event = self.last = self.events.popleft()
+                event = self.last = events.next_of(self.events)
                 self.result = events.apply_event(self.result, event)
                 self.ended = isinstance(event, events.LAST_EVENTS)
                 self.listener.on_event(event, self.result)
@@ -255,6 +257,8 @@ class Watch(Account):
         """Wait for a moment until something comes, take it, and look at the time."""
         # Seldom while the engine loads or searches: it has the cores for itself.
         seconds = POLL_SECONDS if self.result.phase in ("warmup", "iterations") else 0.1
+        if self.spec.tell_classes and self.result.phase == "iterations":
+            time.sleep(GATHER_SECONDS)
         ready = {file for file, _ in self._poll.poll(1000 * seconds)}
         try:
             if self.worker.log in ready:

@@ -31,6 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from lar.datasets.classes import accuracy_of
 from lar.engines import engine_named
 from lar.engines.listener import Listener, SideListener
 from lar.errors import LarError, UsageError, count_of, error_of_write, printable_lines, writing
@@ -43,7 +44,7 @@ from lar.options.option import Option
 from lar.options.paths import index_place
 from lar.options.table import BIN_OUT_DUMP, BY_KEY, PROFILE_SYSCALLS, PROFILES, one_of
 from lar.records.events import Unpacked
-from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples, accuracy_of
+from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
 from lar.running.isolation import INTERRUPTED, run_here, run_isolated, with_model
 from lar.running.plan import STREAMS, TENSORS
 from lar.running.tasks import run_task

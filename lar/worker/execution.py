@@ -285,7 +285,9 @@ class Execution:
             for number, feed in enumerate(feeds):
                 if number:
                     self.batches.add(batch_of(feed.fed))
-                    self.emit(events.Fed(feed.fed if spec.cases else (), feed.warnings))
+                    fed = events.Fed(feed.fed if spec.cases else (), feed.warnings)
+                    if fed.fed or fed.warnings:  # else the parent would wake up for nothing
+                        self.emit(fed)
                     self.copies.prepare(feed.arrays, "input_copy")
                 if spec.cases:
                     self.emit(events.CaseStarted(number))
@@ -298,7 +300,7 @@ class Execution:
                 if feed.item is not None and spec.tell_classes:
                     outputs = self.driver.outputs()
                     classes = classes_of(feed.item, outputs[next(iter(outputs))])
-                    self.emit(events.Classified(classes))
+                    self.emit(events.Classified((classes,)))
 
     def finish(self) -> events.Finished:
         """Report the outputs and what was noticed, and write the profile."""

@@ -92,9 +92,10 @@ class Feeder:
             for info in infos:
                 if info.name in arrays and spec.shape:
                     sizes.learn(info, arrays[info.name].shape)
-        fed = tuple(replace(each, source=names.get(each.source, each.source)) for each in fed)
+        if names:
+            fed = tuple(replace(each, source=names.get(each.source, each.source)) for each in fed)
         notes = tuple(note.called(names) for note in feed.notes)
-        return replace(feed, arrays=arrays, fed=fed, notes=notes)
+        return Feed(arrays, fed, notes, feed.guessed)
 
     def feed_of_case(self, number: int, case: Case) -> NumberedFeed:
         """Read a testcase.

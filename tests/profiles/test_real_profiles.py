@@ -22,7 +22,7 @@ from lar.profiles.activities import launches_of, put_in_ranges
 from lar.profiles.breakdown import breakdown_of, describe_disturbance, disturbed_steps
 from lar.profiles.costs import describe_cost, fit_to_plain
 from lar.profiles.roofline import NEAR_PERCENT, host_peak_of, piece_of, work_of
-from lar.profiles.times import self_times_of
+from lar.profiles.times import self_times_of, timed_allocations
 from lar.records.profile import Profile
 from lar.reports.styles import STYLES
 from lar.running.variants import Variant, plan_variant
@@ -242,7 +242,7 @@ def test_tensorboards_plugin_says_the_same(
     assert not nested
     assert total_us == pytest.approx(work / 1000, abs=len(rows))
     statistics, _, events = (each["rows"]["CPU"] for each in views["memory"])
-    taken = [each for each in profile.timed_allocations() if each.size_bytes > 0]
+    taken = [each for each in timed_allocations(profile) if each.size_bytes > 0]
     of_types = Counter(profile.operators[it.operator or 0].type for it in taken)
     assert {row[0]: row[5] for row in statistics if row[5]} == of_types
     assert Counter(row[0] for row in events) == of_types

@@ -14,9 +14,10 @@ from lar.profiles.times import (
     self_host_times_of,
     self_times_of,
     subtract_intervals,
+    timed_allocations,
     total_of,
 )
-from lar.records.profile import Interval, Profile
+from lar.records.profile import Allocation, Interval, Profile, Step
 from tests.profiles.synthetic import operator_of
 from tests.profiles.timelines import WORKER, execution_of, profile_of, step_of
 
@@ -74,3 +75,19 @@ def test_sets_of_intervals_are_sets_of_points(one: list[Interval], other: list[I
     assert is_apart(first)
     assert is_apart(left)
     assert total_of(both) + total_of(left) == total_of(first) == len(points_of(one))
+
+
+def test_what_the_warm_up_takes_and_gives_back_is_not_timed() -> None:
+    steps = (Step(0, 100, 200, True), Step(1, 200, 300))
+    times = {
+        99: (64, -64),
+        100: (),
+        199: (),
+        200: (64,),  # given back at the very end of the warm-up, it is part of it
+        201: (64, -64),
+        300: (64, -64),
+    }
+    allocations = tuple(Allocation(at, size) for at in times for size in (64, -64))
+    profile = Profile(steps=steps, allocations=allocations)
+    found = [(each.at_ns, each.size_bytes) for each in timed_allocations(profile)]
+    assert found == [(at, size) for at, sizes in times.items() for size in sizes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,6 +28,7 @@ from lar.records.events import (
     apply_event,
     event_of,
     line_of,
+    next_of,
 )
 from lar.records.run import CaseResult, ItemClasses, RunResult, RunSpec, Verdict
 from tests.records.test_run import values_of
@@ -43,6 +45,7 @@ SET: Mapping[type[Event], str] = {
     Prepared: "prepare_seconds sources noise_sources",
     ScenarioEnded: "scenario",
     Finished: "outputs peak_memory_bytes iterations_seconds warnings uncached_operators stopped",
+    Classified: "items",
     Failed: "failure",
 }
 
@@ -54,7 +57,7 @@ def test_an_event_is_one_line_that_reads_back_and_sets_its_fields_alone(kind: ty
         line = line_of(event)
         assert line.index(b"\n") == len(line) - 1
         assert event_of(line) == event
-        if kind in (Judged, Classified):
+        if kind is Judged:
             return
         fields: dict[str, Any] = {name: getattr(event, name) for name in SET.get(kind, "").split()}
         if "warnings" in fields:
@@ -72,9 +75,21 @@ def test_verdicts_and_classes_are_added() -> None:
     verdict = Verdict(output="y", name="y", id=0, shown=True, error=0.5, limit=1e-4, passed=False)
     result = apply_event(RESULT, Judged(0, "testcase 0", (verdict,)))
     assert result.cases == (CaseResult(name="testcase 0", passed=False, verdicts=(verdict,)),)
-    for classes in (ItemClasses(number=n, name="cat.jpg", classes=(), scores=()) for n in (0, 1)):
-        result = apply_event(result, Classified(classes))
+    for number in (0, 1):
+        result = apply_event(result, Classified((classes_of_item(number),)))
     assert [each.number for each in result.items] == [0, 1]
+
+
+def classes_of_item(number: int) -> ItemClasses:
+    return ItemClasses(number=number, name="cat.jpg", classes=(), scores=())
+
+
+def test_classes_that_wait_one_after_the_other_are_one_event() -> None:
+    first, second, third = (Classified((classes_of_item(number),)) for number in range(3))
+    waiting = deque([first, second, PhaseEntered("finish"), third])
+    assert next_of(waiting) == Classified((*first.items, *second.items))
+    assert [next_of(waiting), next_of(waiting)] == [PhaseEntered("finish"), third]
+    assert not waiting
 
 
 @pytest.mark.parametrize(

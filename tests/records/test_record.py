@@ -93,7 +93,7 @@ def test_numpy_takes_them_as_it_takes_tuples() -> None:
 
 
 def test_numbers_take_8_bytes_each() -> None:
-    numbers = Numbers(it / 7 for it in range(100_000))
+    numbers = Numbers([it / 7 for it in range(100_000)])
     assert len(pickle.dumps(numbers)) < 801_000
 
 

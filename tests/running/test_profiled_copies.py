@@ -16,6 +16,7 @@ from lar.engines.profile_files import read_profile
 from lar.profiles.breakdown import breakdown_of, split_copies
 from lar.profiles.costs import fit_to_plain
 from lar.profiles.export import export_tensorboard
+from lar.profiles.times import timed_allocations
 from lar.profiles.totals import group_by
 from lar.records.profile import Cost, Profile
 from lar.reports.styles import STYLES
@@ -67,7 +68,7 @@ def test_the_same_operators_run_in_each_iteration(profile: Profile) -> None:
     for step in profile.steps:
         own = [each for each in profile.executions if each.step == step.number]
         assert all(step.start_ns <= each.start_ns <= each.end_ns <= step.end_ns for each in own)
-    assert sum(each.size_bytes for each in profile.timed_allocations()) == 0
+    assert sum(each.size_bytes for each in timed_allocations(profile)) == 0
 
 
 def test_a_step_counts_what_its_own_copy_did(profile: Profile) -> None:
