@@ -59,7 +59,7 @@ ENDS = {
 LIMITS: dict[str, tuple[dict[str, Any], ...]] = {
     "hang": ({"stall_timeout": 0.5}, {"stall_timeout": 10}),
     # An engine that computes has not stalled.
-    "spin": ({"timeout": 0.8, "stall_timeout": 0.5}, {"timeout": 15, "stall_timeout": 10}),
+    "spin": ({"timeout": 0.4, "stall_timeout": 0.2}, {"timeout": 15, "stall_timeout": 10}),
 }
 
 
