@@ -148,7 +148,7 @@ def test_the_budget_ends_it(write_script: WriteScript) -> None:
     models = [script(write_script, 0.01, real_time=True) for _ in range(2)]
     bench = lar.bench(models, budget_seconds=0.2)
     assert bench.stopped == "budget"
-    assert bench.wall_seconds < 5
+    assert bench.wall_seconds < 30  # without a budget, two minutes
 
 
 def test_an_interrupt_keeps_the_verdicts_so_far(write_script: WriteScript) -> None:

