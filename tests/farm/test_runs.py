@@ -247,7 +247,7 @@ def test_a_bench_is_made_on_one_worker(
 ) -> None:
     effects = [{"when": {"multithread": 2}, "factor": 0.5}]
     model = script(write_script, effects=effects, times=[[0.25, 0.01, 0.2]])
-    words = (model, "--vary", "multithread=1,2", "--budget", "20", "--json", "-")
+    words = (model, "--vary", "multithread=1,2", "--budget", "50", "--json", "-")
     done = run_lar("bench", *words, "--scheduler", cluster.address, "--on", "arm", code=0)
     bench = lar.read_bench(done.stdout)
     assert bench.differences["multithread=2"].verdict == "faster"
