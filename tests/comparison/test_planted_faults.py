@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import os
 from collections.abc import Callable
 
 import pytest
@@ -31,9 +33,14 @@ CLEAN = [
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Side], Dump]:
-    """Return the dump of a side; all are made once, by other processes."""
-    folder = tmp_path_factory.mktemp("planted")
-    make_dumps(folder, (*FAULTY, *CLEAN))
+    """Return the dump of a side; all are made once, by other processes, for whichever of the tests'
+    processes has a part of these tests."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "planted"
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        make_dumps(folder, (*FAULTY, *CLEAN))
     return lambda side: open_dump(dump_of(folder, side))
 
 
