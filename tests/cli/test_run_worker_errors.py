@@ -79,8 +79,8 @@ def test_real_worker_killed(suffix: str) -> None:
 @pytest.mark.parametrize(
     ("suffix", "kibibytes", "rows", "fill"),
     [
-        ("onnx", 2_500_000, 12_000_000, "zeros"),  # in the engine
-        ("onnx", 2_500_000, 50_000_000, "uniform"),  # while data is generated
+        ("onnx", 1_200_000, 5_000_000, "zeros"),  # in the engine
+        ("onnx", 1_200_000, 50_000_000, "uniform"),  # while data is generated
         pytest.param("mge", 2_800_000, 4_000_000, "zeros", marks=needs_megengine),
         pytest.param("mge", 2_800_000, 50_000_000, "uniform", marks=needs_megengine),
     ],

@@ -51,8 +51,9 @@ class Models:
         onnx.save(model, path)
         inputs = []
         for name, array in (network.feeds if feeds is None else feeds).items():
-            np.save(self.folder / f"{self.count}.{name}.npy", array)
-            inputs.append(f"{name}:{self.folder}/{self.count}.{name}.npy")
+            place = self.folder / f"{self.count}.{name}.pb"  # a .npy may be a stack of items
+            onnx.save_tensor(numpy_helper.from_array(array), place)
+            inputs.append(f"{name}:{place}")
         return Case(path, tuple(inputs))
 
 

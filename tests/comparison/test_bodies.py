@@ -23,7 +23,6 @@ from tests.comparison.exported_models import (
     node,
     proven,
     set_attribute,
-    set_type,
     set_weight,
 )
 from tests.known import known
@@ -109,15 +108,12 @@ def swap_branches(model: onnx.ModelProto) -> None:
 BRANCHING: dict[str, tuple[Change, str]] = {
     "attribute": (set_attribute("act", alpha=0.3), "chosen/else/act"),
     "wiring": (set_input("gated", 1, "h0"), "chosen/else/gated"),
-    "operator": (set_type("gated", "Add"), "chosen/else/gated"),
     "condition": (set_weight("limit", np.zeros_like), "yes"),
-    "inverted": (set_type("yes", "Less"), "yes"),
     "branches": (swap_branches, "chosen/else/product"),
 }
 LOOPING: dict[str, tuple[Change, str]] = {
     "weight": (set_weight("w", lambda it: (it * 1.2).astype(it.dtype)), "last/body/product0"),
     "attribute": (set_attribute("act1", alpha=0.3), "last/body/act1"),
-    "operator": (set_type("scaled1", "Div"), "last/body/scaled1"),
     "wiring": (set_input("sum", 1, "h0"), "last/body/sum"),
     "trips": (set_weight("trips", lambda _: np.int64(3)), "last"),
     "start": (set_input("last", 2, "h0"), "last"),
@@ -126,7 +122,6 @@ LOOPING: dict[str, tuple[Change, str]] = {
 
 SCANNING: dict[str, tuple[Change, str]] = {
     "weight": (set_weight("two", lambda it: it * np.float32(1.3)), "last/body/twice"),
-    "operator": (set_type("twice", "Div"), "last/body/twice"),
     "direction": (set_attribute("last", scan_input_directions=[1]), "last"),
 }
 

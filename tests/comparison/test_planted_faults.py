@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import itertools
+import os
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +17,12 @@ from lar.dumps.dump import Dump
 from lar.dumps.index import open_dump
 from tests.comparison.known_engines import compare_dumps
 
-FAULTY = [case for case in faulty_cases() if case.group == "fault"]
+# One pair of forms for each fault, another for the next one: `bench_numbers` takes them all.
+BY_FAULT = itertools.groupby(
+    (case for case in faulty_cases() if case.group == "fault"), lambda case: case.actual.fault
+)
+PAIRS = [[*cases] for _, cases in BY_FAULT]
+FAULTY = [pairs[number % len(pairs)] for number, pairs in enumerate(PAIRS)]
 CLEAN = [
     Case("clean", "", Side(name, form=one), Side(name, form=other))
     for name in NETWORKS
@@ -25,9 +33,14 @@ CLEAN = [
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Side], Dump]:
-    """Return the dump of a side; all are made once, by other processes."""
-    folder = tmp_path_factory.mktemp("planted")
-    make_dumps(folder, (*FAULTY, *CLEAN))
+    """Return the dump of a side; all are made once, by other processes, for whichever of the tests'
+    processes has a part of these tests."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "planted"
+    folder.mkdir(exist_ok=True)
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        make_dumps(folder, (*FAULTY, *CLEAN))
     return lambda side: open_dump(dump_of(folder, side))
 
 

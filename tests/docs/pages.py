@@ -103,9 +103,11 @@ def pattern_of(line: str) -> str:
 
 
 def mask(line: str) -> str:
-    """A line in which every number and time is N, spaces have no length, and rules neither, nor
-    columns: how many of these there is room for may depend on what was measured."""
+    """A line in which every number and time is N, with one or several of something, spaces have no
+    length, and rules neither, nor columns: how many of these there is room for may depend on what
+    was measured."""
     number = r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?"
     line = re.sub(rf"[0-9a-f]{{64}}|N/A|{number}(?:[num]?s\b)?", "N", line)
+    line = re.sub(r"\bN ([a-z]+)s\b", r"N \1", line)  # one round, where the machine is busy
     line = re.sub(r" interval=N,N", "", line)  # there is none of few, or of disturbed, iterations
     return re.sub(r"-{3,}( -{3,})*", "---", re.sub(r"\s+", " ", line)).strip()

@@ -64,8 +64,13 @@ def test_a_link_to_a_cache_stays_one(run_lar: RunLar, tmp_path: Path, engine: st
 
 
 @each
-@pytest.mark.parametrize("flags", [[], ["--fast-run"]], ids=str)
-@pytest.mark.parametrize("kind", ["empty", "text", "cut", "of another engine"])
+@pytest.mark.parametrize(
+    ("kind", "flags"),
+    [
+        *(("empty", []), ("cut", []), ("of another engine", [])),
+        *(("text", ["--fast-run"]), ("cut", ["--fast-run"])),
+    ],
+)
 def test_what_is_no_cache_is_refused_and_left_as_it_is(
     run_lar: RunLar,
     searched: Callable[[str], bytes],
@@ -101,14 +106,13 @@ def test_a_dump_of_a_cached_model_is_that_of_the_model(
 
 
 @each_row("engines/caches/another run")
-@pytest.mark.parametrize("search", [[], ["--fast-run"]], ids=str)
 def test_one_for_another_run_is_built_again_and_says_so(
-    run_lar: RunLar, tmp_path: Path, engine: str, flags: str, field: str, search: list[str]
+    run_lar: RunLar, tmp_path: Path, engine: str, flags: str, field: str
 ) -> None:
     if not engine_named(engine).is_installed:
         pytest.skip("not installed")
     place = tmp_path / "model.cache"
-    another = "digits_cnn" if flags else "int8"
+    another, search = ("digits_cnn", []) if flags else ("int8", ["--fast-run"])
 
     def made_by(*words: str, model: str = "digits_cnn") -> tuple[dict[str, bytes], list[str]]:
         """The files that there are when it has run, and what it says of the cache."""

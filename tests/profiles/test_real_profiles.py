@@ -35,8 +35,6 @@ from tests.profiles.test_every_report import check_kernels, check_times, check_w
 
 MODELS = [
     pytest.param("digits_cnn.mge", marks=needs_megengine),
-    pytest.param("mobilenet_v2.mge", marks=needs_megengine),
-    "digits_cnn.onnx",
     "mobilenet_v2.onnx",
 ]
 ITERATIONS = 5

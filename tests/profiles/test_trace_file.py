@@ -90,6 +90,7 @@ def executions(draw: st.DrawFn) -> Execution:
     )
 
 
+@settings(max_examples=20)
 @given(st.lists(spans(), max_size=6), st.lists(executions(), max_size=6), texts)
 def test_a_profile_reads_back_equal(found: list[Span], ran: list[Execution], name: str) -> None:
     profile = Profile(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from lar.engines.listener import Listener
 from lar.measurement.rows import SampleRows
@@ -52,6 +52,7 @@ SET: Mapping[type[Event], str] = {
 
 @pytest.mark.parametrize("kind", EVENTS.values())
 def test_an_event_is_one_line_that_reads_back_and_sets_its_fields_alone(kind: type[Event]) -> None:
+    @settings(max_examples=20)
     @given(values_of(kind))
     def check(event: Event) -> None:
         line = line_of(event)

@@ -12,7 +12,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lar.cli.arguments import parser_of
@@ -62,6 +62,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
 
 @pytest.mark.parametrize("kind", [RunSpec, RunResult, ModelInfo])
 def test_any_record_reads_back_equal(kind: type[Any]) -> None:
+    @settings(max_examples=20)
     @given(values_of(kind))
     def check(record: Any) -> None:
         assert record_from_json(record_to_json(record), kind) == record

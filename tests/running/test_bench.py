@@ -77,8 +77,9 @@ def test_a_twin_shows_no_difference(write_script: WriteScript) -> None:
     assert difference.processes == bench.rounds == 5
 
 
-@pytest.mark.parametrize("do", ["raise", "abort", "kill", "exit"])
-@pytest.mark.parametrize("at", ["load", "start"])
+@pytest.mark.parametrize(
+    ("do", "at"), [("raise", "load"), ("raise", "start"), ("abort", "start"), ("exit", "load")]
+)
 def test_a_variant_that_crashes_is_a_row(write_script: WriteScript, do: str, at: str) -> None:
     faults = [{"at": at, "do": do, "index": 9 if at == "start" else 0}]
     models = [script(write_script, 0.01), script(write_script, 0.01, faults=faults)]
@@ -147,7 +148,7 @@ def test_the_budget_ends_it(write_script: WriteScript) -> None:
     models = [script(write_script, 0.01, real_time=True) for _ in range(2)]
     bench = lar.bench(models, budget_seconds=0.2)
     assert bench.stopped == "budget"
-    assert bench.wall_seconds < 5
+    assert bench.wall_seconds < 30  # without a budget, two minutes
 
 
 def test_an_interrupt_keeps_the_verdicts_so_far(write_script: WriteScript) -> None:

@@ -60,7 +60,7 @@ def interrupt(process: subprocess.Popen[str]) -> None:
     process.send_signal(signal.SIGINT)
 
 
-@pytest.mark.parametrize("delay", [0.05, 0.11, 0.17])
+@pytest.mark.parametrize("delay", [0.05, 0.13])
 def test_every_iteration_of_an_interrupted_run_is_printed_once(
     write_script: WriteScript, tmp_path: Path, delay: float
 ) -> None:
@@ -81,9 +81,10 @@ def test_every_iteration_of_an_interrupted_run_is_printed_once(
 
 
 def wait_until_full(process: subprocess.Popen[str]) -> None:
-    """Wait until a program's standard output, which nobody reads, takes no more."""
+    """Wait until a program's standard output, which nobody reads, takes no more, or it has
+    ended."""
     end, before, now = time.monotonic() + 60, 0, 0
-    while now < 20_000 or now > before:
+    while process.poll() is None and (now < 20_000 or now > before):
         assert time.monotonic() < end
         time.sleep(0.2)
         held = fcntl.ioctl(known(process.stdout), termios.FIONREAD, bytes(4))
@@ -97,18 +98,22 @@ def test_a_run_whose_lines_nobody_reads_ends_in_time(
 ) -> None:
     # As `lar ... | less`, left alone.
     script = write_script(times=[[2e-4, 1e-4, None]], real_time=True)
-    limit = ["--timeout", "4"] if number is None else []
-    began = time.monotonic()
-    with started(script, "--iter", "10000000", *limit) as process:
-        wait_until_full(process)
-        (worker,) = workers_of(process.pid)
-        if number is not None:
-            began = time.monotonic()
-            process.send_signal(number)
-        assert process.wait(20) == (124 if number is None else 130)
-        assert time.monotonic() - began < SOON + (4 if number is None else 0)
-        assert not is_alive(worker)
-        output, errors = end_of(process)
+    for seconds in (4, 30) if number is None else (0,):  # a busy machine may print less in four
+        limit = ["--timeout", str(seconds)] if seconds else []
+        began = time.monotonic()
+        with started(script, "--iter", "10000000", *limit) as process:
+            wait_until_full(process)
+            workers = workers_of(process.pid)
+            if number is not None:
+                began = time.monotonic()
+                process.send_signal(number)
+            assert process.wait(60) == (124 if number is None else 130)
+            assert time.monotonic() - began < SOON + seconds
+            assert not any(map(is_alive, workers))
+            output, errors = end_of(process)
+        if workers:
+            break
+    assert workers
     assert "there was no time to print their lines" in errors
     # What was printed is whole.
     _, *lines = re.split(r"^iter ", output, flags=re.MULTILINE)

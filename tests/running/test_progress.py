@@ -45,13 +45,16 @@ def told_of(model: str) -> Told:
 
 
 @pytest.mark.usefixtures("hurry")
-@pytest.mark.parametrize(
-    "times", [{"load_seconds": 0.6}, {"times": [[0.6, 0.1, None], [0.001, 0.001, None]]}]
-)
+@pytest.mark.parametrize("where", ["load", "first iteration"])
 def test_progress_is_told_until_the_first_iteration_ends(
-    write_script: WriteScript, times: dict[str, object]
+    write_script: WriteScript, where: str
 ) -> None:
-    told = told_of(write_script(real_time=True, progress=TEXT, **times))
+    for seconds in (0.4, 5.0):  # a busy machine may come to look at it once in half a second
+        slow = {"times": [[seconds, 0.1, None], [0.001, 0.001, None]]}
+        times = {"load_seconds": seconds} if where == "load" else slow
+        told = told_of(write_script(real_time=True, progress=TEXT, **times))
+        if len(told.texts) >= 2:
+            break
     assert 2 <= len(told.texts) <= told.times[-1] / 0.1 + 3
     assert set(told.texts) == {TEXT}
     assert told.times == sorted(told.times)

@@ -267,8 +267,8 @@ def test_what_a_link_leads_to_is_written_beside_that(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "flag", "kib"),
     [
-        ("mobilenet_v2.onnx", "--model-dump", 60),
-        ("mobilenet_v2.onnx", "--profile", 60),
+        ("digits_cnn.onnx", "--model-dump", 30),
+        ("digits_cnn.onnx", "--profile", 30),
         ("digits_cnn.mge", "--io-dump", 12),  # the engine does not say it
     ],
 )

@@ -79,8 +79,13 @@ def test_one_that_fails_while_it_warms_up_is_reported_and_the_others_go_on(
 
 
 def test_the_time_of_one_that_waits_to_warm_up_stands_still(write_script: WriteScript) -> None:
-    scripts = [write_script(times=[[1.5, 0.001, None]], real_time=True) for _ in range(3)]
-    with contextlib.ExitStack() as stack:
-        takers = start(stack, scripts, [], timeout=3.0)
-        await_all(takers)
-        assert [taker.result.status for taker in takers if taker.ended] == []
+    # A busy machine may take longer to start them.
+    for seconds in (0.6, 4.0):
+        scripts = [write_script(times=[[seconds, 0.001, None]], real_time=True) for _ in range(3)]
+        with contextlib.ExitStack() as stack:
+            takers = start(stack, scripts, [], timeout=2.5 * seconds)
+            await_all(takers)
+            ended = [taker.result.status for taker in takers if taker.ended]
+        if not ended:
+            break
+    assert ended == []

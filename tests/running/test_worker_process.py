@@ -41,8 +41,9 @@ except KeyboardInterrupt:
 
 
 @needs_proc
-@pytest.mark.parametrize("threads", [0, 1])
-@pytest.mark.parametrize("name", ["posix_spawn", "killpg", "wait4"])
+@pytest.mark.parametrize(
+    ("name", "threads"), [("posix_spawn", 0), ("posix_spawn", 1), ("killpg", 1), ("wait4", 0)]
+)
 def test_an_interrupt_leaves_no_worker(name: str, threads: int) -> None:
     done = run_python("-c", CODE, name, str(threads))
     assert done.stdout == "0 left\n", done.stderr

@@ -8,7 +8,7 @@ from operator_variants import Case, variants
 
 from lar.engines.reference import implementations
 
-EACH = 12  # of the variants, one is tried
+EACH = 25  # of the variants, one is tried
 
 
 @pytest.fixture(scope="module")

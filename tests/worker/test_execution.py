@@ -75,7 +75,9 @@ def test_each_runner_of_megengine_computes_in_its_own_thread() -> None:
 
 def test_runners_run_at_the_same_time(write_script: Callable[..., str]) -> None:
     result = lar.run(write_script(**SCRIPT, real_time=True), iter=8, thread=4)
-    assert 8 * 0.05 <= known(result.iterations_seconds) < 2.5 * 8 * 0.05  # one by one: 4 times 8
+    # Four times as much, but for what a busy machine takes away; one by one, no more.
+    assert sum(result.samples.end_to_end) > 2 * known(result.iterations_seconds)
+    assert known(result.iterations_seconds) >= 8 * 0.05
 
 
 def test_the_lines_of_runners(write_script: Callable[..., str]) -> None:
