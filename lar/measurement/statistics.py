@@ -31,11 +31,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, chain, cycle, islice, pairwise
+from itertools import accumulate, chain, cycle, islice, pairwise, repeat
 from operator import mul, truediv
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -124,7 +124,7 @@ def statistics_of(
     """Summarise samples, with the percentiles that their number supports; None without samples."""
     if not values:
         return None
-    ordered = array("d", sorted(values))
+    ordered = in_order(counts_of(values))
     count = len(ordered)
     mean = math.fsum(ordered) / count
     deviation = None
@@ -144,6 +144,21 @@ def statistics_of(
             rank: percentile_of(ordered, rank) for rank in ranks if count >= samples_for(rank)
         },
     )
+
+
+def counts_of(values: Iterable[float | None]) -> dict[float, int]:
+    """Return how often each known value is there, in their order.
+
+    A clock gives few different ones of many: to sort these takes less time and less memory.
+    """
+    counts = Counter(values)
+    known = sorted(value for value in counts if value is not None)
+    return {value: counts[value] for value in known}
+
+
+def in_order(counts: Mapping[float, int]) -> array[float]:
+    """Return the values that were counted, in their order."""
+    return array("d", chain.from_iterable(map(repeat, counts, counts.values())))
 
 
 def samples_for(rank: Rank) -> int:
@@ -169,7 +184,7 @@ def median_of_known(values: Iterable[float | None]) -> float | None:
 
 def percentile_of_known(values: Iterable[float | None], rank: float) -> float | None:
     """Return a percentile of the known values, None without any."""
-    known = sorted(value for value in values if value is not None)
+    known = in_order(counts_of(values))
     return percentile_of(known, rank) if known else None
 
 
@@ -207,10 +222,13 @@ def disturbed_of(
     """
     if not queue_delay:
         return ()
+    if len(queue_delay) != len(end_to_end):
+        raise ValueError(f"{len(queue_delay)} waits for {len(end_to_end)} samples")
     return tuple(
         index
-        for index, (seconds, delay) in enumerate(zip(end_to_end, queue_delay, strict=True))
-        if delay is not None and delay > DISTURBED_SECONDS and delay > DISTURBED_SHARE * seconds
+        for index, delay in enumerate(queue_delay)
+        if delay is not None and delay > DISTURBED_SECONDS
+        if delay > DISTURBED_SHARE * end_to_end[index]
     )
 
 
@@ -228,7 +246,7 @@ def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tu
     if not slow or not usual:
         return ()
     middle_of_slow, middle_of_usual, middle = (
-        percentile_of(sorted(times), 50) for times in (slow, usual, chain(slow, usual))
+        percentile_of(in_order(counts_of(times)), 50) for times in (slow, usual, chain(slow, usual))
     )
     if middle_of_slow < SLOWED * middle_of_usual:
         return ()
@@ -280,10 +298,11 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     """
     if len(values) < FEWEST_SAMPLES:
         return None
-    ordered = array("d", sorted(values))
+    counts = counts_of(values)
+    ordered = in_order(counts)
     if ordered[0] == ordered[-1]:
         return Interval(ordered[0], ordered[0], confidence)
-    variance = variance_of_mean(ranks_of(values, ordered)) / len(values)
+    variance = variance_of_mean(ranks_of(values, counts), len(values)) / len(values)
     reach = quantile_of_t(0.5 + confidence / 2, len(values) - 1) * math.sqrt(variance) / 2
     if reach > 0.5 - LEAST_BEYOND:
         return None
@@ -291,30 +310,34 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     return Interval(low, high, confidence)
 
 
-def ranks_of(values: Sequence[float], ordered: Sequence[float]) -> Sequence[float]:
-    """Return the rank of each sample, scaled to mean 0 and variance 1; some samples must differ."""
-    places = ((bisect_left(ordered, it), bisect_right(ordered, it)) for it in values)
-    ranks = array("q", (first + last - len(ordered) for first, last in places))
-    scale = math.sqrt(sum(map(mul, ranks, ranks)) / len(ranks))
-    return array("d", (rank / scale for rank in ranks))
+def ranks_of(values: Sequence[float], counts: Mapping[float, int]) -> Iterator[float]:
+    """Yield the rank of each sample, scaled to mean 0 and variance 1; some samples must differ."""
+    ends = accumulate(counts.values())
+    pairs = zip(ends, counts.values(), strict=True)
+    ranks = [2 * end - count - len(values) for end, count in pairs]
+    square = sum(map(mul, map(mul, ranks, ranks), counts.values()))
+    scale = math.sqrt(square / len(values))
+    ranked = dict(zip(counts, (rank / scale for rank in ranks), strict=True))
+    return map(ranked.__getitem__, values)
 
 
-def variance_of_mean(series: Sequence[float]) -> float:
+def variance_of_mean(series: Iterable[float], count: int) -> float:
     """Return the variance of a series' mean over that of as many independent values."""
-    power = low_frequencies(series)
-    models = models_of(len(series), len(power))
+    power = low_frequencies(series, count)
+    models = models_of(count, len(power))
     logarithms = [it.logarithm - sum(map(truediv, power, it.spectrum)) / 2 for it in models]
     largest = max(logarithms)
     weights = [math.exp(logarithm - largest) for logarithm in logarithms]
     return math.fsum(map(mul, weights, (it.variance for it in models))) / math.fsum(weights)
 
 
-def low_frequencies(series: Sequence[float]) -> list[float]:
+def low_frequencies(series: Iterable[float], count: int) -> list[float]:
     """Return the power of a series at its lowest frequencies, k / 2n for k from 1."""
-    count, blocks = len(series), min(len(series), BLOCKS)
+    blocks = min(count, BLOCKS)
     edges = [round(block * count / blocks) for block in range(blocks + 1)]
-    sums = array("d", accumulate(series, initial=0.0))
-    blocked = [sums[end] - sums[start] for start, end in pairwise(edges)]
+    sums = accumulate(series)
+    at_edges = [next(islice(sums, end - start - 1, None)) for start, end in pairwise(edges)]
+    blocked = [end - start for start, end in pairwise([0.0, *at_edges])]
     return [2 / count * sum(map(mul, blocked, wave)) ** 2 for wave in cosines(blocks)]
 
 

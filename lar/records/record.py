@@ -62,14 +62,16 @@ class Numbers(Sequence[float | None]):
     """
 
     def __init__(self, values: Iterable[float | None]) -> None:
-        """Doubles in an array or a memoryview, where NaN stands for None, are not copied."""
-        if not isinstance(values, (array, memoryview)):
-            values = array("d", [math.nan if it is None else it for it in values])
-        self._values: memoryview[Any] = memoryview(values)
+        """Doubles where NaN stands for None are not copied: an array's, or those of what is used as
+        a memoryview is."""
+        doubles: Any = values
+        if not hasattr(values, "tobytes"):
+            doubles = array("d", [math.nan if it is None else it for it in values])
+        self._values: Any = memoryview(doubles) if isinstance(doubles, array) else doubles
 
     def tobytes(self) -> bytes:
         """Return them as doubles, as an array or a memoryview does."""
-        return self._values.tobytes()
+        return bytes(self._values.tobytes())
 
     def parts(self) -> Iterator[Sequence[float | None]]:
         """Yield them in lists of some."""

@@ -43,7 +43,7 @@ def test_what_is_appended_is_read(rows: list[tuple[float, ...]], data: st.DataOb
     for end_to_end, host, device in rows:
         table.append(end_to_end, host, device)
     assert table.count == len(rows)
-    assert [table.row(index) for index in range(len(rows))] == rows
+    assert [*table.times(0, len(rows))] == rows
     first, last = data.draw(st.integers(0, len(rows))), data.draw(st.integers(0, len(rows)))
     samples = table.samples(first, last)
     columns = (samples.end_to_end, samples.host, samples.device)
@@ -188,7 +188,7 @@ def test_rows_outlive_the_process_that_wrote_them(root: Path) -> None:
     finally:
         os.close(file)
     assert ended.returncode < 0
-    assert [rows.row(index) for index in range(rows.count)] == [(0.3, 0.2, 0.1)]
+    assert [*rows.times(0, rows.count)] == [(0.3, 0.2, 0.1)]
 
 
 def test_room_for_many_rows_costs_nothing_until_they_come() -> None:
