@@ -73,7 +73,9 @@ def share_out(
             share = min(share, 1.0)
             return [share * each for each in times]
         parts, seconds = [round(share * each * 1e9) / 1e9 for each in times], most[reading]
-        return parts if max(parts) <= seconds else [min(each, seconds) for each in parts]
+        return (
+            parts if max(parts, default=0.0) <= seconds else [min(each, seconds) for each in parts]
+        )
 
     return give(figures, ends, len(end_to_end), parts_of)
 

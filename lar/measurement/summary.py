@@ -92,7 +92,7 @@ def summarize(result: RunResult) -> Summary | None:
         items_per_second=rate * items if rate and items else None,
         disturbed_count=len(disturbed),
         disturbed={cause: len(indexes) for cause, indexes in causes.items()},
-        undisturbed_median=median_of_known(calm),
+        undisturbed_median=median_of_known(calm) if disturbed else statistics.median,
         undisturbed_interval=median_interval(calm) if disturbed else interval,
         cpu_median=median_of_known(samples.busiest_thread),
         trust=figure_to_trust(result, causes, len(calm)),

@@ -56,7 +56,7 @@ class Encodable(Record):
 
 
 class Numbers(Sequence[float | None]):
-    """Many numbers that nobody changes, any of which may be None: 8 bytes each, not 32.
+    """Many numbers that nobody changes, any of which may be None: at most 8 bytes each, not 32.
 
     A slice shares them. They are equal to any sequence of the same numbers.
     """
