@@ -31,8 +31,9 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, chain, cycle, islice, pairwise, repeat
@@ -73,6 +74,9 @@ def quantile_of_t(probability: float, degrees: float) -> float:
         u += step
     return math.sqrt(degrees) * math.sinh(u)
 
+
+# So many values show whether each is there often, which is at least so many times.
+LOOKED_AT, FEWEST_OF_VALUE = 1 << 16, 8
 
 # A percentile is reported only if a sample lies beyond it; otherwise it would be the maximum: p90
 # needs 10 samples, p95 20, p99 100.
@@ -124,7 +128,7 @@ def statistics_of(
     """Summarise samples, with the percentiles that their number supports; None without samples."""
     if not values:
         return None
-    ordered = in_order(counts_of(values))
+    ordered = in_order(values)
     count = len(ordered)
     mean = math.fsum(ordered) / count
     deviation = None
@@ -146,19 +150,19 @@ def statistics_of(
     )
 
 
-def counts_of(values: Iterable[float | None]) -> dict[float, int]:
-    """Return how often each known value is there, in their order.
+def in_order(values: Iterable[float | None]) -> array[float]:
+    """Return the known values in their order.
 
-    A clock gives few different ones of many: to sort these takes less time and less memory.
+    Where they are many, a clock often gives few different ones: these are counted, which takes less
+    time and memory than to sort all.
     """
-    counts = Counter(values)
-    known = sorted(value for value in counts if value is not None)
-    return {value: counts[value] for value in known}
-
-
-def in_order(counts: Mapping[float, int]) -> array[float]:
-    """Return the values that were counted, in their order."""
-    return array("d", chain.from_iterable(map(repeat, counts, counts.values())))
+    rest = iter(values)
+    first = [*islice(rest, LOOKED_AT)]
+    if len(first) < LOOKED_AT or FEWEST_OF_VALUE * len({*first}) > LOOKED_AT:
+        return array("d", sorted(value for value in chain(first, rest) if value is not None))
+    counts = Counter(chain(first, rest))
+    different = sorted(value for value in counts if value is not None)
+    return array("d", chain.from_iterable(repeat(each, counts[each]) for each in different))
 
 
 def samples_for(rank: Rank) -> int:
@@ -184,7 +188,7 @@ def median_of_known(values: Iterable[float | None]) -> float | None:
 
 def percentile_of_known(values: Iterable[float | None], rank: float) -> float | None:
     """Return a percentile of the known values, None without any."""
-    known = in_order(counts_of(values))
+    known = in_order(values)
     return percentile_of(known, rank) if known else None
 
 
@@ -246,7 +250,7 @@ def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tu
     if not slow or not usual:
         return ()
     middle_of_slow, middle_of_usual, middle = (
-        percentile_of(in_order(counts_of(times)), 50) for times in (slow, usual, chain(slow, usual))
+        percentile_of(in_order(times), 50) for times in (slow, usual, chain(slow, usual))
     )
     if middle_of_slow < SLOWED * middle_of_usual:
         return ()
@@ -298,11 +302,10 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     """
     if len(values) < FEWEST_SAMPLES:
         return None
-    counts = counts_of(values)
-    ordered = in_order(counts)
+    ordered = in_order(values)
     if ordered[0] == ordered[-1]:
         return Interval(ordered[0], ordered[0], confidence)
-    variance = variance_of_mean(ranks_of(values, counts), len(values)) / len(values)
+    variance = variance_of_mean(ranks_of(values, ordered), len(values)) / len(values)
     reach = quantile_of_t(0.5 + confidence / 2, len(values) - 1) * math.sqrt(variance) / 2
     if reach > 0.5 - LEAST_BEYOND:
         return None
@@ -310,15 +313,16 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     return Interval(low, high, confidence)
 
 
-def ranks_of(values: Sequence[float], counts: Mapping[float, int]) -> Iterator[float]:
+def ranks_of(values: Sequence[float], ordered: Sequence[float]) -> Iterator[float]:
     """Yield the rank of each sample, scaled to mean 0 and variance 1; some samples must differ."""
-    ends = accumulate(counts.values())
-    pairs = zip(ends, counts.values(), strict=True)
-    ranks = [2 * end - count - len(values) for end, count in pairs]
-    square = sum(map(mul, map(mul, ranks, ranks), counts.values()))
-    scale = math.sqrt(square / len(values))
-    ranked = dict(zip(counts, (rank / scale for rank in ranks), strict=True))
-    return map(ranked.__getitem__, values)
+
+    @lru_cache(maxsize=8192)
+    def rank_of(value: float) -> int:
+        return bisect_left(ordered, value) + bisect_right(ordered, value) - len(ordered)
+
+    ranks = array("q", map(rank_of, values))
+    scale = math.sqrt(sum(map(mul, ranks, ranks)) / len(ranks))
+    return (rank / scale for rank in ranks)
 
 
 def variance_of_mean(series: Iterable[float], count: int) -> float:
