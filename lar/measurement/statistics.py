@@ -316,13 +316,13 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
 def ranks_of(values: Sequence[float], ordered: Sequence[float]) -> Iterator[float]:
     """Yield the rank of each sample, scaled to mean 0 and variance 1; some samples must differ."""
 
-    @lru_cache(maxsize=8192)
+    @lru_cache(LOOKED_AT)
     def rank_of(value: float) -> int:
         return bisect_left(ordered, value) + bisect_right(ordered, value) - len(ordered)
 
     ranks = array("q", map(rank_of, values))
     scale = math.sqrt(sum(map(mul, ranks, ranks)) / len(ranks))
-    return (rank / scale for rank in ranks)
+    return map(truediv, ranks, repeat(scale))
 
 
 def variance_of_mean(series: Iterable[float], count: int) -> float:
