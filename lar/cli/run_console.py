@@ -31,7 +31,7 @@ from lar.reports.run_text import (
     format_finish,
     format_last_words,
     format_note,
-    format_row,
+    format_rows,
     format_summary,
 )
 from lar.running.isolation import LAST_SECONDS
@@ -151,10 +151,8 @@ class LinePrinter(Listener):
             self.cases.add(rows, first, last)  # printed when they are judged
             return
         spec, warmups = result.spec, rows.warmups_so_far
-        row_of, runner = rows.row, rows.runner
-        numbers = range(first, last)
-        lines = [format_row(each, row_of(each), spec, runner, warmups) for each in numbers]
-        print_lines(self.lines, lines)
+        numbered = zip(range(first, last), rows.times(first, last), strict=True)
+        print_lines(self.lines, [*format_rows(numbered, spec, rows.runner, warmups)])
         if spec.items and not self.lines.isatty():
             done = max(0, last - spec.warmup_iterations) // max(1, spec.iterations)
             elapsed = time.monotonic() - self.began

@@ -74,7 +74,7 @@ class Stream(Listener):
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         self._rows += last - first
         if self._rows <= MOST_ROWS:
-            times = [rows.row(index) for index in range(first, last)]
+            times = [*rows.times(first, last)]
             self.add("rows", rows.runner, first, times, rows.warmups)
 
     def on_log(self, text: bytes) -> None:

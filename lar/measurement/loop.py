@@ -233,14 +233,15 @@ class Keeper:
         driver, rows, meter = self.driver, self.rows, self.meter
         if driver.own_seconds is not None:
             ended -= driver.own_seconds()
-        device = max(dispatched - began, ended - dispatched)
+        host, rest = dispatched - began, ended - dispatched
+        device = host if host > rest else rest
         if driver.device_seconds is not None:
             device = driver.device_seconds()
         reading = None
         due = meter is not None and ended - self.last_reading >= READING_INTERVAL_SECONDS
         if meter is not None and due and (self.pace is None or self.pace.has_time(ended)):
             reading = meter.read()
-        rows.append(ended - began, dispatched - began, device, began, queueing)
+        rows.append(ended - began, host, device, began, queueing)
         if reading is not None:
             self.share(reading)
             self.last_reading = driver.clock()

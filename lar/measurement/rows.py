@@ -15,8 +15,9 @@ from __future__ import annotations
 import math
 import mmap
 import os
+import struct
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
 COUNT, READINGS, WARMUPS, BEATS = range(4)
 HEADER_BYTES = 64
 ROW_COLUMNS, READING_COLUMNS = 5, 10
+ROW_BYTES, pack_row = 8 * ROW_COLUMNS, struct.Struct(f"{ROW_COLUMNS}d").pack_into
 NAN = math.nan
+# Fewer iterations for each reading take no less memory than what is computed of the readings.
+FEWEST_OF_READING = 4
 
 
 class SampleRows:
@@ -39,9 +43,9 @@ class SampleRows:
     def __init__(self, mapping: mmap.mmap, capacity: int, runner: int = 0) -> None:
         self.capacity = capacity
         self.runner = runner
-        whole = memoryview(mapping)[runner * size_of_rows(capacity) :]
+        self._whole = whole = memoryview(mapping)[runner * size_of_rows(capacity) :]
         self._header = whole[:HEADER_BYTES].cast("q")
-        readings_at = HEADER_BYTES + 8 * ROW_COLUMNS * capacity
+        readings_at = HEADER_BYTES + ROW_BYTES * capacity
         self._rows = whole[HEADER_BYTES:readings_at].cast("d")
         self._readings = whole[readings_at : size_of_rows(capacity)].cast("d")
 
@@ -91,26 +95,26 @@ class SampleRows:
         began: float = NAN,
         queueing: float = NAN,
     ) -> None:
-        count = self.count
+        header = self._header
+        count = header[COUNT]
         if count == self.capacity:
             raise IndexError(f"the table has room for {count} rows")
-        at = ROW_COLUMNS * count
-        times = array("d", (end_to_end, host, device, began, queueing))
-        self._rows[at : at + ROW_COLUMNS] = times
-        self._header[COUNT] = count + 1
+        at = HEADER_BYTES + ROW_BYTES * count
+        pack_row(self._whole, at, end_to_end, host, device, began, queueing)
+        header[COUNT] = count + 1
 
     def add_reading(self, reading: Reading) -> None:
         """Add a reading for the rows since the last reading."""
         count = self._header[READINGS]
         at = READING_COLUMNS * count
-        figures = array("d", (self.count, *reading))
-        self._readings[at : at + READING_COLUMNS] = figures
+        self._readings[at : at + READING_COLUMNS] = array("d", (self.count, *reading))
         self._header[READINGS] = count + 1
 
-    def row(self, index: int) -> tuple[float, float, float]:
-        """Return an iteration's times: end to end, host and device."""
-        at = ROW_COLUMNS * index
-        return self._rows[at], self._rows[at + 1], self._rows[at + 2]
+    def times(self, first: int, last: int) -> Iterable[tuple[float, float, float]]:
+        """Return the times of the rows from `first` up to, not including, `last`: end to end, host
+        and device."""
+        part = self._rows[ROW_COLUMNS * first : ROW_COLUMNS * last].tolist()
+        return zip(*(part[column::ROW_COLUMNS] for column in range(3)), strict=True)
 
     def began(self, index: int) -> float:
         """Return when an iteration began, on the driver's clock."""
@@ -121,32 +125,45 @@ class SampleRows:
         return self.all_samples().part(slice(first, max(first, last)))
 
     def all_samples(self, zero: float = 0.0) -> Samples:
-        """Return all rows as a record; times of beginning are from `zero` on the driver's clock."""
-        from lar.records.run import Samples  # records are slow to import, and only this needs them
+        """Return all rows as a record; times of beginning are from `zero` on the driver's clock.
+
+        Its columns stay here, or are computed when they are read; but those of its own, if they
+        take no more memory.
+        """
+        # They are slow to import, and only this needs them.
+        from lar.measurement.computed import Computed, share_out, spread
+        from lar.records.run import Samples
 
         # In this order: the iterations of a reading are there before it, even while more come.
         readings = self._readings[: READING_COLUMNS * self._header[READINGS]]
         rows = self._rows[: ROW_COLUMNS * self.count]
         end_to_end, host, device, began, queueing = columns_of(rows, ROW_COLUMNS)
-        read = map(list, columns_of(readings, READING_COLUMNS))
+        count, read = len(end_to_end), map(list, columns_of(readings, READING_COLUMNS))
         ends, delay, busiest, active, cpu, steal, throttled, frequency, probe, before = read
         if any(before):
             delay = reach_back(delay, before, ends, end_to_end)
-        return Samples(
-            end_to_end=joined([end_to_end]),
-            host=joined([host]),
-            device=joined([device]),
-            queue_delay=share_out(delay, ends, end_to_end) or (None,) * len(end_to_end),
+
+        def since_zero(first: int, last: int) -> Iterable[float]:
             # Rounded to the nanosecond: a clock gives no more, and short numbers make a short file.
-            began=array("d", (round((at - zero) * 1e9) / 1e9 for at in began if at == at)),
-            cpu=share_out(cpu, ends, end_to_end, active),
-            busiest_thread=share_out(busiest, ends, end_to_end, active),
-            steal=share_out(steal, ends, end_to_end),
-            throttled=share_out(throttled, ends, end_to_end),
-            frequency=spread(frequency, ends, end_to_end),
-            queueing=joined([queueing]) if any(it == it for it in queueing) else (),
-            probe=spread(probe, ends, end_to_end),
-        )
+            return (round((at - zero) * 1e9) / 1e9 for at in began[first:last])
+
+        columns: dict[str, Any] = {
+            "end_to_end": end_to_end,
+            "host": host,
+            "device": device,
+            "queue_delay": share_out(delay, ends, end_to_end) or array("d", [NAN]) * count,
+            "began": Computed(since_zero, range(count)) if count and began[0] == began[0] else None,
+            "cpu": share_out(cpu, ends, end_to_end, active),
+            "busiest_thread": share_out(busiest, ends, end_to_end, active),
+            "steal": share_out(steal, ends, end_to_end),
+            "throttled": share_out(throttled, ends, end_to_end),
+            "frequency": spread(frequency, ends, count),
+            "queueing": queueing if any(it == it for it in queueing) else None,
+            "probe": spread(probe, ends, count),
+        }
+        if FEWEST_OF_READING * len(ends) > count:
+            columns = {name: joined([column]) for name, column in columns.items() if column}
+        return Samples(**{name: column for name, column in columns.items() if column})
 
 
 def columns_of(values: memoryview[float], columns: int) -> list[memoryview[float]]:
@@ -179,60 +196,6 @@ def reach_back(
                 reached[index] = min(seconds, passed)
             seconds -= passed
     return reached
-
-
-def share_out(
-    figures: Sequence[float],
-    ends: Sequence[float],
-    end_to_end: Sequence[float],
-    active: Sequence[float] = (),
-) -> array[float]:
-    """Share the seconds of each reading between its iterations, by the time that they took.
-
-    No iteration gets more waiting than it took. CPU time has `active`: how long the threads did not
-    wait for a CPU, 0 if only the iterations say so. Between short iterations lar itself computes
-    for a notable part of it, which is left out. Since several threads share CPU time, an iteration
-    gets at most all of it.
-    """
-
-    def shares_of(seconds: float, index: int, times: Sequence[float]) -> Iterator[float]:
-        whole = (active[index] if active else 0.0) or sum(times)
-        share = seconds / whole if whole else 0.0
-        if not share:  # one number for all: each number takes 24 bytes
-            return repeat(0.0, len(times))
-        if not active:
-            return (min(share, 1.0) * each for each in times)
-        return (min(round(share * each * 1e9) / 1e9, seconds) for each in times)
-
-    return give(figures, ends, end_to_end, shares_of)
-
-
-def spread(
-    figures: Sequence[float], ends: Sequence[float], end_to_end: Sequence[float]
-) -> array[float]:
-    """Give the figure of each reading to all iterations since the one before."""
-    return give(figures, ends, end_to_end, lambda figure, _, times: repeat(figure, len(times)))
-
-
-def give(
-    figures: Sequence[float],
-    ends: Sequence[float],
-    end_to_end: Sequence[float],
-    parts_of: Callable[[float, int, Sequence[float]], Iterator[float]],
-) -> array[float]:
-    """Return each iteration's part of the readings' figures, NaN for none; empty without any.
-
-    `ends` has how many iterations had ended at each reading. A reading without a figure (NaN)
-    leaves its iterations to the next one; those after the last reading have none. `parts_of` takes
-    a figure, the reading's number and the times of its iterations.
-    """
-    given = array("d")
-    for index, (figure, end) in enumerate(zip(figures, ends, strict=True)):
-        if figure == figure:
-            given.extend(parts_of(figure, index, end_to_end[len(given) : int(end)]))
-    if given:
-        given.extend(repeat(NAN, len(end_to_end) - len(given)))
-    return given
 
 
 def make_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:

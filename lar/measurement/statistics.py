@@ -32,10 +32,11 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, chain, cycle, islice, pairwise
+from itertools import accumulate, chain, cycle, islice, pairwise, repeat
 from operator import mul, truediv
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -73,6 +74,9 @@ def quantile_of_t(probability: float, degrees: float) -> float:
         u += step
     return math.sqrt(degrees) * math.sinh(u)
 
+
+# So many values show whether each is there often, which is at least so many times.
+LOOKED_AT, FEWEST_OF_VALUE = 1 << 16, 8
 
 # A percentile is reported only if a sample lies beyond it; otherwise it would be the maximum: p90
 # needs 10 samples, p95 20, p99 100.
@@ -124,7 +128,7 @@ def statistics_of(
     """Summarise samples, with the percentiles that their number supports; None without samples."""
     if not values:
         return None
-    ordered = array("d", sorted(values))
+    ordered = in_order(values)
     count = len(ordered)
     mean = math.fsum(ordered) / count
     deviation = None
@@ -144,6 +148,21 @@ def statistics_of(
             rank: percentile_of(ordered, rank) for rank in ranks if count >= samples_for(rank)
         },
     )
+
+
+def in_order(values: Iterable[float | None]) -> array[float]:
+    """Return the known values in their order.
+
+    Where they are many, a clock often gives few different ones: these are counted, which takes less
+    time and memory than to sort all.
+    """
+    rest = iter(values)
+    first = [*islice(rest, LOOKED_AT)]
+    if len(first) < LOOKED_AT or FEWEST_OF_VALUE * len({*first}) > LOOKED_AT:
+        return array("d", sorted(value for value in chain(first, rest) if value is not None))
+    counts = Counter(chain(first, rest))
+    different = sorted(value for value in counts if value is not None)
+    return array("d", chain.from_iterable(repeat(each, counts[each]) for each in different))
 
 
 def samples_for(rank: Rank) -> int:
@@ -169,7 +188,7 @@ def median_of_known(values: Iterable[float | None]) -> float | None:
 
 def percentile_of_known(values: Iterable[float | None], rank: float) -> float | None:
     """Return a percentile of the known values, None without any."""
-    known = sorted(value for value in values if value is not None)
+    known = in_order(values)
     return percentile_of(known, rank) if known else None
 
 
@@ -207,10 +226,13 @@ def disturbed_of(
     """
     if not queue_delay:
         return ()
+    if len(queue_delay) != len(end_to_end):
+        raise ValueError(f"{len(queue_delay)} waits for {len(end_to_end)} samples")
     return tuple(
         index
-        for index, (seconds, delay) in enumerate(zip(end_to_end, queue_delay, strict=True))
-        if delay is not None and delay > DISTURBED_SECONDS and delay > DISTURBED_SHARE * seconds
+        for index, delay in enumerate(queue_delay)
+        if delay is not None and delay > DISTURBED_SECONDS
+        if delay > DISTURBED_SHARE * end_to_end[index]
     )
 
 
@@ -228,7 +250,7 @@ def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tu
     if not slow or not usual:
         return ()
     middle_of_slow, middle_of_usual, middle = (
-        percentile_of(sorted(times), 50) for times in (slow, usual, chain(slow, usual))
+        percentile_of(in_order(times), 50) for times in (slow, usual, chain(slow, usual))
     )
     if middle_of_slow < SLOWED * middle_of_usual:
         return ()
@@ -280,10 +302,10 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     """
     if len(values) < FEWEST_SAMPLES:
         return None
-    ordered = array("d", sorted(values))
+    ordered = in_order(values)
     if ordered[0] == ordered[-1]:
         return Interval(ordered[0], ordered[0], confidence)
-    variance = variance_of_mean(ranks_of(values, ordered)) / len(values)
+    variance = variance_of_mean(ranks_of(values, ordered), len(values)) / len(values)
     reach = quantile_of_t(0.5 + confidence / 2, len(values) - 1) * math.sqrt(variance) / 2
     if reach > 0.5 - LEAST_BEYOND:
         return None
@@ -291,30 +313,35 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
     return Interval(low, high, confidence)
 
 
-def ranks_of(values: Sequence[float], ordered: Sequence[float]) -> Sequence[float]:
-    """Return the rank of each sample, scaled to mean 0 and variance 1; some samples must differ."""
-    places = ((bisect_left(ordered, it), bisect_right(ordered, it)) for it in values)
-    ranks = array("q", (first + last - len(ordered) for first, last in places))
+def ranks_of(values: Sequence[float], ordered: Sequence[float]) -> Iterator[float]:
+    """Yield the rank of each sample, scaled to mean 0 and variance 1; some samples must differ."""
+
+    @lru_cache(LOOKED_AT)
+    def rank_of(value: float) -> int:
+        return bisect_left(ordered, value) + bisect_right(ordered, value) - len(ordered)
+
+    ranks = array("q", map(rank_of, values))
     scale = math.sqrt(sum(map(mul, ranks, ranks)) / len(ranks))
-    return array("d", (rank / scale for rank in ranks))
+    return map(truediv, ranks, repeat(scale))
 
 
-def variance_of_mean(series: Sequence[float]) -> float:
+def variance_of_mean(series: Iterable[float], count: int) -> float:
     """Return the variance of a series' mean over that of as many independent values."""
-    power = low_frequencies(series)
-    models = models_of(len(series), len(power))
+    power = low_frequencies(series, count)
+    models = models_of(count, len(power))
     logarithms = [it.logarithm - sum(map(truediv, power, it.spectrum)) / 2 for it in models]
     largest = max(logarithms)
     weights = [math.exp(logarithm - largest) for logarithm in logarithms]
     return math.fsum(map(mul, weights, (it.variance for it in models))) / math.fsum(weights)
 
 
-def low_frequencies(series: Sequence[float]) -> list[float]:
+def low_frequencies(series: Iterable[float], count: int) -> list[float]:
     """Return the power of a series at its lowest frequencies, k / 2n for k from 1."""
-    count, blocks = len(series), min(len(series), BLOCKS)
+    blocks = min(count, BLOCKS)
     edges = [round(block * count / blocks) for block in range(blocks + 1)]
-    sums = array("d", accumulate(series, initial=0.0))
-    blocked = [sums[end] - sums[start] for start, end in pairwise(edges)]
+    sums = accumulate(series)
+    at_edges = [next(islice(sums, end - start - 1, None)) for start, end in pairwise(edges)]
+    blocked = [end - start for start, end in pairwise([0.0, *at_edges])]
     return [2 / count * sum(map(mul, blocked, wave)) ** 2 for wave in cosines(blocks)]
 
 

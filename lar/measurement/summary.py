@@ -11,7 +11,7 @@ import math
 from array import array
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from itertools import chain, zip_longest
+from itertools import chain, compress, zip_longest
 from operator import add, sub
 from typing import Any, NamedTuple
 
@@ -92,7 +92,7 @@ def summarize(result: RunResult) -> Summary | None:
         items_per_second=rate * items if rate and items else None,
         disturbed_count=len(disturbed),
         disturbed={cause: len(indexes) for cause, indexes in causes.items()},
-        undisturbed_median=median_of_known(calm),
+        undisturbed_median=median_of_known(calm) if disturbed else statistics.median,
         undisturbed_interval=median_interval(calm) if disturbed else interval,
         cpu_median=median_of_known(samples.busiest_thread),
         trust=figure_to_trust(result, causes, len(calm)),
@@ -158,10 +158,14 @@ def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
     times = samples.end_to_end
     if not left_out and not samples.runner:
         return times
+    kept = bytearray(b"\1") * len(times)
+    for index in left_out:
+        kept[index] = 0
+    if not samples.runner:
+        return array("d", compress(times, kept))
     runners: defaultdict[int, array[float]] = defaultdict(lambda: array("d"))
-    for index, seconds in enumerate(times):
-        if index not in left_out:
-            runners[samples.runner[index] if samples.runner else 0].append(seconds)
+    for runner, seconds in compress(zip(samples.runner, times, strict=True), kept):
+        runners[runner].append(seconds)
     several = chain.from_iterable(zip_longest(*runners.values()))
     return array("d", (each for each in several if each is not None))
 

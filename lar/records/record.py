@@ -57,21 +57,23 @@ class Encodable(Record):
 
 
 class Numbers(Sequence[float | None]):
-    """Many numbers that nobody changes, any of which may be None: 8 bytes each, not 32.
+    """Many numbers that nobody changes, any of which may be None: at most 8 bytes each, not 32.
 
     A slice shares them. They are equal to any sequence of the same numbers.
     """
 
     def __init__(self, values: Sequence[float | None] | memoryview[Any]) -> None:
-        """Doubles in an array or a memoryview, where NaN stands for None, are not copied."""
-        if not isinstance(values, (array, memoryview)):
-            known = [math.nan if it is None else it for it in values] if None in values else values
-            values = array("d", known)
-        self._values: memoryview[Any] = memoryview(values)
+        """Doubles where NaN stands for None are not copied: an array's, or those of what is used as
+        a memoryview is."""
+        doubles: Any = values
+        if not hasattr(values, "tobytes"):
+            doubles = [math.nan if it is None else it for it in values] if None in values else values
+            doubles = array("d", doubles)
+        self._values: Any = memoryview(doubles) if isinstance(doubles, array) else doubles
 
     def tobytes(self) -> bytes:
         """Return them as doubles, as an array or a memoryview does."""
-        return self._values.tobytes()
+        return bytes(self._values.tobytes())
 
     def parts(self) -> Iterator[Sequence[float | None]]:
         """Yield them in lists of some."""

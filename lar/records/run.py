@@ -535,9 +535,9 @@ class NoiseSources(Record):
 class Samples(Record):
     """Raw times in seconds, in the order taken, one entry an iteration.
 
-    A column holds each number in 8 bytes, and compares with tuples. One that was never measured is
-    empty. If one reading covers several iterations, since a
-    reading for each would have disturbed them, each has a share by its time. None: not measured.
+    A column holds each number in 8 bytes at most, and compares with tuples. One that was never
+    measured is empty. If one reading covers several iterations, since a reading for each would have
+    disturbed them, each has a share by its time. None: not measured.
     With several runners, the first runner's samples come first.
 
     Attributes:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from lar import __version__
@@ -65,6 +66,7 @@ CHANGES = {
 }
 
 
+@lru_cache(maxsize=8192)  # short iterations have few different times
 def format_ms(seconds: float | None) -> str:
     """Format a time in milliseconds, without the unit."""
     return "N/A" if seconds is None or math.isnan(seconds) else f"{seconds * 1e3:.3f}"
@@ -129,32 +131,29 @@ def format_note(event: Event, spec: RunSpec) -> list[str]:
     return [one_line(note) for note in notes]
 
 
-def format_row(
-    index: int,
-    times: Times,
-    spec: RunSpec,
-    runner: int = 0,
-    warmups: int | None = None,
-) -> str:
-    """Return the line of one iteration.
+def format_rows(
+    rows: Iterable[tuple[int, Times]], spec: RunSpec, runner: int = 0, warmups: int | None = None
+) -> Iterator[str]:
+    """Yield the line of each iteration, given by its number and its times.
 
     The first rows are the warm-up's: `warmups` of them, or as many as the spec says.
     """
     warmups = spec.warmup_iterations if warmups is None else warmups
-    end_to_end, host, device = times
-    whose = format_runner(runner, spec)
-    if index < warmups:
-        return f"warmup {index}: {format_ms(end_to_end)}ms{whose}"
-    position, iteration = divmod(index - warmups, max(1, spec.iterations))
-    if spec.items:
-        item = spec.items[position]
-        iteration += item.number * spec.iterations
-        whose = f" {item.name}"
+    whose, iterations = format_runner(runner, spec), max(1, spec.iterations)
     of = "" if spec.stopping.is_open else f"/{spec.iterations * feeds_in(spec)}"
-    return (
-        f"iter {iteration}{of}: {format_ms(end_to_end)}ms "
-        f"(exec={format_ms(host)},device={format_ms(device)}){whose}"
-    )
+    for index, (end_to_end, host, device) in rows:
+        if index < warmups:
+            yield f"warmup {index}: {format_ms(end_to_end)}ms{whose}"
+            continue
+        position, iteration = divmod(index - warmups, iterations)
+        if spec.items:
+            item = spec.items[position]
+            iteration += item.number * spec.iterations
+            whose = f" {item.name}"
+        yield (
+            f"iter {iteration}{of}: {format_ms(end_to_end)}ms "
+            f"(exec={format_ms(host)},device={format_ms(device)}){whose}"
+        )
 
 
 def feeds_in(spec: RunSpec) -> int:
@@ -177,16 +176,18 @@ def format_finish(result: RunResult) -> list[str]:
         return []
     lines = []
     for runner in range(result.spec.runners):
-        statistics = statistics_of(result.samples.of_runner(runner).end_to_end)
+        statistics: Statistics | Summary | None = result.summary
+        if statistics is None or result.samples.runner:
+            statistics = statistics_of(result.samples.of_runner(runner).end_to_end)
         if statistics is not None:
             lines.append(format_finished(0, statistics) + format_runner(runner, result.spec))
     return lines
 
 
-def format_finished(number: int, statistics: Statistics) -> str:
+def format_finished(number: int, statistics: Statistics | Summary) -> str:
     """Return the line that ends a test."""
     return (
-        f"=== finished test #{number}: time={format_ms(statistics.total)}ms "
+        f"=== finished test #{number}: time={format_ms(statistics.count * statistics.mean)}ms "
         f"avg_time={format_ms(statistics.mean)}ms "
         f"sd={in_ms(statistics.standard_deviation)} "
         f"minmax={format_ms(statistics.minimum)},{format_ms(statistics.maximum)}"
@@ -366,7 +367,7 @@ class CaseLines:
 
     def add(self, rows: SampleRows, first: int, last: int) -> None:
         """Take the rows from `first` up to, not including, `last`."""
-        self.waiting += [(index, rows.row(index)) for index in range(first, last)]
+        self.waiting += zip(range(first, last), rows.times(first, last), strict=True)
 
     def take(self, judged: Judged) -> list[str]:
         """Return the lines of the judged iteration; the last one of a test ends the test."""
@@ -376,7 +377,7 @@ class CaseLines:
     def take_row(self) -> list[str]:
         """Return the line of the first waiting row, and the line that ends its test."""
         index, row = self.waiting.pop(0)
-        lines = [format_row(index, row, self.spec)]
+        lines = [*format_rows([(index, row)], self.spec)]
         iteration = index - self.spec.warmup_iterations
         if iteration >= 0:
             number = iteration // self.spec.iterations

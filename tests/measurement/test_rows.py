@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tracemalloc
+from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lar.measurement import rows as measured
 from lar.measurement.noise import Reading
 from lar.measurement.rows import (
     NAN,
@@ -22,9 +26,11 @@ from lar.measurement.rows import (
     read_samples,
     size_of_rows,
 )
-from lar.records.run import Samples
+from lar.records.run import MEASURED, Samples
 
 SECONDS = st.floats(allow_nan=False, allow_infinity=False, width=64)
+KNOWN = st.sampled_from((0.0, 2.4e-6, 0.75, 3.0))
+PARTS = KNOWN | st.just(NAN)
 
 
 def filled(*rows: tuple[float, Reading | None]) -> Samples:
@@ -43,7 +49,7 @@ def test_what_is_appended_is_read(rows: list[tuple[float, ...]], data: st.DataOb
     for end_to_end, host, device in rows:
         table.append(end_to_end, host, device)
     assert table.count == len(rows)
-    assert [table.row(index) for index in range(len(rows))] == rows
+    assert [*table.times(0, len(rows))] == rows
     first, last = data.draw(st.integers(0, len(rows))), data.draw(st.integers(0, len(rows)))
     samples = table.samples(first, last)
     columns = (samples.end_to_end, samples.host, samples.device)
@@ -133,6 +139,45 @@ def test_a_probe_is_for_all_rows_since_the_last_one() -> None:
     assert filled((1, Reading(0, NAN))).probe == ()
 
 
+@given(
+    st.lists(st.tuples(KNOWN, st.none() | st.tuples(PARTS, PARTS, KNOWN, KNOWN))),
+    st.slices(12),
+)
+def test_columns_that_are_computed_are_those_that_are_kept(
+    rows: list[tuple[float, tuple[float, float, float, float] | None]], place: slice
+) -> None:
+    read = ((it and Reading(it[0], it[1], it[2], it[1], it[3], probe=it[0])) for _, it in rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measured, "FEWEST_OF_READING", 0)
+        computed = filled(*zip((seconds for seconds, _ in rows), read, strict=True))
+    columns: dict[str, Any] = {
+        name: array("d", getattr(computed, name).tobytes()) for name in MEASURED
+    }
+    kept = Samples(**columns)
+    assert computed == kept
+    for name in MEASURED:
+        one, other = getattr(computed, name), getattr(kept, name)
+        assert [one[at] for at in range(len(one))] == [*other]
+        assert one[place] == other[place]
+        assert one[place][::-1][1:] == other[place][::-1][1:]
+
+
+def test_samples_of_short_iterations_take_no_memory_until_they_are_read() -> None:
+    table = SampleRows.anonymous(10_000)
+    for index in range(10_000):
+        table.append(1e-6, 5e-7, 5e-7, index * 1e-6)
+        if index % 100 == 99:
+            table.add_reading(Reading(0.0, 1e-4, 1e-4, 1e-4, 0.0, 0.0, 2e9, 4e-6))
+    tracemalloc.start()
+    try:
+        samples = read_samples([table])[0]
+        held_bytes = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert samples.cpu == samples.busiest_thread == (1e-6,) * 10_000
+    assert held_bytes < 10 * 10_000
+
+
 def test_rows_count_when_they_began_from_the_first_timed_one_of_all_runners() -> None:
     first, second = open_rows(-1, 3, runners=2)
     first.append(1, 0, 0, 10.0)
@@ -188,7 +233,7 @@ def test_rows_outlive_the_process_that_wrote_them(root: Path) -> None:
     finally:
         os.close(file)
     assert ended.returncode < 0
-    assert [rows.row(index) for index in range(rows.count)] == [(0.3, 0.2, 0.1)]
+    assert [*rows.times(0, rows.count)] == [(0.3, 0.2, 0.1)]
 
 
 def test_room_for_many_rows_costs_nothing_until_they_come() -> None:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lar.measurement import statistics
 from lar.measurement.statistics import (
     causes_of,
     disturbed_of,
@@ -78,8 +79,18 @@ def test_disturbed_samples_waited_for_a_notable_part_of_their_time() -> None:
     assert disturbed_of([0.1], []) == ()  # nobody looked
 
 
+@given(st.lists(st.none() | st.floats(0, 1) | st.sampled_from((0.25, 0.75))))
+def test_values_are_put_in_order_however_many_are_equal(values: list[float | None]) -> None:
+    wanted = sorted(value for value in values if value is not None)
+    for count in (1, 4, 16):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(statistics, "LOOKED_AT", count)
+            patch.setattr(statistics, "FEWEST_OF_VALUE", 1)
+            assert [*statistics.in_order(values)] == wanted
+
+
 def test_samples_without_their_delays_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(ValueError, match="1 waits for 2 samples"):
         disturbed_of([0.1, 0.1], [0.1])
 
 

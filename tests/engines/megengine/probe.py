@@ -80,7 +80,7 @@ def main(question: str) -> None:
     facts: dict[str, Any] = {
         "new_threads": [cores for thread, cores in read_threads().items() if thread not in before],
         "calling_thread": read_threads()[str(os.getpid())],
-        "times": [rows.row(index)[:2] for index in range(count)],
+        "times": [times[:2] for times in rows.times(0, count)],
         "outputs": outputs,
     }
     if name == "graph":
