@@ -67,8 +67,8 @@ class Numbers(Sequence[float | None]):
         a memoryview is."""
         doubles: Any = values
         if not hasattr(values, "tobytes"):
-            doubles = [math.nan if it is None else it for it in values] if None in values else values
-            doubles = array("d", doubles)
+            known = [math.nan if it is None else it for it in values] if None in values else values
+            doubles = array("d", known)
         self._values: Any = memoryview(doubles) if isinstance(doubles, array) else doubles
 
     def tobytes(self) -> bytes:
