@@ -44,8 +44,8 @@ def elements_of(stored: Stored, layout: str = "", shape: tuple[int, ...] = ()) -
     raw = in_plain_order(stored.raw, layout, shape) if layout else stored.raw
     shape = shape if layout else raw.shape
     raw = np.ascontiguousarray(raw) if raw.nbytes <= LARGE else raw
-    if raw is not stored.raw:
-        stored = stored._replace(raw=raw)  # frees the array from before
+    # This frees the array from before.
+    stored = stored if raw is stored.raw else stored._replace(raw=raw)
     flat = raw.reshape(-1) if raw.flags.c_contiguous else None
     return Elements(shape, stored.dtype, lambda: map(stored.decode, blocks_of(raw)), flat)
 
