@@ -78,7 +78,6 @@ def main(arguments: argparse.Namespace) -> int:
     # Imported here: the tensors' library would slow down the help.
     from lar.cli.progress_line import LateLine
     from lar.cli.report_files import open_places
-    from lar.engines.model_names import parse_models
     from lar.running.compared_dumps import compare
     from lar.running.compared_sides import check_any_model, side_of
 
@@ -101,7 +100,7 @@ def main(arguments: argparse.Namespace) -> int:
                 *sides[2:],
                 **{key: getattr(arguments, key) for key in HOW},
                 max_error=arguments.max_err,
-                models=parse_models(arguments.model),
+                models=models_of(arguments),
                 progress=line.show,
                 make_on=make_on,
                 **options_for_models(arguments),
@@ -114,6 +113,15 @@ def options_for_models(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options for the models of all sides that were typed, by key."""
     values = {each.key: getattr(arguments, each.key) for each in OPTIONS_OF_SIDES}
     return {key: value for key, value in values.items() if is_set(value)}
+
+
+def models_of(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the files of `--model` by the letter of their side, empty for all."""
+    if not arguments.model:
+        return {}
+    from lar.engines.model_names import parse_models  # slow to import
+
+    return parse_models(arguments.model)
 
 
 def exit_code_of(comparison: Comparison | ComparisonOfSides) -> int:
@@ -169,12 +177,11 @@ def places_read(
     arguments: argparse.Namespace, sides: Sequence[Side]
 ) -> tuple[list[str], list[Place]]:
     """Return the files that a comparison reads, and others that no report may spoil."""
-    from lar.engines.model_names import parse_models
     from lar.options.paths import paths_in, places_of_dump
     from lar.running.compared_sides import ModelRun
     from lar.running.plan import places_of
 
-    read = [*paths_in(arguments.input or ()), *parse_models(arguments.model).values()]
+    read = [*paths_in(arguments.input or ()), *models_of(arguments).values()]
     places: list[Place] = []
     for side in sides:
         if isinstance(side, ModelRun):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import permutations
 from math import inf
@@ -32,6 +32,7 @@ from lar.records.comparison import (
 
 Facts = TypeVar("Facts", TensorFacts, OperatorFacts, SideFacts)
 Names = tuple[str, str]  # of the sides
+Tensors = tuple[DumpedTensor, DumpedTensor]
 
 # Tensors in other axes are one quantity with differences if their cosine is above this.
 SAME_QUANTITY = 0.99
@@ -144,7 +145,7 @@ class Measure:
 
     def compare(
         self,
-        tensors: tuple[DumpedTensor, DumpedTensor],
+        tensors: Tensors,
         by: MatchedBy,
         explain: Explain | None = None,
         sources: Sequence[TensorComparison] = (),
@@ -167,11 +168,10 @@ class Measure:
         one, other = map(read, self.values, tensors)
         if tensors[0].dtype == tensors[1].dtype == "string":
             one, other = padded(one, other), padded(other, one)
-        found = self.unlike(tensors, by)
         fits = squeezed(one.shape) == squeezed(other.shape)
         axes = () if fits else axes_between(one, other)
         if not fits and not axes:
-            return found
+            return self.unlike(tensors, by)
         one = (permuted(one, axes) if axes else one)._replace(shape=other.shape)
         scales = [] if as_integers else [max(it.scale) for it in quantizations if it]
         dtypes = (it.dtype for it in tensors)
@@ -189,31 +189,27 @@ class Measure:
                 figures, before, lambda: worst_channel_of(one, other, size.fill)
             )
         if axes and not passed and (figures.cosine or 0.0) <= SAME_QUANTITY:
-            return found
-        return replace(
-            found,
+            return self.unlike(tensors, by)
+        return self.record_of(
+            *(tensors, by),
             passed=passed,
-            problem="",
             axes=axes,
             precision=explained.precision if explained else "",
             explained=explained.error if explained else None,
             figures=figures,
         )
 
-    def unlike(self, tensors: tuple[DumpedTensor, DumpedTensor], by: MatchedBy) -> TensorComparison:
+    def unlike(self, tensors: Tensors, by: MatchedBy) -> TensorComparison:
         """Return the comparison of two tensors whose shapes differ."""
-        actual, expected = map(self.facts_of, (0, 1), tensors)
-        return TensorComparison(
-            actual=actual,
-            expected=expected,
-            matched_by=by,
-            passed=False,
-            problem=f"shapes differ: {actual.shape} and {expected.shape}",
-        )
+        shapes = " and ".join(map(str, map(Values.shape_of, self.values, tensors)))
+        return self.record_of(tensors, by, passed=False, problem=f"shapes differ: {shapes}")
 
-    def compare_excerpts(
-        self, tensors: tuple[DumpedTensor, DumpedTensor], by: MatchedBy
-    ) -> TensorComparison:
+    def record_of(self, tensors: Tensors, by: MatchedBy, **found: Any) -> TensorComparison:
+        """Return the comparison of two tensors with what was `found`."""
+        actual, expected = map(self.facts_of, (0, 1), tensors)
+        return TensorComparison(actual=actual, expected=expected, matched_by=by, **found)
+
+    def compare_excerpts(self, tensors: Tensors, by: MatchedBy) -> TensorComparison:
         """Compare two tensors of a text: statistics and, in one layout, the first values."""
         found = self.unlike(tensors, by)
         if squeezed(found.actual.shape) != squeezed(found.expected.shape):
@@ -304,7 +300,7 @@ class Paired:
                 self.drawn.append(pair)
             else:
                 is_output = pair.actual in self.outputs
-                self.compared[pair.actual] = replace(found, is_output=is_output)
+                self.compared[pair.actual] = replace(found, is_output=True) if is_output else found
         for node in (node for pair in self.drawn for node in pair[:2]):
             del self.by_node[node]
 
@@ -340,8 +336,9 @@ class Paired:
 
 def facts_from(kind: type[Facts], source: object, /, **own: Any) -> Facts:
     """Return a record with a source's fields of the same names, and with `own` values."""
-    names = {it.name for it in fields(kind) if hasattr(source, it.name)} - own.keys()
-    return kind(**own, **{name: getattr(source, name) for name in names})
+    known = vars(source)
+    names = (kind.__dataclass_fields__.keys() & known.keys()) - own.keys()
+    return kind(**own, **{name: known[name] for name in names})
 
 
 def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:
@@ -408,7 +405,7 @@ def tensor_of(node: Node) -> DumpedTensor:
     return node.tensor
 
 
-def tensors_of(pair: Pair) -> tuple[DumpedTensor, DumpedTensor]:
+def tensors_of(pair: Pair) -> Tensors:
     return tensor_of(pair.actual), tensor_of(pair.expected)
 
 

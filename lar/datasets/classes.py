@@ -119,11 +119,3 @@ def class_of(text: str, path: str) -> int:
     if not 0 <= number < MOST_CLASSES:
         raise wrong_labels(path, f"{text} is not a class", "classes are numbers, counted from 0")
     return number
-
-
-def accuracy_of(items: Sequence[ItemClasses]) -> tuple[int, int, int]:
-    """Return how many items are labelled, and how many of these have their class first, and among
-    the first five."""
-    labelled = [item for item in items if item.label is not None]
-    first = sum(item.classes[:1] == (item.label,) for item in labelled)
-    return len(labelled), first, sum(item.label in item.classes for item in labelled)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lar.datasets.classes import classes_of
-from lar.dumps.binary import read_stored
+from lar.dumps.binary import read_tensor
 from lar.dumps.delivery import outputs_in
 from lar.options.table import BIN_OUT_DUMP
 from lar.records.run import RunResult, RunSpec
@@ -29,5 +29,5 @@ def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
         named = [each for each in last if each.meaning and each.meaning.variable.name == first]
         for header in named[:1] or (last if len(last) == 1 else ()):
             if item.number not in found:
-                found[item.number] = classes_of(item, read_stored(header).values)
+                found[item.number] = classes_of(item, read_tensor(header.path)[1].values)
     return replace(result, items=tuple(found[number] for number in sorted(found)))

@@ -21,6 +21,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,8 +116,19 @@ def load_tensor_binary(path: str | os.PathLike[str]) -> tuple[Array, str]:
     Raises:
         DumpError: the file is missing, damaged or no dumped tensor.
     """
-    header = read_header(Path(path))
-    return read_stored(header).values, header.name
+    header, stored = read_tensor(Path(path))
+    return stored.values, header.name
+
+
+def read_tensor(path: Path) -> tuple[TensorHeader, Stored]:
+    """Read a file: what stands before the elements, and these.
+
+    Raises:
+        DumpError: the file is missing, damaged or no dumped tensor.
+    """
+    with open_input(path, error=DumpError) as file:
+        header = header_in(file, path)
+        return header, elements_in(file, header)
 
 
 def read_header(path: Path) -> TensorHeader:
@@ -125,14 +137,23 @@ def read_header(path: Path) -> TensorHeader:
     Raises:
         DumpError: the file is missing, damaged or no dumped tensor.
     """
-    head, file_size = read_start(path, LIKELY_HEAD)
+    with open_input(path, error=DumpError) as file:
+        return header_in(file, path)
+
+
+def header_in(file: BufferedReader, path: Path) -> TensorHeader:
+    """Read what stands before the elements of an open file.
+
+    Raises:
+        DumpError: the file is damaged or no dumped tensor.
+    """
+    head, file_size = file.read(LIKELY_HEAD), os.fstat(file.fileno()).st_size
     name_bytes, code, axes = COUNTS.unpack(head[: COUNTS.size].ljust(COUNTS.size, b"\xff"))
     if code not in BY_CODE or axes > AXES or name_bytes > MOST_NAME_BYTES:
         raise DumpError("holds no tensors that lar reads", HINT, subject=path)
     offset = COUNTS.size + 4 * axes + name_bytes
+    head += file.read(max(offset - len(head), 0))
     if offset > len(head):
-        head, file_size = read_start(path, offset)
-    if offset > file_size:
         raise truncated(path, f"its name should end at byte {offset}, the file at {file_size}")
     name = decode_name(head[offset - name_bytes : offset])
     sizes = struct.unpack_from(f"<{axes}I", head, COUNTS.size)
@@ -143,16 +164,6 @@ def read_header(path: Path) -> TensorHeader:
         listed = ", ".join(map(str, sizes))
         raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{listed}}}")
     return TensorHeader(path, name, element, shape, offset, size)
-
-
-def read_start(path: Path, count: int) -> tuple[bytes, int]:
-    """Return up to `count` bytes from the beginning of a dump's file, and the size of the file.
-
-    Raises:
-        DumpError: it cannot be read, or is not a regular file.
-    """
-    with open_input(path, error=DumpError) as file:
-        return file.read(count), os.fstat(file.fileno()).st_size
 
 
 def shape_of(sizes: tuple[int, ...], name: str, size: int) -> tuple[int, ...]:
@@ -179,7 +190,7 @@ def sizes_of(element: ElementType, shape: tuple[int, ...]) -> Iterator[int]:
         yield count // shape[-1] * ((shape[-1] * bits + 7) // 8)  # rows begin with a byte
 
 
-def read_stored(header: TensorHeader) -> Stored:
+def elements_in(file: BufferedReader, header: TensorHeader) -> Stored:
     """Read the elements behind a header; types whose values take more memory stay as stored.
 
     As values, BFloat16 becomes float32; quantised numbers stay integers, and become int8 or uint8
@@ -191,18 +202,17 @@ def read_stored(header: TensorHeader) -> Stored:
     import numpy as np
 
     element, wanted = header.element, np.dtype(header.declared.storage)
-    stored = {0: element.storage, 16: "<u2"}.get(element.bits, "u1")
-    with open_input(header.path, error=DumpError) as file:
-        array: Array = np.fromfile(file, stored, offset=header.offset)
-    if array.nbytes != header.size:
-        raise truncated(header.path, f"it holds {array.nbytes} of {header.size} bytes")
+    array: Array = np.empty(header.size, np.uint8)
+    file.seek(header.offset)
+    if (count := file.readinto(array.data)) != header.size:
+        raise truncated(header.path, f"it holds {count} of {header.size} bytes")
+    array = array.view({0: element.storage, 16: "<u2"}.get(element.bits, "u1"))
     if 0 < element.bits < 8:
         array = unpack(array, element, header.shape)
     array = array.reshape(header.shape)
     if array.dtype == wanted:
         return Stored(array)
-    convert = widen if element.bits else lambda part: part.astype(wanted)
-    return Stored(array, wanted, convert)
+    return Stored(array, wanted, widen if element.bits else lambda part: part.astype(wanted))
 
 
 def widen(stored: Array) -> Array:

@@ -27,13 +27,14 @@ from lar.dumps.dump import Array, Dump
 from lar.dumps.graph import index_of
 from lar.dumps.names import AXIS, Variable, format_layout, format_name
 from lar.errors import DumpError
-from lar.files.input_file import MOST_TEXT_BYTES, read_input
+from lar.files.input_file import MOST_TEXT_BYTES, open_input, read_input
 
 HEAD = re.compile(
     r"^var(?P<id>\d{1,19}) produced: name=(?P<name>.*) layout=(?P<layout>\{.*\}|<invalid>) "
     r"owner_opr=(?P<operator>.*)\{(?P<type>[^{}]*)\} opr(?P<number>\d{1,19})$",
     re.MULTILINE,
 )
+HEAD_BYTES = 4096
 VALUES = 5
 STATISTICS = ("min", "max", "mean", "l2", "sd")
 
@@ -49,9 +50,14 @@ CONTENT = re.compile(
 UNFINISHED = "not complete: the run ended before"  # the last line if the run failed
 
 
-def begins_text_dump(head: bytes) -> bool:
-    """Return whether the first bytes of a file hold the first line of a block."""
-    return HEAD.search(head.decode(errors="replace")) is not None
+def is_text_dump(path: Path) -> bool:
+    """Return whether the first bytes of a file hold the first line of a block.
+
+    Raises:
+        DumpError: it cannot be read.
+    """
+    with open_input(path, error=DumpError) as file:
+        return HEAD.search(file.read(HEAD_BYTES).decode(errors="replace")) is not None
 
 
 def open_text(path: Path) -> Dump:

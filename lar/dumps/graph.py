@@ -191,7 +191,7 @@ def sort_operators(
     waiting: set[str] = set()
     while left:
         key = left.pop()
-        before = {makers.get(each, key) for each in operators[key].inputs} - placed.keys() - {key}
+        before = {makers.get(each, key) for each in operators[key].inputs}.difference(placed, {key})
         if before and key not in waiting:
             waiting.add(key)
             left += [key, *sorted(before, key=ranks.__getitem__, reverse=True)]

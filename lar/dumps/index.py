@@ -6,21 +6,20 @@ leaves a dump without an index: then the names inside the files say what it hold
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from lar.dumps.binary import TensorHeader, read_header, read_start, read_stored
+from lar.dumps.binary import TensorHeader, read_header, read_tensor
 from lar.dumps.dump import Dump, DumpedTensor, DumpIndex, Stored
-from lar.dumps.excerpts import begins_text_dump, open_text
+from lar.dumps.excerpts import is_text_dump, open_text
 from lar.dumps.graph import index_of
 from lar.errors import DumpError
 from lar.files.input_file import MOST_TEXT_BYTES, cannot_read, read_input
 from lar.options.paths import INDEX_SUFFIX, index_place
 from lar.records.record import record_of_format, record_to_json
-
-HEAD_BYTES = 4096
 
 
 def open_dump(path: str | os.PathLike[str]) -> Dump:
@@ -44,7 +43,7 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
         return arrays.open_archive(place)
     if place.suffix.lower() == arrays.SUFFIX:
         return arrays.open_files(place)
-    if begins_text_dump(read_start(place, HEAD_BYTES)[0]):
+    if is_text_dump(place):
         return open_text(place)
     return Dump(str(place), index_of([read_header(place)]), reader_of(place.parent))
 
@@ -103,11 +102,9 @@ def read_headers(folder: Path, damaged: bool = False) -> list[TensorHeader]:
 
 def is_tensor(path: Path) -> bool:
     """Return whether a file holds a whole tensor."""
-    try:
-        read_header(path)
-    except DumpError:
-        return False
-    return True
+    with contextlib.suppress(DumpError):
+        return bool(read_header(path))
+    return False
 
 
 def reader_of(folder: Path) -> Callable[[DumpedTensor], Stored]:
@@ -116,11 +113,10 @@ def reader_of(folder: Path) -> Callable[[DumpedTensor], Stored]:
     def read(tensor: DumpedTensor) -> Stored:
         if os.path.basename(tensor.key) != tensor.key:
             raise DumpError(f"the index names a file elsewhere: {tensor.key}", subject=folder)
-        stored = read_stored(read_header(folder / tensor.key))
+        stored = read_tensor(folder / tensor.key)[1]
         if stored.raw.shape != tuple(tensor.shape):
             problem = f"holds an array {stored.raw.shape}, not {tensor.shape} as its index says"
-            hint = "dump again, or remove the index"
-            raise DumpError(problem, hint, subject=folder / tensor.key)
+            raise DumpError(problem, "dump again, or remove the index", subject=folder / tensor.key)
         return stored
 
     return read

@@ -5,7 +5,7 @@ They come in blocks, so that a large tensor takes no more memory than its file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from math import prod
 from typing import Any, NamedTuple
 
@@ -44,17 +44,20 @@ def elements_of(stored: Stored, layout: str = "", shape: tuple[int, ...] = ()) -
     raw = in_plain_order(stored.raw, layout, shape) if layout else stored.raw
     shape = shape if layout else raw.shape
     raw = np.ascontiguousarray(raw) if raw.nbytes <= LARGE else raw
-    stored = stored._replace(raw=raw)  # frees the array from before
+    # This frees the array from before.
+    stored = stored if raw is stored.raw else stored._replace(raw=raw)
     flat = raw.reshape(-1) if raw.flags.c_contiguous else None
     return Elements(shape, stored.dtype, lambda: map(stored.decode, blocks_of(raw)), flat)
 
 
 def blocks_of(array: Array) -> Iterator[Array]:
     """Yield the elements of an array in order, in flat blocks."""
-    flags: Any = ["external_loop", "buffered", "zerosize_ok"]
-    blocks: Iterable[Any] = np.nditer(array, flags, order="C", buffersize=BLOCK)
+    if array.flags.c_contiguous:
+        flat = array.reshape(-1)
+        return (flat[begin : begin + BLOCK] for begin in range(0, flat.size, BLOCK))
+    blocks: Any = np.nditer(array, ["external_loop", "buffered"], order="C", buffersize=BLOCK)
     # NumPy's own buffers are not aligned: sums over them would be rounded in another way.
-    return iter(blocks) if array.flags.c_contiguous else map(np.copy, blocks)
+    return map(np.copy, blocks)
 
 
 def dequantized(elements: Elements, quantization: Quantization) -> Elements:

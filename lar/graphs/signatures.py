@@ -170,7 +170,7 @@ def unscaled_in(dump: Dump, known: Container[str], other: Dump | None) -> set[st
 
 def is_blocked(tensor: DumpedTensor) -> bool:
     """Return whether a tensor has to be brought into plain axes."""
-    return fits_layout(tensor.shape, tensor.layout)
+    return bool(tensor.layout) and fits_layout(tensor.shape, tensor.layout)
 
 
 def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:

@@ -267,3 +267,11 @@ def relative_half_width(times: Sequence[float]) -> float | None:
         return None
     median = percentile_of(sorted(looked_at), 50)
     return (interval.high - interval.low) / 2 / median if median else None
+
+
+def accuracy_of(items: Sequence[ItemClasses]) -> tuple[int, int, int]:
+    """Return how many items are labelled, and how many of these have their class first, and among
+    the first five."""
+    labelled = [item for item in items if item.label is not None]
+    first = sum(item.classes[:1] == (item.label,) for item in labelled)
+    return len(labelled), first, sum(item.label in item.classes for item in labelled)

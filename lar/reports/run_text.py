@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from lar import __version__
-from lar.datasets.classes import accuracy_of
+from lar.measurement.summary import accuracy_of
 from lar.engines import engine_named
 from lar.errors import EXIT_CODES, count_of, one_line
 from lar.measurement.rows import SampleRows

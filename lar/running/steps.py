@@ -31,7 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lar.datasets.classes import accuracy_of
+from lar.measurement.summary import accuracy_of
 from lar.engines import engine_named
 from lar.engines.listener import Listener, SideListener
 from lar.errors import LarError, UsageError, count_of, error_of_write, printable_lines, writing

@@ -248,6 +248,8 @@ class SessionIsolation(Isolation):
             driver.fire_hooks("before_load")
         self.graph = Graph(driver, driver.saved or save_to_work_folder(driver))
         self.makers, self.blocked = self.graph.makers, self.graph.blocked
+        steps = enumerate(self.graph.nodes)
+        self.places = {name: place for place, node in steps for name in node.outputs}
 
     def find_missing(self, names: Collection[str]) -> set[str]:
         known = {*self.makers, *(each.name for each in self.graph.model.graph.input)}
@@ -322,4 +324,5 @@ class SessionIsolation(Isolation):
             added = [each for each in taken if not any(each in names for names in known)]
             seen.update(added)
             open_names += added
-        return [it.message for it in self.graph.operators if not seen.isdisjoint(it.node.outputs)]
+        places = sorted({self.places[name] for name in seen})
+        return [self.graph.operators[place].message for place in places]
