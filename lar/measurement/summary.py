@@ -26,7 +26,7 @@ from lar.measurement.statistics import (
     percentile_of,
     statistics_of,
 )
-from lar.records.run import FedInput, RunResult, Samples
+from lar.records.run import FedInput, ItemClasses, RunResult, Samples
 from lar.records.summary import Cause, QueueSummary, Summary, Trust
 
 

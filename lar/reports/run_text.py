@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from lar import __version__
-from lar.measurement.summary import accuracy_of
 from lar.engines import engine_named
 from lar.errors import EXIT_CODES, count_of, one_line
 from lar.measurement.rows import SampleRows
@@ -26,7 +25,7 @@ from lar.measurement.statistics import (
     samples_for,
     statistics_of,
 )
-from lar.measurement.summary import iterations_per_second, summarize, summarize_queue
+from lar.measurement.summary import accuracy_of, iterations_per_second, summarize, summarize_queue
 from lar.options.table import LAYOUTS, PROFILE, PROFILE_HOST, WINOGRAD_TRANSFORM
 from lar.records.events import (
     CasesFound,

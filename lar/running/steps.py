@@ -31,7 +31,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from lar.measurement.summary import accuracy_of
 from lar.engines import engine_named
 from lar.engines.listener import Listener, SideListener
 from lar.errors import LarError, UsageError, count_of, error_of_write, printable_lines, writing
@@ -39,7 +38,7 @@ from lar.files.report_file import open_for_writing, take_place
 from lar.files.work_folders import error_of_full_disk, work_folder
 from lar.measurement.machine import read_instruction_sets, read_model_file
 from lar.measurement.rows import SampleRows
-from lar.measurement.summary import summarize
+from lar.measurement.summary import accuracy_of, summarize
 from lar.options.option import Option
 from lar.options.paths import index_place
 from lar.options.table import BIN_OUT_DUMP, BY_KEY, PROFILE_SYSCALLS, PROFILES, one_of
