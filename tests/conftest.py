@@ -215,10 +215,9 @@ def nothing_left(worker_forks: WorkerForks) -> Iterator[None]:
     assert not workers_of(os.getpid()) - before - worker_forks.processes()
 
 
-@pytest.fixture(autouse=True)
-def keep_megengine_out() -> Iterator[None]:
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
     """Fail where MegEngine gets into this process: its library makes subnormal numbers zero, and
     a thread of it keeps a fifth of a core busy. Programs and `elsewhere` are for it."""
-    yield
     is_there = "megengine" in sys.modules or "megenginelite" in sys.modules
     assert not is_there, "this test imports MegEngine"

@@ -47,8 +47,8 @@ FIRST_FREE_FILE = 10
 # So long a fork waits for the process that takes it as its child; a busy machine needs a while.
 ADOPTION_SECONDS = 30.0
 
-# What others add may be another engine of the same name in the next test.
-OWN_ENGINES = [*(engine.name for engine in ENGINES), "fake"]
+# The engines that are forked; what others add may be another of the same name in the next test.
+FORKED = [*(engine.name for engine in ENGINES), "fake"]
 
 # What differs between tests, and no engine reads while it is loaded; the last two are set by
 # scikit-learn for libraries of other compilers.
@@ -59,8 +59,8 @@ HARMLESS_VARIABLES |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}
 # its first.
 OTHER_TASKS = {"megengine": "graph"}
 
-# Packages of lar whose modules are imported before a fork, beside the engine's own: all that a worker
-# may need, since each would import it anew.
+# Packages of lar whose modules are imported before a fork, beside the engine's own: all that
+# a worker may need, since each would import it anew.
 PACKAGES = ["dumps", "engines.onnx_file", "files", "graphs", "measurement", "profiles", "worker"]
 
 # What else is imported, by engine and driver. A function imports the engine's library as lar does.
@@ -150,7 +150,7 @@ class WorkerForks:
         folder: Path | None = None,
     ) -> int | None:
         """Fork a process that calls a function; None if that driver cannot be forked."""
-        if engine not in OWN_ENGINES:
+        if engine not in FORKED:
             return None
         path = module_path()
         driver = driver or engine_named(engine).drivers[0].name
