@@ -47,8 +47,8 @@ FIRST_FREE_FILE = 10
 # So long a fork waits for the process that takes it as its child; a busy machine needs a while.
 ADOPTION_SECONDS = 30.0
 
-# The engines that are forked; what others add may be another of the same name in the next test.
-FORKED = [*(engine.name for engine in ENGINES), "fake"]
+# What others add may be another engine of the same name in the next test.
+OWN_ENGINES = [*(engine.name for engine in ENGINES), "fake"]
 
 # What differs between tests, and no engine reads while it is loaded; the last two are set by
 # scikit-learn for libraries of other compilers.
@@ -150,7 +150,7 @@ class WorkerForks:
         folder: Path | None = None,
     ) -> int | None:
         """Fork a process that calls a function; None if that driver cannot be forked."""
-        if engine not in FORKED:
+        if engine not in OWN_ENGINES:
             return None
         path = module_path()
         driver = driver or engine_named(engine).drivers[0].name

@@ -15,7 +15,6 @@ import pytest
 import lar
 from lar.engines import added_engines, engine_named
 from lar.testing import CHECKS, Check, ContractError, Subject, check_engine
-from tests import worker_forks
 from tests.engines.added import install_toy
 from tests.engines.runs import run_ok
 
@@ -99,7 +98,6 @@ def find_toy(driver: str, site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
         yield
         return
     monkeypatch.syspath_prepend(str(site))
-    monkeypatch.setattr(worker_forks, "FORKED", [*worker_forks.FORKED, "toy"])
     added_engines.cache_clear()
     yield
     added_engines.cache_clear()
