@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import multiprocessing
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from importlib.util import cache_from_source
@@ -203,12 +201,10 @@ def own_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lar.engines.added_engines", lambda: ({}, {}))
 
 
-@pytest.fixture(scope="module")
-def elsewhere() -> Iterator[Callable[..., Any]]:
-    """Call a function of lar in another process, one for a whole file: `elsewhere(f, x)`."""
-    spawned = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=spawned) as pool:
-        yield lambda function, *arguments: pool.submit(function, *arguments).result(timeout=100)
+@pytest.fixture(scope="session")
+def elsewhere(worker_forks: WorkerForks) -> Callable[..., Any]:
+    """Call a function of lar or the tests in another process: `elsewhere(f, x)`."""
+    return worker_forks.call
 
 
 @pytest.fixture
@@ -219,10 +215,9 @@ def nothing_left(worker_forks: WorkerForks) -> Iterator[None]:
     assert not workers_of(os.getpid()) - before - worker_forks.processes()
 
 
-@pytest.fixture(autouse=True)
-def keep_megengine_out() -> Iterator[None]:
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
     """Fail where MegEngine gets into this process: its library makes subnormal numbers zero, and
     a thread of it keeps a fifth of a core busy. Programs and `elsewhere` are for it."""
-    yield
     is_there = "megengine" in sys.modules or "megenginelite" in sys.modules
     assert not is_there, "this test imports MegEngine"

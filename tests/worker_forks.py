@@ -20,13 +20,16 @@ import fcntl
 import importlib
 import json
 import os
+import pickle
+import pkgutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +41,7 @@ REPOSITORY = str(Path(__file__).resolve().parent.parent)
 SET_CHILD_SUBREAPER = 36
 LARGEST_REQUEST = 1 << 20
 WORKER = "lar.worker.main:main"
+CALL = "tests.worker_forks:answer_call"
 # Above all numbers that a worker's files have.
 FIRST_FREE_FILE = 10
 # So long a fork waits for the process that takes it as its child; a busy machine needs a while.
@@ -51,21 +55,22 @@ OWN_ENGINES = [*(engine.name for engine in ENGINES), "fake"]
 HARMLESS_VARIABLES = {"COLUMNS", "PATH", "PYTEST_CURRENT_TEST", "XDG_DATA_HOME"}
 HARMLESS_VARIABLES |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}
 
-# The driver beside which there is what an engine needs for other tasks than a run.
-OTHER_TASKS = {
-    "megengine": "graph",
-    "onnxruntime": "session",
-    "openvino": "compiled",
-    "reference": "evaluator",
-}
+# The driver beside which there is what an engine needs for other tasks than a run, if that is not
+# its first.
+OTHER_TASKS = {"megengine": "graph"}
 
-# What is imported before a fork, by engine and driver. A function imports the engine's library as
-# lar does.
+# Packages of lar whose modules are imported before a fork, beside the engine's own: all that
+# a worker may need, since each would import it anew.
+PACKAGES = ["dumps", "engines.onnx_file", "files", "graphs", "measurement", "profiles", "worker"]
+
+# What else is imported, by engine and driver. A function imports the engine's library as lar does.
 LIBRARIES = json.loads((Path(__file__).parent / "forked_libraries.json").read_text())
 
 # As `lar.running.worker_process` starts Python; the tests' folder is not on the path of a worker.
 CODE = """\
+import gc
 import sys
+gc.disable()
 sys.path[:] = {path!r}
 from tests.worker_forks import answer_requests
 answer_requests(int(sys.argv[1]), *sys.argv[2:])
@@ -77,7 +82,8 @@ class Loaded(NamedTuple):
 
     engine: str
     driver: str
-    path: tuple[str, ...]
+    # In any order: the current folder decides whether the first of them is there a second time.
+    path: frozenset[str]
     environment: frozenset[tuple[str, str]]
 
 
@@ -100,7 +106,7 @@ class WorkerForks:
         task, engine, driver, *_ = arguments
         return self._fork(
             engine,
-            driver if task == "run" else OTHER_TASKS.get(engine, driver),
+            driver if task == "run" else OTHER_TASKS.get(engine, ""),
             WORKER,
             [arguments],
             environment,
@@ -122,6 +128,17 @@ class WorkerForks:
         assert status == 0, text
         return text
 
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function in a process that has MegEngine loaded; return or raise what it does."""
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder) / "call"
+            place.write_bytes(pickle.dumps((function, arguments)))
+            self.run_program("megengine", "graph", CALL, [str(place)], Path.cwd())
+            value, error, lines = pickle.loads(place.read_bytes())
+        if error is not None:
+            raise error from RuntimeError(lines)
+        return value
+
     def _fork(
         self,
         engine: str,
@@ -136,6 +153,7 @@ class WorkerForks:
         if engine not in OWN_ENGINES:
             return None
         path = module_path()
+        driver = driver or engine_named(engine).drivers[0].name
         request = {
             "program": program,
             "arguments": [*arguments],
@@ -149,12 +167,12 @@ class WorkerForks:
         loaded = Loaded(
             engine,
             driver,
-            tuple(path),
+            frozenset(path),
             frozenset(it for it in environment.items() if it[0] not in HARMLESS_VARIABLES),
         )
         with self._lock:  # some tests run several models at once
             if loaded not in self._sockets:
-                self._sockets[loaded] = self._open(loaded)
+                self._sockets[loaded] = self._open(loaded, path)
             channel = self._sockets[loaded]
             if channel is None:
                 return None
@@ -166,10 +184,10 @@ class WorkerForks:
             finally:
                 adopt_orphans(False)
 
-    def _open(self, loaded: Loaded) -> socket.socket | None:
+    def _open(self, loaded: Loaded, path: Sequence[str]) -> socket.socket | None:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with there:
-            code = CODE.format(path=[REPOSITORY, *loaded.path])
+            code = CODE.format(path=[REPOSITORY, *path])
             words = [str(there.fileno()), loaded.engine, loaded.driver]
             process = subprocess.Popen(
                 [sys.executable, "-S", "-c", code, *words],
@@ -233,6 +251,10 @@ def answer_requests(file: int, engine: str, driver: str) -> None:
     importlib.import_module("numpy")
     threads = os.listdir("/proc/self/task")
     import_modules("run", engine, driver)
+    own = type(engine_named(engine)).__module__
+    for package in [own, *(f"lar.{name}" for name in PACKAGES)]:
+        for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
+            importlib.import_module(f"{package}.{module.name}")
     for name in LIBRARIES.get(f"{engine}/{driver}", ()):
         found = imported(name)
         if ":" in name:
@@ -249,6 +271,17 @@ def answer_requests(file: int, engine: str, driver: str) -> None:
             for each in files:
                 os.close(each)
             channel.send(str(pid).encode())
+
+
+def answer_call(place: str) -> None:
+    """Call the function that a file names, and leave in it what comes of that."""
+    function, arguments = pickle.loads(Path(place).read_bytes())
+    answer: tuple[Any, Exception | None, str]
+    try:
+        answer = function(*arguments), None, ""
+    except Exception as error:
+        answer = None, error, traceback.format_exc()
+    Path(place).write_bytes(pickle.dumps(answer))
 
 
 def imported(name: str) -> Any:

@@ -82,39 +82,44 @@ def open_steal(cpus: Sequence[int]) -> Growth:
 
 def open_throttling(cpus: Sequence[int]) -> Growth:
     """Open the time for which a CPU limit stopped the process's cgroup, or one around it."""
-    folders = [each for each in own_cgroups() if THROTTLED.search(read_text(each / "cpu.stat"))]
+    folders = [each for each in own_cgroups() if THROTTLED.search(read_text(f"{each}/cpu.stat"))]
     if not folders:
         raise OSError("no cgroup with the CPU controller")
     limited = [folder for folder in folders if cpu_limit_of(folder)]
-    files = [open_to_read(folder / "cpu.stat") for folder in limited]
+    files = [open_to_read(f"{folder}/cpu.stat") for folder in limited]
 
     def count() -> list[float]:
         found = [THROTTLED.search(read_again(file)) for file in files]
         return [UNITS[each[1]] * int(each[2]) for each in found if each]
 
-    named = ", ".join(map(str, limited))
+    named = ", ".join(limited)
     return Growth(f"cpu.stat of {named}" if named else "no limit is set", count)
 
 
-def own_cgroups() -> Iterator[Path]:
+def own_cgroups() -> Iterator[str]:
     """Yield the folders of this process's cgroup and of those around it, the innermost first.
 
     In a container that sees only its own cgroup, this is where the outermost one would be.
     """
-    for line in Path(OWN_CGROUPS).read_text().splitlines():
+    with open(OWN_CGROUPS) as file:
+        lines = file.read().splitlines()
+    for line in lines:
         _, controllers, path = line.split(":", 2)
-        names = ["", "unified"]
+        names = ["", "/unified"]
         if controllers:
-            names = [controllers, "cpu"] if "cpu" in controllers.split(",") else []
-        for base in (Path(CGROUPS, name) for name in names):
-            inner = base / path.lstrip("/")
-            yield from (each for each in (inner, *inner.parents) if each.is_relative_to(base))
+            is_wanted = "cpu" in controllers.split(",")
+            names = [f"/{controllers}", "/cpu"] if is_wanted else []
+        for name in names:
+            folder = f"{CGROUPS}{name}{path.rstrip('/')}"
+            while len(folder) >= len(CGROUPS + name):
+                yield folder
+                folder = os.path.dirname(folder)
 
 
-def cpu_limit_of(folder: Path) -> float | None:
+def cpu_limit_of(folder: str) -> float | None:
     """Return a cgroup's limit of CPU time, in CPUs; None without one."""
-    first_version = [folder / f"cpu.cfs_{name}_us" for name in ("quota", "period")]
-    quota, period = read_text(folder / "cpu.max").split() or map(read_text, first_version)
+    first_version = [f"{folder}/cpu.cfs_{name}_us" for name in ("quota", "period")]
+    quota, period = read_text(f"{folder}/cpu.max").split() or map(read_text, first_version)
     return None if quota in ("", "max", "-1") else int(quota) / int(period)
 
 
@@ -196,6 +201,7 @@ def read_again(file: int, size: int = 4096) -> str:
 def read_text(path: str | Path) -> str:
     """Return the text of a system file, empty if it cannot be read."""
     try:
-        return Path(path).read_text(errors="replace").strip()
+        with open(path, errors="replace") as file:
+            return file.read().strip()
     except OSError:
         return ""

@@ -22,6 +22,13 @@ from lar.running.plan import plan_run
 from tests.command_lines import MODULE_PATH
 
 LABELS = ("x86", "arm")
+# Idle processes of Dask look at themselves a hundred times a second; these wait for other tests.
+SELDOM = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "10s",
+    "DASK_DISTRIBUTED__WORKER__MEMORY__MONITOR_INTERVAL": "10s",
+}
 # Where the machine does something else, Dask takes its time.
 SOON = 60.0
 # A job that has lost two workers is given up: there are no more here.
@@ -72,7 +79,7 @@ class LocalCluster:
     def start_one(self, name: str, *words: str) -> None:
         self.processes[name] = subprocess.Popen(
             [sys.executable, "-m", "dask", *words],
-            env={**os.environ, "PYTHONPATH": MODULE_PATH, ALLOWED_FAILURES: "1"},
+            env={**os.environ, **SELDOM, "PYTHONPATH": MODULE_PATH, ALLOWED_FAILURES: "1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,

@@ -99,7 +99,7 @@ def test_in_a_container_its_own_cgroup_stands_where_the_outermost_would(system: 
     write(system / "proc/self/cgroup", "0::/system.slice/docker-4711.scope\n")
     groups = system / "sys/fs/cgroup"
     write_cgroup(groups, "100000", 1_000_000)
-    assert groups in own_cgroups()
+    assert str(groups) in own_cgroups()
     throttling = open_throttling([0])
     write_cgroup(groups, "100000", 1_125_000)
     assert throttling.read() == pytest.approx(0.125)
