@@ -14,7 +14,10 @@ def main() -> None:
             signal.signal(number, leave)
     try:
         from lar.cli.main import run_from_shell  # the slow part of the start
-    except MemoryError:
+    except (MemoryError, ImportError) as error:
+        # A shared object for which the address space has no room is an error of the import.
+        if isinstance(error, ImportError) and "failed to map" not in error.msg:
+            raise
         leave_with(b"out of memory\nhint: raise its limit: ulimit -v unlimited", 4)
     run_from_shell()
 

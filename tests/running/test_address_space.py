@@ -49,7 +49,7 @@ def test_it_is_named_for_numpy_in_this_process_too(tmp_path: Path, kib: int) -> 
 
 
 # Python itself has no memory for lar.
-@pytest.mark.parametrize("kib", [13_000, 16_000, 20_000])
+@pytest.mark.parametrize("kib", [12_000, 13_000, 14_000, 16_000, 20_000])
 @pytest.mark.skipif(sys.version_info[:2] != (3, 10), reason="others take more or less")
 def test_a_limit_without_room_for_lar_is_one_line(kib: int) -> None:
     done = run_limited(kib, "models/one_operator.onnx")
