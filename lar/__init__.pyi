@@ -2,7 +2,7 @@
 
 from lar.dumps.binary import load_tensor_binary as load_tensor_binary
 from lar.dumps.index import open_dump as open_dump
-from lar.engines.profile_files import read_profile as read_profile
+from lar.engines.operator_times import read_profile as read_profile
 from lar.errors import DumpError as DumpError
 from lar.errors import EngineMissing as EngineMissing
 from lar.errors import LarError as LarError

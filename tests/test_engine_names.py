@@ -18,13 +18,12 @@ NAMES = re.compile(r"megengine|onnx ?runtime|\blite\b", re.IGNORECASE)
 STYLE = r"megengine|lar\.reports\.styles\.megengine(\.\w+)?"
 ALLOWED = {
     "lar/dumps/binary.py": r".*MegEngine's tensor files hold no ",
-    "lar/options/suggestions.py": "lite",  # a flag of load_and_run
+    "lar/options/command_line.py": "lite",  # a flag of load_and_run
     "lar/cli/report.py": r"megengine|.*\(default megengine;.*",
     "lar/reports/styles/__init__.py": STYLE,
     "lar/reports/styles/megengine/__init__.py": STYLE,
-    "lar/reports/styles/megengine/table.py": STYLE,
-    "lar/reports/styles/megengine/records.py": (
-        r"lar\.profiles\.megengine_file|MegEngine's own profile in it is damaged: "
+    "lar/reports/styles/megengine/table.py": (
+        rf"{STYLE}|lar\.profiles\.megengine_file|MegEngine's own profile in it is damaged: "
     ),
 }
 

@@ -8,8 +8,7 @@ import shlex
 import shutil
 from pathlib import Path
 
-from lar.engines.megengine.cache import read_cache
-from lar.engines.megengine.cache_operators import operators_of
+from lar.engines.megengine.cache import operators_of, read_cache
 from tests.command_lines import ROOT, run_lar, run_python
 
 TIME = r"\d+\.\d{3}"

@@ -35,7 +35,7 @@ from processes import (
 import lar
 from lar.engines.advice import suggestions_of
 from lar.measurement.differences import compare_pairs
-from lar.measurement.machine_noise import usable_cpus
+from lar.measurement.machine import usable_cpus
 from lar.measurement.peak import find_peak
 from lar.profiles.breakdown import OTHER, WAITING, breakdown_of
 from lar.profiles.costs import fit_to_plain

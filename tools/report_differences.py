@@ -25,7 +25,7 @@ from processes import LAR, LARGE, MOBILENET, MOBILENET_ONNX, RESNET50, make_larg
 from tables import read_sections
 
 from lar.engines import operator_kinds_of_both
-from lar.engines.profile_files import read_profile
+from lar.engines.operator_times import read_profile
 from lar.graphs.matching import is_generic
 from lar.graphs.operator_twins import OperatorPair, match_operators
 from lar.graphs.profile_graph import COPY

@@ -38,7 +38,7 @@ def main(arguments: argparse.Namespace) -> int:
     from lar.files.work_folders import work_folder
     from lar.profiles.summary import summary_lines
     from lar.profiles.trace_file import add_tried
-    from lar.reports.advice_report import build_report, describe_advice
+    from lar.reports.bench_report import build_report, describe_advice
     from lar.reports.report import Report
     from lar.running.bench import MOST_TRIED, plan_plain, race, tried_in
 
@@ -83,7 +83,7 @@ def record_profile(model: str, options: Mapping[str, Any], began: float) -> Prof
     Raises:
         LarError: the run does not end well.
     """
-    from lar.engines.profile_files import read_profile
+    from lar.engines.operator_times import read_profile
     from lar.profiles.costs import fit_to_plain
     from lar.records.run import RunContext
     from lar.running.plan import plan_run

@@ -20,11 +20,11 @@ from lar.options.paths import Place, refuse_clashes
 from lar.options.table import OPTIONS
 from lar.records.record import record_to_json
 from lar.records.run import RunResult
-from lar.reports.history_report import report_check, report_course, report_history
 from lar.reports.report import Report
+from lar.reports.results_report import report_check, report_course, report_history
 from lar.results.facts import NamedResult, describe_options, facts_of, is_calm
 from lar.results.reading import is_database, read_completed, split_name
-from lar.results.regressions import Check, check_kind
+from lar.results.side_by_side import Check, check_kind
 from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store, row_of
 
 MOST_RUNS = 100  # that a check reads, for each kind of run

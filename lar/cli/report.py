@@ -15,8 +15,15 @@ from lar.cli.screen import say
 from lar.errors import UsageError
 from lar.files.input_file import check_input
 from lar.options.option import flag_of
-from lar.reports.options import KEYS, collect_report_options, describe_choices
-from lar.reports.styles import EXPORTS, GONE_STYLES, STYLES, Style
+from lar.reports.styles import (
+    EXPORTS,
+    GONE_STYLES,
+    KEYS,
+    STYLES,
+    Style,
+    collect_report_options,
+    describe_choices,
+)
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile
@@ -156,7 +163,7 @@ def open_profile(path: str, *, as_recorded: bool = True) -> Profile:
     if path != "-":
         check_input(path)
     # Imported here: a missing file needs nothing that is slow to import.
-    from lar.engines.profile_files import decode_any, read_profile
+    from lar.engines.operator_times import decode_any, read_profile
     from lar.profiles.costs import fit_to_plain
 
     if path == "-":

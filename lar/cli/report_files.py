@@ -85,7 +85,8 @@ def render(report: Report, form: str, *, to_stdout: bool) -> str:
     if form == "text":
         return report.text_for(screen_of_output() if to_stdout else PAPER)
     # Imported here: most commands need one of them.
-    text: str = getattr(importlib.import_module(f"lar.reports.{form}"), f"format_{form}")(report)
+    module = importlib.import_module(f"lar.reports.{'html' if form == 'html' else 'formats'}")
+    text: str = getattr(module, f"format_{form}")(report)
     return text
 
 

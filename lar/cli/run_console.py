@@ -12,9 +12,9 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from lar.cli.output_stream import Outlet
 from lar.cli.progress_line import ProgressLine
 from lar.cli.report_files import ReportFiles, kept_for_later, open_reports, raise_all
+from lar.cli.screen import Outlet
 from lar.engines import engine_named
 from lar.engines.listener import Listener, Rows
 from lar.errors import EXIT_CODES, LarError, one_line, printable, printable_lines
@@ -60,7 +60,7 @@ def open_console(
         if values["csv"] is not None:
             printer.report_seconds += CSV_SECONDS
         if values["model_info"]:
-            from lar.reports.info_text import report_info  # few runs need it
+            from lar.reports.run_text import report_info
 
             print_lines(printer.lines, report_info(info_of(spec, context)).lines_for())
         yield Console(printer, reports)

@@ -11,7 +11,7 @@ from lar.options.rules import SHARED, Asked, check_rules
 from lar.options.table import FORCE, SETTINGS
 from lar.options.values import require
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
-from lar.records.choices import Allowed
+from lar.records.tuning import Allowed
 
 
 def split_names(text: str) -> tuple[str, ...]:

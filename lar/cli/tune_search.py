@@ -122,7 +122,7 @@ def plan(models: Sequence[str], command: Command) -> Planned:
     )
     if farm is None:
         return Planned(make_request(models, options, asked, arguments.engines))
-    from lar.farm.tuning import request_on_farm
+    from lar.farm.runs import request_on_farm
 
     given = {key: value for key, value in options.items() if is_set(value)}
     request, machine, engines = request_on_farm(
@@ -143,7 +143,7 @@ def tune(planned: Planned, command: Command, name: str = "") -> outcome.Tuning:
         folder = Path(stack.enter_context(work_folder()))
         player: Player = LocalPlayer(folder)
         if command.farm is not None and facts is not None:
-            from lar.farm.tuning import FarmPlayer
+            from lar.farm.runs import FarmPlayer
 
             player = FarmPlayer(command.farm, arguments.on or "", facts.machine)
         outputs = Outputs(request, command, stack, name)

@@ -10,7 +10,7 @@ from typing import Any
 from lar.engines.engine import Site
 from lar.options import table
 from lar.options.option import Option
-from lar.records.choices import Choice, Dimension, OptionValue
+from lar.records.tuning import Choice, Dimension, OptionValue
 
 # Numbers of threads that the space `full` tries, besides all cores and half of them.
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)

@@ -19,7 +19,7 @@ from lar.engines import engine_for, engine_named
 from lar.engines.caches import ModelCacheFiles
 from lar.engines.engine import Engine, Site
 from lar.engines.formats import format_in, format_named, read_head
-from lar.engines.profile_files import writer_of
+from lar.engines.operator_times import writer_of
 from lar.errors import LarError, UsageError
 from lar.options import table
 from lar.options.option import Option

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from lar.graphs.origins import ModelOperator
     from lar.options.option import Option
     from lar.options.rules import Rule
-    from lar.records.choices import Dimension
     from lar.records.profile import Profile
     from lar.records.run import Case, ModelInfo, RunContext, RunResult, RunSpec
+    from lar.records.tuning import Dimension
 
     Arrays = Mapping[str, np.ndarray[Any, Any]]
     Step = Callable[[RunSpec, RunContext, Listener], RunResult]

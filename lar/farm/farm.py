@@ -128,7 +128,7 @@ class Farm:
         on: On = "",
         follow: Follow = MappingProxyType({}),
     ) -> T:
-        """Have a worker call a function of `lar.farm.executor`, and return its value.
+        """Have a worker call a function of `lar.farm.worker`, and return its value.
 
         The files that it writes are put where they belong. The arguments have places on the worker
         for the paths of `sending`. An interrupt ends the call there; if it answers in time, its

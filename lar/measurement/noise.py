@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from lar.measurement.machine_noise import MachineNoise
+from lar.measurement.machine import MachineNoise
 
 if TYPE_CHECKING:
     from lar.records.run import NoiseSources

@@ -26,8 +26,7 @@ from threading import get_native_id
 from typing import TYPE_CHECKING, NamedTuple
 
 from lar.errors import UsageError
-from lar.measurement.machine import read_field
-from lar.measurement.machine_noise import read_text
+from lar.measurement.machine import read_field, read_text
 
 if TYPE_CHECKING:
     from lar.records.profile import Span, Step

@@ -25,8 +25,7 @@ from typing import Literal, NamedTuple
 
 from lar.profiles.ranges import Starts, members_of_ranges, starts_of
 from lar.profiles.roofline import Piece, piece_of
-from lar.profiles.times import merge_intervals, self_times_of
-from lar.profiles.totals import group_by
+from lar.profiles.times import group_by, merge_intervals, self_times_of
 from lar.records.profile import Execution, Profile, ProfiledOperator, Span, keep_with_profile
 
 Part = Literal["iterations", "rest", "warm-up", "profiler"]

@@ -37,8 +37,7 @@ from typing import TYPE_CHECKING
 from lar.errors import count_of
 from lar.measurement.statistics import DISTURBED_SECONDS, DISTURBED_SHARE, causes_of, percentile_of
 from lar.profiles.activities import is_of_device
-from lar.profiles.times import merge_intervals, subtract_intervals, total_of
-from lar.profiles.totals import group_by
+from lar.profiles.times import group_by, merge_intervals, subtract_intervals, total_of
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Category,

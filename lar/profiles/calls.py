@@ -17,13 +17,13 @@ from lar.profiles.activities import device_activities_of, device_times_of, strea
 from lar.profiles.breakdown import PROFILING, breakdown_of, disturbed_executions
 from lar.profiles.ranges import Begun, members_of_ranges, starts_of
 from lar.profiles.times import (
+    group_by,
     intersect_intervals,
     merge_intervals,
     parents_of,
     total_of,
     waiting_calls,
 )
-from lar.profiles.totals import group_by
 from lar.records.profile import Profile, Span, keep_with_profile
 
 Kind = Literal["range", "runtime", "operator", "kernel", "profiling"]

@@ -19,8 +19,7 @@ import msgspec
 
 from lar.profiles.breakdown import disturbed_steps
 from lar.profiles.ranges import OPERATOR_RANGE
-from lar.profiles.times import iterations_of, merge_intervals, times_in, total_of
-from lar.profiles.totals import group_by
+from lar.profiles.times import group_by, iterations_of, merge_intervals, times_in, total_of
 from lar.records.profile import Correction, Cost, Execution, Interval, Profile, Span
 
 if TYPE_CHECKING:

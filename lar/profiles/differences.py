@@ -29,8 +29,7 @@ from lar.options.command_line import text_of
 from lar.options.option import flag_of, is_set
 from lar.options.table import BY_KEY, DRIVER, ENGINE, ITER, STALL_TIMEOUT, TIMEOUT, WARMUP_ITER
 from lar.profiles.rows import rows_of
-from lar.profiles.times import CLOCK_STEP_NS, iteration_times_of
-from lar.profiles.totals import operators_matching
+from lar.profiles.times import CLOCK_STEP_NS, iteration_times_of, operators_matching
 from lar.records.profile import Profile, ProfiledOperator
 from lar.records.summary import Difference
 

@@ -10,8 +10,7 @@ from lar.profiles.breakdown import describe_disturbance, steps_of
 from lar.profiles.costs import describe_cost, format_time
 from lar.profiles.roofline import Bound
 from lar.profiles.rows import Row, rows_of
-from lar.profiles.times import iteration_times_of
-from lar.profiles.totals import use_of
+from lar.profiles.times import iteration_times_of, use_of
 from lar.records.profile import Profile
 
 # The limit of a part of the time, in words that follow "71% of its time is".
@@ -28,7 +27,7 @@ LEAST_SHARE = 0.10
 def summary_lines(profile: Profile, advice: str = "") -> list[str]:
     """Return the lines about a profile, each after a word for its subject.
 
-    There are none if nothing was timed. `advice` says what to try (`lar.reports.advice_report`).
+    There are none if nothing was timed. `advice` says what to try (`lar.reports.bench_report`).
     """
     rows = rows_of(profile)
     if not rows and not profile.timed_steps():

@@ -1,4 +1,10 @@
-"""Reports as HTML pages of lines, tables and plots."""
+"""Reports as HTML pages of lines, tables and plots.
+
+A page needs nothing else: its words are HTML, its scripts draw tables and plots from JSON in the
+page. `page.js` has what all scripts use, `names.js` shortens names, `tables.js` draws tables that
+can be sorted and filtered, `plots.js` and `report.js` draw the plots. Pictures and tables fit the
+width of the page, and are drawn again when it changes.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +65,7 @@ def format_html(report: Report) -> str:
 
 def read_page_file(name: str) -> str:
     """Return the text of a file that is part of all pages."""
-    return resources.files("lar.reports.pages").joinpath(name).read_text(encoding="utf-8")
+    return (resources.files("lar.reports") / "pages" / name).read_text(encoding="utf-8")
 
 
 def link_to(name: str, title: str) -> str:

@@ -12,10 +12,12 @@ from operator import attrgetter
 from lar.errors import count_of, one_line
 from lar.options.command_line import format_command, format_flags
 from lar.options.option import flag_of
-from lar.records.choices import Choice, Objective, OptionValue
 from lar.records.tuning import (
+    Choice,
     ModelSpace,
     NotTried,
+    Objective,
+    OptionValue,
     RankedCandidate,
     TuneRequest,
     TuneResult,

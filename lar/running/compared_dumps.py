@@ -9,8 +9,7 @@ from functools import partial
 from string import ascii_uppercase as LETTERS
 from typing import Any, get_args, overload
 
-from lar.comparison.compare import Progress, compare_dumps
-from lar.comparison.items import CollectedItems
+from lar.comparison.compare import CollectedItems, Progress, compare_dumps
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
 from lar.dumps.dump import Dump
 from lar.engines import operator_kinds_of

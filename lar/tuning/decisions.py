@@ -22,9 +22,17 @@ from functools import cached_property
 from itertools import chain, islice, starmap, zip_longest
 from typing import Literal, NamedTuple
 
-from lar.records.choices import Choice, OptionValue
 from lar.records.run import RunResult
-from lar.records.tuning import BASELINE, Candidate, Ending, ModelSpace, TuneRequest, choices_by_name
+from lar.records.tuning import (
+    BASELINE,
+    Candidate,
+    Choice,
+    Ending,
+    ModelSpace,
+    OptionValue,
+    TuneRequest,
+    choices_by_name,
+)
 from lar.tuning.evidence import Evidence, RoundKind, Trial, best_first
 
 

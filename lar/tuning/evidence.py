@@ -24,10 +24,9 @@ from lar.measurement.differences import (
     usual_spread,
 )
 from lar.measurement.statistics import disturbed_of, percentile_of
-from lar.records.choices import Objective
 from lar.records.run import RunResult, Samples, Status
 from lar.records.summary import Difference
-from lar.records.tuning import BASELINE, Candidate
+from lar.records.tuning import BASELINE, Candidate, Objective
 
 # With fewer undisturbed iterations than this, all iterations count.
 FEWEST_CALM = 4

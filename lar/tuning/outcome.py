@@ -24,7 +24,6 @@ from lar.options.command_line import format_command, format_flags
 from lar.options.given import parse_values
 from lar.options.paths import Place
 from lar.options.table import BY_KEY, INPUT, PACKED_MODEL_DUMP, find_untyped
-from lar.records.choices import OptionValue
 from lar.records.record import record_to_json
 from lar.records.run import ModelFile, RunContext, RunResult, RunSpec
 from lar.records.summary import Difference
@@ -32,6 +31,7 @@ from lar.records.tuning import (
     BASELINE,
     Candidate,
     ModelSpace,
+    OptionValue,
     RankedCandidate,
     TunedSettings,
     TuneRequest,

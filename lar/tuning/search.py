@@ -19,10 +19,17 @@ from lar.engines.listener import Listener
 from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
 from lar.options.values import parse_duration
-from lar.records.choices import Allowed, Objective
 from lar.records.comparison import Tolerance
 from lar.records.run import Failure, RunResult, RunSpec
-from lar.records.tuning import BASELINE, Candidate, Ending, RankedCandidate, TuneRequest
+from lar.records.tuning import (
+    BASELINE,
+    Allowed,
+    Candidate,
+    Ending,
+    Objective,
+    RankedCandidate,
+    TuneRequest,
+)
 from lar.running.bench import check_keys
 from lar.running.given_inputs import GivenInputs, Inputs, with_names
 from lar.running.rounds import inputs_as_for

@@ -50,9 +50,17 @@ from lar.options.table import (
 )
 from lar.options.values import pairs_in
 from lar.options.variants import known_option
-from lar.records.choices import Allowed, Choice, Dimension, OptionValue
 from lar.records.run import Failure
-from lar.records.tuning import Candidate, ModelSpace, NotTried, TuneRequest
+from lar.records.tuning import (
+    Allowed,
+    Candidate,
+    Choice,
+    Dimension,
+    ModelSpace,
+    NotTried,
+    OptionValue,
+    TuneRequest,
+)
 from lar.running.variants import Variant, plan_variant
 from lar.tuning.decisions import choices_in, options_of
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace as changed
 
 from lar import __version__
 from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Silent
-from lar.measurement.machine_noise import read_text
+from lar.measurement.machine import read_text
 from lar.options.table import PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
 from lar.records import profile as records
 from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns

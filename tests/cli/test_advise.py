@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import lar
-from lar.reports.advice_report import is_proven
+from lar.reports.bench_report import is_proven
 from tests.command_lines import run_lar
 from tests.conftest import WriteScript
 from tests.tuning.made_tune import LANDSCAPES

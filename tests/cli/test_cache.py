@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from lar.engines.megengine.cache import AlgorithmCache, bytes_of, read_cache, update_cache
-from lar.engines.megengine.cache_operators import operators_of
+from lar.engines.megengine.cache import (
+    AlgorithmCache,
+    bytes_of,
+    operators_of,
+    read_cache,
+    update_cache,
+)
 from tests.cli.runs import cache
 from tests.command_lines import ROOT
 from tests.engines.megengine.caches import algorithm
@@ -280,11 +285,12 @@ def test_merge_keeps_what_comes_while_it_reads(
     output = tmp_path / "out.cache"
 
     def read_slowly(name: str) -> AlgorithmCache:
+        monkeypatch.undo()
         cache = read_cache(name)
         update_cache(output, lambda old: {**old, **read_cache(rest)})
         return cache
 
-    monkeypatch.setattr("lar.engines.megengine.cache_operators.read_cache", read_slowly)
+    monkeypatch.setattr("lar.engines.megengine.cache.read_cache", read_slowly)
     cache("merge", convolutions, "-o", output)
     assert set(chosen_in(output)) == set(chosen_in(REAL))
 

@@ -16,7 +16,7 @@ from lar.cli.help import topics
 from lar.cli.run_help import GROUPS
 from lar.options.option import Group, flag_of
 from lar.options.table import BY_KEY, COMMON, OPTIONS
-from lar.records.choices import Allowed
+from lar.records.tuning import Allowed
 from lar.results.facts import NAMES
 from tests.command_lines import run_lar, run_program
 

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from lar.errors import printable, printable_lines
-from lar.reports.csv import cell_of
+from lar.reports.formats import cell_of
 from tests.command_lines import Done, run_lar
 
 # Of a terminal: escapes, of one byte too, bidirectional overrides, line ends; and of a page.

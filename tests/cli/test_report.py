@@ -10,8 +10,7 @@ import pytest
 
 from lar.cli.arguments import parser_of
 from lar.profiles.trace_file import write_profile
-from lar.reports.options import KEYS
-from lar.reports.styles import STYLES
+from lar.reports.styles import KEYS, STYLES
 from tests.cli.runs import write_profile_of_two
 from tests.command_lines import run_lar
 from tests.profiles.synthetic import profile_of_times

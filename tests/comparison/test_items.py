@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from lar.comparison.compare import Progress
-from lar.comparison.items import CollectedItems
+from lar.comparison.compare import CollectedItems, Progress
 from lar.records.comparison import Comparison, Tolerance, read_comparison
 from lar.records.run import Quantization
 from lar.reports.comparison_report import report_comparison
-from lar.reports.json import format_json
+from lar.reports.formats import format_json
 from lar.reports.text import Screen
 from lar.running.compared_dumps import compare_items
 from tests.comparison.handmade import Step, dump_of

@@ -18,7 +18,7 @@ from lar.records.profile import (
     TriedSetting,
 )
 from lar.records.summary import Difference, Interval, Verdict
-from lar.reports.advice_report import best_of, describe_advice, describe_tried
+from lar.reports.bench_report import best_of, describe_advice, describe_tried
 from tests.profiles.synthetic import operator_of
 from tests.profiles.timelines import execution_of, profile_of, step_of
 from tests.tables import each_row

@@ -15,7 +15,7 @@ from lar.engines.onnxruntime import dimensions as of_onnxruntime
 from lar.engines.onnxruntime import providers
 from lar.options.given import parse_values
 from lar.options.variants import can_vary
-from lar.records.choices import Choice
+from lar.records.tuning import Choice
 from tests.tables import each_row
 
 REASONS = Path(lar.engines.__file__).parent

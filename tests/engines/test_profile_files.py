@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from lar.engines.operator_times import OperatorTimes, executions_in
-from lar.engines.profile_files import decode_any
+from lar.engines.operator_times import OperatorTimes, decode_any, executions_in
 from lar.errors import UsageError
 from lar.records.profile import ProfiledOperator, Step, Times
 from tests.tables import each_row

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lar.farm.farm import Farm, Killed
-from lar.farm.tuning import CutShort, FarmPlayer, RoundFollower
+from lar.farm.runs import CutShort, FarmPlayer, RoundFollower
 from lar.measurement.machine import read_machine
 from lar.records.run import RunResult, RunSpec
 from lar.tuning.player import Entrant, RoundOrder

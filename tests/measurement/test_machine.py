@@ -17,8 +17,8 @@ from lar.measurement.machine import (
     read_memory,
     read_model_file,
     read_processor,
+    read_text,
 )
-from lar.measurement.machine_noise import read_text
 from tests.refusals import refused
 
 CONTENT = b"model" * 1000

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lar.measurement import machine_noise, noise
-from lar.measurement.machine import read_cpu_limit
-from lar.measurement.machine_noise import (
+from lar.measurement import machine, noise
+from lar.measurement.machine import (
     Frequency,
     Growth,
     MachineNoise,
@@ -18,6 +17,7 @@ from lar.measurement.machine_noise import (
     open_steal,
     open_throttling,
     own_cgroups,
+    read_cpu_limit,
     usable_cpus,
 )
 
@@ -26,8 +26,8 @@ from lar.measurement.machine_noise import (
 def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A system without anything, in a folder."""
     for name in ("PROC_STAT", "OWN_CGROUPS", "CGROUPS", "CPUS", "FREQUENCY", "HEAT"):
-        path = getattr(machine_noise, name)
-        monkeypatch.setattr(machine_noise, name, f"{tmp_path}{path}")
+        path = getattr(machine, name)
+        monkeypatch.setattr(machine, name, f"{tmp_path}{path}")
     return tmp_path
 
 
@@ -172,12 +172,12 @@ def test_the_machine_is_read_ten_times_a_second_and_at_the_ends(
     monkeypatch.setattr(time, "monotonic_ns", lambda: now)
     seldom = MachineNoise()
     assert seldom.is_due(ends=False)
-    now += machine_noise.SELDOM_NS - 1
+    now += machine.SELDOM_NS - 1
     assert not seldom.is_due(ends=False)
     assert seldom.is_due(ends=True)
     now += 1
     assert not seldom.is_due(ends=False)
-    now += machine_noise.SELDOM_NS
+    now += machine.SELDOM_NS
     assert seldom.is_due(ends=False)
 
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lar.measurement import machine_noise, noise
+from lar.measurement import machine, noise
 from lar.measurement.noise import ThreadMeter
 
 needs_schedstat = pytest.mark.skipif(
@@ -148,7 +148,7 @@ class Threads:
             process_time_ns=lambda: sum(self.clocks.values()),
             perf_counter=lambda: 0.0,
         )
-        for module in (noise, machine_noise):
+        for module in (noise, machine):
             monkeypatch.setattr(module, "time", scripted)
         monkeypatch.setattr(noise, "usable_cores", lambda _: 2)
 

@@ -23,7 +23,7 @@ from lar.measurement.statistics import (
 )
 from lar.records.run import Samples
 from lar.records.summary import Interval
-from lar.worker.measuring import GROWTH, NARROW_LOOKS
+from lar.worker.execution import GROWTH, NARROW_LOOKS
 from tests.known import known
 from tests.measurement.played_noise import Noise
 from tests.tables import each_row

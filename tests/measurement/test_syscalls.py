@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.engines.profile_files import read_profile
+from lar.engines.operator_times import read_profile
 from lar.measurement.syscalls import (
     LEAST_NS,
     Syscall,

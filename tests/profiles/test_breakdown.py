@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.engines.profile_files import decode_any
+from lar.engines.operator_times import decode_any
 from lar.measurement.summary import summarize
 from lar.profiles.breakdown import (
     StepBreakdown,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.engines.profile_files import decode_any
+from lar.engines.operator_times import decode_any
 from lar.errors import UsageError
 from lar.profiles.trace_file import encode_profile
 from lar.records.profile import (

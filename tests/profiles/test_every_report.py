@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.engines.profile_files import decode_any
+from lar.engines.operator_times import decode_any
 from lar.profiles.activities import device_times_of, launches_of
 from lar.profiles.export import export_chrome, export_tensorboard
 from lar.profiles.times import self_host_times_of, self_times_of

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lar.engines.profile_files import read_profile
+from lar.engines.operator_times import read_profile
 from lar.profiles.trace_file import change_profile, write_profile
 from lar.records.profile import Cost, Profile, Span
 from tests.profiles.synthetic import profile_of_times, with_facts

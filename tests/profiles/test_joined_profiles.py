@@ -10,7 +10,7 @@ import pytest
 from report_differences import judge_joined, without_names
 
 from lar.engines import operator_kinds_of_both
-from lar.engines.profile_files import read_profile
+from lar.engines.operator_times import read_profile
 from lar.profiles.differences import compare_profiles
 from lar.records.profile import Profile
 from tests.cli.marks import needs_megengine

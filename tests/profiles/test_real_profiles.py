@@ -17,7 +17,7 @@ import pytest
 
 import lar
 from lar.engines.advice import suggestions_of
-from lar.engines.profile_files import read_profile
+from lar.engines.operator_times import read_profile
 from lar.profiles.activities import launches_of, put_in_ranges
 from lar.profiles.breakdown import breakdown_of, describe_disturbance, disturbed_steps
 from lar.profiles.costs import describe_cost, fit_to_plain

@@ -8,7 +8,7 @@ from lar.engines.advice import site_of
 from lar.profiles.costs import fit_to_plain
 from lar.profiles.rows import rows_of
 from lar.profiles.summary import describe_balance, summary_lines
-from lar.profiles.totals import use_of
+from lar.profiles.times import use_of
 from lar.records.profile import Cost, Profile, ProfiledOperator, TensorFact, ThreadUse
 from tests.profiles.layers import PEAK, profile_of_layers
 from tests.profiles.synthetic import operator_of, profile_of_times, with_facts

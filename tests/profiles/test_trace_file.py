@@ -18,7 +18,7 @@ from msgspec.structs import replace as replaced
 
 import lar
 from lar.cli.main import main
-from lar.engines.profile_files import decode_any, read_profile
+from lar.engines.operator_times import decode_any, read_profile
 from lar.errors import UsageError
 from lar.profiles import trace_file
 from lar.profiles.trace_file import encode_profile, write_profile

@@ -11,7 +11,7 @@ from lar.records.bench import BenchResult, VariantResult, read_bench
 from lar.records.comparison import read_comparison
 from lar.records.run import read_result
 from lar.reports.bench_report import report_bench
-from lar.reports.csv import format_csv
+from lar.reports.formats import format_csv
 from lar.reports.model import Plot
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 
-from lar.reports.csv import format_csv
+from lar.reports.formats import format_csv
 from lar.reports.report import Report
 
 

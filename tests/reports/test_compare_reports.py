@@ -25,9 +25,8 @@ from lar.records.comparison import (
     read_comparison,
 )
 from lar.reports.comparison_report import describe_operators, report_comparison
+from lar.reports.formats import format_json, format_markdown
 from lar.reports.html import format_html
-from lar.reports.json import format_json
-from lar.reports.markdown import format_markdown
 from lar.reports.text import PAPER, Screen
 from tests.browser import NEEDS_BROWSER, opened, unreadable
 from tests.reports.csv_rows import csv_rows

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lar.reports.history_report import report_check
-from lar.results.regressions import Check
+from lar.reports.results_report import report_check
+from lar.results.side_by_side import Check
 
 
 def test_a_check_without_a_difference_is_a_row_and_not_judged() -> None:

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from lar.errors import UsageError
-from lar.reports.options import KEYS, collect_report_options, parse_rows
-from lar.reports.styles import STYLES
+from lar.reports.styles import KEYS, STYLES, collect_report_options, parse_rows
 
 
 def test_rows_are_a_number_and_none_means_all() -> None:

@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 
 from lar.errors import printable
-from lar.reports.csv import format_csv
+from lar.reports.formats import format_csv, format_json, format_markdown
 from lar.reports.html import format_html
-from lar.reports.json import format_json
-from lar.reports.markdown import format_markdown
 from lar.reports.model import AnyTable, Plot, table_of_values
 from lar.reports.report import Report
 from tests.browser import NEEDS_BROWSER, open_page

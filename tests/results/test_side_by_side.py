@@ -18,8 +18,7 @@ from lar.records.summary import Difference
 from lar.reports.results_report import report_results, warnings_of
 from lar.results.facts import NamedResult
 from lar.results.reading import distinguish, shorten
-from lar.results.regressions import NOT_IN_TURNS
-from lar.results.side_by_side import Row, SideBySide, compare_results
+from lar.results.side_by_side import NOT_IN_TURNS, Row, SideBySide, compare_results
 from tests.known import known
 from tests.refusals import refused
 from tests.results.made_results import make_result, make_runs

@@ -12,12 +12,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.engines.profile_files import read_profile
+from lar.engines.operator_times import read_profile
 from lar.profiles.breakdown import breakdown_of, split_copies
 from lar.profiles.costs import fit_to_plain
 from lar.profiles.export import export_tensorboard
-from lar.profiles.times import timed_allocations
-from lar.profiles.totals import group_by
+from lar.profiles.times import group_by, timed_allocations
 from lar.records.profile import Cost, Profile
 from lar.reports.styles import STYLES
 from tests.command_lines import ROOT, run_lar

@@ -9,7 +9,7 @@ import pytest
 
 import lar
 from lar.files.report_file import OutputFile
-from lar.records.choices import OptionValue
+from lar.records.tuning import OptionValue
 from lar.running.plan import plan_run
 from lar.running.variants import make_variants, parse_vary
 from lar.tuning.outcome import write_settings

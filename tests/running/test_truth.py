@@ -15,7 +15,7 @@ from lar.errors import UsageError
 from lar.records.comparison import Comparison
 from lar.records.record import record_to_json
 from lar.reports.comparison_report import report_comparison
-from lar.reports.csv import format_csv
+from lar.reports.formats import format_csv
 from lar.reports.html import format_html
 from lar.running.compared_sides import find_truth_model
 from tests.cli.marks import needs_megengine

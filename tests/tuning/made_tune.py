@@ -8,9 +8,17 @@ from pathlib import Path
 import msgspec
 
 from lar.measurement.machine import read_machine, read_model_file
-from lar.records.choices import Choice, Dimension, OptionValue
 from lar.records.run import EngineFacts
-from lar.records.tuning import ModelSpace, RankedCandidate, TunedSettings, TuneRequest, TuneResult
+from lar.records.tuning import (
+    Choice,
+    Dimension,
+    ModelSpace,
+    OptionValue,
+    RankedCandidate,
+    TunedSettings,
+    TuneRequest,
+    TuneResult,
+)
 
 SCRIPTED = EngineFacts(name="fake", version="1", driver="script", device="cpu")
 ENGINE = EngineFacts(name="megengine", version="1.13.0", driver="lite", device="cpu")

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from lar.records.choices import Choice, Dimension
 from lar.records.run import RunResult, RunSpec, Samples
-from lar.records.tuning import BASELINE, Candidate, ModelSpace, TuneRequest
+from lar.records.tuning import BASELINE, Candidate, Choice, Dimension, ModelSpace, TuneRequest
 from lar.tuning.decisions import Ended, Survey, next_step
 from lar.tuning.evidence import Evidence, Trial
 from lar.tuning.outcome import find_best, rank

@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 
 import lar
-from lar.engines.megengine.cache import cache_of, read_cache, winograd_of
-from lar.engines.megengine.cache_operators import CACHES, operators_of
+from lar.engines.megengine.cache import CACHES, cache_of, operators_of, read_cache, winograd_of
 from lar.engines.megengine.packed_model import open_packed
 from lar.options.given import parse_values
 from lar.options.option import flag_of
-from lar.records.choices import OptionValue
-from lar.records.tuning import ModelSpace
+from lar.records.tuning import ModelSpace, OptionValue
 from lar.running.plan import plan_run
 from lar.tuning.outcome import write_packed
 from tests.cli.marks import needs_megengine

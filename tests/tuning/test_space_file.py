@@ -10,8 +10,7 @@ import pytest
 
 from lar.engines import engine_named
 from lar.errors import UsageError
-from lar.records.choices import Allowed, Choice, Dimension
-from lar.records.tuning import Candidate, ModelSpace
+from lar.records.tuning import Allowed, Candidate, Choice, Dimension, ModelSpace
 from lar.tuning.space import choose_listed, find_permits, plan_candidate, read_space_file
 from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar, WriteScript

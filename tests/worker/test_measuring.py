@@ -12,7 +12,7 @@ import pytest
 from lar.measurement.loop import Requests
 from lar.measurement.rows import SampleRows
 from lar.records.run import RunSpec, Stopped, Stopping
-from lar.worker.measuring import WINDOW_SECONDS, measure, warm_up
+from lar.worker.execution import WINDOW_SECONDS, measure, warm_up
 
 
 class Played:

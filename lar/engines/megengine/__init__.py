@@ -21,7 +21,7 @@ GRAPH = partial(imported, ".graph.GraphDriver", __name__)
 
 
 WRITE_TESTCASES = late_function(__name__, ".testcases.write_testcases")
-RUN_WITH_WINOGRAD = late_function(__name__, ".winograd.run_with_winograd")
+RUN_WITH_WINOGRAD = late_function(__name__, ".algorithms.run_with_winograd")
 
 
 class MegEngine(Engine):
@@ -48,13 +48,13 @@ class MegEngine(Engine):
     option_rows = late(Engine.option_rows, ".options.ROWS")
     option_rules = late(Engine.option_rules, ".options.RULES")
     find_devices = late(Engine.find_devices, ".lite.find_devices")
-    cache = late_value(".cache_operators.CACHES")
-    operator_kinds = late_value(".operator_kinds.KINDS")
+    cache = late_value(".cache.CACHES")
+    operator_kinds = late_value(".graph_operators.KINDS")
     dimensions = late(Engine.dimensions, ".dimensions.dimensions_of")
     signs = late(Engine.signs, ".dimensions.signs_of")
-    deploy = late(Engine.deploy, ".packing.deploy")
-    defects = late(Engine.defects, ".defects.defects_here")
-    hints_for = late(Engine.hints_for, ".defects.hints_for")
+    deploy = late(Engine.deploy, ".packed_model.deploy")
+    defects = late(Engine.defects, ".dimensions.defects_here")
+    hints_for = late(Engine.hints_for, ".dimensions.hints_for")
     settle = late(Engine.settle, ".algorithms.keep_search")
     describe_progress = late(Engine.describe_progress, ".algorithms.describe_search")
     explain_log = late(Engine.explain_log, ".driver.explain_log")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from lar.engines.engine import Defect, DriverEntry, Engine, imported, late
+from lar.engines.engine import Defect, DriverEntry, Engine, imported, late, late_value
 from lar.engines.formats import MNN, ONNX
 from lar.engines.onnx_file.engine import OwnFormatEngine
 
@@ -22,6 +22,7 @@ class Mnn(OwnFormatEngine):
     distribution = "MNN"
     formats = (MNN, ONNX)
     drivers = (DriverEntry("interpreter", "Interpreter.runSession", INTERPRETER),)
+    operator_kinds = late_value(".net.KINDS")
     check_property = late(Engine.check_property, ".options.check_property")
 
     def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:

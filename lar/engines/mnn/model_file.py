@@ -35,8 +35,7 @@ def read_model(model: Path) -> ModelInfo:
     """
     import numpy as np
 
-    from lar.engines.mnn.profile import describe
-    from lar.engines.mnn.session import Session, import_mnn, infos_of
+    from lar.engines.mnn.session import Session, describe, import_mnn, infos_of
 
     net = read_net(model)
     session = Session(import_mnn(), model, str(model), {"numThread": 1}, {})

@@ -10,10 +10,12 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lar.dumps.dump import DumpedOperator
 from lar.engines.flatbuffer import Table, open_root
 from lar.engines.formats import BROKEN
 from lar.engines.operator_facts import facts_beside
 from lar.errors import UsageError
+from lar.graphs.operator_kinds import Steps
 
 FACTS = facts_beside(__file__)
 CONVOLUTIONS = ("Convolution", "ConvolutionDepthwise", "Deconvolution", "DeconvolutionDepthwise")
@@ -129,3 +131,23 @@ def describe_convolution(main: Table, common: Table) -> tuple[dict[str, Any], in
         "activation": "".join(activations),
     }
     return parameters, outputs * height * width * max(inputs // group, 1) + outputs
+
+
+# What is known of MNN's operators: their kinds, in words for all engines, and their work.
+#
+# Types of training, of other frameworks and of older versions are left out. If windows of a pooling
+# overlap, each element is counted once.
+
+
+def steps_by_mode(operator: DumpedOperator) -> Steps:
+    """Return the steps of an operator whose parameters name them, none for another operator."""
+    known = operator.parameters
+    if "activation" in known:
+        heavy = "deconv" if operator.type.startswith("Deconv") else "conv"
+        return tuple(
+            filter(None, (heavy, "bias" if known.get("bias") else "", known["activation"]))
+        )
+    return (known["mode"],) if known.get("mode") else ()
+
+
+KINDS = FACTS.operator_kinds(steps_by_mode=steps_by_mode)

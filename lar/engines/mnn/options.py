@@ -13,7 +13,7 @@ from lar.errors import UsageError
 from lar.options import table
 
 if TYPE_CHECKING:
-    from lar.engines.mnn import profile, session
+    from lar.engines.mnn import session
     from lar.engines.mnn.session import InterpreterDriver
 else:
     add_lazy_modules(globals())
@@ -69,6 +69,6 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     INTERPRETER.row(table.ENGINE_OPTION, before_load=set_properties),
     INTERPRETER.row(table.MODEL_DUMP, after_load=dump_model),
-    INTERPRETER.row(table.PROFILE, before_run=profile.start_profiling),
+    INTERPRETER.row(table.PROFILE, before_run=session.start_profiling),
     *dump_rows(INTERPRETER, session.dump_net, session.dump_outputs),
 )

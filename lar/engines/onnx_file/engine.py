@@ -11,8 +11,8 @@ from lar.engines.formats import is_onnx
 
 if TYPE_CHECKING:
     from lar.engines.engine import Site
-    from lar.records.choices import Dimension
     from lar.records.run import ModelInfo
+    from lar.records.tuning import Dimension
 
 HERE = "lar.engines.onnx_file"
 
@@ -20,7 +20,7 @@ HERE = "lar.engines.onnx_file"
 class OnnxFileEngine(Engine):
     """An engine that takes `.onnx` files; its dumps have facts beside them."""
 
-    operator_kinds = late_value(f"{HERE}.operator_kinds.KINDS")
+    operator_kinds = late_value(f"{HERE}.operators.KINDS")
     files_beside = late(Engine.files_beside, f"{HERE}.fields.files_beside")
     read_operators = late(Engine.read_operators, f"{HERE}.bodies.read_operators")
 
@@ -57,13 +57,13 @@ class OwnFormatEngine(OnnxFileEngine):
     """An engine that takes `.onnx` files and those of a format of its own.
 
     Its package has files with the same names as those of every such engine: the modules `options`
-    (`ROWS`), `operator_kinds` (`KINDS`) and, for its own format, `model_file` (`read_model`,
-    `read_operators`, `files_beside`), and `dimensions.json`.
+    (`ROWS`) and `model_file` (`KINDS` and, for its own format, `read_model`, `read_operators`,
+    `files_beside`), and `dimensions.json`.
     """
 
     environment = ONE_BLAS_THREAD
     option_rows = late(Engine.option_rows, ".options.ROWS")
-    operator_kinds = late_value(".operator_kinds.KINDS")
+    operator_kinds = late_value(".model_file.KINDS")
     read_model = by_format(OnnxFileEngine.read_model, "read_model")
     files_beside = by_format(OnnxFileEngine.files_beside, "files_beside")
     read_operators = by_format(OnnxFileEngine.read_operators, "read_operators")

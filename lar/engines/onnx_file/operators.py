@@ -28,3 +28,12 @@ class Role(NamedTuple):
 FACTS = facts_beside(__file__)
 WORK = FACTS.work_by_type
 ROLES = {name: [Role(*each) for each in roles] for name, roles in FACTS.roles.items()}
+
+
+# The kinds of ONNX's operators and of those that ONNX Runtime fuses, in words for all engines
+
+
+KINDS = FACTS.operator_kinds(
+    # What a CPU has no float16 kernel for is computed in float32, and casts between are removed.
+    rounded={"InsertedPrecisionFreeCast_": "float16"},
+)

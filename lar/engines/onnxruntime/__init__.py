@@ -56,7 +56,7 @@ class OnnxRuntime(OnnxFileEngine):
     signs = late(Engine.signs, ".dimensions.signs_of")
     read_profile = late(Engine.read_profile, ".profile.profile_of_raw")
     settle = late(Engine.settle, ".cache.remove_build")
-    isolation = late(Engine.isolation, ".graph.SessionIsolation")
+    isolation = late(Engine.isolation, ".dumps.SessionIsolation")
 
     @property
     def version(self) -> str:

@@ -32,7 +32,7 @@ from lar.engines.onnx_file.fields import (
     place_of,
     tensors_outside,
 )
-from lar.engines.onnxruntime.messages import one_line
+from lar.engines.onnxruntime.providers import one_line
 from lar.engines.onnxruntime.saving import open_saved, save_optimized
 from lar.errors import UsageError, writing
 from lar.files.input_file import read_input

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from lar.engines.choices import dimensions_in, set_to
 from lar.engines.engine import Clue, Sign, Site, computing_ns_of, read_clues, share_of
-from lar.engines.onnx_file.operator_kinds import KINDS
+from lar.engines.onnx_file.operators import KINDS
 from lar.engines.onnxruntime.providers import library_of
 from lar.options import table
-from lar.records.choices import Allowed, Choice, Dimension
+from lar.records.tuning import Allowed, Choice, Dimension
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile, ProfiledOperator
@@ -70,7 +70,7 @@ def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
     if computing_ns_of(profile) < SHORT_ITERATION_NS:
         figure = f"operators that are too short to be divided among {now} threads take {short:.0%}"
         yield Sign("1 thread", "threads", 0.15 * short, f"{figure} of the operators' time")
-    from lar.profiles.totals import use_of  # a search does not need it
+    from lar.profiles.times import use_of
 
     use = use_of(profile.operators)
     waiting = (use and use.waiting_share) or 0.0

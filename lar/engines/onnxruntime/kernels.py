@@ -123,7 +123,7 @@ CHANNELS = 64
 
 def probe() -> bytes:
     """Return a model of one node, which brings its input into the blocked layout."""
-    from lar.engines.onnxruntime.values import graph_alone, model_alone, tensor_type
+    from lar.engines.onnxruntime.session import graph_alone, model_alone, tensor_type
 
     node = Message("Node", input=["x"], output=["y"], op_type="ReorderInput", domain=DOMAIN)
     return model_alone(graph_alone([node], {"x": tensor_type("float32")}, ["y"]), DOMAIN)

@@ -129,7 +129,7 @@ def load_operators(driver: SessionDriver, file: str) -> None:
     try:
         driver.options.register_custom_ops_library(path)
     except Exception as error:  # the engine has no one kind for these
-        from lar.engines.onnxruntime.messages import one_line
+        from lar.engines.onnxruntime.providers import one_line
 
         raise UsageError(
             "is not a library of operators for ONNX Runtime",

@@ -35,11 +35,17 @@ from lar.engines.onnx_file.bodies import CONTROL_FLOW, parameters_of
 from lar.engines.onnx_file.fields import Message, graphs_in, node_of, type_name
 from lar.engines.onnx_file.operators import FACTS
 from lar.engines.onnxruntime import profile_file
-from lar.engines.onnxruntime.cupti import DeviceRecorder, DeviceWork, open_recorder
 from lar.engines.onnxruntime.kernels import DOMAIN, block_size, blocked_tensors, kernel_kind
-from lar.engines.onnxruntime.messages import one_line
-from lar.engines.onnxruntime.profile_file import NodeKey, RawEvent, RawRun, ThreadUses
-from lar.engines.onnxruntime.providers import CPU, DEVICES
+from lar.engines.onnxruntime.profile_file import (
+    DeviceRecorder,
+    DeviceWork,
+    NodeKey,
+    RawEvent,
+    RawRun,
+    ThreadUses,
+    open_recorder,
+)
+from lar.engines.onnxruntime.providers import CPU, DEVICES, one_line
 from lar.engines.onnxruntime.saving import release_memory, save_optimized
 from lar.engines.operator_facts import Shape, flops_of
 from lar.engines.operator_times import RELAYOUT, bytes_of, copy_span, layer_in

@@ -29,8 +29,7 @@ from lar.files.work_folders import error_of_full_disk
 from lar.options.table import MODEL_DUMP
 
 if TYPE_CHECKING:
-    from lar.engines.onnxruntime.session import SessionDriver
-    from lar.engines.onnxruntime.values import Array
+    from lar.engines.onnxruntime.session import Array, SessionDriver
 
 WEIGHTS = "session.optimized_model_external_initializers_file_name"
 PREPACKED = "session.save_external_prepacked_constant_initializers"

@@ -21,8 +21,7 @@ from lar.engines.engine import Isolation
 from lar.engines.formats import is_onnx
 from lar.engines.onnx_file.numbered_graph import read_quantizations
 from lar.engines.openvino.driver import DTYPES, Array, CompiledDriver, results_of, tensor_name
-from lar.engines.openvino.graph import ExecutedGraph, Region, cut_model
-from lar.engines.openvino.operator_kinds import STEPS
+from lar.engines.openvino.model_file import STEPS, ExecutedGraph, Region, cut_model
 from lar.errors import LarError
 
 OTHERWISE = "OpenVINO executes other operators where this is taken out of its graph"

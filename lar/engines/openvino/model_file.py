@@ -1,14 +1,292 @@
-"""What a file of OpenVINO's own format holds: an `.xml`, with its weights beside it."""
+"""The graph that a compiled model executes, read beside the model that it was compiled from.
+
+OpenVINO tells what it executes: each node with the names of the model's operators that it stands
+for (`originalLayersNames`), its kernel and its layout. What a node gives is what the last of those
+operators gives, and what another of them gives that is taken elsewhere. All between two such
+tensors is one operator of a dump or a profile.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from math import prod
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from lar.engines.operator_facts import count_flops
+from lar.dumps.dump import DumpedOperator
+from lar.engines.openvino.driver import shape_of, tensor_name
+from lar.engines.operator_facts import Operation, count_flops, facts_beside
 from lar.errors import UsageError
+from lar.graphs.operator_kinds import WITH_CONSTANT, Steps
 from lar.graphs.origins import ModelOperator
 from lar.records.run import ModelInfo
+
+# What is known of OpenVINO's operators: their kinds, in words for all engines, and their work
+
+
+# The parameter of a dumped operator that has the kinds of what it does, in order.
+STEPS = "steps"
+
+
+def steps_of(operator: DumpedOperator) -> Steps:
+    """Return the kinds of what an operator of a dump does, none if the dump does not say them."""
+    text = operator.parameters.get(STEPS)
+    kinds = text.split(",") if isinstance(text, str) and text else ()
+    return tuple("bias" if it == "add" else it for it in kinds)  # an Add is a sum of two
+
+
+FACTS = facts_beside(__file__)
+KINDS = FACTS.operator_kinds(steps_by_mode=steps_of)
+
+
+# The graph that a compiled model executes, read beside the model that it was compiled from
+
+
+# Nodes that give nothing of the model's: what is fed, constants, results, copies in another layout.
+WITHOUT_TENSOR = ("Input", "Const", "Output", "Reorder")
+
+# Operators that take shapes and not values: results computed from these are no data.
+OF_SHAPES = ("ShapeOf",)
+
+# The types of weights, biases and factors; axes, shapes and the like are of others.
+OF_WEIGHTS = ("f32", "f16", "f64", "i8", "u8")
+
+# Operators that give something else each time, whatever they take.
+UNSTEADY = ("RandomUniform", "Multinomial", "ReadValue")
+
+# Operators that stand for what a model is fed with and what it gives.
+ENDS = ("Parameter", "Result")
+
+
+class ExecutedNode(NamedTuple):
+    """A node of the executed graph. `origins` are the model's operators, by their names."""
+
+    order: int
+    name: str
+    type: str
+    kernel: str
+    layout: str
+    origins: tuple[str, ...]
+
+    @property
+    def title(self) -> str:
+        """What a person calls it: the first of the model's operators in it."""
+        return (self.origins or (self.name,))[0].removesuffix("/WithoutBiases")
+
+
+class Region(NamedTuple):
+    """What an executed node computes, as the model has it.
+
+    `outputs` are the tensors that it gives; `operators` lie between them and what it takes, in the
+    model's order. `inputs` are tensors that are computed or fed, `constants` the model's weights.
+    `steps` are the kinds of what it does, in order.
+    """
+
+    node: ExecutedNode
+    outputs: tuple[Any, ...]
+    operators: tuple[Any, ...]
+    inputs: tuple[Any, ...]
+    constants: tuple[Any, ...]
+    steps: tuple[str, ...]
+
+    @property
+    def taken(self) -> list[str]:
+        """The names of what it takes."""
+        return [tensor_name(it) for it in (*self.inputs, *self.constants)]
+
+    @property
+    def flops(self) -> int | None:
+        """Its operations (`lar.engines.operator_facts`), None if they are unknown."""
+        return count_flops(map(operation_of, self.operators))[0]
+
+
+def executed_nodes(compiled: Any) -> list[ExecutedNode]:
+    """Return the nodes of the executed graph in the order in which they run."""
+    found = []
+    for node in compiled.get_runtime_model().get_ordered_ops():
+        info = {key: str(getattr(it, "value", it)) for key, it in node.get_rt_info().items()}
+        kernel, layout = info.get("primitiveType", ""), info.get("outputLayouts", "")
+        origins = tuple(filter(None, info.get("originalLayersNames", "").split(",")))
+        order, name, kind = int(info["execOrder"]), node.get_friendly_name(), info["layerType"]
+        found.append(ExecutedNode(order, name, kind, kernel, layout, origins))
+    return sorted(found)
+
+
+def constants_in(operators: Iterable[Any]) -> set[Any]:
+    """Return the operators that compute from constants and shapes alone, of a model's in its
+    order."""
+    found: set[Any] = set()
+    for operator in operators:
+        kind = operator.get_type_name()
+        sources = [it.get_node() for it in operator.input_values()]
+        is_fixed = kind not in (*UNSTEADY, *ENDS) and found.issuperset(sources)
+        if is_fixed or kind in OF_SHAPES:
+            found.add(operator)
+    return found
+
+
+class ExecutedGraph:
+    """The executed graph of a compiled model, with the regions of the model."""
+
+    def __init__(self, model: Any, compiled: Any) -> None:
+        self.operators = model.get_ordered_ops()
+        self.constants = constants_in(self.operators)
+        self.by_name = {it.get_friendly_name(): it for it in self.operators}
+        self.nodes = executed_nodes(compiled)
+        # The nodes that give tensors of the model's, each with its operators.
+        self.computing = {
+            node: operators
+            for node in self.nodes
+            if (operators := [self.by_name[name] for name in node.origins if name in self.by_name])
+            and node.type not in WITHOUT_TENSOR
+        }
+
+    @cached_property
+    def signatures(self) -> Counter[tuple[str, ...]]:
+        """The nodes that give tensors, without names that OpenVINO makes up while it compiles."""
+        return Counter(map(self.signature_of, self.computing))
+
+    def signature_of(self, node: ExecutedNode) -> tuple[str, ...]:
+        names = [it.get_friendly_name() for it in self.computing[node]]
+        return (node.type, node.kernel, *names)
+
+    @cached_property
+    def given(self) -> dict[ExecutedNode, list[Any]]:
+        """The tensors that each node gives."""
+        owners = {operator: node for node, each in self.computing.items() for operator in each}
+
+        def is_given(output: Any, node: ExecutedNode) -> bool:
+            """Return whether a node gives what one of its operators does: what other nodes take,
+            and of its last operator what anything takes."""
+            takers = [it.get_node() for it in output.get_target_inputs()]
+            is_last = output.get_node() == self.computing[node][-1]
+            is_taken = is_last and bool(output.get_names() or takers)
+            return is_taken or any(owners.get(it, node) is not node for it in takers)
+
+        return {
+            node: [it for each in operators for it in each.outputs() if is_given(it, node)]
+            for node, operators in self.computing.items()
+        }
+
+    @property
+    def outputs(self) -> list[Any]:
+        """All tensors that nodes give."""
+        return [output for outputs in self.given.values() for output in outputs]
+
+    @cached_property
+    def regions(self) -> list[Region]:
+        """What each node stands for, in the order in which they run."""
+        return self.regions_between({*self.outputs})
+
+    def regions_between(self, ends: Container[Any]) -> list[Region]:
+        """Return the regions between these tensors: a node that gives none of them belongs to the
+        regions behind it."""
+        given = {node: [it for it in outputs if it in ends] for node, outputs in self.given.items()}
+        return [self.region_of(node, given[node], ends) for node in given if given[node]]
+
+    def region_of(self, node: ExecutedNode, outputs: Sequence[Any], ends: Container[Any]) -> Region:
+        """Return the region between the tensors that a node gives and others at which nodes end."""
+        found = self.operators_between(outputs, ends)
+        inside = tuple(it for it in self.operators if it in found)
+        values = dict.fromkeys(it for each in inside for it in data_of(each))
+        taken = [it for it in values if it not in outputs]
+        inputs = [it for it in taken if it in ends or it.get_node() not in found]
+        weights = dict.fromkeys(
+            it
+            for value in inputs
+            if self.is_constant(value)
+            for it in constants_before(value)
+            if it.get_element_type().get_type_name() in OF_WEIGHTS
+        )
+        data = tuple(it for it in inputs if not self.is_constant(it))
+        return Region(node, (*outputs,), inside, data, (*weights,), self.steps_of(inside))
+
+    def operators_between(self, outputs: Iterable[Any], ends: Container[Any]) -> set[Any]:
+        """Return the operators between tensors and those before them."""
+        waiting, found = [it.get_node() for it in outputs], set[Any]()
+        while waiting:
+            operator = waiting.pop()
+            if operator not in found:
+                found.add(operator)
+                values = [it for it in data_of(operator) if it not in ends]
+                sources = [it.get_node() for it in values if not self.is_constant(it)]
+                waiting += [it for it in sources if it.get_type_name() not in ENDS]
+        return found
+
+    def is_constant(self, value: Any) -> bool:
+        return value.get_node() in self.constants
+
+    def steps_of(self, operators: Iterable[Any]) -> tuple[str, ...]:
+        """Return the kinds of what operators do, without moves of data if there are other kinds."""
+        found: list[str] = []
+        for operator in operators:
+            kind = KINDS.kind_of(operator.get_type_name())
+            values = operator.input_values()
+            if sum(map(self.is_constant, values)) >= len(values) - 1 > 0:
+                kind = WITH_CONSTANT.get(kind, kind)
+            if kind == "min" and found[-1:] == ["max"]:
+                found[-1] = "clip"
+            else:
+                found.append(kind)
+        return tuple(it for it in found if it not in ("move", "cast")) or (*found[-1:],)
+
+
+def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[Any]) -> Any:
+    """Return a copy of a model that gives the tensors `ends`. It is fed with the tensors of `at`,
+    each of a shape of its own, in place of computing them.
+
+    Raises:
+        RuntimeError: the ends need an input of the model that is not among these tensors.
+    """
+    clone = model.clone()
+    places = dict(zip(model.get_ordered_ops(), clone.get_ordered_ops(), strict=True))
+
+    def copy_of(port: Any) -> Any:
+        return places[port.get_node()].output(port.get_index())
+
+    results, parameters = [*map(copy_of, ends)], []
+    for port, shape in at.items():
+        parameters.append(openvino.op.Parameter(port.get_element_type(), shape))
+        if port.get_node().get_type_name() == "Parameter":
+            # Nodes of the executed graph name it among their operators.
+            parameters[-1].set_friendly_name(port.get_node().get_friendly_name())
+        for taker in copy_of(port).get_target_inputs():
+            taker.replace_source_output(parameters[-1].output(0))
+    return openvino.Model(results, parameters, "cut")
+
+
+def data_of(operator: Any) -> list[Any]:
+    """Return the tensors of which an operator takes the values, and not only the shapes."""
+    return [] if operator.get_type_name() in OF_SHAPES else operator.input_values()
+
+
+def constants_before(value: Any) -> Iterator[Any]:
+    """Yield the constants that a constant tensor is computed from."""
+    if value.get_node().get_type_name() == "Constant":
+        yield value
+    for each in data_of(value.get_node()):
+        yield from constants_before(each)
+
+
+def operation_of(operator: Any) -> Operation:
+    """Return what the work of an operator of a model depends on."""
+    kind = FACTS.work_by_type.get(operator.get_type_name())
+    attributes = operator.get_attributes() if kind in ("pooling", "matrix product") else {}
+    inputs = [shape_of(it) for it in operator.inputs()]
+    if attributes.get("transpose_a") and inputs[0]:
+        inputs[0] = (*inputs[0][:-2], *inputs[0][:-3:-1])
+    return Operation(
+        type=operator.get_type_name(),
+        kind=kind,
+        inputs=tuple(inputs),
+        outputs=tuple(map(shape_of, operator.outputs())),
+        taps=prod(attributes.get("kernel") or (1,)),
+    )
+
+
+# What a file of OpenVINO's own format holds: an `.xml`, with its weights beside it
 
 
 def files_beside(path: Path) -> tuple[str, ...]:
@@ -38,7 +316,6 @@ def read_model(path: Path) -> ModelInfo:
     Raises:
         UsageError: it is damaged, or its weights are missing.
     """
-    from lar.engines.openvino import graph
     from lar.engines.openvino.driver import (
         MEANINGS,
         describe,
@@ -59,13 +336,11 @@ def read_model(path: Path) -> ModelInfo:
         shape[0] = 1
         model.reshape({port: shape})
     operators = model.get_ordered_ops()
-    constants = graph.constants_in(operators)
+    constants = constants_in(operators)
     fixed = [it for it in operators if it.get_type_name() == "Constant"]
-    weights = [it for it in fixed if it.get_element_type().get_type_name() in graph.OF_WEIGHTS]
-    computing = [
-        it for it in operators if it not in constants and it.get_type_name() not in graph.ENDS
-    ]
-    flops, unknown = count_flops(map(graph.operation_of, computing))
+    weights = [it for it in fixed if it.get_element_type().get_type_name() in OF_WEIGHTS]
+    computing = [it for it in operators if it not in constants and it.get_type_name() not in ENDS]
+    flops, unknown = count_flops(map(operation_of, computing))
     flops_at = ", ".join(f"{tensor_name(it)}[0]=1" for it in batches)
     return ModelInfo(
         engine="openvino",

@@ -13,8 +13,7 @@ from typing import Any
 
 from lar.engines.driver import EngineTrace
 from lar.engines.openvino.driver import DTYPES, CompiledDriver, reshape, shape_of, tensor_name
-from lar.engines.openvino.graph import ExecutedGraph, Region
-from lar.engines.openvino.operator_kinds import STEPS
+from lar.engines.openvino.model_file import STEPS, ExecutedGraph, Region
 from lar.engines.operator_times import OperatorTimes, bytes_of, derived_operator
 from lar.records.profile import ProfiledOperator, Step, TensorFact
 

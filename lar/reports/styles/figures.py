@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from lar.profiles.totals import FIGURES as FIGURES_OF_TIMES
-from lar.profiles.totals import Totals
+from lar.profiles.times import FIGURES as FIGURES_OF_TIMES
+from lar.profiles.times import Totals
 from lar.reports.model import Column
 
 

@@ -16,7 +16,7 @@ from lar.errors import UsageError, count_of
 from lar.profiles.activities import Launch, launches_of, put_in_ranges
 from lar.profiles.roofline import NEAR_PERCENT, describe_measurement, host_peak_of, ridge_of
 from lar.profiles.rows import Row, rows_of
-from lar.profiles.totals import UNITS_NS, group_by, use_of
+from lar.profiles.times import UNITS_NS, group_by, use_of
 from lar.records.profile import Peak, Profile, ThreadUse
 from lar.reports.model import Align, AnyTable, Cell, Column, Layout, Rule, Table, sort_rows
 from lar.reports.report import Report
@@ -248,7 +248,7 @@ def chosen_metrics(figures: Sequence[Figure], names: Sequence[str]) -> list[Figu
     known = {figure.metric: figure for figure in figures}
     for name in names:
         if name not in known:
-            from lar.options.suggestions import nearest_spelling  # needed only for a mistake
+            from lar.options.command_line import nearest_spelling
 
             near = nearest_spelling(name, [*known])
             hint = f"{near and f'did you mean {near}? '}--view metrics prints all"

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lar.profiles.activities import Part, calls_by_part, is_of_device, launches_of
-from lar.profiles.times import own_times
-from lar.profiles.totals import Totals, group_by, operators_matching, totals_of
+from lar.profiles.times import Totals, group_by, operators_matching, own_times, totals_of
 from lar.records.profile import Category, Profile, Span
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table, sort_rows
 from lar.reports.report import Report

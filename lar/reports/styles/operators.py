@@ -10,9 +10,9 @@ from lar.errors import UsageError
 from lar.profiles.activities import launches_of
 from lar.profiles.rows import Key, Row, rows_of
 from lar.profiles.summary import layout_of, summary_lines
-from lar.profiles.totals import UNITS_NS, operators_matching
+from lar.profiles.times import UNITS_NS, operators_matching
 from lar.records.profile import Profile
-from lar.reports.advice_report import describe_advice
+from lar.reports.bench_report import describe_advice
 from lar.reports.model import Column, Table, number, sort_rows
 from lar.reports.profile_plots import plots_of
 from lar.reports.report import Report

@@ -19,7 +19,7 @@ from lar.errors import UsageError
 from lar.profiles.activities import device_kind
 from lar.profiles.calls import Call, Kind, Memory, calls_of
 from lar.profiles.rows import savings_of
-from lar.profiles.totals import UNITS_NS, Totals, group_by, operators_matching, totals_of
+from lar.profiles.times import UNITS_NS, Totals, group_by, operators_matching, totals_of
 from lar.records.profile import Profile
 from lar.reports.model import Column, Layout, Rule, Table, sort_rows
 from lar.reports.report import Report

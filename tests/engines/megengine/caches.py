@@ -11,9 +11,10 @@ from lar.engines.megengine.cache import (
     algorithm_of,
     blob_bytes,
     number_bytes,
+    operators_of,
+    pick_entry,
     read_cache,
 )
-from lar.engines.megengine.cache_operators import operators_of, pick_entry
 from tests.engines.megengine.programs import MODELS, REPOSITORY
 
 REAL_FILE = REPOSITORY / "tests" / "data" / "digits_cnn.cache"

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from lar.engines.megengine.algorithms import LoggedChoice, find_known, use_cache, work_copy
-from lar.engines.megengine.cache import read_cache
-from lar.engines.megengine.cache_operators import operators_of
+from lar.engines.megengine.cache import operators_of, read_cache
 from lar.records.run import RunContext
 from tests.conftest import RunLar
 from tests.engines.megengine.caches import algorithm

@@ -29,11 +29,13 @@ from lar.engines.megengine.cache import (
     blob_bytes,
     bytes_of,
     cache_of,
+    find_operator,
     number_bytes,
+    operators_of,
     read_cache,
+    value_of,
     winograd_of,
 )
-from lar.engines.megengine.cache_operators import find_operator, operators_of, value_of
 from lar.errors import UsageError
 from tests.engines.megengine.caches import (
     EMPTY_FILE,

@@ -26,7 +26,7 @@ from lar.engines.megengine.profile import (
     spans_of,
     threads_of,
 )
-from lar.engines.profile_files import decode_any
+from lar.engines.operator_times import decode_any
 from lar.profiles.megengine_file import RawFootprint, RawProfile, decode_raw
 from lar.profiles.trace_file import encode_profile
 from lar.records.profile import Execution, MemoryChunk, MemoryPlan, TensorFact

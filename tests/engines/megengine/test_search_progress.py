@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from lar.engines.listener import Listener
 from lar.engines.megengine.algorithms import count_entries, describe_search
-from lar.engines.megengine.cache import cache_of
-from lar.engines.megengine.cache_operators import operators_of
+from lar.engines.megengine.cache import cache_of, operators_of
 from lar.records.run import RunContext, RunSpec, Setting
 from lar.running import isolation
 from lar.running.plan import plan_run

@@ -14,15 +14,17 @@ import numpy as np
 import pytest
 
 from lar.engines.listener import Listener
-from lar.engines.megengine.algorithms import choices_in
-from lar.engines.megengine.cache import AlgorithmCache, bytes_of, read_cache, winograd_of
-from lar.engines.megengine.cache_operators import (
+from lar.engines.megengine.algorithms import choices_in, choices_of, run_with_winograd
+from lar.engines.megengine.cache import (
+    AlgorithmCache,
+    bytes_of,
     operators_of,
     prefer_winograd,
+    read_cache,
+    winograd_of,
     with_first,
     without_winograd,
 )
-from lar.engines.megengine.winograd import choices_of, run_with_winograd
 from lar.records.bench import read_bench
 from lar.records.run import Failure, OutputSummary, RunContext, RunResult, RunSpec, read_result
 from tests.conftest import RunLar

@@ -16,8 +16,7 @@ from lar.dumps.graph import index_of
 from lar.dumps.index import read_headers
 from lar.dumps.layouts import to_plain
 from lar.dumps.recording import Part
-from lar.engines.onnxruntime.dumps import FedGraph, dump_tensors, save_source
-from lar.engines.onnxruntime.graph import LEAST_NODES
+from lar.engines.onnxruntime.dumps import LEAST_NODES, FedGraph, dump_tensors, save_source
 from lar.engines.onnxruntime.kernels import block_size, split_blocks
 from tests.cli.failures import shim
 from tests.conftest import RunLar

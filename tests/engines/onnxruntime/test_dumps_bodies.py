@@ -15,7 +15,7 @@ from onnx import numpy_helper
 
 import lar
 from lar.dumps.layouts import to_plain
-from lar.engines.onnxruntime.graph import SessionIsolation
+from lar.engines.onnxruntime.dumps import SessionIsolation
 from lar.errors import LarError
 from tests.conftest import RunLar
 from tests.engines.onnx_models import save_model, text_of

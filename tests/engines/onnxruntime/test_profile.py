@@ -21,7 +21,7 @@ from lar.engines.onnxruntime.kernels import kernel_kind
 from lar.engines.onnxruntime.profile import NO_PARTS, VIEWS, SessionProfiler, module_of
 from lar.engines.onnxruntime.profile_file import events_in, runs_in
 from lar.engines.onnxruntime.saving import save_optimized
-from lar.engines.profile_files import decode_any, read_profile
+from lar.engines.operator_times import decode_any, read_profile
 from lar.errors import LarError
 from lar.measurement.loop import take_samples
 from lar.measurement.rows import SampleRows

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.onnx_file.fields import Message, bits_of
 from lar.engines.onnxruntime import profile_file
-from lar.engines.onnxruntime.cupti import DeviceWork
 from lar.engines.onnxruntime.profile import (
     NO_KERNELS,
     Call,
@@ -27,6 +26,7 @@ from lar.engines.onnxruntime.profile import (
     place_runs,
 )
 from lar.engines.onnxruntime.profile_file import (
+    DeviceWork,
     RawEvent,
     RawRun,
     RawScheduling,
@@ -35,7 +35,7 @@ from lar.engines.onnxruntime.profile_file import (
     events_in,
     runs_in,
 )
-from lar.engines.profile_files import decode_any
+from lar.engines.operator_times import decode_any
 from lar.records.profile import Alignment, Step, TensorFact, ThreadUse
 from tests.tables import each_row
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from lar.engines import engine_named
-from lar.engines.onnxruntime import cupti, providers, session
-from lar.engines.onnxruntime.cupti import (
+from lar.engines.onnxruntime import profile_file, providers, session
+from lar.engines.onnxruntime.profile_file import (
     DRIVER,
     KERNEL,
     MEMCPY,
@@ -23,8 +23,7 @@ from lar.engines.onnxruntime.cupti import (
     DeviceRecorder,
     readable_name,
 )
-from lar.engines.onnxruntime.messages import MEANINGS
-from lar.engines.onnxruntime.providers import CudaDevice
+from lar.engines.onnxruntime.providers import MEANINGS, CudaDevice
 from lar.errors import LarError, UsageError
 from tests.conftest import RunLar
 from tests.engines.onnxruntime.drivers import DIGITS, MakeDriver
@@ -391,7 +390,7 @@ def test_work_is_told_in_the_order_in_which_the_host_asked_for_it() -> None:
 
 def test_nothing_recorded_is_no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     assert DeviceRecorder(Cupti()).finish() == []
-    monkeypatch.setattr(cupti, "MOST_BUFFERS", 0)
+    monkeypatch.setattr(profile_file, "MOST_BUFFERS", 0)
     assert DeviceRecorder(Cupti(call(RUNTIME, 1000, 1))).finish() == []
 
 

@@ -17,7 +17,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from lar.engines.onnx_file.fields import Message
-from lar.engines.reference.evaluator import evaluator_of
+from lar.engines.reference.driver import evaluator_of
 from tests.tables import each_row
 
 Array = np.ndarray[Any, np.dtype[Any]]

@@ -14,8 +14,7 @@ from onnx import helper, numpy_helper
 
 import lar
 from lar.engines import engine_named
-from lar.engines.reference.driver import NO_TIMES
-from lar.engines.reference.evaluator import names_after_last_use
+from lar.engines.reference.driver import NO_TIMES, names_after_last_use
 from lar.errors import EngineMissing
 from lar.records.run import RunSpec
 from lar.running.plan import plan_run

@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lar.profiles.totals import Totals
+from lar.profiles.times import Totals
 from lar.records.profile import (
     Category,
     CpuUse,
@@ -25,7 +25,7 @@ from lar.records.profile import (
     Span,
     Step,
 )
-from lar.reports.styles.paddle.layout import TimeRow
+from lar.reports.styles.paddle.overview import TimeRow
 from tests.profiles.synthetic import HOST as HOST
 from tests.profiles.synthetic import span_of
 

@@ -12,7 +12,7 @@ from typing import Any
 from lar.engines import operator_kinds_of_both
 from lar.profiles.costs import describe_cost
 from lar.profiles.differences import ComparedProfiles, ComparedTimes, compare_profiles, contrasts_of
-from lar.profiles.totals import UNITS_NS
+from lar.profiles.times import UNITS_NS
 from lar.records.profile import Profile
 from lar.records.summary import Interval
 from lar.reports.model import (
@@ -25,8 +25,7 @@ from lar.reports.model import (
     table_of_values,
     value_at,
 )
-from lar.reports.report import Report
-from lar.reports.verdicts import color_of_verdict, describe_difference, format_interval
+from lar.reports.report import Report, color_of_verdict, describe_difference, format_interval
 
 TimeColumn = Column[ComparedTimes]
 RULE = Rule(middle="--")

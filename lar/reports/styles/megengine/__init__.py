@@ -16,16 +16,17 @@ from lar.profiles.breakdown import steps_of
 from lar.records.profile import Profile
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table
 from lar.reports.report import Report
-from lar.reports.styles.megengine.records import (
+from lar.reports.styles.megengine.table import (
+    CONFLUENCE,
     Place,
     Record,
     TimeKey,
     aggregate,
     filter_records,
+    operators_table_of,
     records_of,
     select_records,
 )
-from lar.reports.styles.megengine.table import CONFLUENCE, operators_table_of
 
 # The types of a copy from one device to another, of MegEngine and of ONNX Runtime.
 COPY_TYPES = frozenset({"Copy", "MemcpyFromHost", "MemcpyToHost"})

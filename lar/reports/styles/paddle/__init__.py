@@ -15,7 +15,7 @@ from lar.records.profile import Profile
 from lar.reports.model import AnyTable
 from lar.reports.report import Report
 from lar.reports.styles.paddle import operators, overview
-from lar.reports.styles.paddle.layout import TimedRun
+from lar.reports.styles.paddle.overview import TimedRun
 
 # In the order printed.
 SECTIONS: Mapping[str, Callable[[TimedRun], Sequence[str | AnyTable]]] = {

@@ -34,25 +34,32 @@ from lar.profiles.activities import (
 from lar.profiles.breakdown import disturbed_executions
 from lar.profiles.calls import Call, call_of_span, calls_of
 from lar.profiles.rows import rows_of, savings_of
-from lar.profiles.times import self_host_times_of, self_times_of
-from lar.profiles.totals import group_by, only_moves, operators_matching, totals_of
+from lar.profiles.times import (
+    group_by,
+    only_moves,
+    operators_matching,
+    self_host_times_of,
+    self_times_of,
+    totals_of,
+)
 from lar.records.profile import Profile, Span
 from lar.reports.model import Column, Table
-from lar.reports.styles.paddle.layout import (
+from lar.reports.styles.paddle.overview import (
     CALLS,
     LAYOUT,
     THREAD,
     TimedRun,
     TimeRow,
     added_columns,
+    camel_case,
     first_rows,
     name_column,
     number_column,
+    steps_ns,
     time_table,
     times_column,
     under_threads,
 )
-from lar.reports.styles.paddle.overview import camel_case, steps_ns
 from lar.reports.text import cut_end
 
 NAME_WIDTH = 52

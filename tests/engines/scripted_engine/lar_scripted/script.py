@@ -63,9 +63,9 @@ from lar.errors import UsageError
 from lar.measurement.noise import Meter, Reading
 from lar.options import table
 from lar.options.option import flag_of
-from lar.records.choices import Dimension, OptionValue
 from lar.records.record import record_from_json
 from lar.records.run import EngineFacts, ModelInfo, NoiseSources, RunContext, RunSpec, TensorInfo
+from lar.records.tuning import Dimension, OptionValue
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,7 +16,7 @@ from lar.options.table import ENGINE_OPTION, FAST_RUN
 
 if TYPE_CHECKING:
     from lar.engines.engine import Site
-    from lar.records.choices import Dimension
+    from lar.records.tuning import Dimension
 
 TOY = Format("Toy", (".toy",), lambda head: head.startswith(b"toy model\n"))
 RAW_KEY = b'"toy_profile"'
@@ -50,7 +50,7 @@ class Toy(Engine):
             raise UsageError(f"Toy knows no opset {value}", flag="--engine-option opset")
 
     def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
-        from lar.records.choices import Choice, Dimension
+        from lar.records.tuning import Choice, Dimension
 
         choices = (
             Choice(name=f"opset {it}", options={ENGINE_OPTION.key: (f"opset={it}",)})

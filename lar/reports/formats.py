@@ -1,0 +1,110 @@
+"""Reports as Markdown (GitHub's tables, with lists around them), as CSV and as JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from lar.errors import printable
+from lar.records.record import record_to_json
+from lar.reports.model import MARKDOWN, AnyTable, Cell, Plot
+from lar.reports.report import Report
+from lar.reports.text import escape, format_table
+
+# Markdown would take these for its own signs within a paragraph.
+SIGNS = "\\`*_<>#|"
+
+
+def format_markdown(report: Report) -> str:
+    """Return the text of a report: lines as lists, and tables, with empty lines between."""
+    lines: list[str] = []
+    for part in report.body:
+        if isinstance(part, str):
+            # A line right behind a table would be a row of it.
+            lines += [""] * bool(part and lines and lines[-1].startswith("|"))
+            lines.append(f"- {escape(printable(part.strip()), SIGNS)}" if part else "")
+        elif not isinstance(part, Plot):
+            lines += [""] * bool(lines and lines[-1])
+            lines += format_table(replace(part, layout=MARKDOWN))
+    return "".join(f"{line}\n" for line in lines)
+
+
+# Tables as CSV: plain values, empty where a value is not known
+
+
+# Formulas begin with these, or spreadsheets skip them before a formula.
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def format_csv(report: Report) -> str:
+    """Return the tables of a report.
+
+    If there are several, each has its title in a line before it, and an empty line behind it.
+    """
+    if len(report.tables) == 1:
+        return format_rows(report.tables[0])
+    return "\n".join(format_rows(table, f"# {table.title}") for table in report.tables)
+
+
+def format_rows(table: AnyTable, *titles: str) -> str:
+    """Return titles in lines of their own, the headings and the rows of a table."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerows([title] for title in titles)
+    writer.writerow(table.headings)
+    values = [column.value for column in table.record_columns]
+    writer.writerows([cell_of(value(row)) for value in values] for row in table.rows)
+    return stream.getvalue()
+
+
+def cell_of(value: Cell) -> Cell:
+    """Return a value as a cell. A text that a spreadsheet would compute has an apostrophe before
+    it, which says that it is a text."""
+    if not isinstance(value, str) or not value.startswith(FORMULA) or is_number(value):
+        return value
+    return value if value == "-" else f"'{value}"  # standard input, which is no formula
+
+
+def is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+# Reports as JSON
+
+
+def format_json(report: Report) -> str:
+    """Return the record in one line, or the style's own document, or the tables as JSON.
+
+    A table has name, title, columns, rows and notes. lar's own documents say if times of operators
+    were corrected; documents in another program's form cannot.
+    """
+    document: Any = report.document
+    if document is None:
+        document = {"style": report.style, "tables": [*map(document_of, report.tables)]}
+    if report.corrected and isinstance(document, dict) and "style" in document:
+        document = {**document, "cost_of_profiling": report.corrected}
+    is_record = not isinstance(document, (dict, list, tuple))
+    try:
+        encoded = record_to_json(document)
+    except UnicodeEncodeError:  # the name of a file may not be UTF-8
+        return json.dumps(msgspec.to_builtins(document, enc_hook=list), indent=1) + "\n"
+    return (encoded if is_record else msgspec.json.format(encoded, indent=1)).decode() + "\n"
+
+
+def document_of(table: AnyTable) -> dict[str, Any]:
+    return {
+        "name": table.name,
+        "title": table.title,
+        "columns": table.headings,
+        "rows": table.records,
+        "notes": table.notes,
+    }
