@@ -158,9 +158,9 @@ def check_flags(arguments: argparse.Namespace, data: Sequence[str]) -> None:
     files = [part for part in parts if not part.startswith("#") and ":#" not in part]
     check_rules(RULES, Asked({**vars(arguments), "files": files}))
     if files:
-        from lar.inputs.grammar import check_texts  # few commands need it
+        from lar.datasets.testcases import check_data  # few commands need it
 
-        check_texts(files, "-d")
+        check_data(files)
 
 
 def check_transform(expression: str) -> None:

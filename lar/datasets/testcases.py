@@ -93,6 +93,17 @@ def source_in_folder(folder: str) -> Source:
     return Source(os.path.join(folder, name), folders)
 
 
+def check_data(texts: Sequence[str]) -> None:
+    """Refuse what cannot be the data of testcases, before anything is loaded.
+
+    Raises:
+        UsageError: naming `-d`.
+    """
+    from lar.inputs.grammar import check_texts  # few runs need it
+
+    check_texts(texts, "-d")
+
+
 def add_test_set(source: Source, texts: Sequence[str]) -> Source:
     """Return the source with the testcase that the texts of `--input` are: a folder with inputs
     and expected outputs."""

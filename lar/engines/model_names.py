@@ -13,14 +13,16 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from lar.dumps.dump import Dump, DumpedOperator, DumpIndex
+from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.graph import with_operators, with_quantizations
 from lar.engines import operator_kinds_of, read_operators, read_quantizations
 from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input
 from lar.graphs.origins import SEPARATORS, ModelOperator, name_origins
 from lar.graphs.profile_graph import graph_of
+from lar.inputs.loaded import Array
 from lar.records.profile import ProfiledOperator
+from lar.records.run import TensorInfo
 
 Side = TypeVar("Side")
 
@@ -177,3 +179,26 @@ def name_operators(
         )
         for operator in operators
     )
+
+
+def inputs_of(dump: Dump, infos: Sequence[TensorInfo]) -> dict[str, Array]:
+    """Return the inputs of the run that made a dump, for a model that takes these; empty if the
+    dump does not hold them all. Arrays alone are those that bear the names of the model's."""
+    from lar.graphs.graph import Graph  # not above: a run does without NumPy
+
+    graph = Graph(dump, operator_kinds_of(dump.index.engine))
+    wanted = [node.tensor for node in graph.nodes if node.is_input and node.operator]
+    if not (dump.index.operators or dump.excerpts):
+        tensors = {tensor.name: tensor for tensor in dump}
+        wanted = [tensors.get(each.name) for each in infos if not each.optional]
+    found = {tensor.name: read_fed(dump, tensor) for tensor in wanted if tensor is not None}
+    return found if len(found) == len(wanted) else {}
+
+
+def read_fed(dump: Dump, tensor: DumpedTensor) -> Array:
+    """Return the array of a dump as `--input` takes it."""
+    from lar.dumps.binary import TEXT
+    from lar.dumps.recording import texts_of_bytes
+
+    array = dump.read(tensor.key)
+    return texts_of_bytes(array) if tensor.dtype == TEXT.dtype else array

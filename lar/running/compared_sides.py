@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lar.comparison.compare import Progress, Request
 from lar.datasets.testcases import source_of
-from lar.dumps.binary import TEXT
-from lar.dumps.dump import Dump, DumpedTensor
+from lar.dumps.dump import Dump
 from lar.dumps.index import open_dump
 from lar.dumps.names import ELEMENT
-from lar.dumps.recording import texts_of_bytes
-from lar.engines import all_engines, engine_for, formats_of, operator_kinds_of, readers_of
+from lar.engines import all_engines, engine_for, formats_of, readers_of
 from lar.engines.engine import Engine
 from lar.engines.formats import format_named, read_head
+from lar.engines.model_names import inputs_of
 from lar.errors import LarError, UsageError, count_of, join_first
 from lar.files.input_file import cannot_read, check_input
-from lar.graphs.graph import Graph
 from lar.inputs.loaded import Array
 from lar.options.command_line import format_flags
 from lar.options.given import join_options, parse_values, split_command
@@ -418,24 +416,6 @@ class SideRuns:
             except LarError as error:
                 self.alone[number] = error
         return self.alone[number]
-
-
-def inputs_of(dump: Dump, infos: Sequence[TensorInfo]) -> dict[str, Array]:
-    """Return the inputs of the run that made a dump, for a model that takes these; empty if the
-    dump does not hold them all. Arrays alone are those that bear the names of the model's."""
-    graph = Graph(dump, operator_kinds_of(dump.index.engine))
-    wanted = [node.tensor for node in graph.nodes if node.is_input and node.operator]
-    if not (dump.index.operators or dump.excerpts):
-        tensors = {tensor.name: tensor for tensor in dump}
-        wanted = [tensors.get(each.name) for each in infos if not each.optional]
-    found = {tensor.name: read_fed(dump, tensor) for tensor in wanted if tensor is not None}
-    return found if len(found) == len(wanted) else {}
-
-
-def read_fed(dump: Dump, tensor: DumpedTensor) -> Array:
-    """Return the array of a dump as `--input` takes it."""
-    array = dump.read(tensor.key)
-    return texts_of_bytes(array) if tensor.dtype == TEXT.dtype else array
 
 
 def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
