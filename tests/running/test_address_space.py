@@ -52,7 +52,7 @@ def test_it_is_named_for_numpy_in_this_process_too(tmp_path: Path, kib: int) -> 
 @pytest.mark.parametrize("kib", [13_000, 16_000, 20_000])
 @pytest.mark.skipif(sys.version_info[:2] != (3, 10), reason="others take more or less")
 def test_a_limit_without_room_for_lar_is_one_line(kib: int) -> None:
-    # Python may end by itself where it asks for its last page: a little more or less shows the same.
+    # Python may end by itself where it asks for its last page: a little more shows the same.
     tried = [run_limited(kib + more, "models/one_operator.onnx") for more in (0, 250, 500, 750)]
     assert not any("defect of lar" in done.stderr for done in tried)
     refused = [done for done in tried if done.returncode == 4]
