@@ -22,6 +22,7 @@ import json
 import os
 import pickle
 import pkgutil
+import signal
 import socket
 import subprocess
 import sys
@@ -354,6 +355,8 @@ def be_worker(request: Mapping[str, Any], files: Sequence[int]) -> None:
     for number, copy in zip(request["names"], copies, strict=True):
         os.dup2(copy, number)
     os.closerange(FIRST_FREE_FILE * 10, FIRST_FREE_FILE * 10 + len(copies) + 10)
+    # What forks was started while interrupts were blocked; lar starts workers with none blocked.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.sched_setaffinity(0, request["cpus"])
     os.chdir(request["folder"])
     os.environ.clear()
