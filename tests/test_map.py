@@ -16,7 +16,7 @@ MAP = (ROOT / "lar" / "README.md").read_text()
 
 STEP = re.compile(
     r"^\d+\. `(?P<path>[^`]+)`, (?:(?P<side>before|after) the line\s+`(?P<line>[^`]+)`|a new file):"
-    r"(?:[^\n]+\n)+\n   ```\w+\n(?P<code>.*?)^   ```$",
+    r"(?:[^\n]+\n)+?   ```\w+\n(?P<code>.*?)^   ```$",
     re.MULTILINE | re.DOTALL,
 )
 

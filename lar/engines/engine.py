@@ -169,7 +169,7 @@ def unknown_property(
 class DriverEntry(NamedTuple):
     """One way into an engine; `load` imports its class. An engine's first one is the default.
 
-    `library` may name a large library of the engine's package, to be loaded while `load` imports.
+    `shared_library` may name a large one of the engine's package, loaded while `load` imports.
     """
 
     name: str
