@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lar.engines.onnx_file.fields import Message, tensors_outside
@@ -286,6 +286,7 @@ def test_a_damaged_cache_is_refused_and_left_as_it_is(build: MakeDriver, place: 
     run(build())
 
 
+@example(share=0.0335, flip=ord(" ") ^ ord("\t"), cut=False)
 @given(share=st.floats(0, 1), flip=st.integers(1, 255), cut=st.booleans())
 def test_any_damage_is_refused_or_makes_it_one_for_another_run(
     tmp_path_factory: pytest.TempPathFactory, share: float, flip: int, cut: bool
@@ -295,7 +296,7 @@ def test_any_damage_is_refused_or_makes_it_one_for_another_run(
     path.write_bytes(small_cache)
     whole = read_cache(path)
     place = min(int(share * len(small_cache)), len(small_cache) - 1)
-    damaged = bytes([small_cache[place] ^ flip])
+    before, damaged = small_cache[place : place + 1], bytes([small_cache[place] ^ flip])
     path.write_bytes(small_cache[:place] + (b"" if cut else damaged + small_cache[place + 1 :]))
     try:
         found = read_cache(path)
@@ -303,7 +304,7 @@ def test_any_damage_is_refused_or_makes_it_one_for_another_run(
         return
     assert not cut
     assert found.model == whole.model
-    assert found != whole
+    assert (found == whole) == (before == b" " and damaged.isspace())  # a tab between two names
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_work(
