@@ -235,6 +235,11 @@ class InterpreterDriver(Driver):
         self.hints: dict[int, Any] = {}
         self.arrays: Mapping[str, Array] = {}
         self.file = Path(self.spec.model)
+        self.folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def close(self) -> None:
+        if self.folder is not None:
+            self.folder.cleanup()
 
     def facts(self) -> EngineFacts:
         asked = PRECISION.of(self.spec.settings) or "float32"
@@ -282,7 +287,7 @@ class InterpreterDriver(Driver):
 
     def convert(self) -> Path:
         """Return the `.mnn` file that the converter makes of the model."""
-        # A folder of its own, which goes away with the run.
+        # A folder of its own, which `close` removes: a worker's end leaves it there.
         self.folder = tempfile.TemporaryDirectory(dir=self.context.work_folder or None)
         file = Path(self.folder.name, "converted.mnn")
         said = convert(Path(self.spec.model), file)

@@ -19,12 +19,16 @@ from tests.engines.test_onnx_engines import own_model
 pytestmark = needs("mnn")
 
 
-def test_a_converted_model_runs_and_says_so(run_lar: RunLar) -> None:
+def test_a_converted_model_runs_and_says_so(
+    run_lar: RunLar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     done = run_lar(str(DIGITS), "--engine", "mnn", "--iter", "2", code=0)
     assert "using MNN 3" in done.stdout
     assert "iter 1/2" in done.stdout
     assert "MNN's converter has made an .mnn model of it" in done.stderr
     assert "--model-dump FILE keeps that" in done.stderr
+    assert not [*tmp_path.rglob("*.mnn")]
 
 
 def test_a_converted_model_is_told_by_its_content(run_lar: RunLar, tmp_path: Path) -> None:
