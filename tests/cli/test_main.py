@@ -54,7 +54,7 @@ def test_closed_stdout(words: list[str]) -> None:
 
 
 @posix_shell
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 def test_run_with_closed_files(tmp_path: Path, write_script: WriteScript, closed: str) -> None:
     # The script prints and has generated data, so that each output has something to say.
     script = write_script(

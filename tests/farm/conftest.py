@@ -51,7 +51,9 @@ class LocalCluster:
         if "scheduler" in lost:
             self.end()
             self.start()
-        else:
+        elif lost:
+            # Until it knows that they are gone, the scheduler counts them.
+            self.connect(without=len(lost)).close()
             for label in lost:
                 self.start_worker(label)
         if lost:
@@ -79,16 +81,17 @@ class LocalCluster:
     def start_one(self, name: str, *words: str) -> None:
         self.processes[name] = subprocess.Popen(
             [sys.executable, "-m", "dask", *words],
-            env={**os.environ, **SELDOM, "PYTHONPATH": MODULE_PATH, ALLOWED_FAILURES: "1"},
+            env={**os.environ, **SELDOM, "PYTHONPATH": MODULE_PATH, ALLOWED_FAILURES: "1"}
+            | {"DASK_TEMPORARY_DIRECTORY": str(self.folder)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
 
-    def connect(self) -> Farm:
+    def connect(self, without: int = 0) -> Farm:
         await_that(self.answers)
         farm = Farm(self.address)
-        await_that(lambda: len(farm.able()) == len(self.labels))
+        await_that(lambda: len(farm.able()) == len(self.labels) - without)
         return farm
 
     def answers(self) -> bool:

@@ -26,6 +26,7 @@ RUNS = {
     "mge": ("mge",),
     "nchw44": ("mge", "--enable-nchw44"),
     "basic": ("onnx", "--graph-optimization-level", "basic"),
+    "extended": ("onnx", "--graph-optimization-level", "extended"),
     "all": ("onnx",),
 }
 INPUTS = {"mobilenet_v2": "cat.npy", "digits_cnn": "digit_7.npy"}
@@ -69,7 +70,7 @@ HEAVY = ("Conv", "FusedConv", "Gemm", "MatMul")
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
-@pytest.mark.parametrize("level", ["basic", "all"])
+@pytest.mark.parametrize("level", ["basic", "extended", "all"])
 def test_convolutions_and_products_of_two_engines_find_their_twins(
     dumps: Dumps, level: str, named: bool
 ) -> None:

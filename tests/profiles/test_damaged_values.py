@@ -49,7 +49,7 @@ PROFILE = replace(
     ),
     memory_plan=MemoryPlan(200, (MemoryChunk(0, 100, "a", 0, 1),)),
 )
-WRONG: tuple[Any, ...] = (None, -1, 0, 10**30, 1e308, "(=x", [], [-1])
+WRONG: tuple[Any, ...] = (None, -1, 0, 10**15, 10**30, 1e308, "(=x", [], [-1])
 PARTS = ("otherData", "ops", "memPlan", "traceEvents")
 RAW = json.loads((REPOSITORY / "tests" / "data" / "megengine_profile.json").read_bytes())
 

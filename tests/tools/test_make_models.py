@@ -200,6 +200,11 @@ def test_resnet18_is_the_real_one_and_he_initialisation_keeps_the_scale() -> Non
     np.testing.assert_allclose(weight.std(), np.sqrt(2 / (512 * 9)), rtol=0.01)
 
 
+def test_resnet50_is_the_real_one() -> None:
+    # Published: 25.6 M; without the batch norms' own numbers.
+    assert model_zoo.NETWORKS["resnet50"]().count_parameters() == 25_530_472
+
+
 def test_descriptions_are_seeded() -> None:
     first, second = (describe("mobilenet_v2")[1].SerializeToString() for _ in range(2))
     assert first == second

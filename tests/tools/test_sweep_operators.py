@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import sweep_operators
 from operator_variants import Case, variants
 
 from lar.engines.reference import implementations
-
-EACH = 25  # of the variants, one is tried
 
 
 @pytest.fixture(scope="module")
@@ -16,9 +16,12 @@ def cases() -> list[Case]:
     return [*variants()]
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of onnx, by NumPy
 def test_no_operator_is_silently_wrong(cases: list[Case]) -> None:
     assert len(cases) > 5000
-    tried = [sweep_operators.try_case(each) for each in cases[::EACH]]
+    # The first of those of each operator that follow each other.
+    groups = itertools.groupby(cases, lambda case: case.name.partition("@")[0])
+    tried = [sweep_operators.try_case(next(each)) for _, each in groups]
     verdicts = [each.verdict for each in tried]
     assert not [each.says for each in tried if each.verdict == sweep_operators.DIFFERENT]
     assert verdicts.count(sweep_operators.SAME) > 0.7 * len(tried)
