@@ -33,7 +33,7 @@ HEADER_BYTES = 64
 ROW_COLUMNS, READING_COLUMNS = 5, 10
 ROW_BYTES, pack_row = 8 * ROW_COLUMNS, struct.Struct(f"{ROW_COLUMNS}d").pack_into
 NAN = math.nan
-# Fewer iterations for each reading take no less memory than what is computed of the readings.
+# With so many iterations for each reading, columns computed of the readings take less memory.
 FEWEST_OF_READING = 4
 
 
@@ -127,7 +127,7 @@ class SampleRows:
     def all_samples(self, zero: float = 0.0) -> Samples:
         """Return all rows as a record; times of beginning are from `zero` on the driver's clock.
 
-        Its columns stay here, or are computed when they are read; but those of its own, if they
+        Its columns are views of these rows or computed when they are read, or copies where these
         take no more memory.
         """
         # They are slow to import, and only this needs them.

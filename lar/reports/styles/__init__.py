@@ -193,9 +193,7 @@ EXPORTS: Mapping[str, tuple[Callable[[Profile], Iterator[bytes]], str]] = {
 }
 
 
-# The options of `lar report` that choose what a report shows.
-#
-# Each style names the options that it honours (`lar.reports.styles`).
+# The options of `lar report` that choose what a report shows: each style names those it honours
 
 
 # The keys of the options that every style honours.
