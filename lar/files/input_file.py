@@ -105,8 +105,7 @@ def read_input(
         except OSError as failure:
             raise cannot_read(path, failure, flag, error=error) from None
         except MemoryError:
-            hint = f"check that it is the right {what}"
-            raise refusal("does not fit into memory", hint) from None
+            raise refusal("does not fit into memory", f"check that it is the right {what}") from None
     if content is None:  # some files of /proc wait for more to come
         raise refusal(*NOT_REGULAR)
     return content
