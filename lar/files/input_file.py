@@ -105,7 +105,8 @@ def read_input(
         except OSError as failure:
             raise cannot_read(path, failure, flag, error=error) from None
         except MemoryError:
-            raise refusal("does not fit into memory", f"check that it is the right {what}") from None
+            hint = f"check that it is the right {what}"
+            raise refusal("does not fit into memory", hint) from None
     if content is None:  # some files of /proc wait for more to come
         raise refusal(*NOT_REGULAR)
     return content
