@@ -11,7 +11,8 @@ def main() -> None:
     """Run the command line of this process; Ctrl-C is one line from the first moment on."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
-            signal.signal(number, leave)
+            # There is nothing to clean up yet.
+            signal.signal(number, lambda *_: leave_with(b"interrupted", 130))
     try:
         from lar.cli.main import run_from_shell  # the slow part of the start
     except (MemoryError, ImportError) as error:
@@ -20,11 +21,6 @@ def main() -> None:
             raise
         leave_with(b"out of memory\nhint: raise its limit: ulimit -v unlimited", 4)
     run_from_shell()
-
-
-def leave(signal_number: int, frame: object) -> None:
-    """End at once: there is nothing to clean up yet."""
-    leave_with(b"interrupted", 130)
 
 
 def leave_with(problem: bytes, code: int) -> None:
