@@ -93,6 +93,12 @@ def test_the_parent_of_a_run_reads_no_table_of_operators_caches_or_settings(
     assert not modules & {"lar.engines.caches", "lar.engines.operator_facts", "statistics"}
 
 
+def test_what_a_model_holds_is_told_without_what_tells_of_runs() -> None:
+    modules = modules_after("info", "models/one_operator.onnx")
+    assert "lar.records.run" in modules
+    assert not modules & {"lar.reports.run_text", "lar.measurement.statistics"}
+
+
 def test_dumps_that_agree_are_compared_without_what_runs_models(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.ones(3, np.float32))
     modules = modules_after("compare", str(tmp_path / "a.npy"), str(tmp_path / "a.npy"))
