@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lar.engines.openvino.driver import import_openvino
 from tests.command_lines import run_python
 
 LIBRARIES = (
@@ -76,6 +77,26 @@ def test_the_parent_of_a_run_imports_no_engine_and_no_numpy(tmp_path: Path) -> N
     code = "import sys, lar.running.bench, lar.tuning.search; print(*sys.modules)"
     searching = run_python("-c", code, code=0).stdout
     assert "numpy" not in searching.split()
+
+
+def test_the_parent_of_a_run_reads_no_table_of_operators_caches_or_settings(
+    tmp_path: Path,
+) -> None:
+    own_format = tmp_path / "m.xml"
+    openvino = import_openvino()
+    openvino.save_model(openvino.Core().read_model("models/one_operator.onnx"), own_format)
+    modules = modules_after(str(own_format), "--iter", "1")
+    assert "lar.engines.openvino.model_file" in modules
+    assert not modules & (set(LIBRARIES) - {"msgspec"})
+    modules = modules_after("models/one_operator.mge", "--iter", "1")
+    assert "lar.engines.megengine.packed_model" in modules
+    assert not modules & {"lar.engines.caches", "lar.engines.operator_facts", "statistics"}
+
+
+def test_what_a_model_holds_is_told_without_what_tells_of_runs() -> None:
+    modules = modules_after("info", "models/one_operator.onnx")
+    assert "lar.records.run" in modules
+    assert not modules & {"lar.reports.run_text", "lar.measurement.statistics"}
 
 
 def test_dumps_that_agree_are_compared_without_what_runs_models(tmp_path: Path) -> None:

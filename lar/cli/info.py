@@ -15,7 +15,7 @@ def main(arguments: argparse.Namespace) -> int:
     spec = plan_run(arguments.model, {**vars(arguments), "iter": 0})
     # Imported here: an error in the command line should cost as little as possible.
     from lar.cli.report_files import open_reports
-    from lar.reports.run_text import report_info
+    from lar.reports.info_text import report_info
     from lar.running.tasks import info_of
 
     with open_reports(vars(arguments)) as files:

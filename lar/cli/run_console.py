@@ -60,7 +60,7 @@ def open_console(
         if values["csv"] is not None:
             printer.report_seconds += CSV_SECONDS
         if values["model_info"]:
-            from lar.reports.run_text import report_info
+            from lar.reports.info_text import report_info
 
             print_lines(printer.lines, report_info(info_of(spec, context)).lines_for())
         yield Console(printer, reports)

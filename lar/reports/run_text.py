@@ -19,7 +19,12 @@ from lar import __version__
 from lar.engines import engine_named
 from lar.errors import EXIT_CODES, count_of, one_line
 from lar.measurement.rows import SampleRows
-from lar.measurement.statistics import PERCENTILES, Statistics, samples_for, statistics_of
+from lar.measurement.statistics import (
+    PERCENTILES,
+    Statistics,
+    samples_for,
+    statistics_of,
+)
 from lar.measurement.summary import accuracy_of, iterations_per_second, summarize, summarize_queue
 from lar.options.table import LAYOUTS, PROFILE, PROFILE_HOST, WINOGRAD_TRANSFORM
 from lar.records.events import (
@@ -37,22 +42,16 @@ from lar.records.events import (
 from lar.records.run import (
     AlgorithmChoice,
     ItemClasses,
-    ModelInfo,
     NumericError,
     RunResult,
     RunSpec,
     Scenario,
     ScenarioName,
     ScenarioResult,
-    TensorInfo,
     Verdict,
     error_of,
-    format_shape,
 )
 from lar.records.summary import Cause, Interval, QueueSummary, Summary
-from lar.reports.model import table_of_values
-from lar.reports.report import Report
-from lar.reports.text import format_bytes, format_count, shorten
 
 Times = tuple[float, float, float]  # the times of an iteration: end to end, host, device
 
@@ -552,60 +551,3 @@ def format_figures(scenario: Scenario, found: ScenarioResult) -> Iterator[str]:
         and count >= samples_for(rank)
     )
     yield f"latency from the query's arrival: {' '.join(figures)}"
-
-
-# The content of a model
-
-
-# The remarks of a model may be long: a model that reads text has its alphabet, thousands of
-# characters.
-MOST_CHARACTERS = 200
-
-
-def report_info(info: ModelInfo) -> Report:
-    """Return the report that describes a model."""
-    unknown = f" (unknown for {', '.join(info.flops_unknown)})" if info.flops_unknown else ""
-    sizes = {
-        "inputs": info.input_bytes,
-        "outputs": info.output_bytes,
-        "between operators": info.activation_bytes,
-    }
-    known = [f"{what} {format_bytes(size)}" for what, size in sizes.items() if size is not None]
-    memory = [f"memory: {', '.join(known)}"] if known else []
-    shapes = [f"{name} {format_shape(shape)}" for name, shape in info.at.items()]
-    facts = [
-        f"model for {engine_named(info.engine).title}",
-        f"parameters: {format_count(info.parameter_count)}",
-        f"weights: {format_bytes(info.weight_bytes)}",
-        f"FLOPs: {format_count(info.flops)}{unknown}; a multiply-accumulate counts as two",
-        *memory,
-        *([f"at: {', '.join(shapes)}"] if shapes else []),
-        *(f"{key}: {shorten(value, MOST_CHARACTERS)}" for key, value in info.metadata.items()),
-    ]
-    kinds = {
-        "input": [each for each in info.inputs if not each.optional],
-        "optional input": [each for each in info.inputs if each.optional],
-        "output": info.outputs,
-    }
-    tensors = [
-        (kind, tensor.name, describe_type(tensor), tensor.shape_text)
-        for kind, group in kinds.items()
-        for tensor in group
-    ]
-    operators = (f"operator ({sum(info.operators.values())})", "count")
-    counts = [(name, str(count)) for name, count in info.operators.items()]
-    return Report(
-        style="info",
-        body=(
-            *facts,
-            "",
-            table_of_values("tensors", "Tensors", ("tensor", "name", "dtype", "shape"), tensors),
-            "",
-            table_of_values("operators", "Operators", operators, counts),
-        ),
-        document=info,
-    )
-
-
-def describe_type(tensor: TensorInfo) -> str:
-    return f"sequence of {tensor.dtype}" if tensor.sequence else tensor.dtype

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lar.engines.megengine import dimensions
+from lar.engines.megengine import defects
 from lar.errors import printable
 from lar.running import worker_process
 from tests.cli.failures import check_error
@@ -117,7 +117,7 @@ def test_a_refusal_needs_no_worker(
 
     monkeypatch.setattr(worker_process, "start_python", start)
     # Where every rule can be broken.
-    monkeypatch.setattr(dimensions, "read_instruction_sets", lambda: "AuthenticAMD avx2")
+    monkeypatch.setattr(defects, "read_instruction_sets", lambda: "AuthenticAMD avx2")
     assert refuse(place, command, parts, code) == ""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from lar.engines import engine_for
-from lar.engines.megengine import dimensions
+from lar.engines.megengine import defects
 from tests.cli.failures import check_error, check_not_started
 from tests.conftest import RunLar
 
@@ -52,8 +52,7 @@ def test_what_cannot_be_is_refused(
         return re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[0]], text)
 
     # Where lar knows of the most defects of MegEngine.
-    instruction_sets = "AuthenticAMD fpu avx2 avx512f"
-    monkeypatch.setattr(dimensions, "read_instruction_sets", lambda: instruction_sets)
+    monkeypatch.setattr(defects, "read_instruction_sets", lambda: "AuthenticAMD fpu avx2 avx512f")
     asked_for = [*map(filled, flags.split())] + ([] if "--iter" in flags else ["--iter", "1"])
     done = run_lar(str(path), *asked_for, cwd=tmp_path)
     if who.startswith("before"):

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lar.engines import ENGINES
-from lar.engines.megengine import dimensions
+from lar.engines.megengine import defects
 from lar.errors import UsageError
 from lar.options import rules, table
 from lar.options.option import Option, Switch
@@ -120,7 +120,7 @@ def breaches_of(rule: Rule) -> Iterator[tuple[Asked, tuple[str, ...]]]:
 @pytest.fixture(autouse=True)
 def another_vendors_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where every rule can be broken."""
-    monkeypatch.setattr(dimensions, "read_instruction_sets", lambda: "AuthenticAMD avx2")
+    monkeypatch.setattr(defects, "read_instruction_sets", lambda: "AuthenticAMD avx2")
 
 
 # The tables

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lar.records.run import ModelInfo, TensorInfo
-from lar.reports.run_text import report_info
+from lar.reports.info_text import report_info
 from tests.reports.golden_files import check_golden
 
 INFO = ModelInfo(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lar.engines.megengine import dimensions
+from lar.engines.megengine import defects
 from lar.records.tuning import Allowed, Candidate, Choice, ModelSpace, TuneRequest
 from lar.tuning import space as space_module
 from lar.tuning.decisions import Combinations
@@ -140,7 +140,7 @@ class TestRealEngines:
         monkeypatch.delenv("MKL_DEBUG_CPU_TYPE", raising=False)
 
     def on(self, processor: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in (space_module, dimensions):
+        for module in (space_module, defects):
             monkeypatch.setattr(module, "read_instruction_sets", lambda: processor)
 
     @needs_megengine

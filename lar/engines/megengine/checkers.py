@@ -15,8 +15,8 @@ from ctypes import c_char_p, c_void_p
 from typing import Any
 
 from lar.engines.megengine.graph import GraphDriver
-from lar.engines.megengine.graph_operators import FACTS
 from lar.engines.megengine.model_file import CONSTANTS
+from lar.engines.megengine.operator_kinds import FACTS
 from lar.engines.megengine.symbols import another_build, attach_plugin, graph_class, pointer_at
 from lar.errors import CheckFailed
 

@@ -18,18 +18,15 @@ Read from MegEngine 1.13: src/serialization/impl/schema_v2.fbs, schema.fbs besid
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lar.datasets import testcases
-from lar.dumps.dump import DumpedOperator, DumpFacts
+from lar.dumps.dump import DumpFacts
 from lar.engines.flatbuffer import Table, open_root
 from lar.engines.megengine.packed_model import graph_in
-from lar.engines.operator_facts import facts_beside
-from lar.graphs.operator_kinds import Steps
 from lar.records.run import Quantization
 
 if TYPE_CHECKING:
@@ -165,29 +162,3 @@ def read_operators(path: str | Path) -> tuple[ModelOperator, ...]:
         )
     except (struct.error, IndexError) as error:
         raise ValueError(str(error)) from None
-
-
-# The kinds of MegEngine's operators, in words that are the same for all engines
-
-
-# MegEngine writes the mode of an elementwise operator in front of its operands.
-MODE = re.compile(r"([A-Z][A-Z0-9_]*)\(")
-
-
-def elementwise_steps(operator: DumpedOperator) -> Steps:
-    """Return the steps of an elementwise operator by its mode, such as FUSE_ADD_RELU; none for
-    another operator."""
-    if operator.type.lower() not in ("elemwise", "elemwisemultitype"):
-        return ()
-    named = MODE.match(operator.name)
-    mode = str(operator.parameters.get("mode", "") or (named[1] if named else "")).lower()
-    mode = mode.removeprefix("q").removeprefix("fuse_")
-    if mode.startswith("mul_add"):
-        return ("mul", "add")
-    if mode.startswith("add_"):
-        return ("add", mode.removeprefix("add_"))
-    return (mode or "elemwise",)
-
-
-FACTS = facts_beside(__file__)
-KINDS = FACTS.operator_kinds(steps_by_mode=elementwise_steps)

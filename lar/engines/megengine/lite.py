@@ -94,7 +94,7 @@ class LiteDriver(MegEngineDriver):
         for set_up in self.network_setup:
             set_up(self.network)
         if is_packed(self.model_file):
-            from lar.engines.megengine.packed_model import check_packed_model
+            from lar.engines.megengine.packing import check_packed_model
 
             if check_packed_model(self, self.lite_options) and not self.algorithms_chosen:
                 # lite reads the model's cache only under a policy of searches.

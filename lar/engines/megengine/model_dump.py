@@ -154,7 +154,7 @@ def wrong_convolutions(graph: memoryview) -> Iterator[str]:
     The search allows this one for up to 8 channels; the kernel takes plain inputs for fewer
     than 8, and reads 8 as blocks.
     """
-    from lar.engines.megengine.dimensions import CONVOLUTIONS, SHAPE
+    from lar.engines.megengine.defects import CONVOLUTIONS, SHAPE
 
     opened = open_graph(graph)
     for operator in opened.operators:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         dumps,
         lite,
         model_dump,
-        packed_model,
+        packing,
         profile,
         symbols,
     )
@@ -201,7 +201,7 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     *BOTH.rows(table.PROFILE_MEMORY, table.PROFILE_SYSCALLS, table.RANGE_BY),
     LITE.row(table.SHARE_PARAM_MEM, before_load=lite.share_weights),
     GRAPH.row(table.MODEL_DUMP, after_run=model_dump.dump_model),
-    LITE.row(table.PACKED_MODEL_DUMP, after_run=packed_model.dump_packed),
+    LITE.row(table.PACKED_MODEL_DUMP, after_run=packing.dump_packed),
     *LITE.rows(table.PACK_INFO_JSON, table.PACK_CACHE),
 )
 
@@ -215,7 +215,7 @@ def hanging(option: Option[Any]) -> rules.Condition:
     def holds(asked: rules.Asked) -> bool:
         if not option.is_given(asked.values) or table.CUDA.is_given(asked.values):
             return False
-        from lar.engines.megengine.dimensions import hangs_here
+        from lar.engines.megengine.defects import hangs_here
 
         return hangs_here(asked.environment)
 
@@ -240,9 +240,9 @@ def check_packed_files(asked: rules.Asked) -> None:
     """Refuse files for a packed model from which the engine would take something else."""
     info, cache = table.PACK_INFO_JSON.of(asked.values), table.PACK_CACHE.of(asked.values)
     if info is not None:
-        packed_model.read_info_file(info)
+        packing.read_info_file(info)
     if cache is not None:
-        packed_model.read_cache_file(cache)
+        packing.read_cache_file(cache)
 
 
 HANGING = (hanging(table.ENABLE_NCHW88), hanging(table.LAYOUT_TRANSFORM))

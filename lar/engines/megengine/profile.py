@@ -23,8 +23,8 @@ from lar.dumps.graph import CONSTANT
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
-from lar.engines.megengine.graph_operators import FACTS
 from lar.engines.megengine.model_file import CONSTANTS, INPUT, operation_of
+from lar.engines.megengine.operator_kinds import FACTS
 from lar.engines.operator_facts import flops_of
 from lar.engines.operator_times import DOTTED, RELAYOUT, bytes_of, copy_span, layer_in, moved_bytes
 from lar.errors import count_of

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lar.dumps.dump import DumpedOperator
-from lar.engines.openvino.driver import shape_of, tensor_name
 from lar.engines.operator_facts import Operation, count_flops, facts_beside
 from lar.errors import UsageError
 from lar.graphs.operator_kinds import WITH_CONSTANT, Steps
@@ -94,6 +93,8 @@ class Region(NamedTuple):
     @property
     def taken(self) -> list[str]:
         """The names of what it takes."""
+        from lar.engines.openvino.driver import tensor_name  # the parent of a run has no NumPy
+
         return [tensor_name(it) for it in (*self.inputs, *self.constants)]
 
     @property
@@ -272,6 +273,8 @@ def constants_before(value: Any) -> Iterator[Any]:
 
 def operation_of(operator: Any) -> Operation:
     """Return what the work of an operator of a model depends on."""
+    from lar.engines.openvino.driver import shape_of  # the parent of a run has no NumPy
+
     kind = FACTS.work_by_type.get(operator.get_type_name())
     attributes = operator.get_attributes() if kind in ("pooling", "matrix product") else {}
     inputs = [shape_of(it) for it in operator.inputs()]

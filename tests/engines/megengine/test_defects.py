@@ -23,8 +23,8 @@ import pytest
 
 from lar.datasets.testcases import HEADER, MAGIC
 from lar.engines import engine_named
-from lar.engines.megengine import dimensions, symbols
-from lar.engines.megengine.dimensions import (
+from lar.engines.megengine import defects, symbols
+from lar.engines.megengine.defects import (
     FLOAT_PRODUCTS,
     GROUPED,
     MATRIX_PRODUCT,
@@ -72,7 +72,7 @@ on_amd = pytest.mark.skipif(
 def run_python(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run Python on arguments, with the MKL of its choice."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv(dimensions.MKL_VARIABLE, raising=False)
+        patch.delenv(defects.MKL_VARIABLE, raising=False)
         return programs.run_python(*arguments, **options)
 
 
@@ -80,7 +80,7 @@ def run_model(
     model: str, folder: Path, layout: str = "", fix: str = "", env: Mapping[str, str] | None = None
 ) -> Array:
     """Run a model once on the input that is the same each time, and return its first output."""
-    if env is None and dimensions.MKL_VARIABLE not in os.environ:
+    if env is None and defects.MKL_VARIABLE not in os.environ:
         return run_alone(MODELS / model, folder, layout, fix)
     path = folder / "output.npy"
     done = run_python("-c", KEEP_OUTPUT, MODELS / model, layout, fix, path, env=env)
@@ -132,7 +132,7 @@ class TestDetection:
     def test_what_a_run_meets(
         self, settings: dict[str, Any], expected: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(dimensions, "read_instruction_sets", lambda: ZEN_4)
+        monkeypatch.setattr(defects, "read_instruction_sets", lambda: ZEN_4)
         assert [quirk.name for quirk in quirks_here(settings, {})] == expected
 
     def test_the_processor_is_its_vendor_and_instruction_sets(
@@ -149,17 +149,17 @@ class TestRefusal:
     SETTINGS = {"enable_nchw88": True}
 
     def test_but_not_with_the_fix_nor_elsewhere(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(dimensions, "read_instruction_sets", lambda: ZEN_4)
+        monkeypatch.setattr(defects, "read_instruction_sets", lambda: ZEN_4)
         check("megengine", {**self.SETTINGS, "engine_fix": "x2apic"})
         check("megengine", {**self.SETTINGS, "cuda": 0})
         check("megengine", {"enable_nchw44": True})
-        monkeypatch.setattr(dimensions, "read_instruction_sets", lambda: INTEL)
+        monkeypatch.setattr(defects, "read_instruction_sets", lambda: INTEL)
         check("megengine", self.SETTINGS)
 
 
 class TestDefects:
     def test_each_says_whether_it_applies_here(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(dimensions, "read_instruction_sets", lambda: INTEL)
+        monkeypatch.setattr(defects, "read_instruction_sets", lambda: INTEL)
         found = {each.name: each for each in engine_named("megengine").defects({})}
         assert list(found) == [quirk.name for quirk in QUIRKS]
         assert not found["mkl-generic-path"].is_here

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lar.engines.megengine import dimensions
-from lar.engines.megengine.dimensions import hints_for
+from lar.engines.megengine import defects
+from lar.engines.megengine.defects import hints_for
 from lar.records.run import RunResult, RunSpec, Samples
 from tests.conftest import RunLar
 from tests.engines.megengine.programs import MODELS
@@ -21,7 +21,7 @@ ONE = Samples(end_to_end=(0.1,), host=(0.1,), device=(None,), queue_delay=(None,
 
 @pytest.fixture(autouse=True)
 def amd(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dimensions, "read_instruction_sets", lambda: "AuthenticAMD fpu avx2")
+    monkeypatch.setattr(defects, "read_instruction_sets", lambda: "AuthenticAMD fpu avx2")
 
 
 def result_of(

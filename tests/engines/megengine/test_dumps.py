@@ -20,7 +20,7 @@ from lar.dumps.dump import DumpedOperator, DumpFacts, Kernel
 from lar.dumps.layouts import to_plain
 from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.dumps import describe_dump
-from lar.engines.megengine.graph_operators import elementwise_steps
+from lar.engines.megengine.operator_kinds import elementwise_steps
 from lar.records.run import OutputSummary
 from tests.conftest import RunLar
 from tests.engines.megengine.programs import DIGITS, MODELS, REPOSITORY, run_python

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lar
-from lar.engines.megengine import dimensions, model_dump
+from lar.engines.megengine import defects, model_dump
 from lar.engines.megengine.model_dump import name_of
 from lar.records.run import RunResult
 from tests.engines.megengine.programs import DIGITS
@@ -94,5 +94,5 @@ def test_an_input_gets_its_name_back() -> None:
 def test_what_can_be_is_not(
     settings: dict[str, Any], processor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dimensions, "read_instruction_sets", lambda: processor)
+    monkeypatch.setattr(defects, "read_instruction_sets", lambda: processor)
     check("megengine", settings)

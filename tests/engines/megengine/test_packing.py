@@ -18,14 +18,13 @@ from lar.engines.megengine import packed_model
 from lar.engines.megengine.packed_model import (
     LARGEST_MODEL,
     PACKED_MAGIC,
-    check_info,
     is_packed,
     open_packed,
     plain_graph,
-    refuse_lost_options,
     unpack_model,
     write_packed,
 )
+from lar.engines.megengine.packing import check_info, refuse_lost_options
 from lar.errors import UsageError
 from lar.running.plan import plan_run
 from tests.cli.failures import check_error

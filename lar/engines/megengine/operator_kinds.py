@@ -1,0 +1,31 @@
+"""The kinds of MegEngine's operators, in words that are the same for all engines."""
+
+from __future__ import annotations
+
+import re
+
+from lar.dumps.dump import DumpedOperator
+from lar.engines.operator_facts import facts_beside
+from lar.graphs.operator_kinds import Steps
+
+# MegEngine writes the mode of an elementwise operator in front of its operands.
+MODE = re.compile(r"([A-Z][A-Z0-9_]*)\(")
+
+
+def elementwise_steps(operator: DumpedOperator) -> Steps:
+    """Return the steps of an elementwise operator by its mode, such as FUSE_ADD_RELU; none for
+    another operator."""
+    if operator.type.lower() not in ("elemwise", "elemwisemultitype"):
+        return ()
+    named = MODE.match(operator.name)
+    mode = str(operator.parameters.get("mode", "") or (named[1] if named else "")).lower()
+    mode = mode.removeprefix("q").removeprefix("fuse_")
+    if mode.startswith("mul_add"):
+        return ("mul", "add")
+    if mode.startswith("add_"):
+        return ("add", mode.removeprefix("add_"))
+    return (mode or "elemwise",)
+
+
+FACTS = facts_beside(__file__)
+KINDS = FACTS.operator_kinds(steps_by_mode=elementwise_steps)
