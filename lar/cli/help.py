@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from lar import __version__
 from lar.cli.arguments import COMMANDS, argument, format_entries, help_width, parser_of
 from lar.errors import UsageError
-from lar.options.command_line import nearest_spelling
+from lar.options.suggestions import nearest_spelling
 
 if TYPE_CHECKING:
     from lar.reports.text import Screen

@@ -25,7 +25,7 @@ from lar.errors import (
     reason_of_write,
 )
 from lar.files.input_file import VARIABLE
-from lar.options.command_line import nearest_spelling, suggest_flag
+from lar.options.suggestions import nearest_spelling, suggest_flag
 from lar.running.interrupts import heed_interrupts
 
 STDOUT = "standard output"

@@ -20,8 +20,8 @@ from lar.cli.arguments import (
     parser_of,
 )
 from lar.errors import UsageError
-from lar.options.command_line import nearest_spelling
 from lar.options.option import Group, Option
+from lar.options.suggestions import nearest_spelling
 from lar.options.table import COMMON, OPTIONS
 
 GROUPS: tuple[Group, ...] = tuple(dict.fromkeys(option.group for option in OPTIONS))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
-import os
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from lar.options.option import Option, is_set
 from lar.options.table import BY_KEY, CUDA, INPUT, OPTIONS
@@ -90,68 +88,3 @@ def value_in(text: str, option: Option[object] | None) -> bool | int | float | s
         if isinstance(value, (bool, int, float, str)):
             return value or True
     return text or True
-
-
-# Suggestions for a mistyped flag: the flag with that meaning, or nearly that spelling
-
-
-@functools.cache
-def other_runners() -> Mapping[str, str]:
-    """Return what other runners' flags mean, by their names: a flag of lar, or a sentence."""
-    meanings = {}
-    with open(os.path.join(os.path.dirname(__file__), "other_runners.txt")) as file:
-        for line in file:
-            if not line.startswith("#"):
-                meaning, _, names = line.rpartition(": ")
-                meanings.update(dict.fromkeys(names.split(), meaning))
-    return meanings
-
-
-def suggest_flag(word: str, flags: Iterable[str]) -> str:
-    """Return a hint for an unknown flag, empty if no flag is near.
-
-    `word` and `flags` begin with their hyphens, or are all keys as `lar.run` takes them.
-    """
-    known = list(flags)
-    is_flag = word.startswith("-")
-    name = word.lstrip("-").replace("_", "").replace("-", "")
-    found = other_runners().get(name if len(name) == 1 else name.lower(), "")
-    if " " in found:  # a sentence, about runs
-        return found if ("--iter" if is_flag else "iter") in known else ""
-    if found and not is_flag:
-        found = found.lstrip("-").replace("-", "_")
-    near = found if found in known else nearest_spelling(word, known)
-    return f"did you mean {near if is_flag else repr(near)}?" if near else ""
-
-
-def nearest_spelling(word: str, known: Iterable[str]) -> str:
-    """Return the known word that a mistyped one was meant to be, empty if there is none.
-
-    It is the word that it begins, or the nearest by one typing mistake, two in a long word.
-    """
-    words = list(known)
-    letters = word.lstrip("-")
-    begun = [each for each in words if each.startswith(word)]
-    if len(begun) == 1 and len(letters) >= 3:
-        return begun[0]
-    distances = {each: typing_mistakes(letters, each.lstrip("-")) for each in words}
-    near = min(words, key=lambda each: distances[each], default="")
-    return near if near and distances[near] <= (1 if len(letters) < 8 else 2) else ""
-
-
-def typing_mistakes(word: str, other: str) -> int:
-    """Return how many typing mistakes make one word of another.
-
-    A letter is left out, added, replaced or swapped with the next: the distance of optimal string
-    alignment.
-    """
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, letter in enumerate(word, 1):
-        older, before, row = before, row, [i]
-        for j, its in enumerate(other, 1):
-            best = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != its))
-            if i > 1 and j > 1 and letter == other[j - 2] and word[i - 2] == its:
-                best = min(best, older[j - 2] + 1)
-            row.append(best)
-    return row[-1]

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from lar.errors import UsageError
-from lar.options.command_line import suggest_flag
 from lar.options.option import Option, flag_of, is_set
+from lar.options.suggestions import suggest_flag
 from lar.options.table import ADDED, BY_ALIAS, BY_KEY, FLAGS, option_of, values_of
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lar.errors import UsageError
-from lar.options.command_line import suggest_flag
 from lar.options.option import Option, flag_of
+from lar.options.suggestions import suggest_flag
 from lar.options.table import IN_RUN, ITER, ON, OPTIONS, SCHEDULER, VERBOSE, option_of
 
 

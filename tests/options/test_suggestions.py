@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.options.command_line import nearest_spelling, other_runners, suggest_flag, typing_mistakes
+from lar.options.suggestions import nearest_spelling, other_runners, suggest_flag, typing_mistakes
 from lar.options.table import BY_KEY, FLAGS
 
 

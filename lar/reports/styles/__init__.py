@@ -272,7 +272,7 @@ def check_choice(key: str, value: str | None, known: tuple[str, ...], name: str)
     plain = re.sub(r"^[+-]", "", value or "")
     if value is None or not known or plain in known:
         return
-    from lar.options.command_line import nearest_spelling
+    from lar.options.suggestions import nearest_spelling
 
     near = nearest_spelling(plain, known)
     raise UsageError(

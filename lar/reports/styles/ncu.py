@@ -248,7 +248,7 @@ def chosen_metrics(figures: Sequence[Figure], names: Sequence[str]) -> list[Figu
     known = {figure.metric: figure for figure in figures}
     for name in names:
         if name not in known:
-            from lar.options.command_line import nearest_spelling
+            from lar.options.suggestions import nearest_spelling
 
             near = nearest_spelling(name, [*known])
             hint = f"{near and f'did you mean {near}? '}--view metrics prints all"
