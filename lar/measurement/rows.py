@@ -35,6 +35,9 @@ ROW_BYTES, pack_row = 8 * ROW_COLUMNS, struct.Struct(f"{ROW_COLUMNS}d").pack_int
 NAN = math.nan
 # With so many iterations for each reading, columns computed of the readings take less memory.
 FEWEST_OF_READING = 4
+# A table holds a file open, which samples of so many rows keep; those of fewer are copied, since a
+# process may keep the samples of very many short runs.
+LONG = 50_000
 
 
 class SampleRows:
@@ -127,8 +130,13 @@ class SampleRows:
     def all_samples(self, zero: float = 0.0) -> Samples:
         """Return all rows as a record; times of beginning are from `zero` on the driver's clock.
 
+<<<<<<< HEAD
         Its columns are views of these rows or computed when they are read, or copies where these
         take no more memory.
+=======
+        The columns of many rows stay here, or are computed when they are read; but the record has
+        those of its own, if they take no more memory.
+>>>>>>> rev1
         """
         # They are slow to import, and only this needs them.
         from lar.measurement.computed import Computed, share_out, spread
@@ -137,6 +145,8 @@ class SampleRows:
         # In this order: the iterations of a reading are there before it, even while more come.
         readings = self._readings[: READING_COLUMNS * self._header[READINGS]]
         rows = self._rows[: ROW_COLUMNS * self.count]
+        if len(rows) < ROW_COLUMNS * LONG:
+            rows = memoryview(rows.tobytes()).cast("d")
         end_to_end, host, device, began, queueing = columns_of(rows, ROW_COLUMNS)
         count, read = len(end_to_end), map(list, columns_of(readings, READING_COLUMNS))
         ends, delay, busiest, active, cpu, steal, throttled, frequency, probe, before = read

@@ -62,12 +62,13 @@ class Numbers(Sequence[float | None]):
     A slice shares them. They are equal to any sequence of the same numbers.
     """
 
-    def __init__(self, values: Sequence[float | None] | memoryview[Any]) -> None:
+    def __init__(self, values: Iterable[float | None]) -> None:
         """Doubles where NaN stands for None are not copied: an array's, or those of what is used as
         a memoryview is."""
         doubles: Any = values
-        if not hasattr(values, "tobytes"):
-            known = [math.nan if it is None else it for it in values] if None in values else values
+        if not hasattr(values, "tobytes") or hasattr(values, "dtype"):  # NumPy's are of many kinds
+            listed = values if isinstance(values, (list, tuple)) else [*values]
+            known = [math.nan if it is None else it for it in listed] if None in listed else listed
             doubles = array("d", known)
         self._values: Any = memoryview(doubles) if isinstance(doubles, array) else doubles
 

@@ -1,8 +1,6 @@
 """Results side by side: rows of runs, the facts in which they differ, ratios and verdicts.
 
-The baseline of each row of a table, to which its ratio is.
-
-A row of a table of results: runs, and the figures that stand for them.
+A row stands for some runs and has their figures. Its ratio is to another row, its baseline.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import tracemalloc
 from array import array
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import pytest
 from hypothesis import given
@@ -163,8 +165,8 @@ def test_columns_that_are_computed_are_those_that_are_kept(
 
 
 def test_samples_of_short_iterations_take_no_memory_until_they_are_read() -> None:
-    table = SampleRows.anonymous(10_000)
-    for index in range(10_000):
+    table = SampleRows.anonymous(50_000)
+    for index in range(50_000):
         table.append(1e-6, 5e-7, 5e-7, index * 1e-6)
         if index % 100 == 99:
             table.add_reading(Reading(0.0, 1e-4, 1e-4, 1e-4, 0.0, 0.0, 2e9, 4e-6))
@@ -174,8 +176,20 @@ def test_samples_of_short_iterations_take_no_memory_until_they_are_read() -> Non
         held_bytes = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert samples.cpu == samples.busiest_thread == (1e-6,) * 10_000
-    assert held_bytes < 10 * 10_000
+    assert samples.cpu == samples.busiest_thread == (1e-6,) * 50_000
+    assert held_bytes < 10 * 50_000
+
+
+def test_samples_of_few_rows_keep_no_table_open() -> None:
+    mapping = mmap.mmap(-1, size_of_rows(9))
+    table, opened = SampleRows(mapping, 9), ref(mapping)
+    for _ in range(9):
+        table.append(1, 1, 1)
+    table.add_reading(Reading(0.0, 4.5))
+    samples = table.samples(0, 9)
+    del mapping, table
+    assert opened() is None
+    assert samples.busiest_thread == (0.5,) * 9
 
 
 def test_rows_count_when_they_began_from_the_first_timed_one_of_all_runners() -> None:

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -101,6 +102,8 @@ def test_samples_keep_what_was_not_measured() -> None:
     samples = Samples(end_to_end=(1, 0.5), device=(None, 0.25), queue_delay=[None, None])
     assert samples.device == (None, 0.25)
     assert samples.queue_delay == (None, None)
+    other: Any = np.array([1, 0.5], "f4"), (it for it in (None, 0.25))
+    assert Samples(end_to_end=other[0], device=other[1]) == replace(samples, queue_delay=())
     device = Numbers([None, 0.25])
     assert samples == Samples(end_to_end=[1.0, 0.5], device=device, queue_delay=(None, None))
     assert samples.part(slice(1, None)) == Samples(
