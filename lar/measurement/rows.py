@@ -130,13 +130,8 @@ class SampleRows:
     def all_samples(self, zero: float = 0.0) -> Samples:
         """Return all rows as a record; times of beginning are from `zero` on the driver's clock.
 
-<<<<<<< HEAD
-        Its columns are views of these rows or computed when they are read, or copies where these
-        take no more memory.
-=======
-        The columns of many rows stay here, or are computed when they are read; but the record has
-        those of its own, if they take no more memory.
->>>>>>> rev1
+        The columns of many rows are views of these, or computed when they are read. A record of few
+        rows has columns of its own.
         """
         # They are slow to import, and only this needs them.
         from lar.measurement.computed import Computed, share_out, spread
