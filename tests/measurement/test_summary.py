@@ -127,25 +127,7 @@ def test_throughput_is_in_iterations_and_in_items(
     assert (summary.iterations_per_second, summary.items_per_second) == (2.0, items)
 
 
-@pytest.mark.parametrize(
-    ("delays", "threads", "trust", "first"),
-    [
-        ([0.0] * 11, 1, "latency", "latency: min=10.000ms"),
-        (
-            *([0.0] * 8 + [0.009] * 3, 1, "undisturbed latency"),
-            "note: trust the undisturbed median=10.000ms (CPU time: median=4.000ms): 3 of 10",
-        ),
-        (
-            *([0.006] * 11, 1, "cpu"),
-            "note: trust the CPU time, median=4.000ms, not the latency: 10 of 10 iterations",
-        ),
-        (
-            *([0.006] * 11, 2, "nothing"),
-            "note: trust neither the latency nor the CPU time, median=4.000ms: 10 of 10 iterations "
-            "were disturbed",
-        ),
-    ],
-)
+@each_row("measurement/cases/trusted")
 def test_a_run_prints_first_what_to_trust(
     run_lar: RunLar,
     write_script: WriteScript,
