@@ -43,6 +43,7 @@ LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "large")
 FAST_FILES, SLOW_FILES = 4, 6
 LIMIT_SECONDS = 45  # of one file of tests without a change
 WANTED = 85  # per cent to be noticed
+PROGRESS = 20  # changes after which a line says how many were noticed
 STARTS_PROCESSES = re.compile(r"\brun_lar\b|subprocess|\belsewhere\b|run_isolated|multiprocessing")
 
 # What may stand in place of each comparison.
@@ -287,12 +288,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 tried.append(each)
                 if each.status != "noticed":
                     print(each.describe(tree), flush=True)
+                if len(tried) % PROGRESS == 0:
+                    print(count_noticed(tried), file=sys.stderr, flush=True)
     print(*summarise(tried, lambda change: "/".join(Path(change.file).parts[:2])), sep="\n")
     print(*summarise(tried, lambda change: change.kind), sep="\n")
+    print(count_noticed(tried))
+    return 0 if share_noticed(tried) >= WANTED or not tried else 1
+
+
+def share_noticed(tried: Sequence[Change]) -> float:
+    """Return the part of the changes that were noticed, in per cent."""
+    return 100 * sum(each.status == "noticed" for each in tried) / max(1, len(tried))
+
+
+def count_noticed(tried: Sequence[Change]) -> str:
+    """Return how many changes were noticed, in a line."""
     noticed = sum(each.status == "noticed" for each in tried)
-    share = 100 * noticed / max(1, len(tried))
-    print(f"{noticed} of {len(tried)} changes noticed: {share:.0f} %")
-    return 0 if share >= WANTED or not tried else 1
+    return f"{noticed} of {len(tried)} changes noticed: {share_noticed(tried):.0f} %"
 
 
 if __name__ == "__main__":
