@@ -31,8 +31,8 @@ PACKAGES: Mapping[str, str] = {
 
 
 def package_folder() -> str:
-    """Return the folder of the package `onnxruntime`, which is found without importing it; empty if
-    there is none."""
+    """Return the folder of the package `onnxruntime`, found without an import; empty if it is not
+    installed."""
     found = importlib.util.find_spec("onnxruntime")
     places = found.submodule_search_locations if found is not None else None
     return places[0] if places else ""
@@ -45,8 +45,8 @@ def library_of(name: str) -> str:
 
 
 def why_unloadable(name: str) -> str:
-    """Return what the system says against loading a provider's library; empty if it loads, or if
-    there is none. The engine itself says it in its log alone."""
+    """Return why the system cannot load a provider's library; empty if it loads, or if the provider
+    has no library. The engine writes this reason only into its log."""
     import ctypes  # slow to import, and the help reads the table of options
 
     try:

@@ -456,7 +456,7 @@ def open_cuda(driver: SessionDriver, device_id: int) -> None:
     """Make sure that there is a CUDA device of that number, and have it hold inputs and outputs.
 
     Raises:
-        UsageError: there is none.
+        UsageError: this machine has no CUDA device of that number.
     """
     devices = providers.cuda_devices()
     if device_id >= len(devices):

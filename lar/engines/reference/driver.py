@@ -152,7 +152,7 @@ class Step:
         """Return the function that computes the node.
 
         Raises:
-            NoTruthHere: there is none.
+            NoTruthHere: neither lar nor the standard defines this operator.
         """
         node = self.node
         own = self.meaning.functions.get((node.domain, node.op_type))
@@ -220,7 +220,7 @@ def function_of_standard(node: Message, call: Call) -> Message:
     """Return the function by which the standard defines an operator through other operators.
 
     Raises:
-        NoTruthHere: it has none for that.
+        NoTruthHere: the standard defines no such function.
     """
     try:
         schema = onnx.defs.get_schema(node.op_type, call.opset, node.domain)
@@ -364,7 +364,7 @@ class EvaluatorDriver(Driver):
 
 
 def array_or_reason(name: str, value: Any) -> Array | str:
-    """Return an array of numbers or texts, or why there is none."""
+    """Return an array of numbers or texts, or the reason why the value is no array."""
     if isinstance(value, NoTruth):
         return value.why(name)
     return value.reason if isinstance(value, Unheld) else np.asarray(value)
