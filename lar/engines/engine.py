@@ -483,6 +483,11 @@ class Engine(abc.ABC):
         """
         raise NotImplementedError(f"{self.title} has no program whose log is read")
 
+    def leaves_files(self, spec: RunSpec) -> bool:
+        """Return whether a worker may leave files behind: then the run has a work folder, which is
+        removed when the run has ended, and `settle` is called."""
+        return any(option.is_given(spec.settings) for option in self.settles)
+
     def settle(self, spec: RunSpec, context: RunContext) -> None:
         """Do what is left to do after the worker of a run has ended, even if it failed.
 

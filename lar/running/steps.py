@@ -317,7 +317,7 @@ def maker_of(spec: RunSpec, launch: Make) -> Make:
     engine, make = engine_named(spec.engine), launch
     if engine.staged and one_of(engine.staged.options, spec.settings):
         make = partial(engine.staged.run, run_isolated, launch)
-    if make is not launch or one_of(engine.settles, spec.settings):
+    if make is not launch or engine.leaves_files(spec):
         make = partial(settle_run, make)
     if one_of(PROFILES, spec.settings):
         make = partial(run_profiled, make)

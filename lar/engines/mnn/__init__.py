@@ -6,10 +6,14 @@ import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lar.engines.engine import Defect, DriverEntry, Engine, imported, late, late_value
-from lar.engines.formats import MNN, ONNX
+from lar.engines.formats import MNN, ONNX, is_onnx
 from lar.engines.onnx_file.engine import OwnFormatEngine
+
+if TYPE_CHECKING:
+    from lar.records.run import RunSpec
 
 INTERPRETER = partial(imported, ".session.InterpreterDriver", __name__)
 
@@ -24,6 +28,9 @@ class Mnn(OwnFormatEngine):
     drivers = (DriverEntry("interpreter", "Interpreter.runSession", INTERPRETER),)
     operator_kinds = late_value(".net.KINDS")
     check_property = late(Engine.check_property, ".options.check_property")
+
+    def leaves_files(self, spec: RunSpec) -> bool:
+        return is_onnx(Path(spec.model))  # converted into a file
 
     def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
         rows = json.loads(Path(__file__).with_name("defects.json").read_text())

@@ -99,10 +99,14 @@ def test_a_shape_that_depends_on_values_is_one_clear_line(run_lar: RunLar, tmp_p
     assert "shapes depend on the values fed" in line
 
 
-def test_control_flow_is_refused(run_lar: RunLar, tmp_path: Path) -> None:
+def test_control_flow_is_refused(
+    run_lar: RunLar, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     model = save_named(tmp_path / "if.onnx", text_of("branch"))
     done = run_lar(str(model), "--engine", "mnn", code=4)
     assert "MNN's sessions run no control flow, as If y" in done.stderr
+    assert not [*tmp_path.rglob("*.mnn")]
 
 
 @pytest.mark.parametrize("size", [0, 40, 2000])
