@@ -135,7 +135,7 @@ def split_items(*texts: str) -> list[str]:
 
 def find_path(item: str) -> slice | None:
     """Return where in an item the path of an existing file stands: `PATH`, `NAME:PATH`,
-    `PATH,float32,1x3`; None if there is none."""
+    `PATH,float32,1x3`; None if it has no path."""
     form = RAW_FORM.search(item)
     # A name stands before the first semicolon.
     begins = [0, *(colon.end() for colon in re.finditer(":", item.partition(";")[0]))]

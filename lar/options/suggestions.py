@@ -37,7 +37,7 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
 
 
 def nearest_spelling(word: str, known: Iterable[str]) -> str:
-    """Return the known word that a mistyped one was meant to be, empty if there is none.
+    """Return the known word that a mistyped one was meant to be, empty if no word is near.
 
     It is the word that it begins, or the nearest by one typing mistake, two in a long word.
     """

@@ -585,7 +585,7 @@ def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def option_of(key: str) -> Option[Any] | None:
-    """Return the option with a key or an alias, None if there is none."""
+    """Return the option with a key or an alias, None if no option has it."""
     return BY_KEY.get(key) or BY_ALIAS.get(key)
 
 

@@ -216,7 +216,7 @@ def open_store(path: str | None = None, *, create: bool = False) -> Iterator[Sto
         create: make it if it is missing.
 
     Raises:
-        UsageError: there is none, the file is something else, or it cannot be read or written.
+        UsageError: the file is missing or is something else, or it cannot be read or written.
         LarError: the disk is full, or another program keeps the store locked for too long.
     """
     place = default_path() if path is None else path

@@ -168,7 +168,7 @@ def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
 
 
 def check_any_model(sides: Iterable[Side], flag: str) -> None:
-    """Refuse a flag for models where there is none.
+    """Refuse a flag for models where no side is a model.
 
     Raises:
         UsageError: naming the flag.
@@ -393,7 +393,7 @@ class SideRuns:
         """Prepare what runs operators of the first side, which the user asked for.
 
         Raises:
-            UsageError: there is none.
+            UsageError: operators of that side cannot be run.
         """
         found = self.find_operators(0)
         if isinstance(found, LarError):

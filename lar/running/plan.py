@@ -172,7 +172,7 @@ def python_of(values: Mapping[str, Any]) -> str:
     """Return the interpreter of the worker, empty for this process's own.
 
     Raises:
-        UsageError: there is none.
+        UsageError: no program is at the given path.
     """
     given = values["python"]
     if given is None:

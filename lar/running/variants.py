@@ -67,7 +67,7 @@ def list_models(models: str | Path | Sequence[str | Path]) -> list[str]:
     """Return the models that a program gives, one or several.
 
     Raises:
-        UsageError: there is none.
+        UsageError: the list of models is empty.
     """
     found = [models] if isinstance(models, (str, os.PathLike)) else [*models]
     if not found:
@@ -281,7 +281,7 @@ def find_baseline(variants: Sequence[Variant], name: str | None) -> int:
     """Return the place of the baseline: the first variant, or the one of that name or number.
 
     Raises:
-        UsageError: there is none of that name.
+        UsageError: no variant has that name or number.
     """
     names = [variant.name for variant in variants]
     places = {str(place + 1): place for place in range(len(names))}

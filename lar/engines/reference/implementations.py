@@ -62,13 +62,13 @@ def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Functio
 
 
 def implementation_of(node: Message, opset: int) -> Function | None:
-    """Return the function that computes a node, None if there is none here."""
+    """Return the function that computes a node, None if lar and ONNX have no such function."""
     own = OWN.get((node.domain, node.op_type))
     return own or reference_of(onnx.NodeProto.FromString(node.encode()), opset)
 
 
 def reference_of(node: Any, opset: int) -> Function | None:
-    """Return ONNX's reference implementation of a node, None if there is none."""
+    """Return ONNX's reference implementation of a node, None if it has none."""
     if node.domain not in LOADERS or not opset:
         return None
     try:
