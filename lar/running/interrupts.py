@@ -15,9 +15,11 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Interrupts that follow one by less count as the same one.
 IMPATIENCE_SECONDS = 2.0
 # Some code drops an exception: Python while it frees an object, libraries in C while they import
-# others (or they take it for a missing library), msgspec while it looks a type up. An interrupt is
-# raised after that.
+# others (or they take it for a missing library), msgspec while it looks a type up. Other code loses
+# what it was about to do: the end of a stack, which kills workers and removes folders. An interrupt
+# is raised after that.
 AGAIN_SECONDS = 0.01
+STACK_END = contextlib.ExitStack.__exit__.__code__
 
 
 class Hold:
@@ -45,7 +47,7 @@ def heed_interrupts() -> None:
             last, is_recent = now, True
         if Hold.depth:
             Hold.waits = True
-        elif is_recent and would_be_dropped(frame):
+        elif is_recent and would_do_harm(frame):
             signal.setitimer(signal.ITIMER_REAL, AGAIN_SECONDS)
         else:
             raise KeyboardInterrupt
@@ -63,12 +65,13 @@ def heed_interrupts() -> None:
     sys.unraisablehook = raise_again
 
 
-def would_be_dropped(frame: FrameType | None) -> bool:
-    """Return whether an exception may be dropped at this place of the process: a module is imported
-    there, or a type of `typing` is compared with others."""
+def would_do_harm(frame: FrameType | None) -> bool:
+    """Return whether an exception may be dropped at this place of the process, or stop what must
+    be done: a module is imported there, a type of `typing` is compared with others, or a stack
+    ends."""
     while frame is not None:
         is_import = frame.f_code.co_filename.startswith("<frozen importlib")
-        if is_import or frame.f_globals.get("__name__") == "typing":
+        if is_import or frame.f_globals.get("__name__") == "typing" or frame.f_code is STACK_END:
             return True
         frame = frame.f_back
     return False
