@@ -493,7 +493,7 @@ class EventRecords:
                 found["executions"].append(record_of(Execution, args, **{"step": 0, **times}))
             elif event.cat == "op_inner" and event.name == "dispatch":
                 if (place := self._places.pop(args.parent or 0, None)) is None:
-                    raise ValueError(f"a dispatch names execution {args.parent}, which the trace lacks")
+                    raise ValueError(f"a dispatch names execution {args.parent}: it is missing")
                 found["executions"][place] = msgspec.structs.replace(
                     found["executions"][place],
                     dispatch_start_ns=begin,
