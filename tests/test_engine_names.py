@@ -15,14 +15,13 @@ NAMES = re.compile(r"megengine|onnx ?runtime|\blite\b", re.IGNORECASE)
 # What has the name of an engine and is none: the formats that MegEngine has given to files of
 # tensors and profiles, which others read and write too, and the style of reports named after its
 # tool `profile_analyze`.
-STYLE = r"megengine|lar\.reports\.styles\.megengine(\.\w+)?"
+STYLE = r"megengine|lar\.reports\.styles\.megengine"
 ALLOWED = {
     "lar/dumps/binary.py": r".*MegEngine's tensor files hold no ",
     "lar/options/command_line.py": "lite",  # a flag of load_and_run
     "lar/cli/report.py": r"megengine|.*\(default megengine;.*",
     "lar/reports/styles/__init__.py": STYLE,
-    "lar/reports/styles/megengine/__init__.py": STYLE,
-    "lar/reports/styles/megengine/table.py": (
+    "lar/reports/styles/megengine.py": (
         rf"{STYLE}|lar\.profiles\.megengine_file|MegEngine's own profile in it is damaged: "
     ),
 }

@@ -25,7 +25,7 @@ from operator_variants import SECTIONS, Case, variants
 from lar.engines.onnx_file.control_flow import NoTruth
 from lar.engines.onnx_file.fields import Message
 from lar.engines.reference.driver import evaluator_of
-from lar.engines.reference.implementations import widened
+from lar.engines.reference.operators import widened
 
 NEWEST = {"": 23, "ai.onnx.ml": 5}  # opsets that ONNX Runtime knows
 

@@ -8,22 +8,20 @@ from string import ascii_uppercase as LETTERS
 
 from lar.errors import one_line
 from lar.records.comparison import ComparisonOfSides, SideFacts, TensorOfSides
-from lar.reports.compared_tensors import (
-    counts_of,
-    error_of,
-    format_error,
-    shorten,
-    table_of,
-    type_of,
-)
 from lar.reports.comparison_report import (
+    counts_of,
     describe_basis,
     describe_culprits,
     describe_gaps,
     describe_left_out,
     describe_sides,
+    error_of,
+    format_error,
     heading_of,
     report_of,
+    shorten,
+    table_of,
+    type_of,
     worst_of,
 )
 from lar.reports.model import ANY_DIGITS, Cell, Column

@@ -11,7 +11,7 @@ import pytest
 
 import lar
 from lar.dumps.dump import Dump
-from lar.reports.compared_tensors import counts_of
+from lar.reports.comparison_report import counts_of
 from tests.comparison.exported_models import (
     FLOAT,
     Case,

@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 import lar
-from lar.reports.compared_tensors import counts_of
+from lar.reports.comparison_report import counts_of
 from tests.comparison.exported_models import (
     FLOAT,
     STRING,

@@ -13,7 +13,7 @@ from lar.dumps.dump import Stored
 from lar.graphs.elements import BLOCK, dequantized, elements_of
 from lar.records.comparison import Comparison, TensorComparison, Tolerance
 from lar.records.run import Quantization
-from lar.reports.compared_tensors import describe_type
+from lar.reports.comparison_report import describe_type
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
 from tests.known import known

@@ -8,7 +8,7 @@ import pytest
 import sweep_operators
 from operator_variants import Case, variants
 
-from lar.engines.reference import implementations
+from lar.engines.reference import operators
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def test_no_operator_is_silently_wrong(cases: list[Case]) -> None:
 def test_a_wrong_operator_is_printed(
     cases: list[Case], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(implementations.OWN, ("", "Softsign"), lambda call: call.inputs[0] * 2)
+    monkeypatch.setitem(operators.OWN, ("", "Softsign"), lambda call: call.inputs[0] * 2)
     counts = sweep_operators.sweep(each for each in cases if each.name == "Softsign@13 2x3x4")
     assert counts == {sweep_operators.DIFFERENT: 1}
     assert "different: Softsign@13 2x3x4: o0: off by" in capsys.readouterr().out

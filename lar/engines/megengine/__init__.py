@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from lar.engines import engine
 from lar.engines.engine import DriverEntry, Engine, imported, late, late_function, late_value
 from lar.engines.formats import MEGENGINE
-from lar.engines.megengine.lean_import import LITE_LIBRARY
 from lar.errors import LarError
 from lar.options import table
 
 if TYPE_CHECKING:
     from lar.records.run import RunContext, RunSpec
 
+# Where megenginelite's own library is, below the folder of the packages.
+LITE_LIBRARY = "megenginelite/libs/liblite*"
 LITE = partial(imported, ".lite.LiteDriver", __name__)
 GRAPH = partial(imported, ".graph.GraphDriver", __name__)
 

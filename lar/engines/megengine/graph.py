@@ -17,8 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from lar.engines.engine import Isolation
-from lar.engines.megengine.driver import MegEngineDriver, info_of
-from lar.engines.megengine.lean_import import import_package
+from lar.engines.megengine.driver import MegEngineDriver, import_package, info_of
 from lar.engines.megengine.model_file import INPUT
 from lar.engines.megengine.packed_model import graph_in
 from lar.engines.megengine.symbols import find_function

@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 
 from lar.engines.driver import LateOutputs
-from lar.engines.megengine.driver import MegEngineDriver, info_of, resized_inputs
-from lar.engines.megengine.lean_import import LITE_LIBRARY, import_package
+from lar.engines.megengine import LITE_LIBRARY
+from lar.engines.megengine.driver import MegEngineDriver, import_package, info_of, resized_inputs
 from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed
 from lar.errors import UsageError
 from lar.files.libraries import load_lazily

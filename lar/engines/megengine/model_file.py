@@ -15,8 +15,7 @@ from typing import Any
 
 from lar.datasets.testcases import graphs_in
 from lar.engines.formats import BROKEN, MEGENGINE, require_format
-from lar.engines.megengine.driver import explain_megengine
-from lar.engines.megengine.lean_import import import_package
+from lar.engines.megengine.driver import explain_megengine, import_package
 from lar.engines.megengine.operator_kinds import FACTS
 from lar.engines.megengine.packed_model import graph_in, is_packed, open_packed
 from lar.engines.operator_facts import Operation, Shape, count_flops

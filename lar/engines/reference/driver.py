@@ -37,8 +37,7 @@ from lar.engines.onnx_file.fields import (
 )
 from lar.engines.onnx_file.numbered_graph import NumberedGraph
 from lar.engines.onnx_file.tensors import array_of, dense_of, dtype_of
-from lar.engines.reference import images, tensors  # noqa: F401 - their functions compute operators
-from lar.engines.reference.implementations import (
+from lar.engines.reference.operators import (
     Array,
     Call,
     Function,

@@ -25,7 +25,7 @@ from lar.records.profile import (
     Span,
     Step,
 )
-from lar.reports.styles.paddle.overview import TimeRow
+from lar.reports.styles.paddle import TimeRow
 from tests.profiles.synthetic import HOST as HOST
 from tests.profiles.synthetic import span_of
 

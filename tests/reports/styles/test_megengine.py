@@ -22,8 +22,7 @@ from lar.errors import UsageError
 from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step
 from lar.reports.formats import format_json
 from lar.reports.styles import STYLES, collect_report_options
-from lar.reports.styles.megengine import build
-from lar.reports.styles.megengine.table import is_single, sum_pairwise
+from lar.reports.styles.megengine import build, is_single, sum_pairwise
 from lar.reports.text import Screen
 from tests.profiles.synthetic import changed, profile_of_times, rows_in, with_facts
 

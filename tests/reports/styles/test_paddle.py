@@ -12,9 +12,7 @@ import pytest
 from lar.records.profile import Correction, Execution, Profile, ProfiledOperator, Step, StepNoise
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
-from lar.reports.styles.paddle import SECTIONS, build
-from lar.reports.styles.paddle.operators import operator_table
-from lar.reports.styles.paddle.overview import TimedRun
+from lar.reports.styles.paddle import SECTIONS, TimedRun, build, operator_table
 from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import profile_of_times, rows_in, with_facts
 from tests.profiles.timelines import span_of
