@@ -8,17 +8,16 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from lar.cli.arguments import (
-    COMMANDS,
     Parser,
     add_rows,
     argument,
     declared,
-    format_entries,
     headings_of,
-    help_width,
     name_supporters,
     parser_of,
 )
+from lar.cli.commands import COMMANDS
+from lar.cli.screen import format_entries, help_width
 from lar.errors import UsageError
 from lar.options.option import Group, Option
 from lar.options.suggestions import nearest_spelling
