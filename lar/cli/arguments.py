@@ -68,6 +68,10 @@ def argument(names: str, text: str, **keywords: Any) -> Row:
     return lambda parser: parser.add_argument(*(flags or words[:1]), **keywords)
 
 
+# The help of a run has no need of the table, which is slower to read.
+MODEL = argument("model MODEL", "a model file (.mge, .onnx, ...), or a file or folder of testcases")
+
+
 def option(it: Option[Any], text: str = "", parse: Callable[[str], Any] | None = None) -> Row:
     """Return the row of an option of `lar run`.
 

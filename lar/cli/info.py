@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from lar.cli.arguments import declared
+from lar.cli.arguments import MODEL, declared
 from lar.running.plan import plan_run
 
-ARGUMENTS = (declared("info"),)
+ARGUMENTS = (
+    MODEL,
+    declared("info"),
+)
 
 
 def main(arguments: argparse.Namespace) -> int:

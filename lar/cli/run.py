@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from lar.cli.arguments import declared, headings_of
+from lar.cli.arguments import MODEL, headings_of
 from lar.cli.run_help import HELP
 from lar.options.table import OPTIONS
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # Which engines honour a flag is slow to collect: `all_parsers` adds it.
-ARGUMENTS = (HELP, declared("model"), *headings_of(OPTIONS))
+ARGUMENTS = (HELP, MODEL, *headings_of(OPTIONS))
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from lar.cli.arguments import (
+    MODEL,
     Parser,
     add_rows,
     argument,
-    declared,
     headings_of,
     name_supporters,
     parser_of,
@@ -81,7 +81,7 @@ def format_options(options: Sequence[Option[Any]]) -> str:
     engines = {engine.name for engine in ENGINES if not engine.is_exact}
     partial = {key: names for key, names in support.items() if not engines <= set(names)}
     parser = Parser(prog="lar run", usage="lar MODEL [flags]", add_help=False)
-    add_rows(parser, (declared("model"), *headings_of(options)))
+    add_rows(parser, (MODEL, *headings_of(options)))
     name_supporters(parser, partial)
     if any(option.key in partial for option in options):
         parser.epilog = "[NAME]: only the engine of that name honours the flag"
