@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from lar import __version__
 from lar.cli.arguments import argument, parser_of
@@ -18,6 +17,7 @@ from lar.cli.commands import COMMANDS, DOCS, overview, topics
 from lar.errors import UsageError
 from lar.options.suggestions import nearest_spelling
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lar.reports.text import Screen
 
