@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
+from lar.cli import commands
 from lar.cli.commands import COMMANDS, load_command
 from lar.cli.screen import help_width
 from lar.errors import UsageError
@@ -69,7 +70,7 @@ def argument(names: str, text: str, **keywords: Any) -> Row:
 
 
 # The help of a run has no need of the table, which is slower to read.
-MODEL = argument("model MODEL", "a model file (.mge, .onnx, ...), or a file or folder of testcases")
+MODEL = argument("model MODEL", commands.MODEL)
 
 
 def option(it: Option[Any], text: str = "", parse: Callable[[str], Any] | None = None) -> Row:
@@ -235,6 +236,15 @@ def parser_of(command: str) -> Parser:
     parser.set_defaults(parser=parser)
     add_rows(parser, getattr(module, "ARGUMENTS", ()))
     return parser
+
+
+def all_parsers() -> dict[str, Parser]:
+    """Return the parsers of all commands, that of `lar run` with the names of engines."""
+    from lar.engines import support_of_options  # slow to import
+
+    parsers = {name: parser_of(name) for name in COMMANDS}
+    name_supporters(parsers["run"], support_of_options())
+    return parsers
 
 
 def normalize_flags(words: list[str]) -> list[str]:

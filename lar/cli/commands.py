@@ -43,6 +43,9 @@ PAGES = (
     *("farm", "python", "formats", "exit-codes", "trust", "benchmarks"),
 )
 
+# The argument that a command which runs or reads one model takes.
+MODEL = "a model file (.mge, .onnx, ...), or a file or folder of testcases"
+
 PURPOSE = "how fast a model runs, whether its numbers are right, which settings make it fastest"
 
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from lar import __version__
-from lar.cli.arguments import argument, parser_of
+from lar.cli.arguments import all_parsers, argument, parser_of
 from lar.cli.commands import COMMANDS, DOCS, overview, topics
 from lar.errors import UsageError
 from lar.options.suggestions import nearest_spelling
@@ -106,8 +106,6 @@ def main(arguments: argparse.Namespace) -> int:
     """
     words: list[str] = arguments.words
     if arguments.man:
-        from lar.cli.run_help import all_parsers
-
         print(format_man_page(all_parsers()))
     elif not words:
         print(overview())

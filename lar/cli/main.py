@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import io
 import os
 import sys
@@ -111,6 +112,12 @@ def dispatch(words: list[str], *, is_shell: bool) -> int:
         print(overview())
         return 0
     name, rest = ("version", []) if words[0] == "--version" else command_of(words)
+    flag, group, *_ = [*rest, "", ""]
+    if name == "run" and flag in ("-h", "--help") and not group.startswith("-"):
+        from lar.cli.run_help import print_run_help  # without the parser
+
+        print_run_help(group)
+        return 0
     from lar.cli.arguments import MAX_FILE_SIZE, normalize_flags, parser_of  # slow to import
     from lar.files.input_file import VARIABLE
 
@@ -124,6 +131,8 @@ def dispatch(words: list[str], *, is_shell: bool) -> int:
         from lar.running.interrupts import heed_interrupts
 
         heed_interrupts()
+        gc.freeze()
+        gc.enable()
     code: int = load_command(name).main(arguments)
     return code
 

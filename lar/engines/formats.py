@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from lar.errors import UsageError, nearest
-from lar.files.input_file import open_input
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,6 +111,8 @@ def read_head(model: Path) -> bytes:
     Raises:
         UsageError: missing, a folder, unreadable or empty.
     """
+    from lar.files.input_file import open_input  # the help opens no model
+
     try:
         with open_input(model, what="model file") as file:
             head = file.read(HEAD_SIZE)

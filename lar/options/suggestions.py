@@ -30,8 +30,7 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
     found = other_runners().get(name if len(name) == 1 else name.lower(), "")
     if " " in found:  # a sentence, about runs
         return found if ("--iter" if is_flag else "iter") in known else ""
-    if found and not is_flag:
-        found = found.lstrip("-").replace("-", "_")
+    found = found if is_flag else found.lstrip("-").replace("-", "_")
     near = found if found in known else nearest_spelling(word, known)
     return f"did you mean {near if is_flag else repr(near)}?" if near else ""
 
