@@ -69,7 +69,7 @@ def argument(names: str, text: str, **keywords: Any) -> Row:
     return lambda parser: parser.add_argument(*(flags or words[:1]), **keywords)
 
 
-# The help of a run has no need of the table, which is slower to read.
+# Not in the table, which a run does not read: it is slow to.
 MODEL = argument("model MODEL", commands.MODEL)
 
 

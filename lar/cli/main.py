@@ -131,7 +131,7 @@ def dispatch(words: list[str], *, is_shell: bool) -> int:
         from lar.running.interrupts import heed_interrupts
 
         heed_interrupts()
-        gc.freeze()
+        gc.freeze()  # what the start has made stays
         gc.enable()
     code: int = load_command(name).main(arguments)
     return code

@@ -10,6 +10,7 @@ from lar.errors import UsageError
 from lar.options.table import FORCE, SETTINGS
 from lar.options.values import require
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
+from lar.records.goals import Allowed
 
 
 def split_names(text: str) -> tuple[str, ...]:
@@ -19,8 +20,6 @@ def split_names(text: str) -> tuple[str, ...]:
 
 def parse_allowed(text: str) -> tuple[str, ...]:
     """Parse what --allow takes."""
-    from lar.records.tuning import Allowed  # slow to import
-
     names = split_names(text)
     known = get_args(Allowed)
     for name in names:
