@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import _signal as signal  # type: ignore[import-not-found]  # the part in C, which imports nothing
+import gc
 import os
 import sys
 
 
 def main() -> None:
     """Run the command line of this process; Ctrl-C is one line from the first moment on."""
+    gc.disable()  # until a command begins: what is made before stays
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
             # There is nothing to clean up yet.

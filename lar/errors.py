@@ -17,9 +17,6 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
-
-E = TypeVar("E", bound="LarError")
 
 EXIT_CODES = {
     "ok": 0,
@@ -94,7 +91,7 @@ class LarError(Exception):
         """The whole line."""
         return format_message(self.flag, self.subject, self.problem)
 
-    def called(self: E, names: Mapping[str, str]) -> E:
+    def called(self, names: Mapping[str, str]) -> LarError:
         """Return it with the names that the user knows for its flag and its subject."""
         flag, subject = (names.get(part, part) for part in (self.flag, self.subject))
         return type(self)(self.problem, self.hint, self.detail, flag=flag, subject=subject)

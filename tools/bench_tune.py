@@ -26,7 +26,8 @@ from figures import Figures, Outcome, Settings, note, repeat
 from processes import DIGITS, LAR, MOBILENET, MOBILENET_ONNX, RESNET50
 
 import lar
-from lar.records.tuning import Allowed, RankedCandidate, TuneResult
+from lar.records.goals import Allowed
+from lar.records.tuning import RankedCandidate, TuneResult
 from lar.results.store import open_store
 
 ALLOWED: tuple[Allowed, ...] = ("engine-fixes", "engine-env")

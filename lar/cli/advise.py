@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lar.cli.arguments import declared, headings_of
+from lar.cli.arguments import MODEL, declared, headings_of
 from lar.errors import UsageError
 from lar.options.table import ITER, PROFILE
 from lar.options.variants import BENCH_OPTIONS
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # The suggestions depend on a median of so many iterations.
 ITERATIONS = 20
 
-ARGUMENTS = (declared("advise"), *headings_of(BENCH_OPTIONS))
+ARGUMENTS = (MODEL, declared("advise"), *headings_of(BENCH_OPTIONS))
 
 
 def main(arguments: argparse.Namespace) -> int:

@@ -12,62 +12,32 @@ commands take. There a row is one of
 
 A function or type is named as `lar.cli.tune:parse_allowed`, or is one of `lar.options.values`.
 
-The commands of lar: a module `lar/cli/NAME.py` each, with `main(arguments)`.
-
-It may have `ARGUMENTS` (`lar.cli.arguments`); `EPILOG`, the last lines of its help; `MISSING`, the
-message for a missing argument; and `hint_at(flag, near)`, the hint at a flag that it does not take,
-where `near` names the one that may have been meant. `other_ways.json` says what does the same as a
-flag that has gone.
-
-The argument parser of the commands, and the width of what it prints.
+The argument parser of the commands.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-import importlib
 import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
-from lar.cli.screen import width_of
+from lar.cli import commands
+from lar.cli.commands import COMMANDS, load_command
+from lar.cli.screen import help_width
 from lar.errors import UsageError
 from lar.files.input_file import FLAG
 from lar.options.values import parse_bytes
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
     from lar.options.option import Option
-
-COMMANDS: Mapping[str, str] = {
-    "run": "run a model and time it; `lar MODEL` is short for `lar run MODEL`",
-    "info": "print a model's inputs, outputs, operators, parameters and FLOPs",
-    "bench": "compare variants of a run: which is faster, by how much, and how sure that is",
-    "tune": "search the fastest settings that keep the numbers right",
-    "pack": "write a model with testcases: inputs, and the outputs computed here",
-    "compare": "compare two or more dumps or models, and name the operator at fault",
-    "report": "print tables or write pages from a profile, in the style of a profiler",
-    "advise": "profile a model, and try the settings that the profile suggests",
-    "results": "print results of any machines, models and engines side by side",
-    "history": "list, plot and check stored results for regressions, add and remove some",
-    "cache": "show, compare, merge and edit fast-run cache files",
-    "engines": "list the installed engines, their devices, options and known defects",
-    "help": "print a topic of the manual, the help of a command, or a man page",
-    "completion": "print what makes a shell complete lar's commands and flags",
-    "version": "print the version of lar",
-}
-
-
-def other_way(command: str, word: str) -> str:
-    """Return lar's other way for a flag that has gone; or, for `commands`, for a word that people
-    type for something that lar does in another way. Empty for any other word."""
-    hint: str = read_table("other_ways").get(command, {}).get(word, "")
-    return hint
 
 
 @functools.cache
@@ -77,11 +47,6 @@ def read_table(name: str) -> Mapping[str, Any]:
 
     with open(os.path.join(os.path.dirname(__file__), f"{name}.json")) as file:
         return dict(json.load(file))
-
-
-def load_command(name: str) -> ModuleType:
-    """Import the module of a command; none is imported before its command is typed."""
-    return importlib.import_module(f"lar.cli.{name}")
 
 
 Row = Callable[[argparse._ActionsContainer], object]
@@ -102,6 +67,10 @@ def argument(names: str, text: str, **keywords: Any) -> Row:
     elif "choices" not in keywords:
         keywords |= {"action": "store_true"}
     return lambda parser: parser.add_argument(*(flags or words[:1]), **keywords)
+
+
+# Not in the table, which a run does not read: it is slow to.
+MODEL = argument("model MODEL", commands.MODEL)
 
 
 def option(it: Option[Any], text: str = "", parse: Callable[[str], Any] | None = None) -> Row:
@@ -162,6 +131,8 @@ def add_declared(parser: argparse._ActionsContainer, rows: Iterable[Mapping[str,
                 if "type" in how:
                     how["type"] = named(how["type"])
                 if "choices_of" in how:
+                    from typing import get_args  # slow to import, and few commands need it
+
                     how["choices"] = get_args(named(how.pop("choices_of")))
                 argument(names, text, **how)(parser)
             case {"option": key, **how}:
@@ -184,6 +155,8 @@ def add_declared(parser: argparse._ActionsContainer, rows: Iterable[Mapping[str,
 
 def named(name: str) -> Any:
     """Return what a name in `arguments.json` stands for."""
+    import importlib
+
     module, _, its = name.rpartition(":")
     return getattr(importlib.import_module(module or "lar.options.values"), its)
 
@@ -209,11 +182,6 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
             textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent + "  ")
             for line in text.splitlines()
         )
-
-
-def help_width(least: int = 40) -> int:
-    """Return the width of help: nearly COLUMNS, else the terminal's, else 100."""
-    return max((width_of(sys.stdout) or 100) - 2, least)
 
 
 class Parser(argparse.ArgumentParser):
@@ -270,17 +238,36 @@ def parser_of(command: str) -> Parser:
     return parser
 
 
-def format_entries(entries: Mapping[str, str]) -> list[str]:
-    """Return a line for each name with its description, indented and wrapped."""
-    import textwrap
+def all_parsers() -> dict[str, Parser]:
+    """Return the parsers of all commands, that of `lar run` with the names of engines."""
+    from lar.engines import support_of_options  # slow to import
 
-    column = max(map(len, entries)) + 4
-    return [
-        textwrap.fill(
-            f"  {name:{column - 2}}{text}",
-            help_width(column + 20),
-            subsequent_indent=" " * column,
-            break_on_hyphens=False,
-        )
-        for name, text in entries.items()
-    ]
+    parsers = {name: parser_of(name) for name in COMMANDS}
+    name_supporters(parsers["run"], support_of_options())
+    return parsers
+
+
+def normalize_flags(words: list[str]) -> list[str]:
+    """Return the words as the parser wants them, up to a `--`: flags as declared, and a value
+    that begins with a minus, as in `--mean -1,2`, joined to its flag."""
+    normal: list[str] = []
+    for index, word in enumerate(words):
+        if word == "--":
+            return normal + words[index:]
+        if re.match(r"-[\d.]", word) and normal and re.fullmatch(r"--[a-z-]+", normal[-1]):
+            normal[-1] += "=" + word
+        else:
+            normal.append(normalize_flag(word))
+    return normal
+
+
+def normalize_flag(word: str) -> str:
+    """Return a flag as it is declared: `--warmup_iter=1` is `--warmup-iter=1`, and the device
+    number of `--cuda` and `--cuda:1` becomes its value."""
+    if not word.startswith("--"):
+        return word
+    flag, equals, value = word.partition("=")
+    flag = flag.replace("_", "-")
+    if flag.startswith("--cuda:") and not equals:
+        return "--cuda=" + flag.partition(":")[2]
+    return "--cuda=0" if flag + equals == "--cuda" else flag + equals + value

@@ -17,7 +17,6 @@ from lar.cli.arguments import declared, headings_of
 from lar.cli.screen import say
 from lar.errors import LarError, UsageError
 from lar.options.option import flag_of
-from lar.options.rules import SHARED, Asked, check_rules
 from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 
 if TYPE_CHECKING:
@@ -147,6 +146,7 @@ def main(arguments: argparse.Namespace) -> int:
     refuse_settings(arguments)
     # Imported here: the help needs none of it.
     from lar.cli.progress_line import PacedLine
+    from lar.options.rules import SHARED, Asked, check_rules
     from lar.reports.bench_report import report_bench
     from lar.results.reading import runs_of_bench
     from lar.running.bench import run_bench

@@ -7,13 +7,11 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.cli.arguments import argument, declared, heading, option
 from lar.errors import Interrupted, UsageError
 from lar.options.option import Option, is_set
-from lar.options.rules import SHARED, Asked, check_rules, excludes, typed
 from lar.options.table import COPY_TO_HOST, SCHEDULER, VERBOSE, WARMUP_ITER, option_of
 from lar.options.variants import BENCH_OPTIONS
 
@@ -48,14 +46,6 @@ def hint_at(flag: str, near: str) -> str:
     return f'it is for one model alone, quoted with it: "model.onnx {known.usage}"'
 
 
-RULES = (
-    excludes(typed("--max-err"), typed("--rtol"), typed("--atol")).because(
-        "--max-err E alone decides how far elements may be apart"
-    ),
-    *SHARED,
-)
-
-
 ARGUMENTS = (
     declared("compare"),
     heading(
@@ -74,15 +64,20 @@ ARGUMENTS = (
 
 def main(arguments: argparse.Namespace) -> int:
     """Compare, print and write; return the exit code."""
-    check_rules(RULES, Asked(vars(arguments)))
-    # Imported here: the tensors' library would slow down the help.
+    # Imported here, as what follows: the help needs none of it.
+    from lar.options.rules import SHARED, Asked, check_rules, excludes, typed
+
+    bounds = excludes(typed("--max-err"), typed("--rtol"), typed("--atol")).because(
+        "--max-err E alone decides how far elements may be apart"
+    )
+    check_rules((bounds, *SHARED), Asked(vars(arguments)))
     from lar.cli.progress_line import LateLine
     from lar.cli.report_files import open_places
     from lar.running.compared_dumps import compare
     from lar.running.compared_sides import check_any_model, side_of
 
     reports = [(form_of(name, arguments.format), name, "--report") for name in arguments.report]
-    if arguments.format and all(Path(name).suffix.lower() in SUFFIXES for name in arguments.report):
+    if arguments.format and all(map(form_named, arguments.report)):
         raise UsageError(
             "no report needs it", "add --report -", flag=f"--format {arguments.format}"
         )
@@ -160,13 +155,20 @@ def report_of(comparison: Comparison | ComparisonOfSides, form: str, *, everythi
     return report_comparison(comparison, everything=everything)
 
 
+def form_named(name: str) -> str:
+    """Return the form of a report by its name, empty if that does not say it."""
+    from pathlib import Path  # slow to import
+
+    return SUFFIXES.get(Path(name).suffix.lower(), "")
+
+
 def form_of(name: str, asked: str | None) -> str:
     """Return the form of a report: that of its name, else the one asked for.
 
     Raises:
         UsageError: neither says it.
     """
-    form = SUFFIXES.get(Path(name).suffix.lower()) or asked or ("markdown" if name == "-" else "")
+    form = form_named(name) or asked or ("markdown" if name == "-" else "")
     if not form:
         hint = "name it .html, .json, .csv or .md, or say --format"
         raise UsageError("its format is not known", hint, flag="--report", subject=name)

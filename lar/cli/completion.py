@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from lar.cli.arguments import COMMANDS, Parser, declared
-from lar.cli.help import topics
-from lar.cli.run_help import GROUPS, all_parsers
+from lar.cli.arguments import Parser, all_parsers, declared
+from lar.cli.commands import COMMANDS, topics
+from lar.cli.run_help import GROUPS
 
 EPILOG = """\
 to switch it on:

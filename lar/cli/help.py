@@ -9,15 +9,15 @@ import argparse
 import os
 import re
 import sys
-import textwrap
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from lar import __version__
-from lar.cli.arguments import COMMANDS, argument, format_entries, help_width, parser_of
+from lar.cli.arguments import all_parsers, argument, parser_of
+from lar.cli.commands import COMMANDS, DOCS, overview, topics
 from lar.errors import UsageError
 from lar.options.suggestions import nearest_spelling
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from lar.reports.text import Screen
 
@@ -92,18 +92,6 @@ PART = re.compile(
 
 # A link from one page of the manual to another; a terminal has the command that prints it.
 LINK = re.compile(r"\[[^]]+\]\(([a-z-]+)\.md\)")
-DOCS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "docs")
-
-# The pages of the manual, in the order in which people meet them.
-PAGES = (
-    *("running", "inputs", "models", "support", "measuring", "statistics"),
-    *("comparing", "dumps", "testcases", "profiles", "reports"),
-    *("fastest-settings", "tuning", "variants", "side-by-side", "stored-results"),
-    *("farm", "python", "formats", "exit-codes", "trust", "benchmarks"),
-)
-
-PURPOSE = "how fast a model runs, whether its numbers are right, which settings make it fastest"
-
 ARGUMENTS = (
     argument("words TOPIC", "a topic of the manual, or a command of lar", nargs="*"),
     argument("--man", "print a man page of all commands, for `man -l FILE`"),
@@ -118,8 +106,6 @@ def main(arguments: argparse.Namespace) -> int:
     """
     words: list[str] = arguments.words
     if arguments.man:
-        from lar.cli.run_help import all_parsers
-
         print(format_man_page(all_parsers()))
     elif not words:
         print(overview())
@@ -137,35 +123,6 @@ def main(arguments: argparse.Namespace) -> int:
             page = PART.sub(lambda it: fit_part(it[0], screen), page)
         sys.stdout.write(page)
     return 0
-
-
-def overview() -> str:
-    """Return the list of commands and topics, as wide as the terminal."""
-    return "\n".join(
-        [
-            textwrap.fill(f"lar {__version__}: {PURPOSE}.", help_width()),
-            "\nusage: lar MODEL [flags]\n       lar COMMAND ...\n\ncommands:",
-            *format_entries(COMMANDS),
-            "\ntopics of the manual:",
-            *format_entries(topics()),
-            "",
-            textwrap.fill(
-                "`lar help TOPIC` prints a topic, `lar help COMMAND` and `lar COMMAND --help` the "
-                "flags of a command; `lar --version` prints the version.",
-                help_width(),
-            ),
-        ]
-    )
-
-
-def topics() -> dict[str, str]:
-    """Return the topics of the manual, each with its description in the first line of its page: `#
-    NAME: what it is about`."""
-    found = {}
-    for name in PAGES:
-        with open(os.path.join(DOCS, f"{name}.md"), encoding="utf-8") as file:
-            found[name] = file.readline().partition(": ")[2].strip()
-    return found
 
 
 def page_of(topic: str) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from lar.cli.arguments import declared
-from lar.running.plan import plan_run
+from lar.cli.arguments import MODEL, declared
 
-ARGUMENTS = (declared("info"),)
+ARGUMENTS = (MODEL, declared("info"))
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Read and print; return the exit code."""
-    spec = plan_run(arguments.model, {**vars(arguments), "iter": 0})
     # Imported here: an error in the command line should cost as little as possible.
+    from lar.running.plan import plan_run
+
+    spec = plan_run(arguments.model, {**vars(arguments), "iter": 0})
     from lar.cli.report_files import open_reports
     from lar.reports.info_text import report_info
     from lar.running.tasks import info_of

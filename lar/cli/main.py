@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import errno
+import gc
 import io
 import os
-import re
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NoReturn
 
-from lar.cli.arguments import COMMANDS, MAX_FILE_SIZE, load_command, other_way, parser_of
+from lar.cli.commands import COMMANDS, load_command, other_way, overview
 from lar.errors import (
     EXIT_CODES,
     NO_ROOM,
@@ -24,9 +22,12 @@ from lar.errors import (
     printable_lines,
     reason_of_write,
 )
-from lar.files.input_file import VARIABLE
 from lar.options.suggestions import nearest_spelling, suggest_flag
-from lar.running.interrupts import heed_interrupts
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
+    from typing import Any, NoReturn
 
 STDOUT = "standard output"
 # For NumPy in this process, which computes little: threads without memory would wait for ever.
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     try:
         try:
-            code = dispatch(words)
+            code = dispatch(words, is_shell=argv is None)
         except SystemExit as leaving:  # argparse has printed a help text
             code = leaving.code if isinstance(leaving.code, int) else 0
         sys.stdout.flush()
@@ -102,20 +103,36 @@ def has_folder() -> bool:
         return False
 
 
-def dispatch(words: list[str]) -> int:
-    """Find the command, parse its flags and run it."""
+def dispatch(words: list[str], *, is_shell: bool) -> int:
+    """Find the command, parse its flags and run it; the program of the shell heeds interrupts."""
     if not words:
         print(SHORT_HELP)
         return 2
-    if words[0] in ("-h", "--help", "--version"):
-        words = ["version" if words[0] == "--version" else "help"]
-    name, rest = command_of(words)
+    if words[0] in ("-h", "--help") or words == ["help"]:
+        print(overview())
+        return 0
+    name, rest = ("version", []) if words[0] == "--version" else command_of(words)
+    flag, group, *_ = [*rest, "", ""]
+    if name == "run" and flag in ("-h", "--help") and not group.startswith("-"):
+        from lar.cli.run_help import print_run_help  # without the parser
+
+        print_run_help(group)
+        return 0
+    from lar.cli.arguments import MAX_FILE_SIZE, normalize_flags, parser_of  # slow to import
+    from lar.files.input_file import VARIABLE
+
     arguments, unknown = parser_of(name).parse_known_args(normalize_flags(rest))
     if unknown:
         # A command of several actions has a parser for each of them.
         refuse_unknown(unknown[0], arguments.parser, load_command(name))
     if (most := vars(arguments).get(MAX_FILE_SIZE)) is not None:
         os.environ[VARIABLE] = str(most)
+    if is_shell:  # until now there was nothing to clean up
+        from lar.running.interrupts import heed_interrupts
+
+        heed_interrupts()
+        gc.freeze()  # what the start has made stays
+        gc.enable()
     code: int = load_command(name).main(arguments)
     return code
 
@@ -137,32 +154,6 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
         f"unknown command {first!r}",
         hint or "`lar help` lists the commands; a model is a file: `lar FILE`",
     )
-
-
-def normalize_flags(words: list[str]) -> list[str]:
-    """Return the words as the parser wants them, up to a `--`: flags as declared, and a value
-    that begins with a minus, as in `--mean -1,2`, joined to its flag."""
-    normal: list[str] = []
-    for index, word in enumerate(words):
-        if word == "--":
-            return normal + words[index:]
-        if re.match(r"-[\d.]", word) and normal and re.fullmatch(r"--[a-z-]+", normal[-1]):
-            normal[-1] += "=" + word
-        else:
-            normal.append(normalize_flag(word))
-    return normal
-
-
-def normalize_flag(word: str) -> str:
-    """Return a flag as it is declared: `--warmup_iter=1` is `--warmup-iter=1`, and the device
-    number of `--cuda` and `--cuda:1` becomes its value."""
-    if not word.startswith("--"):
-        return word
-    flag, equals, value = word.partition("=")
-    flag = flag.replace("_", "-")
-    if flag.startswith("--cuda:") and not equals:
-        return "--cuda=" + flag.partition(":")[2]
-    return "--cuda=0" if flag + equals == "--cuda" else flag + equals + value
 
 
 def refuse_unknown(word: str, parser: argparse.ArgumentParser, command: ModuleType) -> NoReturn:
@@ -235,7 +226,6 @@ def run_from_shell() -> NoReturn:
         os.putenv(*ONE_THREAD)
     replace_streams()
     try:
-        heed_interrupts()
         code = main()
     except KeyboardInterrupt:  # before the command began, or while it printed an error
         print_error("interrupted", "")

@@ -7,7 +7,8 @@ import time
 from contextlib import AbstractContextManager
 from typing import TextIO
 
-from lar.cli.screen import Outlet, width_of
+from lar.cli.outlet import Outlet
+from lar.cli.screen import width_of
 from lar.errors import printable
 from lar.reports.text import cut_end, shorten
 

@@ -6,18 +6,31 @@ import argparse
 import contextlib
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from lar.cli.arguments import declared, headings_of
-from lar.cli.run_help import HELP
+from lar.cli.arguments import MODEL, argument, headings_of
+from lar.cli.run_help import print_run_help
 from lar.options.table import OPTIONS
 
 if TYPE_CHECKING:
     from lar.running.worker_process import WorkerProcess
 
 
+class RunHelp(argparse.Action):
+    """`--help`, `--help GROUP` and `--help all`: print the help and leave."""
+
+    def __call__(self, parser: object, namespace: object, value: Any, flag: Any = "") -> NoReturn:
+        print_run_help(value)
+        raise SystemExit(0)
+
+
+# fmt: off
+HELP = argument("-h --help GROUP", "print the options that most people use, those of GROUP, or all",
+                action=RunHelp, nargs="?", const="")
+# fmt: on
+
 # Which engines honour a flag is slow to collect: `all_parsers` adds it.
-ARGUMENTS = (HELP, declared("model"), *headings_of(OPTIONS))
+ARGUMENTS = (HELP, MODEL, *headings_of(OPTIONS))
 
 
 def main(arguments: argparse.Namespace) -> int:

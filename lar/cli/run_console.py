@@ -12,9 +12,9 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
+from lar.cli.outlet import Outlet
 from lar.cli.progress_line import ProgressLine
 from lar.cli.report_files import ReportFiles, kept_for_later, open_reports, raise_all
-from lar.cli.screen import Outlet
 from lar.engines import engine_named
 from lar.engines.listener import Listener, Rows
 from lar.errors import EXIT_CODES, LarError, one_line, printable, printable_lines

@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from lar.cli.arguments import (
-    COMMANDS,
-    Parser,
-    add_rows,
-    argument,
-    declared,
-    format_entries,
-    headings_of,
-    help_width,
-    name_supporters,
-    parser_of,
-)
+from lar.cli.commands import MODEL
+from lar.cli.screen import format_entries, help_width
 from lar.errors import UsageError
 from lar.options.option import Group, Option
 from lar.options.suggestions import nearest_spelling
@@ -27,26 +16,10 @@ from lar.options.table import COMMON, OPTIONS
 GROUPS: tuple[Group, ...] = tuple(dict.fromkeys(option.group for option in OPTIONS))
 
 
-class RunHelp(argparse.Action):
-    """`--help`, `--help GROUP` and `--help all`: print the help and leave."""
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> NoReturn:
-        is_model = "." in values or os.sep in values or os.path.exists(values)
-        print(format_run_help("" if is_model else values), end="")
-        parser.exit()
-        raise AssertionError("argparse leaves")
-
-
-# fmt: off
-HELP = argument("-h --help GROUP", "print the options that most people use, those of GROUP, or all",
-                action=RunHelp, nargs="?", const="")
-# fmt: on
+def print_run_help(asked: str) -> None:
+    """Print what `--help`, `--help GROUP` or `--help all` asks for; a model asks for no group."""
+    is_model = "." in asked or os.sep in asked or os.path.exists(asked)
+    print(format_run_help("" if is_model else asked), end="")
 
 
 def format_run_help(asked: str = "") -> str:
@@ -75,27 +48,28 @@ def format_run_help(asked: str = "") -> str:
 
 def format_options(options: Sequence[Option[Any]]) -> str:
     """Return the help of some options, under the headings of their groups."""
-    from lar.engines import ENGINES, support_of_options  # slow to import, and only help asks them
+    import textwrap  # slow to import, as what follows, and only help asks them
 
-    support = support_of_options()
+    from lar.engines import ENGINES, support_of_options
+    from lar.reports.help_text import format_headings, name_with_value
+
     # An option that every engine honours needs no remark; one that times nothing lacks many.
     engines = {engine.name for engine in ENGINES if not engine.is_exact}
-    partial = {key: names for key, names in support.items() if not engines <= set(names)}
-    parser = Parser(prog="lar run", usage="lar MODEL [flags]", add_help=False)
-    add_rows(parser, (declared("model"), *headings_of(options)))
-    name_supporters(parser, partial)
-    if any(option.key in partial for option in options):
-        parser.epilog = "[NAME]: only the engine of that name honours the flag"
-    return parser.format_help()
-
-
-def all_parsers() -> dict[str, Parser]:
-    """Return the parsers of all commands, that of `lar run` with the names of engines."""
-    from lar.engines import support_of_options  # slow to import
-
-    parsers = {name: parser_of(name) for name in COMMANDS}
-    name_supporters(parsers["run"], support_of_options())
-    return parsers
+    remarks = {
+        key: f" [{', '.join(names)}]"
+        for key, names in support_of_options().items()
+        if not engines <= set(names)
+    }
+    headings = {"positional arguments": {"MODEL": MODEL}}
+    for option in options:
+        rows = headings.setdefault(option.group.title, {})
+        rows[name_with_value(option)] = option.help + remarks.get(option.key, "")
+    width = help_width(least=20)
+    lines = ["usage: lar MODEL [flags]", *format_headings(headings, width)]
+    if any(option.key in remarks for option in options):
+        epilog = "[NAME]: only the engine of that name honours the flag"
+        lines += ["", textwrap.fill(epilog, width, subsequent_indent="  ")]
+    return "\n".join([*lines, ""])
 
 
 def format_groups() -> str:

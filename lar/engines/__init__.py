@@ -5,12 +5,12 @@ Importing this loads no engine: a usage error or `--help` stays cheap.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import os
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lar.engines import megengine, mnn, onnxruntime, openvino, reference
@@ -21,6 +21,7 @@ from lar.options.option import flag_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from pathlib import Path
 
     from lar.dumps.dump import DumpFacts
     from lar.graphs.operator_kinds import OperatorKinds
@@ -85,14 +86,24 @@ def load_added(point: EntryPoint) -> object:
         return point.load()
 
 
+def lists_engines(info: str) -> bool:
+    """Return whether a package names engines, by the folder with the facts about it."""
+    try:
+        with open(f"{info}/entry_points.txt", "rb") as file:
+            return f"[{ENTRY_POINTS}]".encode() in file.read()
+    except OSError:  # it has no entry points
+        return False
+
+
 def has_added_engines() -> bool:
     """Return whether a package in the folders of `sys.path` may add engines; an archive may."""
     for folder in sys.path:
         if os.path.isfile(folder):
             return True
-        for file in Path(folder).glob("*-info/entry_points.txt"):
-            if f"[{ENTRY_POINTS}]".encode() in file.read_bytes():
-                return True
+        with contextlib.suppress(OSError):  # there is no such folder
+            for name in os.listdir(folder or os.curdir):
+                if name.endswith("-info") and lists_engines(f"{folder or os.curdir}/{name}"):
+                    return True
     return False
 
 

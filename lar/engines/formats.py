@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable
-from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lar.errors import UsageError, nearest
-from lar.files.input_file import open_input
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Advice about a model file that cannot be read as one.
 BROKEN = "copy or export it again"
@@ -110,6 +111,8 @@ def read_head(model: Path) -> bytes:
     Raises:
         UsageError: missing, a folder, unreadable or empty.
     """
+    from lar.files.input_file import open_input  # the help opens no model
+
     try:
         with open_input(model, what="model file") as file:
             head = file.read(HEAD_SIZE)

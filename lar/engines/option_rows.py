@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 import os
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from lar.options.option import Option
@@ -47,8 +45,12 @@ class Drivers(Generic[D], tuple[str, ...]):
 def words_beside(module: str) -> Mapping[str, str]:
     """Return how options are honoured, by key: in the words of an engine, or in those that hold for
     several."""
-    files = (Path(__file__).parent, Path(module).parent) if module else ()
-    found = [json.loads((folder / "options.json").read_text()) for folder in files]
+    import json  # slow to import, and the help of a run reads no words
+
+    found = []
+    for place in (__file__, module) if module else ():
+        with open(os.path.join(os.path.dirname(place), "options.json")) as file:
+            found.append(json.load(file))
     return ChainMap(*reversed(found))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.errors import UsageError
+from lar.errors import LarError, UsageError
 from lar.inputs import images, model_inputs
 from lar.inputs.dtypes import count_nonfinite, describe_source, generate_array, name_of
 from lar.inputs.grammar import Item, NumbersItem, PathItem, ShapeItem, items_of
@@ -37,7 +37,7 @@ class Feed:
 
     arrays: dict[str, Any]
     fed: tuple[FedInput, ...]
-    notes: tuple[UsageError, ...]
+    notes: tuple[LarError, ...]
     guessed: tuple[str, ...] = ()
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 
 @functools.cache
@@ -30,25 +30,24 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
     found = other_runners().get(name if len(name) == 1 else name.lower(), "")
     if " " in found:  # a sentence, about runs
         return found if ("--iter" if is_flag else "iter") in known else ""
-    if found and not is_flag:
-        found = found.lstrip("-").replace("-", "_")
+    found = found if is_flag else found.lstrip("-").replace("-", "_")
     near = found if found in known else nearest_spelling(word, known)
     return f"did you mean {near if is_flag else repr(near)}?" if near else ""
 
 
-def nearest_spelling(word: str, known: Iterable[str]) -> str:
+def nearest_spelling(word: str, known: Collection[str]) -> str:
     """Return the known word that a mistyped one was meant to be, empty if no word is near.
 
     It is the word that it begins, or the nearest by one typing mistake, two in a long word.
     """
-    words = list(known)
     letters = word.lstrip("-")
-    begun = [each for each in words if each.startswith(word)]
+    begun = [each for each in known if each.startswith(word)]
     if len(begun) == 1 and len(letters) >= 3:
         return begun[0]
-    distances = {each: typing_mistakes(letters, each.lstrip("-")) for each in words}
-    near = min(words, key=lambda each: distances[each], default="")
-    return near if near and distances[near] <= (1 if len(letters) < 8 else 2) else ""
+    most = 1 if len(letters) < 8 else 2
+    near = [each for each in known if abs(len(each.lstrip("-")) - len(letters)) <= most]
+    distances = {each: typing_mistakes(letters, each.lstrip("-")) for each in near}
+    return min((it for it in near if distances[it] <= most), key=distances.__getitem__, default="")
 
 
 def typing_mistakes(word: str, other: str) -> int:

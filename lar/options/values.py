@@ -6,7 +6,6 @@ Raises:
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Iterable
 
@@ -17,10 +16,17 @@ MOST_THREADS = 1024
 SECONDS_IN = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
+def refusal(problem: str) -> Exception:
+    """Return the error of a text that has this problem."""
+    import argparse  # the help of a run parses nothing, and does without
+
+    return argparse.ArgumentTypeError(problem)
+
+
 def require(holds: object, problem: str) -> None:
     """Refuse a text for this problem, unless the condition holds."""
     if not holds:
-        raise argparse.ArgumentTypeError(problem)
+        raise refusal(problem)
 
 
 def read_number(text: str, problem: str) -> float:
@@ -32,7 +38,7 @@ def read_number(text: str, problem: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(problem) from None
+        raise refusal(problem) from None
 
 
 def read_numbers(text: str, problem: str) -> list[float]:
@@ -47,8 +53,7 @@ def is_natural(text: str, most_digits: int) -> bool:
 
 def parse_count(text: str) -> int:
     """Parse a number of iterations: 0 to `MOST_ITERATIONS`."""
-    is_whole = re.fullmatch(r"\s*[+-]?[0-9]{1,4000}\s*", text)
-    require(is_whole, f"{text!r} is not a whole number")
+    require(re.fullmatch(r"\s*[+-]?[0-9]{1,4000}\s*", text), f"{text!r} is not a whole number")
     count = int(text)
     require(count >= 0, f"{count} is negative; give 0 or more")
     require(count <= MOST_ITERATIONS, f"{text} is too many; at most {MOST_ITERATIONS}")
@@ -175,7 +180,7 @@ def parse_pattern(text: str) -> str:
     try:
         re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
+        raise refusal(f"{text!r} is not a regular expression: {error}") from None
     return text
 
 

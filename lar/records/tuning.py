@@ -11,6 +11,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 from lar.errors import LarError
+from lar.records.goals import Allowed, Objective
 from lar.records.record import Record, record_of_format
 from lar.records.run import EngineFacts, MachineFacts, Made, ModelFile, Status
 from lar.records.summary import Difference
@@ -19,23 +20,6 @@ from lar.records.summary import Difference
 
 
 OptionValue = bool | int | float | str | tuple[str, ...]
-
-Objective = Literal["latency", "throughput", "memory", "p99"]
-"""What is made small:
-
-latency     the median time of an iteration
-throughput  the time of all copies of the model together, divided by the iterations that they made
-memory      the most memory that a process held
-p99         the 99th percentile of the times of iterations
-"""
-
-Allowed = Literal["engine-fixes", "engine-env", "reduced-precision"]
-"""What a search tries only where the user allows it:
-
-engine-fixes       defects of the engine are mended in memory (`--engine-fix`)
-engine-env         environment variables are set for the engine (`--engine-env`)
-reduced-precision  tensors are computed in a coarser type than the model's
-"""
 
 
 class Choice(Record):

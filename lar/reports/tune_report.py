@@ -12,11 +12,11 @@ from operator import attrgetter
 from lar.errors import count_of, one_line
 from lar.options.command_line import format_command, format_flags
 from lar.options.option import flag_of
+from lar.records.goals import Objective
 from lar.records.tuning import (
     Choice,
     ModelSpace,
     NotTried,
-    Objective,
     OptionValue,
     RankedCandidate,
     TuneRequest,

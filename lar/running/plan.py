@@ -14,7 +14,6 @@ from lar.engines import check_options, driver_for, engine_for
 from lar.engines.engine import DriverEntry, Engine
 from lar.errors import EngineMissing, LarError, UsageError, check_text, count_of, limit_of
 from lar.files.input_file import check_input
-from lar.measurement.rows import size_of_rows
 from lar.options import table
 from lar.options.paths import Place, paths_in, places_of_dump, refuse_clashes
 from lar.options.rules import RULES, Asked, Exclusion, check_rules
@@ -158,6 +157,8 @@ def room_for(seconds: float, runners: int) -> int:
     """Return how many iterations each runner has room for in a time, if their number is open."""
     room = min(MOST_ITERATIONS // runners, math.ceil(seconds * MOST_IN_A_SECOND))
     if limit := limit_of("address space"):
+        from lar.measurement.rows import size_of_rows  # slow to import
+
         # Their table is no memory before it is used, but counts there all the same.
         room = min(room, limit // 16 // runners // size_of_rows(1))
     return max(1, room)

@@ -24,9 +24,10 @@ from lar.measurement.differences import (
     usual_spread,
 )
 from lar.measurement.statistics import disturbed_of, percentile_of
+from lar.records.goals import Objective
 from lar.records.run import RunResult, Samples, Status
 from lar.records.summary import Difference
-from lar.records.tuning import BASELINE, Candidate, Objective
+from lar.records.tuning import BASELINE, Candidate
 
 # With fewer undisturbed iterations than this, all iterations count.
 FEWEST_CALM = 4

@@ -20,13 +20,12 @@ from lar.errors import LarError, UsageError
 from lar.files.work_folders import work_folder
 from lar.options.values import parse_duration
 from lar.records.comparison import Tolerance
+from lar.records.goals import Allowed, Objective
 from lar.records.run import Failure, RunResult, RunSpec
 from lar.records.tuning import (
     BASELINE,
-    Allowed,
     Candidate,
     Ending,
-    Objective,
     RankedCandidate,
     TuneRequest,
 )

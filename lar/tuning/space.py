@@ -50,9 +50,9 @@ from lar.options.table import (
 )
 from lar.options.values import pairs_in
 from lar.options.variants import known_option
+from lar.records.goals import Allowed
 from lar.records.run import Failure
 from lar.records.tuning import (
-    Allowed,
     Candidate,
     Choice,
     Dimension,

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lar.cli.arguments import COMMANDS
+from lar.cli.commands import COMMANDS, topics
 from lar.cli.completion import LAST_OF_ZSH, RUN_OF_ZSH
-from lar.cli.help import topics
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY
 from tests.command_lines import run_lar, run_program

@@ -11,12 +11,12 @@ from typing import Any, get_args
 
 import pytest
 
-from lar.cli.arguments import COMMANDS, Formatter, other_way, parser_of, read_table
-from lar.cli.help import topics
+from lar.cli.arguments import Formatter, parser_of, read_table
+from lar.cli.commands import COMMANDS, other_way, topics
 from lar.cli.run_help import GROUPS
 from lar.options.option import Group, flag_of
 from lar.options.table import BY_KEY, COMMON, OPTIONS
-from lar.records.tuning import Allowed
+from lar.records.goals import Allowed
 from lar.results.facts import NAMES
 from tests.command_lines import run_lar, run_program
 

@@ -9,7 +9,7 @@ from typing import TextIO
 
 import pytest
 
-from lar.cli.screen import Outlet
+from lar.cli.outlet import Outlet
 from tests.running.isolated_runs import SOON
 
 LINES = "".join(f"line {index}\n" for index in range(20_000))  # more than a pipe holds

@@ -174,9 +174,10 @@ def test_an_interrupt_before_the_command_begins_is_one_line() -> None:
     code = (
         "import os, signal, sys\n"
         "from lar.cli import main\n"
-        "heed = main.heed_interrupts\n"
+        "from lar.running import interrupts\n"
+        "heed = interrupts.heed_interrupts\n"
         "def be_interrupted(): heed(); os.kill(os.getpid(), signal.SIGINT)\n"
-        "main.heed_interrupts = be_interrupted\n"
+        "interrupts.heed_interrupts = be_interrupted\n"
         "sys.argv = ['lar', '--version']\n"
         "main.run_from_shell()\n"
     )

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from lar.engines.megengine import defects
-from lar.records.tuning import Allowed, Candidate, Choice, ModelSpace, TuneRequest
+from lar.records.goals import Allowed
+from lar.records.tuning import Candidate, Choice, ModelSpace, TuneRequest
 from lar.tuning import space as space_module
 from lar.tuning.decisions import Combinations
 from lar.tuning.space import SurveyedSpace, find_set_twice, plan_candidate

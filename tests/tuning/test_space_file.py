@@ -10,7 +10,8 @@ import pytest
 
 from lar.engines import engine_named
 from lar.errors import UsageError
-from lar.records.tuning import Allowed, Candidate, Choice, Dimension, ModelSpace
+from lar.records.goals import Allowed
+from lar.records.tuning import Candidate, Choice, Dimension, ModelSpace
 from lar.tuning.space import choose_listed, find_permits, plan_candidate, read_space_file
 from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar, WriteScript

@@ -47,7 +47,7 @@ class MegEngine(Engine):
     own_variables = ("MKL_DEBUG_CPU_TYPE=5",)
 
     option_rows = late(Engine.option_rows, ".options.ROWS")
-    option_rules = late(Engine.option_rules, ".options.RULES")
+    option_rules = late(Engine.option_rules, ".rules.RULES")
     find_devices = late(Engine.find_devices, ".lite.find_devices")
     cache = late_value(".cache.CACHES")
     operator_kinds = late_value(".operator_kinds.KINDS")

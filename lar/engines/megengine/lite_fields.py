@@ -7,18 +7,20 @@ those in the model in place of the ones that options have set.
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from lar.options.option import Option
 from lar.options.table import BY_KEY
 
-FACTS = json.loads(Path(__file__).with_suffix(".json").read_text())
+with open(os.path.join(os.path.dirname(__file__), "lite_fields.txt")) as file:
+    ROWS = [line.split() for line in file]
 LITE_FIELDS: Mapping[Option[Any], Mapping[str, int]] = {
-    BY_KEY[key]: fields for key, fields in FACTS["lite"].items()
+    BY_KEY[key]: {name: int(value) for name, _, value in (it.partition("=") for it in fields)}
+    for where, key, *fields in ROWS
+    if where == "lite"
 }
 GRAPH_ARGUMENTS: Mapping[Option[Any], Sequence[str]] = {
-    BY_KEY[key]: names for key, names in FACTS["graph"].items()
+    BY_KEY[key]: names for where, key, *names in ROWS if where == "graph"
 }

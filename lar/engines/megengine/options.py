@@ -1,5 +1,5 @@
-"""The option table of MegEngine: a row for each option that it honours, the functions that rows
-call, and the rules about options that need or exclude each other on it.
+"""The option table of MegEngine: a row for each option that it honours, and the functions that rows
+call.
 
 The functions set attributes of the drivers: `lite_options` (fields of LiteOptions, set when the
 network is made), `network_setup` (calls on the network before the model is loaded),
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.engines.megengine.lite_fields import GRAPH_ARGUMENTS, LITE_FIELDS
 from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, cores_of
-from lar.options import rules, table
+from lar.options import table
 from lar.options.option import Option
 
 if TYPE_CHECKING:
@@ -204,52 +204,3 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     LITE.row(table.PACKED_MODEL_DUMP, after_run=packing.dump_packed),
     *LITE.rows(table.PACK_INFO_JSON, table.PACK_CACHE),
 )
-
-
-# Rules
-
-
-def hanging(option: Option[Any]) -> rules.Condition:
-    """The option is given, and hangs on this processor."""
-
-    def holds(asked: rules.Asked) -> bool:
-        if not option.is_given(asked.values) or table.CUDA.is_given(asked.values):
-            return False
-        from lar.engines.megengine.defects import hangs_here
-
-        return hangs_here(asked.environment)
-
-    return rules.fact(option.flag, holds)
-
-
-NO_FULL_EXECUTION = rules.Condition(
-    lambda asked: "--warmup-iter 0" if asked.iterations else "--iter 0",
-    lambda asked: (
-        (asked.warmup_iterations, asked.iterations) == (1, 0)
-        or bool(asked.iterations) > bool(asked.warmup_iterations)
-    ),
-)
-SEVERAL_WITHOUT_WARMUP = rules.Condition(
-    lambda asked: f"--thread {table.THREAD.of(asked.values)} without a warm-up",
-    lambda asked: rules.SEVERAL_RUNNERS.holds(asked) and not asked.warmup_iterations,
-)
-RECORDS = (table.RECORD_COMP_SEQ, table.RECORD_COMP_SEQ2)
-
-
-def check_packed_files(asked: rules.Asked) -> None:
-    """Refuse files for a packed model from which the engine would take something else."""
-    info, cache = table.PACK_INFO_JSON.of(asked.values), table.PACK_CACHE.of(asked.values)
-    if info is not None:
-        packing.read_info_file(info)
-    if cache is not None:
-        packing.read_cache_file(cache)
-
-
-HANGING = (hanging(table.ENABLE_NCHW88), hanging(table.LAYOUT_TRANSFORM))
-CORES_FOR_THREADS = rules.needs_cores(
-    "give one core for each thread of --multithread N or --multithread-default N, for each copy of "
-    "--thread N",
-    threads=1,
-)
-
-RULES = rules.read_rules(globals())

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lar.engines.engine import Defect, DriverEntry, Engine, imported, late, late_value
@@ -30,9 +28,14 @@ class Mnn(OwnFormatEngine):
     check_property = late(Engine.check_property, ".options.check_property")
 
     def leaves_files(self, spec: RunSpec) -> bool:
+        from pathlib import Path  # slow to import
+
         return is_onnx(Path(spec.model))  # converted into a file
 
     def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
+        import json
+        from pathlib import Path
+
         rows = json.loads(Path(__file__).with_name("defects.json").read_text())
         return tuple(Defect(**row, is_here=self.version == version) for version, row in rows)
 

@@ -3,8 +3,8 @@ call, which set the driver's `config`."""
 
 from __future__ import annotations
 
+import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import unknown_property
@@ -24,7 +24,8 @@ INTERPRETER: Drivers[InterpreterDriver] = Drivers(("interpreter",), __file__)
 MODES = {"normal": 0, "high": 1, "low": 2}
 CONFIGS = ("memory", "power")
 # The hints of a session, in the order of their numbers.
-HINTS = Path(__file__).with_name("hints.txt").read_text().split()
+with open(os.path.join(os.path.dirname(__file__), "hints.txt")) as file:
+    HINTS = file.read().split()
 
 
 def check_property(key: str, value: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from lar.engines.engine import ONE_BLAS_THREAD, Engine, Method, late, late_value
 from lar.engines.formats import is_onnx
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from lar.engines.engine import Site
     from lar.records.run import ModelInfo
     from lar.records.tuning import Dimension
@@ -69,6 +70,8 @@ class OwnFormatEngine(OnnxFileEngine):
     read_operators = by_format(OnnxFileEngine.read_operators, "read_operators")
 
     def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
+        from pathlib import Path
+
         from lar.engines.choices import dimensions_in
 
         return dimensions_in(Path(__file__).parents[1] / self.name, site)

@@ -6,14 +6,16 @@ import os
 import re
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lar.engines import engine
 from lar.engines.engine import Deployment, Engine, WritingRun, late, late_value
 from lar.engines.formats import ONNX, ORT
 from lar.engines.onnx_file.engine import OnnxFileEngine
 from lar.options import table
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # The options that decide how the graph that --model-dump writes is optimised.
 IN_GRAPH = (
@@ -48,8 +50,8 @@ class OnnxRuntime(OnnxFileEngine):
     packing = engine.CasePacker("session", "folder", WRITE_TESTCASES)
 
     option_rows = late(Engine.option_rows, ".options.ROWS")
-    option_rules = late(Engine.option_rules, ".options.RULES")
-    check_property = late(Engine.check_property, ".options.check_entry")
+    option_rules = late(Engine.option_rules, ".rules.RULES")
+    check_property = late(Engine.check_property, ".rules.check_entry")
     find_devices = late(Engine.find_devices, ".session.find_devices")
     cache = late_value(".cache.CACHES")
     dimensions = late(Engine.dimensions, ".dimensions.dimensions_of")

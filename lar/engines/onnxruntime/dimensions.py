@@ -17,7 +17,8 @@ from lar.engines.engine import Clue, Sign, Site, computing_ns_of, read_clues, sh
 from lar.engines.onnx_file.operators import KINDS
 from lar.engines.onnxruntime.providers import library_of
 from lar.options import table
-from lar.records.tuning import Allowed, Choice, Dimension
+from lar.records.goals import Allowed
+from lar.records.tuning import Choice, Dimension
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile, ProfiledOperator

@@ -23,7 +23,7 @@ class OpenVino(OwnFormatEngine):
     isolating_driver = "compiled"
 
     cache = late_value(".cache.CACHES")
-    option_rules = late(Engine.option_rules, ".options.RULES")
+    option_rules = late(Engine.option_rules, ".rules.RULES")
     check_property = late(Engine.check_property, ".options.check_property")
     find_devices = late(Engine.find_devices, ".driver.find_devices")
     isolation = late(Engine.isolation, ".dumps.ModelIsolation")

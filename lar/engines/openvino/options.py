@@ -1,15 +1,12 @@
-"""The option table of OpenVINO: a row for each option that it honours, and the
-rules about options that need or exclude each other on it."""
+"""The option table of OpenVINO: a row for each option that it honours, and its properties."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lar.engines.engine import unknown_property
 from lar.engines.option_rows import Drivers, OptionRow, add_lazy_modules, dump_rows
 from lar.options import table
-from lar.options.rules import read_rules
 
 if TYPE_CHECKING:
     from lar.engines.openvino import cache, dumps, profile
@@ -32,9 +29,6 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     *dump_rows(COMPILED, dumps.dump_graph, dumps.dump_outputs),
 )
 
-RULES = read_rules(globals())
-
-
 # Beginnings of properties that devices besides the CPU have. Those of the CPU stand in
 # properties.txt: all that a model may be compiled with, without those that lar's options set.
 OF_DEVICES = ("GPU_", "NPU_", "NPUW_", "MULTI_", "AUTO_", "DEVICE_")
@@ -46,6 +40,8 @@ def check_property(key: str, _: str) -> None:
     Raises:
         UsageError: naming the property that was probably meant.
     """
+    from pathlib import Path  # slow to import, and the help reads this table
+
     known = Path(__file__).with_name("properties.txt").read_text().split()
     if key not in known and not key.startswith(OF_DEVICES):
         raise unknown_property("OpenVINO", key, known, "names are as ENABLE_CPU_PINNING")

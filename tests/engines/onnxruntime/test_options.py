@@ -17,8 +17,8 @@ import pytest
 
 import lar
 from lar.engines.onnxruntime import kernels, providers
-from lar.engines.onnxruntime.options import OF_RUNS, OF_SESSIONS, OPTIMIZERS, REWRITE_RULES
 from lar.engines.onnxruntime.providers import CudaDevice
+from lar.engines.onnxruntime.rules import OF_RUNS, OF_SESSIONS, OPTIMIZERS, REWRITE_RULES
 from lar.errors import UsageError
 from lar.running.variants import make_variants, parse_vary
 from tests.conftest import RunLar
