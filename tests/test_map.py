@@ -72,9 +72,9 @@ def follow(step: Step, copy: Path) -> None:
 def lar_with(title: str, copy: Path, *words: str) -> str:
     """What a command line prints in a copy of lar to which a list's example has been added."""
     if not (copy / "lar").exists():
-        shutil.copytree(
-            ROOT / "lar", copy / "lar", ignore=shutil.ignore_patterns("__pycache__", "docs")
-        )
+        # With what is compiled, and without what another process is compiling.
+        unwanted = shutil.ignore_patterns("*.pyc.*", "docs")
+        shutil.copytree(ROOT / "lar", copy / "lar", ignore=unwanted)
         (copy / "lar" / "docs").mkdir()
         for step in steps_of(title):
             follow(step, copy)

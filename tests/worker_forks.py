@@ -53,7 +53,7 @@ OWN_ENGINES = [*(engine.name for engine in ENGINES), "fake"]
 
 # What differs between tests, and no engine reads while it is loaded; the last two are set by
 # scikit-learn for libraries of other compilers.
-HARMLESS_VARIABLES = {"COLUMNS", "PATH", "PYTEST_CURRENT_TEST", "XDG_DATA_HOME"}
+HARMLESS_VARIABLES = {"COLUMNS", "PATH", "PYTEST_CURRENT_TEST", "TMPDIR", "XDG_DATA_HOME"}
 HARMLESS_VARIABLES |= {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}
 
 # The driver beside which there is what an engine needs for other tasks than a run, if that is not

@@ -56,10 +56,13 @@ def test_sentences_are_wrapped_and_lines_for_programs_are_not(profile: str) -> N
     assert printed(*words, columns=64) == printed(*words)
 
 
-def test_columns_that_are_no_width_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_that_are_no_width_change_nothing(
+    profile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("report", profile, "--style", "ncu")
     for text in ("0", "", "-5", "wide"):
         monkeypatch.setenv("COLUMNS", text)
-        assert run_lar("engines").stdout == printed("engines")
+        assert run_lar(*words).stdout == printed(*words)
 
 
 def test_a_line_is_wrapped_between_words() -> None:

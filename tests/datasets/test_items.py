@@ -200,7 +200,7 @@ def test_an_encrypted_or_oddly_compressed_stack_is_refused_in_one_line(
         assert "<ZipInfo" not in error
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     changes=st.lists(st.tuples(st.integers(0, len(STACK) - 1), st.integers(0, 255)), max_size=6),
     length=st.integers(0, len(STACK)) | st.just(len(STACK)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -33,3 +34,9 @@ def pack(values: Array, element: ElementType) -> Array:
     padded = np.pad(rows, ((0, 0), (0, -rows.shape[1] % per_byte))).reshape(-1, per_byte)
     packed: Array = (padded << np.arange(0, 8, bits)).sum(axis=1).astype(np.uint8)
     return packed
+
+
+def read_by_megengine(paths: list[Path]) -> list[tuple[Array, str]]:
+    """Read tensors with MegEngine's own reader."""
+    reader = importlib.import_module("megengine.tools.compare_binary_iodump")
+    return [reader.load_tensor_binary(str(path)) for path in paths]

@@ -1,10 +1,4 @@
-"""The FLOP formulas, and that both engines' readers agree on twins of one network.
-
-MegEngine makes and reads models in processes of their own, since it changes the one that imports
-it. For making them this file is the program:
-
-    python tests/engines/test_operator_facts.py FOLDER
-"""
+"""The FLOP formulas, and that both engines' readers agree on twins of one network."""
 
 from __future__ import annotations
 
@@ -33,17 +27,13 @@ def operation(kind: str | None, inputs: Any = (), outputs: Any = (), **rest: int
     return Operation(type="Any", kind=kind, inputs=inputs, outputs=outputs, **rest)
 
 
-def dump_resnet18(folder: str) -> None:
-    """The program: make ResNet-18 for both engines."""
+def dump_resnet18(folder: Path) -> None:
+    """Make ResNet-18 for both engines."""
     sys.path.insert(0, str(ROOT / "tools"))
     network = importlib.import_module("model_zoo").NETWORKS["resnet18"]()
-    importlib.import_module("megengine_twin").dump_megengine(network, Path(folder, "resnet18.mge"))
+    importlib.import_module("megengine_twin").dump_megengine(network, folder / "resnet18.mge")
     model = importlib.import_module("onnx_twin").onnx_of(network)
-    Path(folder, "resnet18.onnx").write_bytes(model.SerializeToString())
-
-
-if __name__ == "__main__":
-    dump_resnet18(*sys.argv[1:])
+    (folder / "resnet18.onnx").write_bytes(model.SerializeToString())
 
 
 @pytest.fixture
@@ -120,11 +110,9 @@ def test_twins_agree(read_twins: ReadTwins, name: str) -> None:
 
 
 def test_resnet18_is_twice_1_8_billion_multiply_accumulates(
-    read_twins: ReadTwins, tmp_path: Path
+    read_twins: ReadTwins, elsewhere: Callable[..., None], tmp_path: Path
 ) -> None:
-    script = [sys.executable, __file__, str(tmp_path)]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
+    elsewhere(dump_resnet18, tmp_path)
     for info in read_twins(tmp_path, "resnet18"):
         assert info.flops == pytest.approx(2 * 1.82e9, rel=0.01)
         assert info.parameter_count == pytest.approx(11.69e6, rel=0.01)

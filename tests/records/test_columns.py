@@ -44,7 +44,7 @@ def columns_of(own: list[Execution]) -> ExecutionColumns:
     return columns
 
 
-@given(st.lists(executions, max_size=8), st.integers(0, 8), st.integers(0, 8))
+@given(st.lists(executions, max_size=5), st.integers(0, 5), st.integers(0, 5))
 def test_they_are_read_as_they_were_added(own: list[Execution], first: int, last: int) -> None:
     columns = columns_of(own)
     assert [*columns] == own
@@ -52,7 +52,7 @@ def test_they_are_read_as_they_were_added(own: list[Execution], first: int, last
     assert columns[first:last] == own[first:last]
 
 
-@given(st.lists(executions, max_size=8), st.integers(0, 8))
+@given(st.lists(executions, max_size=5), st.integers(0, 5))
 def test_they_are_rewritten_in_their_place(own: list[Execution], count: int) -> None:
     columns = columns_of(own)
     columns.rewrite(each for each in [*columns][count:])
@@ -61,7 +61,7 @@ def test_they_are_rewritten_in_their_place(own: list[Execution], count: int) -> 
     assert [*columns] == own[count:]
 
 
-@given(st.lists(executions, max_size=8))
+@given(st.lists(executions, max_size=5))
 def test_they_are_sorted_as_a_list_is(own: list[Execution]) -> None:
     columns = columns_of(own)
     columns.sort_by_start()
@@ -79,7 +79,7 @@ spans = st.builds(
 )
 
 
-@given(st.lists(spans, max_size=8), st.lists(spans, max_size=3))
+@given(st.lists(spans, max_size=5), st.lists(spans, max_size=3))
 def test_spans_are_read_as_they_were_added(own: list[Span], more: list[Span]) -> None:
     columns, others = SpanColumns(), SpanColumns()
     for each in own:

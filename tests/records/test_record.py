@@ -21,8 +21,8 @@ from lar.records.record import Numbers, pieces_of_json, record_to_json
 from lar.records.run import RunResult, RunSpec, Samples, read_result
 
 FLOATS = st.floats(allow_nan=False)
-COLUMNS = st.lists(st.none() | FLOATS, max_size=12)
-PLACES = st.slices(12)
+COLUMNS = st.lists(st.none() | FLOATS, max_size=8)
+PLACES = st.slices(8)
 RESULT = RunResult(
     spec=RunSpec(model="m", engine="e", driver="d"), status="ok", phase="done", log_tail="[\0]"
 )

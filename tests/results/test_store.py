@@ -440,19 +440,20 @@ WRONG = ("null", "9e999", "-5", "x'ff00'", "cast(x'ff41' as text)")
 
 @pytest.mark.parametrize("column", [*COLUMNS, "result"])
 def test_a_wrong_value_damages_its_row_alone(place: str, column: str, run_lar: RunLar) -> None:
-    for value in WRONG:
-        Path(place).unlink(missing_ok=True)
-        fill(place, make_runs(2, 0.01), "a")
-        loosen(place)
-        ask(place, f"update results set {column} = {value} where id = 1")
-        with open_store(place) as store:
-            first, second = store.entries()
-            assert (first.id, second.status) == (1, "ok")
-            assert (first.status == "ok") == (column == "result" or may_be(column, value))
-            assert store.result(2) == make_runs(2, 0.01)[1]
-        for words in (("list",), ("plot",), ("show", "2"), ("prune", "1", "--yes")):
-            run_lar("history", *words, "--store", place, code=0)
-        assert ids_in(place) == [2]
+    results = make_runs(len(WRONG) + 1, 0.01)
+    fill(place, results, "a")
+    loosen(place)
+    for number, value in enumerate(WRONG, 1):
+        ask(place, f"update results set {column} = {value} where id = {number}")
+    with open_store(place) as store:
+        *damaged, last = store.entries()
+        for entry, value in zip(damaged, WRONG, strict=True):
+            assert (entry.status == "ok") == (column == "result" or may_be(column, value))
+        assert (last.status, store.result(last.id)) == ("ok", results[-1])
+    wrong = [str(each.id) for each in damaged]
+    for words in (("list",), ("plot",), ("show", str(last.id)), ("prune", *wrong, "--yes")):
+        run_lar("history", *words, "--store", place, code=0)
+    assert ids_in(place) == [last.id]
 
 
 def may_be(column: str, value: str) -> bool:

@@ -40,7 +40,7 @@ def test_what_is_missing_there_is_one_line(write_script: WriteScript, tmp_path: 
 
 def test_variants_may_differ_in_it(write_script: WriteScript, tmp_path: Path) -> None:
     bare = bare_python(tmp_path)
-    bench = lar.bench(write_script(), vary={"python": [None, sys.prefix, bare]}, margin=0.9)
-    assert [each.status for each in bench.variants] == ["ok", "ok", "failed"]
-    assert [each.values["python"] for each in bench.variants] == ["", sys.prefix, bare]
-    assert known(bench.variants[2].failure).flag == "--python"
+    bench = lar.bench(write_script(), vary={"python": [None, bare]}, margin=0.9)
+    assert [each.status for each in bench.variants] == ["ok", "failed"]
+    assert [each.values["python"] for each in bench.variants] == ["", bare]
+    assert known(bench.variants[1].failure).flag == "--python"

@@ -97,7 +97,7 @@ def test_a_run_whose_lines_nobody_reads_ends_in_time(
     write_script: WriteScript, number: int | None
 ) -> None:
     # As `lar ... | less`, left alone.
-    script = write_script(times=[[2e-4, 1e-4, None]], real_time=True)
+    script = write_script(times=[[5e-4, 1e-4, None]], real_time=True)
     for seconds in (4, 30) if number is None else (0,):  # a busy machine may print less in four
         limit = ["--timeout", str(seconds)] if seconds else []
         began = time.monotonic()

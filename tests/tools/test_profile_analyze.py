@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
+
+import pytest
 
 from lar.engines.megengine.profile import profile_of_raw
 from lar.reports.styles.megengine import build
@@ -14,10 +17,16 @@ DATA = ROOT / "tests" / "data" / "megengine_profile.json"
 
 
 @each_row("tools/cases/flags of profile_analyze")
-def test_it_prints_the_report(words: list[str], options: dict[str, object]) -> None:
-    done = run_python(TOOL, str(DATA), *words)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == build(profile_of_raw(DATA.read_bytes()), options).text
+def test_it_prints_the_report(
+    words: list[str],
+    options: dict[str, object],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("sys.argv", [TOOL, str(DATA), *words])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_path(str(ROOT / TOOL), run_name="__main__")
+    assert capsys.readouterr() == (build(profile_of_raw(DATA.read_bytes()), options).text, "")
 
 
 def test_what_cannot_be_is_told(tmp_path: Path) -> None:

@@ -6,12 +6,17 @@ answer is written to facts.json in the current folder, the engine's text dump to
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import io
 import json
 import logging
 import os
 import re
 import sys
 import time
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +97,19 @@ def main(question: str) -> None:
     Path("facts.json").write_text(json.dumps(facts))
     sys.stdout.flush()
     os._exit(0)  # as a worker ends
+
+
+def say_with_tool(tool: str, *commands: Sequence[str]) -> list[str]:
+    """Return what a tool of MegEngine prints for each of some command lines."""
+    main = importlib.import_module(f"megengine.tools.{tool}").main
+    said = []
+    for words in commands:
+        sys.argv = [tool, *words]
+        with contextlib.redirect_stdout(io.StringIO()) as printed, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            main()
+        said.append(printed.getvalue())
+    return said
 
 
 class Slow(logging.Filter):

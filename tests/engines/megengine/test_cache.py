@@ -207,7 +207,7 @@ def refused_or_whole(data: bytes) -> None:
         max_size=3,
     )
 )
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_a_changed_file_is_refused_or_whole(changes: list[tuple[int, int, bytes]]) -> None:
     data = REAL
     for place, removed, added in changes:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from lar.engines.megengine.dumps import describe_dump
 from lar.engines.megengine.operator_kinds import elementwise_steps
 from lar.records.run import OutputSummary
 from tests.conftest import RunLar
-from tests.engines.megengine.programs import DIGITS, MODELS, REPOSITORY, run_python
+from tests.engines.megengine.probe import say_with_tool
+from tests.engines.megengine.programs import DIGITS, MODELS, REPOSITORY
 from tests.engines.runs import run_ok
 from tests.tables import each_row
 
@@ -99,21 +101,14 @@ def test_algorithms_of_equal_shapes_stand_together(tmp_path: Path) -> None:
     assert facts == DumpFacts([], None, {Kernel("Conv", ((1,), (2,))): "A or B"})
 
 
-COMPARE = """
-import sys, warnings
-warnings.simplefilter("ignore")
-from megengine.tools.compare_binary_iodump import main
-main()
-"""
-
-
-def test_megengines_own_tool_compares_dumps_in_a_layout(run_lar: RunLar, tmp_path: Path) -> None:
+def test_megengines_own_tool_compares_dumps_in_a_layout(
+    run_lar: RunLar, elsewhere: Callable[..., list[str]], tmp_path: Path
+) -> None:
     for name in ("a", "b"):
         arguments = ["--iter", "1", "--warmup-iter", "0", "--enable-nchw44", "--bin-io-dump", name]
         run_lar(str(MODELS / "int8.mge"), *arguments, cwd=tmp_path, code=0)
-    compared = run_python("-c", COMPARE, "a", "b", cwd=tmp_path)
-    assert compared.returncode == 0, compared.stderr
-    assert compared.stdout == ""
+    folders = [str(tmp_path / name) for name in ("a", "b")]
+    assert elsewhere(say_with_tool, "compare_binary_iodump", folders) == [""]
     dump = lar.open_dump(tmp_path / "a")
     layouts = {tensor.name: tensor.layout for tensor in dump}
     assert layouts["conv2"] == layouts["pool3"] == "nchw44"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -20,8 +21,8 @@ from lar.engines.megengine.profile import MegEngineProfiler, ProfileClock
 from lar.profiles.times import merge_intervals, total_of
 from lar.records.profile import Profile, Step
 from lar.records.run import RunResult, RunSpec
-from tests.command_lines import run_python
 from tests.conftest import RunLar
+from tests.engines.megengine.probe import say_with_tool
 from tests.engines.megengine.programs import MODELS
 from tests.tables import each_row
 
@@ -193,15 +194,16 @@ def test_each_shape_has_a_memory_plan(data_set: Made) -> None:
     assert one < three <= (data_set.profile.memory_plan.static_bytes or 0)
 
 
-def test_the_engines_own_profile_is_that_of_the_last_iteration(mobilenet: Made) -> None:
+def test_the_engines_own_profile_is_that_of_the_last_iteration(
+    mobilenet: Made, elsewhere: Callable[..., list[str]]
+) -> None:
     raw, own = mobilenet.folder / "raw.json", mobilenet.folder / "profile.json"
     assert json.loads(mobilenet.profile.engine_raw) == json.loads(raw.read_bytes())
-    printed = []
-    for path in (raw, own):  # the engine's keys stand beside lar's
-        analyze = ("-m", "megengine.tools.profile_analyze", str(path), "-t", "9")
-        printed.append(run_python(*analyze, code=0).stdout)
-    assert "ConvolutionForward" in printed[0]
-    assert printed[0] == printed[1]
+    # The engine's keys stand beside lar's.
+    lines = [[str(path), "-t", "9"] for path in (raw, own)]
+    of_raw, of_own = elsewhere(say_with_tool, "profile_analyze", *lines)
+    assert "ConvolutionForward" in of_raw
+    assert of_raw == of_own
     assert sorted(path.name for path in mobilenet.folder.iterdir()) == ["profile.json", "raw.json"]
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lar.cli.arguments import parser_of
+from lar.engines import engine_named
 from lar.engines.megengine.profile import profile_of_raw
 from lar.errors import UsageError
 from lar.records.profile import Execution, Profile, ProfiledOperator, ProfileFacts, Step
@@ -24,6 +23,7 @@ from lar.reports.formats import format_json
 from lar.reports.styles import STYLES, collect_report_options
 from lar.reports.styles.megengine import build, is_single, sum_pairwise
 from lar.reports.text import Screen
+from tests.engines.megengine.probe import say_with_tool
 from tests.profiles.synthetic import changed, profile_of_times, rows_in, with_facts
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "megengine_profile.json"
@@ -31,18 +31,6 @@ DATA = Path(__file__).resolve().parents[2] / "data" / "megengine_profile.json"
 # What MegEngine's tool is asked for, on its own file and on one with copies.
 COMMANDS = (DATA.parent / "megengine_commands.txt").read_text().splitlines()
 COPY_COMMANDS = ("--copy-time", "--copy-time --type Copy", "--copy-time --confluence")
-
-TOOL = """
-import contextlib, io, json, sys, warnings
-warnings.simplefilter("ignore")
-from megengine.tools.profile_analyze import main
-said = []
-for words in json.load(sys.stdin):
-    with contextlib.redirect_stdout(io.StringIO()) as stream:
-        main(words)
-    said.append(stream.getvalue())
-print(json.dumps(said))
-"""
 
 
 def options_of(words: list[str]) -> dict[str, Any]:
@@ -58,25 +46,18 @@ def with_copies() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def said_by_tool(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+def said_by_tool(
+    elsewhere: Callable[..., list[str]], tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, str]:
     """What the tool prints, by the command."""
     pytest.importorskip("tabulate")
+    if not engine_named("megengine").is_installed:
+        pytest.skip("MegEngine is not installed")
     copies = tmp_path_factory.mktemp("profiles") / "copies.json"
     copies.write_bytes(with_copies())
-    asked = [(command, str(DATA)) for command in COMMANDS]
-    asked += [(command, str(copies)) for command in COPY_COMMANDS]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", TOOL],
-        input=json.dumps([[path, *command.split()] for command, path in asked]),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    if "No module named 'megengine'" in done.stderr:
-        pytest.skip("MegEngine is not installed")
-    assert done.returncode == 0, done.stderr
-    texts = json.loads(done.stdout.splitlines()[-1])
-    return dict(zip((command for command, _ in asked), texts, strict=True))
+    asked = dict.fromkeys(COMMANDS, str(DATA)) | dict.fromkeys(COPY_COMMANDS, str(copies))
+    lines = [[path, *command.split()] for command, path in asked.items()]
+    return dict(zip(asked, elsewhere(say_with_tool, "profile_analyze", *lines), strict=True))
 
 
 @pytest.mark.parametrize("command", [*COMMANDS, *COPY_COMMANDS])

@@ -85,9 +85,9 @@ def spin() -> None:
 
 
 def flood() -> None:
-    line = b"engine noise " * 5 + b"\n"
-    for _ in range(400_000):
-        os.write(1, line)
+    lines = (b"engine noise " * 5 + b"\n") * 100
+    for _ in range(4_000):
+        os.write(1, lines)
 
 
 def fail() -> None:
