@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lar.datasets.judging import Judge, describe_failure, errors_of, judge
 from lar.errors import CheckFailed, UsageError
 from lar.records.run import Case, Expected, RunSpec, Setting, Verdict
+from tests.tables import each_row
 
 Array = NDArray[Any]
 DTYPES = ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"]
@@ -56,16 +57,7 @@ def test_the_first_wrong_element_is_named(array: Array, data: st.DataObject) -> 
     assert verdict.expected == str(array[index])
 
 
-@pytest.mark.parametrize(
-    ("actual", "expected", "error"),
-    [
-        (1.5, 1.0, 0.5),
-        (0.5, 0.25, 0.25),  # below 1 it is absolute
-        (100.0, 101.0, 0.01),
-        (-2.0, 2.0, 2.0),
-        (0.0, 1000.0, 1000.0),
-    ],
-)
+@each_row("datasets/cases/errors of an element")
 def test_the_error_is_that_of_megengines_assertion(
     actual: float, expected: float, error: float
 ) -> None:

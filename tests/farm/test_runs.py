@@ -25,6 +25,7 @@ from lar.running.plan import plan_run
 from tests.conftest import RunLar, WriteScript
 from tests.farm.conftest import LABELS, LocalCluster, planned
 from tests.refusals import refused
+from tests.tables import each_row
 
 MODEL = "models/digits_cnn.onnx"
 
@@ -271,15 +272,7 @@ def test_no_engine_is_needed_here(
     assert plan_run(str(root / MODEL), {"scheduler": "dask://x"}).engine == "onnxruntime"
 
 
-@pytest.mark.parametrize(
-    ("typed", "taken"),
-    [
-        ("dask://board:99", "tcp://board:99"),
-        ("tls://board", "tls://board:8786"),
-        ("dask://[::1]:8786", "tcp://[::1]:8786"),
-        ("board", "tcp://board:8786"),
-    ],
-)
+@each_row("farm/cases/addresses")
 def test_addresses(typed: str, taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(address: str, **_: object) -> None:
         raise OSError(address)
