@@ -127,8 +127,10 @@ def changes_in(node: ast.AST) -> Iterator[tuple[str, ast.expr, str]]:
         case ast.Constant(value=int() | float()):
             yield "number", node, repr(node.value + 1)  # type: ignore[operator]
         case ast.If(test=test) | ast.IfExp(test=test):
-            if not isinstance(test, (ast.Compare, ast.BoolOp, ast.UnaryOp)):
-                yield "not", test, f"(not {ast.unparse(test)})"
+            text = ast.unparse(test)
+            is_changed = isinstance(test, (ast.Compare, ast.BoolOp, ast.UnaryOp))
+            if not is_changed and text != "TYPE_CHECKING":
+                yield "not", test, f"(not {text})"
         case ast.Return(value=ast.Constant(value=bool() as value) as constant):
             yield "return", constant, str(not value)
         case ast.Return(value=ast.expr() as returned) if ast.unparse(returned) != "None":
@@ -198,7 +200,8 @@ class TestChooser:
         points = Counter[str]()
         for test, names in self.tests.items():
             nearness = (
-                4 * (module in names or mirrors(test, change.file))
+                8 * mirrors(test, change.file)
+                + 4 * (module in names)
                 + 2 * (not callers.keys().isdisjoint(names))
                 + 2 * any(mirrors(test, it) for it in callers.values())
                 + 2 * (Path(test).parent == folder)

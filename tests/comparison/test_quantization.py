@@ -119,6 +119,8 @@ def test_a_folder_without_scales_borrows_those_of_the_other_side() -> None:
         pair = found(compare(actual, expected))
         assert known(pair.figures).identical
         assert describe_type(pair.actual) == describe_type(pair.expected) == "int8 x 0.05"
+    wider = replace(unknown, array=integers.astype(np.int32), dtype="QuantizedS32")
+    assert found(compare(scaled, wider)).expected.quantization is None
     # Where none knows them, the integers are all there is.
     moved = replace(unknown, array=np.clip(integers, -127, 126) + np.int8(1))
     pair = found(compare(moved, unknown))

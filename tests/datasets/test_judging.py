@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from lar.datasets.judging import Judge, describe_failure, errors_of, judge
+from lar.datasets.judging import Judge, complete, describe_failure, errors_of, judge
 from lar.errors import CheckFailed, UsageError
+from lar.inputs.loaded import Loaded
 from lar.records.run import Case, Expected, RunSpec, Setting, Verdict
 from tests.tables import each_row
 
@@ -119,6 +120,15 @@ def test_a_failure_that_is_not_raised_is_noted_once(tmp_path: Path) -> None:
 def test_an_output_that_the_model_lacks_is_told() -> None:
     with pytest.raises(UsageError, match=r"a\.npy.* no such output; it has x"):
         judge(Expected(file="a.npy", output="y", limit=0.0, id=1), np.zeros(1), {"x": 0})
+
+
+@each_row("datasets/cases/limits in a file")
+def test_a_file_of_test_data_says_its_limit(note: str, limit: float, shown: bool) -> None:
+    loaded = Loaded(np.zeros(1), "a/b.pb", name="y", note=note)
+    found = complete(Expected(file="a/b.pb"), loaded)
+    assert found == Expected(file="a/b.pb", output="y", name="y", limit=limit, shown=shown)
+    assert complete(found, loaded._replace(name="z")) == found
+    assert complete(Expected(file="a/b.pb"), loaded._replace(name="")).name == "b"
 
 
 def test_a_failure_names_the_element_and_both_values() -> None:

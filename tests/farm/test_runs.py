@@ -282,15 +282,15 @@ def test_addresses(typed: str, taken: str, monkeypatch: pytest.MonkeyPatch) -> N
         Farm(typed)
 
 
-def test_inputs_with_their_places_on_the_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@each_row("farm/cases/options with files")
+def test_options_with_their_places_on_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, sent: list[Any]
 ) -> None:
+    """Their value there, the files that go with them, and what may come back."""
     monkeypatch.chdir(tmp_path)
     for name in ("a.npy", "raw.bin"):
-        Path(name).write_text(name)
-    texts = ["data:a.npy", "input:0:a.npy", "a.npy;b:raw.bin,float32,1x3", "[1.5,2]", "b:none.npy"]
-    there = f"/@lar-job@/files{tmp_path}"
-    assert Sending().add_inputs(texts) == tuple(
-        text.replace("a.npy", f"{there}/a.npy").replace("raw.bin", f"{there}/raw.bin")
-        for text in texts
-    )
+        Path(name).touch()
+    sending = Sending()
+    there = sending.rewrite_settings({key: value})[key]
+    found = json.dumps([there, [*sending.files], [*sending.wanted]])
+    assert json.loads(found.replace(str(tmp_path), "/HERE")) == sent
