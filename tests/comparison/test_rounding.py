@@ -151,7 +151,7 @@ def test_a_tolerance_that_is_given_decides_alone(healthy: dict[str, Dump]) -> No
 def test_what_rounding_explains_of_each_tensor(
     healthy: dict[str, Dump], sides: list[str], explained: list[float]
 ) -> None:
-    found = compare_dumps(*map(healthy.__getitem__, sides))
+    found = compare_dumps(healthy[sides[0]], healthy[sides[1]])
     assert [it.explained or 0 for it in found.tensors] == pytest.approx(explained, rel=0.01)
 
 
