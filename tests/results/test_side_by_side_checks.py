@@ -6,7 +6,6 @@ import random
 from dataclasses import replace
 
 from lar.records.run import RunResult
-from lar.reports.results_report import report_check
 from lar.results.facts import figure_of
 from lar.results.side_by_side import Check, check_kind, sittings_of
 from tests.known import known
@@ -129,12 +128,3 @@ def test_false_alarms_are_rare() -> None:
 def test_runs_without_times_are_left_out() -> None:
     found = check([make_result()], make_runs(3, 0.01))
     assert (found.difference, found.new, found.left_out) == (None, (), 1)
-
-
-def test_a_check_without_a_difference_is_a_row_and_not_judged() -> None:
-    check = Check(name="net.onnx", new=(), baseline=(), left_out=6, unit="runs", difference=None)
-    report = report_check([check], "v1", ["a note"])
-    heading, row, note = (" ".join(line.split()) for line in report.text.splitlines())
-    assert heading.startswith("runs of runs")
-    assert row == "net.onnx 0 0 runs latency not judged (all 6 runs were disturbed)"
-    assert note == "a note"
