@@ -17,6 +17,7 @@ from lar.reports.compared_tensors import describe_type
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
 from tests.known import known
+from tests.tables import each_row
 
 Array = npt.NDArray[Any]
 
@@ -135,3 +136,24 @@ def test_a_tolerance_that_is_given_stays_as_it_is() -> None:
     tight = compare_dumps(actual, expected, Tolerance(rtol=0.0, atol=0.0031))
     assert not found(tight).passed
     assert found(compare_dumps(actual, expected, Tolerance(max_error=0.016))).passed
+
+
+@each_row("comparison/cases/coarse scales")
+def test_a_scale_is_wrong_if_it_is_far_coarser_than_values_and_sources_need(
+    scales: list[float], most: float, types: str, notes: list[str]
+) -> None:
+    """Of a chain of tensors with numbers up to `most`; those whose scale is 0 are not quantised.
+
+    Scales are in units of the least with which 8 bits hold numbers up to 1.
+    """
+    array = np.linspace(-most, most, 96, dtype=np.float32)
+    data = Step("data", "Input", (), array)
+    sides = [data], [data]
+    for scale, kind in zip(np.array(scales) / 127, types.split(), strict=True):
+        step = Step(f"t{len(sides[0]) - 1}", kind, (sides[0][-1].name,), array)
+        quantization = Quantization(scale=(scale,)) if scale else None
+        stored = quantise(array, scale) if scale else array
+        sides[0].append(replace(step, array=stored, quantization=quantization))
+        sides[1].append(step)
+    found = compare_dumps(dump_of(*sides[0]), dump_of(*sides[1]))
+    assert [note.removesuffix(" coarser than the values need") for note in found.notes] == notes
