@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from lar.dumps.dump import Stored
-from lar.graphs.elements import BLOCK, dequantized, elements_of
+from lar.graphs.elements import BLOCK, dequantized, elements_of, whole
 from lar.records.comparison import Comparison, TensorComparison, Tolerance
 from lar.records.run import Quantization
 from lar.reports.compared_tensors import describe_type
@@ -99,6 +99,8 @@ def test_channels_are_counted_through_all_blocks(shape: tuple[int, int], axis: i
     real = (integers - np.reshape([1, 0, -3], wide)) * np.reshape([0.5, 0.25, 2.0], wide)
     blocks = [*dequantized(elements_of(Stored(integers)), quantization).blocks()]
     assert np.array_equal(np.concatenate(blocks), real.ravel())
+    empty = dequantized(elements_of(Stored(integers[:0])), Quantization(scale=(0.5,)))
+    assert whole(empty).shape == (0, shape[1])
 
 
 def test_raw_compares_the_integers() -> None:
