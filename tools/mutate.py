@@ -204,7 +204,7 @@ class TestChooser:
                 + 4 * (module in names)
                 + 2 * (not callers.keys().isdisjoint(names))
                 + 2 * any(mirrors(test, it) for it in callers.values())
-                + 2 * (Path(test).parent == folder)
+                + 2 * folder.is_relative_to(Path(test).parent)
             )
             if nearness:
                 points[test] = nearness + 3 * bool(named.search(self.texts[test]))
