@@ -6,10 +6,10 @@
 
 A change turns a comparison, adds one to a number, swaps `and` with `or`, adds or removes a `not`,
 or returns another value. Each is made in a copy of the tree, and the nearest files of tests run
-until the first fails: near are those named after the module, that import it or name the changed
-function, those of its folder, and the same of what imports it. Files that start processes come
-after the others. Files that fail or take too long without any change are left out. Changes that
-survived are printed as differences.
+until the first fails: near are those named after the module or one beside it in the imports, those
+that import it or what imports it, that name the changed function, and those of its folder. Files
+that start processes come after the others. Files that fail or take too long without any change are
+left out. Changes that survived are printed as differences.
 """
 
 from __future__ import annotations
@@ -193,10 +193,10 @@ class TestChooser:
         """Return the nearest files of tests for a change, those that start processes last."""
         module = module_name(change.file)
         callers = {module_name(it): it for it, names in self.modules.items() if module in names}
+        called = [it for it in self.modules if module_name(it) in self.modules[change.file]]
         folder = Path("tests", *Path(change.file).parent.parts[1:])
         parsed = ast.parse((self.tree / change.file).read_bytes())
-        around = "|".join(names_around(parsed, change.line)) or module
-        named = re.compile(rf"\b({around})\b")
+        named = re.compile(rf"\b({'|'.join(names_around(parsed, change.line)) or module})\b")
         points = Counter[str]()
         for test, names in self.tests.items():
             nearness = (
@@ -204,7 +204,8 @@ class TestChooser:
                 + 4 * (module in names)
                 + 2 * (not callers.keys().isdisjoint(names))
                 + 2 * any(mirrors(test, it) for it in callers.values())
-                + 2 * folder.is_relative_to(Path(test).parent)
+                + 2 * (Path(test).parent == folder)
+                + any(mirrors(test, it) for it in called)
             )
             if nearness:
                 points[test] = nearness + 3 * bool(named.search(self.texts[test]))
