@@ -131,7 +131,7 @@ def test_what_is_wrong_with_a_side_is_said_by_its_letter() -> None:
     ]
 
 
-def test_the_command_line_takes_more_sides(
+def test_the_command_line_takes_more_sides_and_prints_the_golden_file(
     folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reports = {suffix: tmp_path / f"out.{suffix}" for suffix in ("html", "json", "csv", "md")}

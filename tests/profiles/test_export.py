@@ -67,7 +67,7 @@ def test_all_that_was_recorded_is_there_with_its_times() -> None:
 
 
 @each_export
-def test_no_byte_changes(export: Export) -> None:
+def test_traces_are_the_golden_ones(export: Export) -> None:
     check_golden(f"{export.__name__}.json", b"".join(export(profile_of_layers(1, 2))).decode())
 
 

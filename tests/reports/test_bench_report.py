@@ -38,7 +38,7 @@ def difference_of(ratio: float, **fields: Any) -> Difference:
     return Difference(ratio=ratio, processes=5, pairs=50, **given)
 
 
-def test_no_byte_changes() -> None:
+def test_benches_print_their_golden_file() -> None:
     """Of benches with differences, with failures, and of one variant; on paper and on screens."""
     rows = json.loads(Path(__file__).with_name("benches.json").read_text())
     reports = [report_bench(read_bench(json.dumps(row))) for row in rows]

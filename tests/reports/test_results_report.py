@@ -40,6 +40,6 @@ def reports() -> Iterator[Report]:
     yield report_check([*checks, none], "v1", ["a note"])
 
 
-def test_no_byte_changes() -> None:
+def test_results_print_their_golden_file() -> None:
     texts = [it.text_for(Screen(width)) for it in reports() for width in (None, 110, 80, 60, 50)]
     check_golden("results.txt", "\n\n".join(texts))
