@@ -140,14 +140,14 @@ def changes_in(node: ast.AST) -> Iterator[tuple[str, ast.expr, str]]:
 
 
 def parts_of(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of a node in which changes are made: not types, nor formatted texts, whose
-    parts have no places in Python 3.10."""
+    """Yield the parts of a node in which changes are made: neither types, nor decorators, as those
+    with the size of a cache, nor formatted texts, whose parts have no places in Python 3.10."""
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return
     for name, value in ast.iter_fields(node):
         for each in value if isinstance(value, list) else [value]:
             is_code = isinstance(each, ast.AST) and not isinstance(each, ast.JoinedStr)
-            if is_code and name not in ("annotation", "returns"):
+            if is_code and name not in ("annotation", "returns", "decorator_list"):
                 yield each
 
 
