@@ -286,7 +286,5 @@ def check_text(text: object, flag: str = "", problem: str = "is not UTF-8", hint
     Raises:
         UsageError: it is a text that is not UTF-8.
     """
-    if not isinstance(text, str) or text.isascii():
-        return
-    if any("\ud800" <= each <= "\udfff" for each in text):
+    if isinstance(text, str) and text.encode(errors="ignore").decode() != text:
         raise UsageError(problem, hint or "rename the file", flag=flag, subject=repr(text))

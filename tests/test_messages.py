@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-import pytest
-
 from tests.command_lines import ROOT
+from tests.tables import each_row
 
 EDITS = {"replace", "removeprefix", "removesuffix", "startswith", "endswith", "partition", "split"}
 MESSAGES = {"message", "warning", "warnings"}
@@ -44,15 +43,7 @@ def is_message(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id in MESSAGES
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "failure.message.replace('a', 'b')",
-        "message.removeprefix('--input: ')",
-        "any(text.startswith(MISSED) for text in warnings)",
-        "for text in result.warnings:\n    text.partition(':')",
-    ],
-)
+@each_row("cases/edits of messages")
 def test_an_edit_of_a_message_is_found(source: str) -> None:
     assert list(edits_in(source))
 

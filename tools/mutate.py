@@ -5,11 +5,11 @@
     uv run python tools/mutate.py --count 20 --under lar/inputs --list
 
 A change turns a comparison, adds one to a number, swaps `and` with `or`, adds or removes a `not`,
-or returns another value. Each is made in a copy of the tree, and the tests beside the module run
-until the first fails: the files named after it or its package, then those that import it or what
-imports it, and last those of its folder. Files that start processes come after the others. Files
-that fail or take too long without any change are left out. Changes that survived are printed as
-differences.
+or returns another value. Each is made in a copy of the tree, and the nearest files of tests run
+until the first fails: near are those named after the module or one beside it in the imports, those
+that import it or what imports it, that name the changed function, and those of its folder. Files
+that start processes come after the others. Files that fail or take too long without any change are
+left out. Changes that survived are printed as differences.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ from queue import Queue
 from tables import read_lines
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "large")
-# At most so many files of tests for one change, without and with processes that they start.
-FAST_FILES, SLOW_FILES = 4, 6
+TEST_FILES = 16  # at most, for one change
 LIMIT_SECONDS = 45  # of one file of tests without a change
 WANTED = 85  # per cent to be noticed
 PROGRESS = 20  # changes after which a line says how many were noticed
@@ -97,6 +96,18 @@ def find_changes(tree: Path, folders: Sequence[str]) -> list[Change]:
     return found
 
 
+def names_around(tree: ast.AST, line: int) -> Iterator[str]:
+    """Yield the names of the functions, classes and constants whose definition has a line."""
+    for node in ast.walk(tree):
+        match node:
+            case (
+                (ast.FunctionDef(name=name) | ast.ClassDef(name=name))
+                | ast.Assign(targets=[ast.Name(id=name)], col_offset=0)
+                | ast.AnnAssign(target=ast.Name(id=name), col_offset=0)
+            ) if node.lineno <= line <= (node.end_lineno or line):
+                yield name
+
+
 def changes_in(node: ast.AST) -> Iterator[tuple[str, ast.expr, str]]:
     """Yield the kind of each change, what it replaces, and the new text."""
     match node:
@@ -116,8 +127,10 @@ def changes_in(node: ast.AST) -> Iterator[tuple[str, ast.expr, str]]:
         case ast.Constant(value=int() | float()):
             yield "number", node, repr(node.value + 1)  # type: ignore[operator]
         case ast.If(test=test) | ast.IfExp(test=test):
-            if not isinstance(test, (ast.Compare, ast.BoolOp, ast.UnaryOp)):
-                yield "not", test, f"(not {ast.unparse(test)})"
+            text = ast.unparse(test)
+            is_changed = isinstance(test, (ast.Compare, ast.BoolOp, ast.UnaryOp))
+            if not is_changed and text != "TYPE_CHECKING":
+                yield "not", test, f"(not {text})"
         case ast.Return(value=ast.Constant(value=bool() as value) as constant):
             yield "return", constant, str(not value)
         case ast.Return(value=ast.expr() as returned) if ast.unparse(returned) != "None":
@@ -127,14 +140,14 @@ def changes_in(node: ast.AST) -> Iterator[tuple[str, ast.expr, str]]:
 
 
 def parts_of(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the parts of a node in which changes are made: not types, nor formatted texts, whose
-    parts have no places in Python 3.10."""
+    """Yield the parts of a node in which changes are made: neither types, nor decorators, as those
+    with the size of a cache, nor formatted texts, whose parts have no places in Python 3.10."""
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return
     for name, value in ast.iter_fields(node):
         for each in value if isinstance(value, list) else [value]:
             is_code = isinstance(each, ast.AST) and not isinstance(each, ast.JoinedStr)
-            if is_code and name not in ("annotation", "returns"):
+            if is_code and name not in ("annotation", "returns", "decorator_list"):
                 yield each
 
 
@@ -157,8 +170,15 @@ def module_name(file: str) -> str:
     return file.removesuffix(".py").replace("/", ".").removesuffix(".__init__")
 
 
+def mirrors(test: str, file: str) -> bool:
+    """Return whether a file of tests is named after a module or its package, and stands beside."""
+    beside, folder = Path(test).parent.parts[1:], Path(file).parent.parts[1:]
+    names = tuple(f"test_{name}" for name in (Path(file).stem, *folder[-1:]))
+    return folder[: len(beside)] == beside and Path(test).name.startswith(names)
+
+
 class TestChooser:
-    """Chooses the files of tests beside a module."""
+    """Chooses the files of tests for a change."""
 
     def __init__(self, tree: Path) -> None:
         tests, modules = (
@@ -166,23 +186,31 @@ class TestChooser:
             for paths in ((tree / "tests").rglob("test_*.py"), (tree / "lar").rglob("*.py"))
         )
         self.tests, self.modules = tests, modules
-        self.slow = {each for each in tests if STARTS_PROCESSES.search((tree / each).read_text())}
+        self.texts = {test: (tree / test).read_text() for test in tests}
+        self.tree = tree
 
-    def choose(self, file: str) -> list[str]:
-        """Return the files of tests for a module, the nearest and fastest first."""
-        name = module_name(file)
-        folder = Path("tests", *Path(file).parent.parts[1:])
-        callers = {module_name(it) for it, names in self.modules.items() if name in names}
-        beginnings = folder / f"test_{Path(file).stem}", folder.parent / f"test_{folder.name}"
-        found = [
-            *(it for each in beginnings for it in self.tests if it.startswith(str(each))),
-            *(it for it, names in self.tests.items() if name in names),
-            *(it for it, names in self.tests.items() if callers & names),
-            *(it for it in self.tests if it.startswith(str(folder / "test_"))),
-        ]
-        known = dict.fromkeys(found)
-        fast = [test for test in known if test not in self.slow][:FAST_FILES]
-        return fast + [test for test in known if test in self.slow][:SLOW_FILES]
+    def choose(self, change: Change) -> list[str]:
+        """Return the nearest files of tests for a change, those that start processes last."""
+        module = module_name(change.file)
+        callers = {module_name(it): it for it, names in self.modules.items() if module in names}
+        called = [it for it in self.modules if module_name(it) in self.modules[change.file]]
+        folder = Path("tests", *Path(change.file).parent.parts[1:])
+        parsed = ast.parse((self.tree / change.file).read_bytes())
+        named = re.compile(rf"\b({'|'.join(names_around(parsed, change.line)) or module})\b")
+        points = Counter[str]()
+        for test, names in self.tests.items():
+            nearness = (
+                8 * mirrors(test, change.file)
+                + 4 * (module in names)
+                + 2 * (not callers.keys().isdisjoint(names))
+                + 2 * any(mirrors(test, it) for it in callers.values())
+                + 2 * (Path(test).parent == folder)
+                + any(mirrors(test, it) for it in called)
+            )
+            if nearness:
+                points[test] = nearness + 3 * bool(named.search(self.texts[test]))
+        nearest = [test for test, _ in points.most_common(TEST_FILES)]
+        return sorted(nearest, key=lambda test: bool(STARTS_PROCESSES.search(self.texts[test])))
 
 
 # Running them
@@ -237,7 +265,7 @@ class Trial:
         path = place / change.file
         source = path.read_bytes()
         try:
-            seconds = {it: self.measure(place, it) for it in self.chooser.choose(change.file)}
+            seconds = {it: self.measure(place, it) for it in self.chooser.choose(change)}
             taken = [test for test, took in seconds.items() if took is not None]
             if not taken:
                 return replace(change, status="untested")

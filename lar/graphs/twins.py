@@ -102,12 +102,12 @@ def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
 
 
 def are_near(pair: tuple[Node, Node], values: tuple[Values, Values]) -> bool:
-    """Return whether two tensors hold the same values, by samples of them."""
+    """Return whether two nodes with tensors hold the same values, by samples of them."""
     sides = zip(values, pair, strict=True)
-    found = [signature_of(side, node.tensor) for side, node in sides if node.tensor]
-    if len(found) < 2 or found[0].shape != found[1].shape:
+    one, other = (signature_of(side, node.tensor) for side, node in sides if node.tensor)
+    if one.shape != other.shape:
         return False
-    (relative,) = distances(*(each.sample[None] for each in found))
+    (relative,) = distances(one.sample[None], other.sample[None])
     return bool(relative[0] <= NEAR)
 
 

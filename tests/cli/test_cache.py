@@ -18,6 +18,7 @@ from lar.engines.megengine.cache import (
 from tests.cli.runs import cache
 from tests.command_lines import ROOT
 from tests.engines.megengine.caches import algorithm
+from tests.tables import each_row
 
 REAL = ROOT / "tests" / "data" / "digits_cnn.cache"
 IM2COL = "CONVOLUTION_DEFAULT_IM2COLMATMUL:X86_F32_6x16:384"
@@ -216,15 +217,7 @@ def test_merge_writes_what_any_file_knows_and_the_last_wins(copy: Path, tmp_path
     assert output.read_bytes() == REAL.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("prefer", "choice", "seconds"),
-    [
-        ("median", "A", 1.1e-05),  # better proven than one fast time
-        ("fastest", "B", 9e-06),
-        ("first", "A", 1e-05),
-        ("last", "B", 9e-06),
-    ],
-)
+@each_row("cli/cases/preferences of a merge")
 def test_merge_prefers_what_it_is_asked_to(
     tmp_path: Path, prefer: str, choice: str, seconds: float
 ) -> None:

@@ -142,15 +142,7 @@ def test_a_dump_made_elsewhere_is_compared_with_a_model_on_the_dumps_own_input(
     assert "relu2" in done.stdout.partition("culprit: ")[2].partition("\n")[0]
 
 
-@pytest.mark.parametrize(
-    ("level", "culprit"),
-    [
-        ("basic", "Conv conv2.*"),
-        # On a CPU with blocks of channels or without: in both the convolution and its activation
-        # are one operator, which the engine names after one of them.
-        ("all", r"(Fused)?Conv conv2 \+ relu2 \(run as (conv2|relu2_nchwc, nchw\d+c)\)"),
-    ],
-)
+@each_row("cli/cases/names of fused operators")
 def test_operators_and_weights_are_called_as_in_the_model(
     altered: str, level: str, culprit: str
 ) -> None:

@@ -42,10 +42,14 @@ def test_items_done_are_counted_by_their_iterations(
     assert printer.printed_rows == rows
 
 
-def test_a_run_without_trouble_prints_no_note_and_no_hint(write_script: WriteScript) -> None:
+def test_a_run_without_trouble_prints_no_note_and_no_hint_but_the_engines(
+    write_script: WriteScript, monkeypatch: pytest.MonkeyPatch
+) -> None:
     done = run_lar(write_script(), "--iter", "1")
     assert (done.returncode, done.stderr) == (0, "")
     assert [line for line in done.stdout.splitlines() if "hint" in line or "note" in line] == []
+    monkeypatch.setattr("lar_scripted.FakeEngine.hints_for", lambda *_: "a word", raising=False)
+    assert run_lar(write_script(), "--iter", "1").stderr == "hint: a word\n"
 
 
 @pytest.mark.parametrize(

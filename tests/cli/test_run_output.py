@@ -18,6 +18,7 @@ from tests.cli.runs import lines_of, result_of, save_kinds, without_hints
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
 from tests.running.isolated_runs import known
+from tests.tables import each_row
 
 
 def ms(seconds: float | None) -> str:
@@ -119,15 +120,7 @@ def test_what_a_script_prints_is_shown_where_that_is_asked_for(write_script: Wri
     assert "engine:" not in verbose.stdout + quiet.stdout
 
 
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [
-        # Classifiers from scikit-learn give maps.
-        ("classifier", ["label", "p[cat]", "p[größer]"]),
-        ("split", ["s[0]"]),
-        ("bfloat16", ["y"]),
-    ],
-)
+@each_row("cli/cases/outputs of other types")
 def test_outputs_of_other_types_are_summarised(tmp_path: Path, kind: str, names: list[str]) -> None:
     model = str(save_kinds(tmp_path / "kinds") / f"{kind}.onnx")
     flags = ["--input", 'x:[["a"]]'] if kind == "classifier" else []

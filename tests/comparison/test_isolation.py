@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -272,3 +272,30 @@ def test_values_are_stored_as_the_side_that_is_run_stores_them(layout: str, dtyp
     (fed,) = operators.fed["a"].values()
     assert fed.dtype == np.dtype(dtype)
     np.testing.assert_array_equal(fed, stored(plain[0]))
+
+
+def off_by(errors: Sequence[float], types: str, dtype: str) -> tuple[Dump, Played]:
+    """A chain of tensors that are off by factors, and its operators, which compute them alone, but
+    for those of the type `Gone`."""
+    steps, before = [Step("data", "Input", (), START.astype(dtype))], 1.0
+    played: dict[str, Callable[..., Array]] = {}
+    for error, kind in zip(errors, types.split(), strict=True):
+        name = f"t{len(steps) - 1}"
+        array = (START * np.float32(1 + error)).astype(dtype)
+        steps.append(Step(name, kind, (steps[-1].name,), array))
+        ratio, before = np.float32((1 + error) / before), 1 + error
+        if kind != "Gone":
+            played[name] = lambda x, ratio=ratio: (x.astype(np.float32) * ratio).astype(x.dtype)
+    return dump_of(*steps), Played(played)
+
+
+@each_row("comparison/chains/errors")
+def test_where_errors_of_a_chain_begin(
+    errors: list[float], types: str, dtype: str, wanted: dict[str, Any], found: list[Any]
+) -> None:
+    """The finding, each culprit and whether it is proven, and how many notes there are."""
+    sides = [off_by(each, types, dtype) for each in (errors, [0.0] * len(errors))]
+    (actual, expected), players = zip(*sides, strict=True)
+    compared = compare_dumps(actual, expected, operators_of=players.__getitem__, **wanted)
+    blamed = [[each.expected[0].output, each.proven] for each in compared.culprits]
+    assert [compared.finding, blamed, len(compared.notes)] == found

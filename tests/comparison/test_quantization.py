@@ -10,13 +10,14 @@ import numpy.typing as npt
 import pytest
 
 from lar.dumps.dump import Stored
-from lar.graphs.elements import BLOCK, dequantized, elements_of
+from lar.graphs.elements import BLOCK, dequantized, elements_of, whole
 from lar.records.comparison import Comparison, TensorComparison, Tolerance
 from lar.records.run import Quantization
 from lar.reports.comparison_report import describe_type
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
 from tests.known import known
+from tests.tables import each_row
 
 Array = npt.NDArray[Any]
 
@@ -98,6 +99,8 @@ def test_channels_are_counted_through_all_blocks(shape: tuple[int, int], axis: i
     real = (integers - np.reshape([1, 0, -3], wide)) * np.reshape([0.5, 0.25, 2.0], wide)
     blocks = [*dequantized(elements_of(Stored(integers)), quantization).blocks()]
     assert np.array_equal(np.concatenate(blocks), real.ravel())
+    empty = dequantized(elements_of(Stored(integers[:0])), Quantization(scale=(0.5,)))
+    assert whole(empty).shape == (0, shape[1])
 
 
 def test_raw_compares_the_integers() -> None:
@@ -119,6 +122,8 @@ def test_a_folder_without_scales_borrows_those_of_the_other_side() -> None:
         pair = found(compare(actual, expected))
         assert known(pair.figures).identical
         assert describe_type(pair.actual) == describe_type(pair.expected) == "int8 x 0.05"
+    wider = replace(unknown, array=integers.astype(np.int32), dtype="QuantizedS32")
+    assert found(compare(scaled, wider)).expected.quantization is None
     # Where none knows them, the integers are all there is.
     moved = replace(unknown, array=np.clip(integers, -127, 126) + np.int8(1))
     pair = found(compare(moved, unknown))
@@ -133,3 +138,24 @@ def test_a_tolerance_that_is_given_stays_as_it_is() -> None:
     tight = compare_dumps(actual, expected, Tolerance(rtol=0.0, atol=0.0031))
     assert not found(tight).passed
     assert found(compare_dumps(actual, expected, Tolerance(max_error=0.016))).passed
+
+
+@each_row("comparison/cases/coarse scales")
+def test_a_scale_is_wrong_if_it_is_far_coarser_than_values_and_sources_need(
+    scales: list[float], most: float, types: str, notes: list[str]
+) -> None:
+    """Of a chain of tensors with numbers up to `most`; those whose scale is 0 are not quantised.
+
+    Scales are in units of the least with which 8 bits hold numbers up to 1.
+    """
+    array = np.linspace(-most, most, 96, dtype=np.float32)
+    data = Step("data", "Input", (), array)
+    sides = [data], [data]
+    for scale, kind in zip(np.array(scales) / 127, types.split(), strict=True):
+        step = Step(f"t{len(sides[0]) - 1}", kind, (sides[0][-1].name,), array)
+        quantization = Quantization(scale=(scale,)) if scale else None
+        stored = quantise(array, scale) if scale else array
+        sides[0].append(replace(step, array=stored, quantization=quantization))
+        sides[1].append(step)
+    found = compare_dumps(dump_of(*sides[0]), dump_of(*sides[1]))
+    assert [note.removesuffix(" coarser than the values need") for note in found.notes] == notes

@@ -11,11 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from lar.comparison.rounding import Explained
 from lar.dumps.dump import Dump
-from lar.records.comparison import Tolerance
+from lar.records.comparison import Figures, Tolerance
 from lar.records.run import Quantization
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps, verdict_of
+from tests.tables import each_row
 
 Array = npt.NDArray[Any]
 Fault = Callable[[str, Array], Array]
@@ -143,6 +145,27 @@ def test_a_tolerance_that_is_given_decides_alone(healthy: dict[str, Dump]) -> No
     sides = healthy["float16"], healthy["float32"]
     assert compare_dumps(*sides, Tolerance(rtol=1e-6)).finding == "fault"
     assert compare_dumps(*sides, Tolerance(rtol=0.2)).precision == ""
+
+
+@each_row("comparison/rounding/explained")
+def test_what_rounding_explains_of_each_tensor(
+    healthy: dict[str, Dump], sides: list[str], explained: list[float]
+) -> None:
+    found = compare_dumps(healthy[sides[0]], healthy[sides[1]])
+    assert [it.explained or 0 for it in found.tensors] == pytest.approx(explained, rel=0.01)
+
+
+@each_row("comparison/rounding/limits")
+def test_an_error_within_the_limits_is_rounding(
+    explained: dict[str, Any],
+    figures: dict[str, Any],
+    sources: list[dict[str, Any]],
+    worst_channel: float,
+    passes: bool,
+) -> None:
+    given = {"elements": 8, "identical": False, "relative_l2": 0.0, "max_absolute": 1.0}
+    one, *before = (Figures(**{**given, **each}) for each in (figures, *sources))
+    assert Explained(**explained).passes(one, before, lambda: worst_channel) == passes
 
 
 def altered(name: str, change: Callable[[Array], Array]) -> Fault:

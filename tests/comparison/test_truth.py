@@ -20,6 +20,7 @@ from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
 from tests.known import known
 from tests.refusals import refused
+from tests.reports.golden_files import check_golden
 from tests.tables import each_row
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -130,13 +131,14 @@ def test_what_is_wrong_with_a_side_is_said_by_its_letter() -> None:
     ]
 
 
-def test_the_command_line_takes_more_sides(
+def test_the_command_line_takes_more_sides_and_prints_the_golden_file(
     folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reports = {suffix: tmp_path / f"out.{suffix}" for suffix in ("html", "json", "csv", "md")}
     words = [word for path in reports.values() for word in ("--report", str(path))]
     assert main(["compare", *folders[:3], *words]) == 1
-    assert capsys.readouterr().out.endswith("C is the odd one out, first at t1\n")
+    printed = capsys.readouterr().out.replace(str(Path(folders[0]).parent), "FOLDER")
+    check_golden("sides.txt", printed)
     found = read_comparison_of_sides(reports["json"].read_text())
     assert found == lar.compare(*folders[:3])
     rows = reports["csv"].read_text().splitlines()

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from lar.datasets.judging import Judge, describe_failure, errors_of, judge
+from lar.datasets.judging import Judge, complete, describe_failure, errors_of, judge
 from lar.errors import CheckFailed, UsageError
+from lar.inputs.loaded import Loaded
 from lar.records.run import Case, Expected, RunSpec, Setting, Verdict
+from tests.tables import each_row
 
 Array = NDArray[Any]
 DTYPES = ["float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"]
@@ -56,16 +58,7 @@ def test_the_first_wrong_element_is_named(array: Array, data: st.DataObject) -> 
     assert verdict.expected == str(array[index])
 
 
-@pytest.mark.parametrize(
-    ("actual", "expected", "error"),
-    [
-        (1.5, 1.0, 0.5),
-        (0.5, 0.25, 0.25),  # below 1 it is absolute
-        (100.0, 101.0, 0.01),
-        (-2.0, 2.0, 2.0),
-        (0.0, 1000.0, 1000.0),
-    ],
-)
+@each_row("datasets/cases/errors of an element")
 def test_the_error_is_that_of_megengines_assertion(
     actual: float, expected: float, error: float
 ) -> None:
@@ -127,6 +120,15 @@ def test_a_failure_that_is_not_raised_is_noted_once(tmp_path: Path) -> None:
 def test_an_output_that_the_model_lacks_is_told() -> None:
     with pytest.raises(UsageError, match=r"a\.npy.* no such output; it has x"):
         judge(Expected(file="a.npy", output="y", limit=0.0, id=1), np.zeros(1), {"x": 0})
+
+
+@each_row("datasets/cases/limits in a file")
+def test_a_file_of_test_data_says_its_limit(note: str, limit: float, shown: bool) -> None:
+    loaded = Loaded(np.zeros(1), "a/b.pb", name="y", note=note)
+    found = complete(Expected(file="a/b.pb"), loaded)
+    assert found == Expected(file="a/b.pb", output="y", name="y", limit=limit, shown=shown)
+    assert complete(found, loaded._replace(name="z")) == found
+    assert complete(Expected(file="a/b.pb"), loaded._replace(name="")).name == "b"
 
 
 def test_a_failure_names_the_element_and_both_values() -> None:

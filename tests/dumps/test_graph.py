@@ -52,8 +52,8 @@ class Folder:
     def headers(self) -> list[TensorHeader]:
         return [read_header(path) for path in sorted(self.path.iterdir())]
 
-    def layouts(self) -> dict[str, str]:
-        index = index_of(self.headers())
+    def layouts(self, facts: DumpFacts | None = None) -> dict[str, str]:
+        index = index_of(self.headers(), facts or DumpFacts())
         return {tensor.name: tensor.layout for tensor in index.tensors}
 
 
@@ -152,15 +152,16 @@ def test_names_of_another_kind_are_kept_as_they_are(folder: Folder) -> None:
 
 @each_row("dumps/layouts/convolutions")
 def test_a_convolution_that_gives_five_axes_is_blocked(
-    folder: Folder, layout: str, weight: list[int], form: str, shape: list[int]
+    folder: Folder, layout: str, weight: list[int], form: str, shape: list[int], sparse: str
 ) -> None:
-    """With filters of all channels, of a plain input, and of each channel alone."""
+    """With filters of all channels, of a plain input, of groups, and of each channel alone."""
+    facts = DumpFacts([OperatorFact(number, {"sparse": sparse}) for number in range(0, 10, 2)])
     data = folder.add("Host2DeviceCopy", (1, 1, 8, 8))
     weights = folder.add("ImmutableTensor", weight)
     made = folder.add("ConvBiasForward", shape, [data, weights])
     relu = folder.add("Elemwise", shape, [made])
     folder.add("Dimshuffle", (*shape[:2], shape[-1], *shape[2:4]), [relu])
-    assert folder.layouts() == {"v0": "", "v2": form, "v4": layout, "v6": layout, "v8": ""}
+    assert folder.layouts(facts) == {"v0": "", "v2": form, "v4": layout, "v6": layout, "v8": ""}
 
 
 def test_what_goes_into_a_blocked_convolution_is_blocked(folder: Folder) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.engines.advice import suggestions_of
+from lar.engines import engine_named
+from lar.engines.advice import site_of, suggestions_of
 from lar.records.profile import (
     CpuUse,
     Profile,
@@ -132,16 +133,6 @@ class TestMegEngine:
         found = flags_of(profile_on(ZEN, machine={}, threads=1, cpu=CpuUse(0, None, None)))
         assert found == [FAST_RUN]
 
-    def test_half_the_cores_are_tried_too(self) -> None:
-        found = flags_of(profile_on(OLD_AMD, cores=8))
-        assert found.index("--multithread 8") < found.index("--multithread 4")
-
-    def test_algorithms_say_what_mkl_computes(self) -> None:
-        of_mkl = msgspec.structs.replace(CONV, algorithm="IM2COLMATMUL:X86_F32_BLAS:192")
-        own = msgspec.structs.replace(CONV, algorithm="IM2COLMATMUL:X86_F32_6x16:192")
-        found = suggestions_of(profile_on(ZEN, [of_mkl, own, own, own]))
-        assert ["25%" in each.why for each in found if "MKL" in each.name] == [True]
-
 
 class TestOnnxRuntime:
     HEAVY = operator_of("conv", "FusedConv", inputs=(TensorFact((1, 8, 4, 4), "float32"),))
@@ -173,6 +164,22 @@ class TestOnnxRuntime:
         (found,) = suggestions_of(self.on(ZEN, waiting, cores=8, threads=8))
         assert found.flags == "--multithread 4"
         assert found.why == "in divided operators one thread waits 40% of the time for the others"
+
+
+@each_row("engines/advice/saved")
+def test_what_choices_are_expected_to_save(
+    engine: str,
+    processor: str,
+    operators: list[Any],
+    facts: dict[str, Any],
+    saved: dict[str, float],
+) -> None:
+    """By operators that take as long each, some just long enough."""
+    made = [{"id": "", "name": "", "type": type, **fields} for type, fields in operators]
+    given = msgspec.convert(made, list[ProfiledOperator])
+    profile = profile_on(PROCESSORS[processor], given, engine=engine, **facts)
+    signs = engine_named(engine).signs(profile, site_of(profile))
+    assert {it.choice: round(it.saves, 4) for it in signs if it.saves} == saved
 
 
 def test_of_an_unknown_engine_or_of_nothing_timed_nothing_is_suggested() -> None:

@@ -25,6 +25,7 @@ from lar.running.plan import plan_run
 from tests.conftest import RunLar, WriteScript
 from tests.farm.conftest import LABELS, LocalCluster, planned
 from tests.refusals import refused
+from tests.tables import each_row
 
 MODEL = "models/digits_cnn.onnx"
 
@@ -271,15 +272,7 @@ def test_no_engine_is_needed_here(
     assert plan_run(str(root / MODEL), {"scheduler": "dask://x"}).engine == "onnxruntime"
 
 
-@pytest.mark.parametrize(
-    ("typed", "taken"),
-    [
-        ("dask://board:99", "tcp://board:99"),
-        ("tls://board", "tls://board:8786"),
-        ("dask://[::1]:8786", "tcp://[::1]:8786"),
-        ("board", "tcp://board:8786"),
-    ],
-)
+@each_row("farm/cases/addresses")
 def test_addresses(typed: str, taken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(address: str, **_: object) -> None:
         raise OSError(address)
@@ -289,15 +282,15 @@ def test_addresses(typed: str, taken: str, monkeypatch: pytest.MonkeyPatch) -> N
         Farm(typed)
 
 
-def test_inputs_with_their_places_on_the_worker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@each_row("farm/cases/options with files")
+def test_options_with_their_places_on_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, value: Any, sent: list[Any]
 ) -> None:
+    """Their value there, the files that go with them, and what may come back."""
     monkeypatch.chdir(tmp_path)
     for name in ("a.npy", "raw.bin"):
-        Path(name).write_text(name)
-    texts = ["data:a.npy", "input:0:a.npy", "a.npy;b:raw.bin,float32,1x3", "[1.5,2]", "b:none.npy"]
-    there = f"/@lar-job@/files{tmp_path}"
-    assert Sending().add_inputs(texts) == tuple(
-        text.replace("a.npy", f"{there}/a.npy").replace("raw.bin", f"{there}/raw.bin")
-        for text in texts
-    )
+        Path(name).touch()
+    sending = Sending()
+    there = sending.rewrite_settings({key: value})[key]
+    found = json.dumps([there, [*sending.files], [*sending.wanted]])
+    assert json.loads(found.replace(str(tmp_path), "/HERE")) == sent

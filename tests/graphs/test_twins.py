@@ -286,6 +286,18 @@ def test_a_twin_is_found_by_the_graph_if_it_is_computed_from_twins(source: str, 
     ]
 
 
+def test_operators_tell_which_is_which_of_tensors_in_another_order() -> None:
+    """They have one source, other names and other values."""
+
+    def net(name: str, kinds: str) -> Dump:
+        steps = [Step(f"{name}{at}", kind, ("data",), draw(2, 8)) for at, kind in enumerate(kinds)]
+        return dump_of(Step("data", "Input", (), DATA), *steps)
+
+    pairs = match_dumps(net("x", "PQR"), net("y", "RQP")).pairs
+    found = {(it.actual.name, it.expected.name) for it in pairs}
+    assert found == {("data", "data"), ("x0", "y2"), ("x1", "y1"), ("x2", "y0")}
+
+
 def test_single_tensors_are_compared_whatever_their_names() -> None:
     x = draw(3, 3)
     one, other = dump_of(Step("a", "Tanh", (), x)), dump_of(Step("b", "Exp", (), x + 1))

@@ -234,7 +234,10 @@ def test_raw_bytes_take_the_dtype_and_shape_of_the_model() -> None:
     np.testing.assert_array_equal(feed("x.bin").arrays["data"], VALUES)
     np.testing.assert_array_equal(feed("data:x.bin,float32,1x3x4x5").arrays["data"], VALUES)
     any_size = TensorInfo(name="data", dtype="float32", shape=(None, 3, 4, 5))
-    assert "file.bin,float32" in refusal("x.bin", infos=(any_size,)).hint
+    for info in (any_size, TensorInfo(name="data", dtype="float32", shape=(), any_rank=True)):
+        error = refusal("x.bin", infos=(info,))
+        assert "needs a shape: input data is" in error.message
+        assert "file.bin,float32" in error.hint
     feed("x.bin,float,1x3x4x5", infos=(any_size,))
     assert "holds 240 bytes" in refusal("x.bin", infos=(vector(),)).message
 

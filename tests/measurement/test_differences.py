@@ -219,23 +219,11 @@ def ratios_of(times: tuple[float, float], delays: tuple[float, float]) -> Ratios
     return log_ratios_of(baseline, variant)
 
 
-@pytest.mark.parametrize(
-    ("times", "delays", "verdict"),
-    [
-        # The threads of the faster one wait for each other's CPUs: that makes it no faster.
-        ((0.110, 0.030), (0.0001, 0.011), "faster"),
-        ((0.030, 0.110), (0.011, 0.0001), "slower"),
-        # The slower one waits for what it may have lost.
-        ((0.110, 0.030), (0.040, 0.0), "not judged"),
-        ((0.030, 0.110), (0.0, 0.040), "not judged"),
-        ((0.110, 0.030), (0.110, 0.011), "not judged"),
-        # It waits, but not so long.
-        ((0.110, 0.030), (0.010, 0.011), "faster"),
-    ],
-)
+@each_row("measurement/cases/waits that explain a difference")
 def test_of_few_disturbed_rounds_a_difference_shows_that_no_wait_explains(
     times: tuple[float, float], delays: tuple[float, float], verdict: str
 ) -> None:
+    """Waits of the faster one make it no faster; the slower one may wait for what it has lost."""
     found = ratios_of(times, delays)
     assert not found.are_calm
     assert known(compare_turns(found)).verdict == verdict

@@ -20,6 +20,7 @@ from lar.measurement.machine import (
     read_text,
 )
 from tests.refusals import refused
+from tests.tables import each_row
 
 CONTENT = b"model" * 1000
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -121,21 +122,12 @@ def test_a_checksum_file_that_does_not_match_means_damage(model: Path, name: str
 ARM = (Path(__file__).parents[1] / "data" / "arm_cpuinfo.txt").read_text()
 
 
-@pytest.mark.parametrize(
-    ("cpuinfo", "name"),
-    [
-        (ARM.format(implementer="0x41", first="0xd0c", second="0xd0c"), "ARM part 0xd0c"),
-        (ARM.format(implementer="0x41", first="0xd03", second="0xd07"), "ARM part 0xd03, 0xd07"),
-        (ARM.format(implementer="0x99", first="0x1", second="0x1"), "implementer 0x99 part 0x1"),
-        ("model name\t: ARMv7\nCPU implementer\t: 0x41\nCPU part: 0xd03", "ARMv7 ARM part 0xd03"),
-        ("vendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 7B13\n", "AMD EPYC 7B13"),
-        ("", ""),
-    ],
-)
+@each_row("measurement/cases/processors")
 def test_a_processor_is_named_by_the_numbers_that_arm_gives(
-    tmp_path: Path, cpuinfo: str, name: str
+    tmp_path: Path, cpuinfo: str, numbers: list[str], name: str
 ) -> None:
-    (tmp_path / "cpuinfo").write_text(cpuinfo)
+    text = ARM if cpuinfo == "ARM" else cpuinfo
+    (tmp_path / "cpuinfo").write_text(text.format(*numbers))
     assert read_processor(str(tmp_path / "cpuinfo")) == name
 
 

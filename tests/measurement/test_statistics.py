@@ -120,17 +120,11 @@ def test_what_the_fastest_tenth_of_the_probes_take_is_usual() -> None:
     assert slowed_of([1.0] + [1.5] * 39, [QUICK] + [SLOW] * 39) == ()
 
 
-@pytest.mark.parametrize(("factor", "is_slow"), [(1.29, False), (1.31, True)])
-def test_a_slow_probe_takes_three_tenths_more(factor: float, is_slow: bool) -> None:
-    probes = [QUICK] * 20 + [QUICK * factor] * 20
-    assert bool(slowed_of([1.0] * 20 + [1.5] * 20, probes)) == is_slow
-
-
-@pytest.mark.parametrize(("slower", "is_slow"), [(1.01, False), (1.03, True)])
-def test_a_slow_probe_beside_equal_samples_says_nothing(slower: float, is_slow: bool) -> None:
-    probes, times = [QUICK, SLOW] * 20, [1.0, slower] * 20
-    assert bool(slowed_of(times, probes)) == is_slow
-    assert slowed_of([slower, 1.0] * 20, probes) == ()
+@each_row("measurement/cases/slow probes")
+def test_samples_beside_slow_probes_are_slower(groups: list[list[float]], is_slow: bool) -> None:
+    """Each group has samples of a time and a probe, and how many there are."""
+    samples = [(time, probe) for time, probe, count in groups for _ in range(int(count))]
+    assert bool(slowed_of(*zip(*samples, strict=True))) == is_slow
 
 
 def test_slow_probes_that_have_nothing_to_do_with_the_samples_are_seldom_taken_for_a_cause() -> (

@@ -11,20 +11,10 @@ import pytest
 from lar.errors import UsageError
 from lar.options.given import join_options, parse_values, parse_words
 from lar.options.table import OPTIONS
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
-    ("words", "options"),
-    [
-        (["--cpu"], {"cpu": True}),
-        (["--enable_nchw44", "--iter=3"], {"enable_nchw44": True, "iter": "3"}),
-        (["--multithread", "2"], {"multithread": "2"}),
-        (["--cuda:1"], {"cuda": "1"}),
-        (["--cuda"], {"cuda": "0"}),
-        (["--cuda=2"], {"cuda": "2"}),
-        (["--input", "a:x.npy", "--input=b:y.npy"], {"input": ["a:x.npy", "b:y.npy"]}),
-    ],
-)
+@each_row("options/cases/words of a side")
 def test_the_words_of_a_side_become_options(words: list[str], options: dict[str, object]) -> None:
     assert parse_words(words) == options
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lar.options.suggestions import nearest_spelling, other_runners, suggest_flag, typing_mistakes
 from lar.options.table import BY_KEY, FLAGS
+from tests.tables import each_row
 
 
 def test_a_flag_that_the_command_lacks_is_not_suggested() -> None:
@@ -53,15 +53,6 @@ def test_typing_mistakes_are_counted(word: str, other: str) -> None:
 COMMANDS = ("run", "info", "compare", "report", "cache")
 
 
-@pytest.mark.parametrize(
-    ("known", "spelt"),
-    [
-        (COMMANDS, {"comapre": "compare", "rnu": "run", "tune": "", "rep": "report"}),
-        (COMMANDS, {"c": "", "m": ""}),
-        # A long word may have two mistakes.
-        (("profiler",), {"profilxx": "profiler", "profixxx": "", "profile": "profiler"}),
-        ((), {"a": ""}),
-    ],
-)
-def test_nearest_spelling(known: tuple[str, ...], spelt: dict[str, str]) -> None:
+@each_row("options/cases/nearest spellings")
+def test_nearest_spelling(known: list[str], spelt: dict[str, str]) -> None:
     assert {word: nearest_spelling(word, known) for word in spelt} == spelt

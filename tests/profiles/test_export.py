@@ -21,8 +21,10 @@ from lar.profiles.trace_file import write_profile
 from lar.records.profile import Allocation, CounterSample, Profile
 from lar.reports.styles import EXPORTS
 from tests.conftest import WriteScript
+from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import operator_of, profile_of_times
 from tests.profiles.timelines import STREAM, WORKER, execution_of, profile_of, span_of, step_of
+from tests.reports.golden_files import check_golden
 
 TYPES = {"conv1": "Convolution", "conv2": "Convolution", "relu": "Elemwise"}
 TIMES = {"conv1": 300, "conv2": 500, "relu": 7}
@@ -62,6 +64,11 @@ def test_all_that_was_recorded_is_there_with_its_times() -> None:
         "phase": 6,
         "engine_api": 6,
     }
+
+
+@each_export
+def test_traces_are_the_golden_ones(export: Export) -> None:
+    check_golden(f"{export.__name__}.json", b"".join(export(profile_of_layers(1, 2))).decode())
 
 
 def test_for_tensorboard_operators_have_their_types_and_the_warm_up_is_left_out() -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
-from lar.records.bench import BenchResult, VariantResult
+from lar.records.bench import BenchResult, VariantResult, read_bench
 from lar.records.run import FedInput
-from lar.records.summary import Difference, Interval, Summary
+from lar.records.summary import Difference, Summary
 from lar.reports.bench_report import report_bench
 from lar.reports.text import Screen
+from tests.reports.golden_files import check_golden
 from tests.tables import each_row
 
 SUMMARY = Summary(
@@ -35,18 +38,13 @@ def difference_of(ratio: float, **fields: Any) -> Difference:
     return Difference(ratio=ratio, processes=5, pairs=50, **given)
 
 
-def test_a_narrow_screen_has_the_verdict_to_the_end() -> None:
-    slower = difference_of(1.2, interval=Interval(low=1.1, high=1.3), verdict="slower")
-    variants = (variant_of("a", 1), variant_of("b", 2, slower))
-    bench = BenchResult(variants=variants, stopped="clear")
-    headings = ["batch", "shape", "median ms", "undisturbed", "items/s", "ratio", "interval"]
-    gone: list[str] = []
-    for width in range(80, 30, -1):
-        lines = report_bench(bench).lines_for(Screen(width))
-        (header,) = (line for line in lines if line.startswith("batch"))
-        gone += [each for each in headings if each not in header and each not in gone]
-        assert "verdict" in header
-    assert gone == ["undisturbed", "shape", "interval", "ratio", "items/s"]
+def test_benches_print_their_golden_file() -> None:
+    """Of benches with differences, with failures, and of one variant; on paper and on screens."""
+    rows = json.loads(Path(__file__).with_name("benches.json").read_text())
+    reports = [report_bench(read_bench(json.dumps(row))) for row in rows]
+    widths = (None, 110, 80, 60, 50)
+    texts = [report.text_for(Screen(width)) for report in reports for width in widths]
+    check_golden("benches.txt", "\n\n".join(texts))
 
 
 @each_row("reports/cases/changes that may hide")
@@ -56,10 +54,3 @@ def test_a_change_that_is_seen_only_if_it_is_large_is_a_number_of_times(
     found = difference_of(1.0, verdict="no difference shown", smallest_detectable=smallest)
     variants = (variant_of("a", 1), variant_of("b", 2, found))
     assert text in report_bench(BenchResult(variants=variants, stopped="budget")).text
-
-
-def test_one_of_a_kind_has_no_plural() -> None:
-    alone = BenchResult(variants=(variant_of("a", 1),), stopped="budget", rounds=1)
-    assert ": 1 variant, 1 round of fresh processes, " in report_bench(alone).text
-    two = BenchResult(variants=(variant_of("a", 1),) * 2, stopped="budget", rounds=2)
-    assert ": 2 variants, 2 rounds of fresh processes, " in report_bench(two).text

@@ -15,6 +15,7 @@ from lar.running.variants import make_variants, parse_vary
 from lar.tuning.outcome import write_settings
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
+from tests.tables import each_row
 from tests.tuning.made_tune import ENGINE, SCRIPTED, tune_of_script
 
 # Fields of a settings file, each with a wrong value and what is said of it.
@@ -61,15 +62,7 @@ def test_what_is_typed_beside_it_takes_the_place_of_the_file(model: str) -> None
     assert spec.environment == {"A": "1", "B": "3"}
 
 
-@pytest.mark.parametrize(
-    ("options", "flag"),
-    [
-        ({"python": "evil"}, "--python evil"),
-        ({"c_opr_lib": "/tmp/evil.so"}, "--c-opr-lib /tmp/evil.so"),
-        ({"allow_external_data": ("/",)}, "--allow-external-data /"),
-        ({"engine_env": ("A=1", "LD_PRELOAD=/evil.so")}, "--engine-env LD_PRELOAD=/evil.so"),
-    ],
-)
+@each_row("running/cases/code of strangers")
 def test_a_file_runs_no_strangers_code(
     options: dict[str, OptionValue], flag: str, model: str
 ) -> None:

@@ -30,6 +30,7 @@ from tests.cli.runs import Array, save_altered
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
 from tests.engines.onnx_models import save_model
+from tests.tables import each_row
 
 PROB = DumpedTensor(key="prob", name="prob", dtype="float32", shape=(2,))
 
@@ -55,14 +56,7 @@ def outcome(operators: IsolatedOperators) -> str:
     return "ok" if array.tolist() == [0.25, 0.75] else str(array)
 
 
-@pytest.mark.parametrize(
-    ("fault", "problem"),
-    [
-        ("raise", "scripted failure"),
-        ("segfault", "the engine crashed in phase prepare: killed by SIGSEGV"),
-        ("hang", "the engine hangs, it has neither computed nor answered for 1 s in phase prepare"),
-    ],
-)
+@each_row("running/cases/faults of an operator")
 @pytest.mark.usefixtures("nothing_left")
 def test_a_fault_is_the_problem_of_one_operator(
     write_script: WriteScript, fault: str, problem: str

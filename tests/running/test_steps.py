@@ -22,6 +22,7 @@ from lar.worker.main import failure_of
 from tests.cli.failures import run_shell
 from tests.command_lines import ROOT
 from tests.running.isolated_runs import NO_BYTECODE, finished
+from tests.tables import each_row
 from tests.test_imports import modules_after
 
 
@@ -264,14 +265,7 @@ def test_what_a_link_leads_to_is_written_beside_that(tmp_path: Path) -> None:
         pass
 
 
-@pytest.mark.parametrize(
-    ("name", "flag", "kib"),
-    [
-        ("digits_cnn.onnx", "--model-dump", 30),
-        ("digits_cnn.onnx", "--profile", 30),
-        ("digits_cnn.mge", "--io-dump", 12),  # the engine does not say it
-    ],
-)
+@each_row("running/cases/limits of files")
 def test_a_full_disk_is_one_exit_code_for_what_an_engine_writes(
     tmp_path: Path, name: str, flag: str, kib: int
 ) -> None:

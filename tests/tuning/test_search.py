@@ -149,7 +149,7 @@ def test_a_session_is_a_store_that_others_read(
 
 
 def test_a_larger_budget_or_space_goes_on_with_what_is_there(
-    write_script: WriteScript, tmp_path: Path
+    write_script: WriteScript, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, session = write_script(**SMALL), tmp_path / "s"
     whole = lar.tune(model, budget=60, session=session)
@@ -157,9 +157,12 @@ def test_a_larger_budget_or_space_goes_on_with_what_is_there(
     again = lar.tune(model, budget=60, session=session)
     assert measured(session) == before
     assert again.ranking == whole.ranking
-    # Other options are other runs.
+    # Other options are other runs, and so are runs of another version.
     lar.tune(model, budget=60, session=session, warmup_iter=3)
-    assert len(measured(session)) > len(before)
+    assert (count := len(measured(session))) > len(before)
+    monkeypatch.setattr("lar_scripted.FakeEngine.version", "2")
+    lar.tune(model, budget=60, session=session)
+    assert len(measured(session)) > count
 
 
 def test_two_processes_do_not_search_with_one_session(

@@ -22,6 +22,7 @@ from lar.reports.styles import paddle
 from lar.worker.execution import Copies, compare_runners, summarize_outputs
 from tests.command_lines import ROOT, run_lar, run_python
 from tests.running.isolated_runs import known
+from tests.tables import each_row
 
 MODELS = ROOT / "models"
 DIGITS = {
@@ -42,17 +43,7 @@ def run_alone(engine: str) -> lar.RunResult:
     return lar.run(DIGITS[engine], iter=1)
 
 
-@pytest.mark.parametrize(
-    ("engine", "others"),
-    [
-        ("megengine", {}),
-        ("megengine", {"cpu_default": True}),
-        ("megengine", {"multithread": 2}),
-        ("megengine", {"multithread_default": 2}),
-        ("onnxruntime", {}),
-        ("onnxruntime", {"multithread": 2}),
-    ],
-)
+@each_row("worker/cases/threads of runners")
 def test_runners_compute_what_one_alone_does(engine: str, others: dict[str, Any]) -> None:
     result = lar.run(DIGITS[engine], iter=5, warmup_iter=2, thread=3, **others)
     assert (result.status, result.warnings) == ("ok", ())

@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import chain, cycle, pairwise, repeat
+from typing import Any
 
 import pytest
 
 from lar.measurement.loop import Requests
 from lar.measurement.rows import SampleRows
-from lar.records.run import RunSpec, Stopped, Stopping
-from lar.worker.execution import WINDOW_SECONDS, measure, warm_up
+from lar.records.run import Pacing, RunSpec, Stopped, Stopping
+from lar.worker.execution import WINDOW_SECONDS, measure, warm_up, warnings_of
+from tests.tables import each_row
 
 
 class Played:
@@ -40,7 +43,7 @@ class Played:
         return longest
 
 
-def spec_of(**stopping: float) -> RunSpec:
+def spec_of(**stopping: float | None) -> RunSpec:
     return RunSpec(model="", engine="", driver="", stopping=Stopping(**stopping))  # type: ignore[arg-type]
 
 
@@ -153,3 +156,12 @@ def test_iterations_that_take_no_time_end_with_the_room() -> None:
     for played in (Played(repeat(0.0), capacity=50), Played(repeat(0.125), capacity=4)):
         stopped = ended(played, target_interval=0.1, max_seconds=9.0)
         assert (stopped.ending, stopped.met) == ("room", False)
+
+
+@each_row("worker/cases/ends with a warning")
+def test_a_warning_says_what_was_not_reached(
+    stopped: dict[str, Any], target: float | None, rate: float | None, warnings: list[str]
+) -> None:
+    spec = replace(spec_of(target_interval=target), pacing=Pacing(rate=rate))
+    ended = Stopped(**{"ending": "max_time", "met": False, "seconds": 2.5, **stopped})
+    assert [*warnings_of(ended, spec)] == warnings

@@ -22,6 +22,7 @@ from tests.conftest import RunLar
 from tests.engines.megengine.programs import DIGITS, MODELS
 from tests.engines.megengine.traced import dump_traced
 from tests.engines.runs import failure_of
+from tests.tables import each_row
 
 MULTI = MODELS / "multi_input.mge"
 
@@ -103,13 +104,10 @@ class TestRange:
 
 
 class TestValues:
-    @pytest.mark.parametrize(
-        # The first run is kept to compare with. Variables 0 and 1 are the input's, the latter one
-        # that is not on the device and is passed over; 2 is the dropout's.
-        ("interval", "passing"),
-        [("1:2", 1), ("2", 4)],
-    )
+    @each_row("engines/megengine/cases/turns of variables")
     def test_each_variable_has_its_turn(self, made: Path, interval: str, passing: int) -> None:
+        """The first run is kept to compare with. Variables 0 and 1 are the input's, the latter one
+        that is not on the device and is passed over; 2 is the dropout's."""
         model, options = made / "random.mge", {"check_var_value": interval, "fill": "ones"}
         assert run(model, passing, **options).status == "ok"
         message = message_of(run(model, passing + 1, **options))

@@ -24,7 +24,7 @@ from lar.engines.megengine.packed_model import (
     unpack_model,
     write_packed,
 )
-from lar.engines.megengine.packing import check_info, refuse_lost_options
+from lar.engines.megengine.packing import check_info, deploy, refuse_lost_options
 from lar.errors import UsageError
 from lar.running.plan import plan_run
 from tests.cli.failures import check_error
@@ -285,3 +285,22 @@ class TestLostOptions:
         self, given: dict[str, Any], fields: dict[str, int], info: dict[str, Any], said: str
     ) -> None:
         refused(said, refuse_lost_options, "it", given, fields, info)
+
+
+@each_row("engines/megengine/packing/deployments")
+def test_what_is_written_of_settings(
+    tmp_path: Path,
+    settings: dict[str, Any],
+    runs: list[Any],
+    device: dict[str, Any],
+    options: dict[str, Any],
+    held: list[str],
+    left_out: list[str],
+) -> None:
+    """The options of each run and the one that names its file, and what lite reads."""
+    found = deploy(settings, Path("models/m.mge"), tmp_path)
+    assert [[[*run.options], run.writes.key] for run in found.runs] == runs
+    info = json.loads((tmp_path / "info.json").read_text())
+    assert (info["name"], info["device"], info["options"]) == ("m", device, options)
+    assert [[*found.held], [*found.left_out]] == [held, left_out]
+    assert info["extra_info"]["not_held"] == {key: settings[key] for key in left_out}

@@ -92,8 +92,9 @@ def test_weights_that_are_also_inputs_are_weights(path: Path) -> None:
         *((name, True) for name in names),
     ]
     assert info.parameter_count == PARAMETERS
-    model.ir_version = 3  # which allows no other values of them
-    assert [it.name for it in read(path, model).inputs] == ["data"]
+    for version, given in ((3, ["data"]), (4, ["data", *names])):  # 3 allows no other values
+        model.ir_version = version
+        assert [it.name for it in read(path, model).inputs] == given
 
 
 def test_an_open_batch_counts_as_one_and_is_said(path: Path) -> None:

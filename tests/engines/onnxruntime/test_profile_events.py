@@ -65,7 +65,7 @@ def events_of(*events: dict[str, Any]) -> list[RawEvent]:
 def test_a_file_that_is_read_some_events_at_a_time_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(profile_file, "BYTES_AT_ONCE", 300)
+    monkeypatch.setattr(profile_file, "BYTES_AT_ONCE", 30)
     events = [event("session_initialization", "Session", 0, 90)]
     for at in range(1000, 9000, 1000):
         events += [

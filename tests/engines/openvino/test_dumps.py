@@ -62,9 +62,8 @@ def test_a_residual_network_takes_few_models(
 
 
 def test_what_cannot_be_taken_out_is_said(tmp_path: Path) -> None:
-    folder = tmp_path / "dump"
-    lar.run(MODELS / "int8.onnx", engine="openvino", iter=1, bin_io_dump=str(folder))
-    dump = lar.open_dump(folder)
+    lar.run(MODELS / "int8.onnx", engine="openvino", iter=1, bin_io_dump=str(tmp_path / "dump"))
+    dump = lar.open_dump(tmp_path / "dump")
     names = {tensor.name for tensor in dump}
     assert {"conv1", "conv2", "conv3", "logits"} <= names
     assert not names & dump.index.left_out.keys()

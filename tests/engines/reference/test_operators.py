@@ -1,4 +1,4 @@
-"""Operators of the reference engine, most of them quantised, each against ONNX Runtime.
+"""Operators of the reference engine, each against ONNX Runtime.
 
 `operators.json` has the inputs of each by the functions of INPUTS. Others are in
 `tools/operator_variants.txt`, a part of which `test_sweep_operators.py` tries.

@@ -16,8 +16,6 @@ from lar.reports.report import Report
 from lar.reports.styles.ncu import build
 from tests.profiles.layers import PEAK, profile_of_layers
 from tests.profiles.synthetic import (
-    HOST,
-    WORKER,
     operator_of,
     profile_of_times,
     rows_in,
@@ -27,6 +25,7 @@ from tests.profiles.synthetic import (
 from tests.refusals import refused
 from tests.reports.csv_rows import csv_rows
 from tests.reports.golden_files import check_golden
+from tests.tables import each_row
 
 TABLES = json.loads(Path(__file__).with_name("ncu.json").read_text())
 
@@ -131,18 +130,9 @@ def test_the_peak_of_the_host_is_not_that_of_the_device() -> None:
     assert (rows["im2col"]["GB/s"], rows["im2col"]["Of"]) == (None, "Convolution")
 
 
-@pytest.mark.parametrize(
-    ("thread", "start_us", "end_us", "inside"),
-    [
-        (WORKER, 2, 12, ["a"]),  # ran there
-        (HOST, 0, 1, ["a"]),  # was dispatched from there
-        (HOST, 1, 2, ["b"]),
-        (HOST, 2, 22, []),
-        (99, 2, 22, ["a", "b"]),  # ran meanwhile
-    ],
-)
+@each_row("reports/styles/ncu/filters by ranges")
 def test_a_filter_is_one_on_ranges_as_that_of_ncu(
-    thread: int, start_us: int, end_us: int, inside: list[str]
+    why: str, thread: int, start_us: int, end_us: int, inside: list[str]
 ) -> None:
     profile = profile_of_times(
         {"a": "A", "b": "B"}, [{"a": 10, "b": 10}], step_us=30, dispatch_us=1

@@ -119,15 +119,19 @@ def test_settings_that_do_not_go_with_the_array_are_refused(
     refused(problem, apply, loaded, **settings)
 
 
-def test_gray_and_colour_do_not_mix() -> None:
-    gray = image("gray", PIXELS[..., :1])
-    one = TensorInfo(name="x", dtype="uint8", shape=(1, 6, 8, 1))
-    for loaded, info in ((gray, NCHW), (image(), one)):
-        caught = refused("channel", fit_channels, loaded, info, ImageSettings())
-        assert "save it as a" in caught.hint
-    fit_channels(gray, one, ImageSettings())
-    fit_channels(image(), NCHW, ImageSettings())
-    fit_channels(image(), NCHW, ImageSettings(layout="nhwc"))
+@each_row("inputs/images/channels")
+def test_gray_and_colour_do_not_mix(
+    channels: int, alike: bool, shape: list[int], layout: Any, found: int | str
+) -> None:
+    """It feeds so many channels, or is refused with that hint."""
+    pixels = np.arange(48 * channels, dtype=np.uint8).reshape(1, 6, 8, channels)
+    loaded = image("rgb", np.repeat(pixels[..., :1], channels, 3) if alike else pixels)
+    info = TensorInfo(name="x", dtype="uint8", shape=tuple(shape))
+    settings = ImageSettings(layout=layout)
+    if isinstance(found, str):
+        assert refused("", fit_channels, loaded, info, settings).hint == found
+    else:
+        assert fit_channels(loaded, info, settings).array.shape[3] == found
 
 
 @each_row("inputs/images/axes")
