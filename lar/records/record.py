@@ -67,9 +67,11 @@ class Numbers(Sequence[float | None]):
         a memoryview is."""
         doubles: Any = values
         if not hasattr(values, "tobytes") or hasattr(values, "dtype"):  # NumPy's are of many kinds
-            listed = values if isinstance(values, (list, tuple)) else [*values]
-            known = [math.nan if it is None else it for it in listed] if None in listed else listed
-            doubles = array("d", known)
+            listed: Any = values if isinstance(values, (list, tuple)) else [*values]
+            try:
+                doubles = array("d", listed)
+            except TypeError:
+                doubles = array("d", [math.nan if it is None else it for it in listed])
         self._values: Any = memoryview(doubles) if isinstance(doubles, array) else doubles
 
     def tobytes(self) -> bytes:
@@ -108,6 +110,9 @@ class Numbers(Sequence[float | None]):
         return Numbers, (array("d", self.tobytes()),)
 
 
+NO_NUMBERS = Numbers(())  # of a column that was never measured
+
+
 def record_to_json(record: Any) -> bytes:
     """Encode a record as UTF-8 JSON."""
     return b"".join(pieces_of_json(record))
@@ -121,7 +126,7 @@ def pieces_of_json(record: Any) -> Iterator[bytes]:
 
     def hold_back(numbers: Numbers) -> object:
         if len(numbers) <= PART:
-            return next(numbers.parts(), ())
+            return () if numbers is NO_NUMBERS else next(numbers.parts(), ())
         held_back.append(numbers.parts())
         return msgspec.Raw(b"[\0]")  # no text has the character in JSON
 

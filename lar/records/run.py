@@ -16,7 +16,7 @@ from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from lar.errors import LarError, format_message, kind_of_error
-from lar.records.record import Encodable, Numbers, Record, ShortRecord, record_of_format
+from lar.records.record import NO_NUMBERS, Encodable, Numbers, Record, ShortRecord, record_of_format
 from lar.records.summary import Rank, Summary
 
 if TYPE_CHECKING:
@@ -577,7 +577,8 @@ class Samples(Record):
     def __post_init__(self) -> None:
         for name in MEASURED:
             if type(column := getattr(self, name)) is not Numbers:
-                vars(self)[name] = Numbers(column) or NO_NUMBERS
+                is_empty = type(column) in (list, tuple) and not column
+                vars(self)[name] = NO_NUMBERS if is_empty else Numbers(column)
 
     def part(self, place: slice) -> Samples:
         """Return what was measured of some iterations; `place` is theirs."""
@@ -590,8 +591,6 @@ class Samples(Record):
         own = slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner))
         return self.part(own)
 
-
-NO_NUMBERS = Numbers(())  # of a column that was never measured
 
 # The columns of samples that are measured.
 MEASURED = tuple(each.name for each in fields(Samples) if each.name not in ("runner", "case"))
