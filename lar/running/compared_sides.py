@@ -40,6 +40,7 @@ TENSOR_HEAD = (7).to_bytes(4, "little")
 
 TRUTH = "--truth"
 
+# A tensor of at most so many bytes is kept.
 SMALL_BYTES = 1 << 12
 
 MakeOn: TypeAlias = Callable[[RunSpec, RunContext, str], RunResult]
