@@ -33,6 +33,9 @@ STDOUT = "standard output"
 # For NumPy in this process, which computes little: threads without memory would wait for ever.
 # Processes that it starts get `os.environ`, which lacks it.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "1")
+# The objects that are made before cycles of them are looked for. A command leaves hardly any, and
+# each look passes through all results that were read.
+MANY_OBJECTS = 10_000
 
 SHORT_HELP = """\
 usage: lar MODEL [--input FILE] [--iter N] [flags]
@@ -222,6 +225,7 @@ def replace_streams() -> None:
 
 def run_from_shell() -> NoReturn:
     """The `lar` command."""
+    gc.set_threshold(MANY_OBJECTS)
     if ONE_THREAD[0] not in os.environ:
         os.putenv(*ONE_THREAD)
     replace_streams()

@@ -108,6 +108,9 @@ class Numbers(Sequence[float | None]):
         return Numbers, (array("d", self.tobytes()),)
 
 
+NO_NUMBERS = Numbers(())  # of a column that was never measured
+
+
 def record_to_json(record: Any) -> bytes:
     """Encode a record as UTF-8 JSON."""
     return b"".join(pieces_of_json(record))
@@ -121,7 +124,7 @@ def pieces_of_json(record: Any) -> Iterator[bytes]:
 
     def hold_back(numbers: Numbers) -> object:
         if len(numbers) <= PART:
-            return next(numbers.parts(), ())
+            return () if numbers is NO_NUMBERS else next(numbers.parts(), ())
         held_back.append(numbers.parts())
         return msgspec.Raw(b"[\0]")  # no text has the character in JSON
 

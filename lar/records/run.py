@@ -16,7 +16,7 @@ from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from lar.errors import LarError, format_message, kind_of_error
-from lar.records.record import Encodable, Numbers, Record, ShortRecord, record_of_format
+from lar.records.record import NO_NUMBERS, Encodable, Numbers, Record, ShortRecord, record_of_format
 from lar.records.summary import Rank, Summary
 
 if TYPE_CHECKING:
@@ -590,8 +590,6 @@ class Samples(Record):
         own = slice(bisect_left(self.runner, runner), bisect_right(self.runner, runner))
         return self.part(own)
 
-
-NO_NUMBERS = Numbers(())  # of a column that was never measured
 
 # The columns of samples that are measured.
 MEASURED = tuple(each.name for each in fields(Samples) if each.name not in ("runner", "case"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lar.comparison.compare import Progress, Request
 from lar.datasets.testcases import source_of
-from lar.dumps.dump import Dump
+from lar.dumps.dump import Dump, DumpedTensor, Stored
 from lar.dumps.index import open_dump
 from lar.dumps.names import ELEMENT
 from lar.engines import all_engines, engine_for, formats_of, readers_of
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 TENSOR_HEAD = (7).to_bytes(4, "little")
 
 TRUTH = "--truth"
+
+# A tensor of at most so many bytes is kept.
+SMALL_BYTES = 1 << 12
 
 MakeOn: TypeAlias = Callable[[RunSpec, RunContext, str], RunResult]
 """What makes a run on another machine, one that has a label."""
@@ -213,6 +216,21 @@ def check_sides(sides: Sequence[Side], asked: Asked) -> None:
         raise UsageError("takes one side and one other", "give two", flag=flag)
 
 
+def with_kept_tensors(dump: Dump) -> Dump:
+    """Return a dump that keeps its small tensors once they are read: a deep network has thousands,
+    and each is looked at again and again."""
+    kept = dict[str, Stored]()
+
+    def read(tensor: DumpedTensor) -> Stored:
+        stored = kept.get(tensor.key) or dump.read_stored(tensor.key)
+        if stored.raw.nbytes <= SMALL_BYTES:
+            stored.raw.setflags(write=False)  # whoever changed it would change it for all
+            kept[tensor.key] = stored
+        return stored
+
+    return replace(dump, reader=read)
+
+
 class SideRuns:
     """The runs of the models among the sides, planned before any is made; and of single operators,
     by a worker that is started when it is first asked for. What they write and start goes away with
@@ -337,7 +355,7 @@ class SideRuns:
         result = make_on(spec, context, side.label) if make_on else make_run(spec, context)
         # The side's text names the model.
         require_ok(result, within=side.source, names={side.model: ""})
-        return open_dump(place), result
+        return with_kept_tensors(open_dump(place)), result
 
     def brings_inputs(self, number: int) -> bool:
         """Return whether a side's inputs are settled."""
