@@ -289,8 +289,7 @@ def unescape(found: re.Match[str]) -> str:
 
 def decode_name(data: bytes) -> str:
     """Decode a name, even one that another program wrote in UTF-8."""
-    text = data.decode("utf-8", "backslashreplace")
-    return ESCAPED.sub(unescape, text)
+    return ESCAPED.sub(unescape, data.decode("utf-8", "backslashreplace"))
 
 
 def truncated(path: Path, why: str) -> DumpError:

@@ -15,8 +15,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import msgspec
-
 from lar.records.record import Encodable
 from lar.records.run import GraphOperator, GraphTensor, Origin, Quantization
 
@@ -71,15 +69,19 @@ def write_facts(folder: Path, facts: DumpFacts) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    kept = facts._replace(algorithms={})
-    Path(f"{folder}{SUFFIX}").write_bytes(msgspec.json.encode(kept, enc_hook=dict))
+    import msgspec  # slow to import, and a plain run needs no facts
+
+    content = msgspec.json.encode(facts._replace(algorithms={}), enc_hook=dict)
+    Path(f"{folder}{SUFFIX}").write_bytes(content)
 
 
 def read_facts(folder: Path) -> DumpFacts:
     """Return what a worker has written beside a folder, empty if it died before."""
+    import msgspec
+
     try:
-        kept = msgspec.json.decode(Path(f"{folder}{SUFFIX}").read_bytes())
-        return msgspec.convert(kept, DumpFacts)
+        content = Path(f"{folder}{SUFFIX}").read_bytes()
+        return msgspec.convert(msgspec.json.decode(content), DumpFacts)
     except (OSError, ValueError):
         return NO_FACTS
 

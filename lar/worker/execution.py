@@ -513,7 +513,6 @@ def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> Iterator[
 
     import numpy as np
 
-    from lar.dumps.recording import bytes_of_texts
     from lar.inputs.dtypes import name_of, plain_array
 
     for number, name in enumerate(outputs):
@@ -531,7 +530,11 @@ def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> Iterator[
             mean = float(finite.mean(dtype=np.float64))
             figures = {"minimum": float(finite.min()), "maximum": float(finite.max())}
             figures["mean"] = mean if math.isfinite(mean) else None
-        content = bytes_of_texts(array) if array.dtype.kind == "U" else array
+        content = array
+        if array.dtype.kind == "U":
+            from lar.dumps.recording import bytes_of_texts  # slow to import, and few are texts
+
+            content = bytes_of_texts(array)
         yield OutputSummary(
             name=name,
             dtype=name_of(value.dtype),

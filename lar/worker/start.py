@@ -9,6 +9,10 @@ from importlib import import_module
 
 from lar.files.libraries import load_lazily
 
+# Modules with libraries of their own, which those that `import_ahead` imports need: the system
+# loads one library at a time, so that they would wait for the engine's.
+WITH_LIBRARIES = ("array", "json", "mmap", "resource", "shutil", "numpy")
+
 
 def start(argv: list[str], library: str) -> None:
     """Execute what stands on standard input (`lar.worker.main`); never returns.
@@ -18,9 +22,7 @@ def start(argv: list[str], library: str) -> None:
     """
     try:
         if library:
-            # Modules with libraries of their own: the system loads one at a time, so that these
-            # would wait for the engine's.
-            for name in ("json", "mmap", "resource", "shutil", "numpy"):
+            for name in WITH_LIBRARIES:
                 import_module(name)
             start_new_thread(import_ahead, (argv,))
             load_lazily(library)

@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.recording import Layer, dump_layers, number_outputs, write_outputs
 from lar.engines.driver import HOST_THREAD, Driver, EngineTrace
 from lar.engines.engine import importing
 from lar.engines.formats import is_onnx
@@ -420,6 +419,8 @@ def error_of(model: Path, printed: str, status: int) -> LarError:
 
 def dump_net(driver: InterpreterDriver, _: object) -> None:
     """Write all tensors of a fed driver, and what is known of operators."""
+    from lar.dumps.recording import Layer, dump_layers  # slow to import
+
     if driver.runner:
         return
     operators = driver.net.computed()
@@ -445,6 +446,8 @@ def dump_net(driver: InterpreterDriver, _: object) -> None:
 
 def dump_outputs(driver: InterpreterDriver, _: object) -> None:
     """Have the outputs of each iteration written."""
+    from lar.dumps.recording import number_outputs, write_outputs
+
     write_outputs(driver, number_outputs(driver.net.outputs))
 
 

@@ -12,11 +12,10 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lar.dumps.recording import Unheld, leaves_of
 from lar.engines.driver import Driver, LateOutputs
 from lar.engines.engine import importing
 from lar.engines.meanings import phases_of
@@ -30,6 +29,9 @@ from lar.inputs.dtypes import NARROW as WITHOUT_NUMPY
 from lar.inputs.dtypes import is_narrow
 from lar.options import table
 from lar.records.run import EngineFacts, TensorInfo
+
+if TYPE_CHECKING:
+    from lar.dumps.recording import Unheld
 
 # ONNX Runtime's values, also texts, sequences, maps and types that NumPy has no name for
 
@@ -131,7 +133,7 @@ def read_tensor(name: str, value: Any) -> Array | Unheld | None:
         array: Array = value.numpy()
         return array
     if kind not in NARROW:
-        return Unheld(name, f"no file holds a {kind}")
+        return unheld(name, f"no file holds a {kind}")
     size = value.tensor_size_in_bytes()
     content = ctypes.string_at(value.data_ptr(), size) if size else b""
     return np.frombuffer(bytearray(content), dtype_of(NARROW[kind])).reshape(value.shape())
@@ -148,7 +150,14 @@ def read_value(session: Any, name: str, value: Any) -> object:
     try:
         return binding.copy_outputs_to_cpu()[0]
     except RuntimeError:
-        return Unheld(name, f"no array holds a {value.data_type()}")
+        return unheld(name, f"no array holds a {value.data_type()}")
+
+
+def unheld(name: str, reason: str) -> Unheld:
+    """Return a value that no file can hold; most models have none."""
+    from lar.dumps.recording import Unheld  # slow to import
+
+    return Unheld(name, reason)
 
 
 def outputs_of(session: Any, binding: Any) -> Mapping[str, Any]:
@@ -165,11 +174,14 @@ def outputs_of(session: Any, binding: Any) -> Mapping[str, Any]:
         if value.is_tensor():
             tensors[node.name] = parts[node.name] = value
         else:
+            from lar.dumps.recording import leaves_of  # slow to import
+
             parts.update(leaves_of(node.name, read_value(session, node.name, value)))
 
     def read(name: str) -> Any:
         found = read_tensor(name, tensors[name]) if name in tensors else parts[name]
-        return found.reason if isinstance(found, Unheld) else np.asarray(found)
+        # `Unheld` is a name and a reason.
+        return found[1] if isinstance(found, tuple) else np.asarray(found)
 
     return LateOutputs([*parts], read)
 
