@@ -57,9 +57,9 @@ def test_the_engine_tells_while_it_searches(monkeypatch: pytest.MonkeyPatch) -> 
 
     spec = plan_run(DIGITS, {"iter": 1, "fast_run": True})
     assert make_run(spec, RunContext(), Told()).status == "ok"
-    assert Told.texts[0] == "searching: 0 operators measured"
     counts = [int(text.split()[1]) for text in Told.texts]
-    assert max(counts) > 0
+    assert counts == sorted(counts)
+    assert counts[-1] > 0
 
 
 def test_what_was_found_is_kept_while_it_searches(
