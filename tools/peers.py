@@ -24,9 +24,7 @@ from __future__ import annotations
 import ctypes
 import glob
 import os
-import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
@@ -98,6 +96,7 @@ def run(model: str, count: str, warmup: str = "1", folder: str = "") -> None:
 
 def session(model: str, count: str) -> None:
     print_times(open_session(model)[0], count)
+    sys.exit()  # with all that a script ends with
 
 
 def print_times(iterate: Callable[[], Any], count: str, warmup: str = "1") -> None:
@@ -107,6 +106,8 @@ def print_times(iterate: Callable[[], Any], count: str, warmup: str = "1") -> No
 
 
 def search(model: str) -> None:
+    import tempfile
+
     with tempfile.NamedTemporaryFile() as cache:
         cache.write(EMPTY_CACHE)
         cache.flush()
@@ -114,6 +115,8 @@ def search(model: str) -> None:
 
 
 def loop(model: str, engine: str = "") -> None:
+    import statistics
+
     iterate, rearm = LOOPS[engine or model.rpartition(".")[2]](model)
 
     def measure(count: int) -> tuple[float, float]:
