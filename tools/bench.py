@@ -9,40 +9,37 @@ thread.
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
 import sys
 import tempfile
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from figures import Figures, Outcome, Settings, measure_in_turns
 from processes import (
     LAR,
     LARGE,
     MIB,
     MOBILENET,
-    MODELS,
     ONE_OPERATOR,
+    ONE_OPERATOR_ONNX,
     PEERS,
-    PYTHON,
     RESNET50,
     Times,
-    memory_peak_of,
     run_model,
     run_quietly,
     run_well,
-    seconds_of,
     times_of_lar,
     times_of_loop,
 )
 
 import lar
 
-LOAD_AND_RUN = (PYTHON, "-m", "megengine.tools.load_network_and_run")
-ONE_OPERATOR_ONNX = str(MODELS / "one_operator.onnx")
 RESNET18_ONNX = str(LARGE / "resnet18.onnx")
 APP = str(Path(LAR).with_name("benchmark_app"))
 ASKED_OF_APP = ("-d", "CPU", "-api", "sync", "-hint", "none", "-nstreams", "1", "-nthreads", "1")
@@ -51,7 +48,43 @@ TYPES = ("-infer_precision", "f32", "-ip", "f32")
 # Untimed and timed iterations, of one operator too.
 COUNTS, MANY = (10, 100), (1000, 20_000)
 KEPT = tempfile.TemporaryDirectory()
-FIGURES = Figures("bench")
+ITEMS, RESULTS = 20_000, 10_000
+
+
+class Made:
+    """What is made for the commands of figures, once."""
+
+    @cached_property
+    def items(self) -> str:
+        """Write small items into a folder, and their classes beside it."""
+        folder = Path(KEPT.name, "items")
+        folder.mkdir()
+        for number in range(ITEMS):
+            np.save(folder / f"{number}.npy", np.full(4, number / ITEMS, np.float32))
+        folder.with_suffix(".labels").write_text("0\n" * ITEMS)
+        return str(folder)
+
+    @cached_property
+    def results(self) -> str:
+        """Write results that differ in how long they took, into a folder."""
+        folder = Path(KEPT.name, "results")
+        folder.mkdir()
+        result = run_model(ONE_OPERATOR, iter=10).to_dict()
+        for number in range(RESULTS):
+            result["wall_seconds"] = number / RESULTS
+            (folder / f"{number}.json").write_text(json.dumps(result))
+        return str(folder)
+
+    @cached_property
+    def store(self) -> str:
+        """Add those results to a store."""
+        path = f"{KEPT.name}/store"
+        results = map(str, Path(self.results).iterdir())
+        run_well(LAR, "history", "add", "--store", path, *results)
+        return path
+
+
+FIGURES = Figures("bench", made=Made())
 
 
 def search_seconds() -> float:
@@ -95,23 +128,6 @@ def add_times(name: str, field: str, model: str, counts: tuple[int, int], engine
 
     FIGURES.versus(name, lambda: getattr(read_ours(), field), lambda: getattr(read_theirs(), field))
 
-
-# Whole processes
-
-NOTHING = seconds_of(PYTHON, "-c", "pass")
-FIGURES.versus("help", seconds_of(LAR, "--help"), NOTHING)
-FIGURES.versus("run-help", seconds_of(LAR, "run", "--help"), NOTHING)
-FIGURES.versus("usage", seconds_of(LAR, ONE_OPERATOR, "--json", "no/such/folder"), NOTHING)
-SMALL_RUN = (ONE_OPERATOR, "--iter", "10")
-OURS = seconds_of(LAR, *SMALL_RUN)
-FIGURES.versus("one-operator", OURS, seconds_of(*LOAD_AND_RUN, *SMALL_RUN))
-FIGURES.versus("one-operator-bare", OURS, seconds_of(*PEERS, "run", ONE_OPERATOR, "10"))
-LARGE_RUN = (
-    (LAR, RESNET50, "--iter", "1", "--warmup-iter", "0"),
-    (*LOAD_AND_RUN, RESNET50, "--iter", "1", "--warm-up", "0"),
-)
-FIGURES.versus("resnet50", *(seconds_of(*words) for words in LARGE_RUN))
-FIGURES.versus("resnet50-memory", *(memory_peak_of(*words) for words in LARGE_RUN))
 
 # Iterations
 

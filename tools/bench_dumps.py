@@ -7,21 +7,19 @@ The dumps are those of every layer of ResNet50, made by two runs of other algori
 
 from __future__ import annotations
 
-import functools
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 
-from figures import Figures, Measure, Outcome, Settings, measure_in_turns
+from figures import Figures, Measure, Outcome, Settings, measure_in_turns, measure_of
 from planted_faults import alter_constant, times
 from processes import (
     LAR,
-    PEERS,
     PYTHON,
     RESNET50,
-    RESNET50_ONNX,
     memory_peak_of,
     run_quietly,
     run_well,
@@ -30,15 +28,13 @@ from processes import (
 from real_networks import RealNetwork, network_of
 from real_pairs import side_of_model, write_network
 
-COMPARE = (PYTHON, "-m", "megengine.tools.compare_binary_iodump")
-POLYGRAPHY = ("uv", "run", "--no-project", "--with", "polygraphy,onnxruntime==1.23.2,onnx,numpy<2")
 ONCE = ("--iter", "1", "--warmup-iter", "0")
 FAULT = 1.5  # what a weight is multiplied by
 
 # What the comparing itself takes, and reading both folders and comparing bytes: in one process,
 # without its start. The files are in the page cache and all is imported before.
 TIMED = """
-import os, sys, time
+import os, sys, tempfile, time
 {prepared}
 began = time.perf_counter()
 {timed}
@@ -53,27 +49,33 @@ for name in os.listdir(sys.argv[1]):
 """
 COMPARE_BYTES = TIMED.format(prepared=BYTES_COMPARED, timed=BYTES_COMPARED)
 WRITE_ARRAYS = TIMED.format(
-    prepared="import numpy as np; place = sys.argv[1]; "
+    prepared="import numpy as np; place = sys.argv[1]; new = tempfile.TemporaryDirectory(); "
     'arrays = [np.fromfile(f"{place}/{name}", np.uint8) for name in os.listdir(place)]',
-    timed="for number, array in enumerate(arrays): array.tofile(f'{sys.argv[2]}/{number}')",
+    timed="for number, array in enumerate(arrays): array.tofile(f'{new.name}/{number}')",
 )
 
 KEPT = tempfile.TemporaryDirectory()
-FIGURES = Figures("bench_dumps")
 
 
-@functools.cache
-def dumps() -> tuple[str, str]:
-    """Make two dumps, once; they go away with the process."""
-    folders = f"{KEPT.name}/a", f"{KEPT.name}/b"
-    for folder, flags in zip(folders, ((), ("--engine-env", "MKL_DEBUG_CPU_TYPE=5")), strict=True):
-        run_well(LAR, RESNET50, "--fill", "ones", *ONCE, *flags, "--bin-io-dump", folder)
-    return folders
+class Made:
+    """What is made for the commands of figures, once; it goes away with the process."""
+
+    @cached_property
+    def dumps(self) -> tuple[str, str]:
+        folders = f"{KEPT.name}/a", f"{KEPT.name}/b"
+        variants = (), ("--engine-env", "MKL_DEBUG_CPU_TYPE=5")
+        for folder, flags in zip(folders, variants, strict=True):
+            run_well(LAR, RESNET50, "--fill", "ones", *ONCE, *flags, "--bin-io-dump", folder)
+        return folders
+
+    @cached_property
+    def chain(self) -> str:
+        """Write a chain without a fault; return it as a side."""
+        return chain_sides(Path(KEPT.name), 4000)[1]
 
 
-def on_dumps(measure: Callable[..., Measure], *command: str) -> Measure:
-    """Measure a command on the two dumps."""
-    return lambda: measure(*command, *dumps())()
+MADE = Made()
+FIGURES = Figures("bench_dumps", made=MADE)
 
 
 def read_figure(code: str, *arguments: str) -> float:
@@ -81,50 +83,28 @@ def read_figure(code: str, *arguments: str) -> float:
     return float(run_quietly([PYTHON, "-c", code, *arguments]).stdout)
 
 
-def in_folder(measure: Callable[[str], float]) -> Measure:
-    """Give a measurement a folder for what it writes."""
-
-    def measured() -> float:
-        with tempfile.TemporaryDirectory() as folder:
-            return measure(folder)
-
-    return measured
+def time_added(plain: str, dumping: str) -> Measure:
+    """Return what measures the seconds that a dump adds to a whole process."""
+    without, dumped = (measure_of("dump", command) for command in (plain, dumping))
+    return lambda: dumped() - without()
 
 
-def time_added(plain: Sequence[str], dumping: Sequence[str]) -> Measure:
-    """Return what measures the seconds that a dump adds to a whole process; `dumping` ends before
-    the folder."""
-    return in_folder(lambda folder: seconds_of(*dumping, f"{folder}/dump")() - seconds_of(*plain)())
-
-
-RUN = (LAR, RESNET50, "--fill", "ones", *ONCE)
-BARE_RUN = (*PEERS, "run", RESNET50, "1", "0")
-FIGURES.versus("compare", on_dumps(seconds_of, LAR, "compare"), on_dumps(seconds_of, *COMPARE))
 FIGURES.versus(
     "comparing",
-    lambda: read_figure(COMPARE_IN_PROCESS, *dumps()),
-    lambda: read_figure(COMPARE_BYTES, *dumps()),
+    lambda: read_figure(COMPARE_IN_PROCESS, *MADE.dumps),
+    lambda: read_figure(COMPARE_BYTES, *MADE.dumps),
 )
 FIGURES.versus(
     "compare-memory",
-    on_dumps(memory_peak_of, LAR, "compare"),
-    lambda: 2.0 * max(file.stat().st_size for file in Path(dumps()[0]).iterdir()),
+    lambda: memory_peak_of(LAR, "compare", *MADE.dumps),
+    lambda: 2.0 * max(file.stat().st_size for file in Path(MADE.dumps[0]).iterdir()),
 )
-ADDED = time_added([*RUN, "--cpu-default"], [*RUN, "--bin-io-dump"])
-FIGURES.versus(
-    "dump", ADDED, in_folder(lambda folder: read_figure(WRITE_ARRAYS, dumps()[0], folder))
-)
-FIGURES.versus("dump-bare", ADDED, time_added([*BARE_RUN, "-"], BARE_RUN))
-DUMP_ONNX = (LAR, RESNET50_ONNX, "--fill", "ones", *ONCE, "--bin-io-dump")
-DUMP_ALL_LAYERS = (
-    *(*POLYGRAPHY, "polygraphy", "run", RESNET50_ONNX, "--onnxrt", "--onnx-outputs", "mark", "all"),
-    "--save-outputs",
-)
-FIGURES.versus(
-    "onnx-dump-memory",
-    in_folder(lambda folder: memory_peak_of(*DUMP_ONNX, f"{folder}/dump")()),
-    in_folder(lambda folder: memory_peak_of(*DUMP_ALL_LAYERS, f"{folder}/o.json")()),
-)
+RUN = "{LAR} {RESNET50} --fill ones --iter 1 --warmup-iter 0"
+BARE_RUN = "{PYTHON} -W ignore {ROOT}/tools/peers.py run {RESNET50} 1 0"
+ADDED = time_added(f"{RUN} --cpu-default", f"{RUN} --bin-io-dump {{folder}}/dump")
+BARE_ADDED = time_added(f"{BARE_RUN} -", f"{BARE_RUN} {{folder}}/dump")
+FIGURES.versus("dump", ADDED, lambda: read_figure(WRITE_ARRAYS, MADE.dumps[0]))
+FIGURES.versus("dump-bare", ADDED, BARE_ADDED)
 
 
 # How comparisons grow
@@ -180,7 +160,7 @@ def measure_linear(settings: Settings) -> Outcome:
     chains = [chain_sides(settings.folder, nodes) for nodes in (4000, 1000)]
     growths = {}
     for way, (prepare, flags) in WAYS.items():
-        sides = [seconds_of(LAR, "compare", *prepare(each), *flags) for each in chains]
+        sides = [partial(seconds_of, LAR, "compare", *prepare(each), *flags) for each in chains]
         pairs = measure_in_turns(sides[0], sides[1], settings.repetitions)
         growths[way] = statistics.median(longer / shorter for longer, shorter in pairs)
     measured = ", ".join(f"{way} {growth:.1f}x" for way, growth in growths.items())

@@ -11,7 +11,7 @@ import math
 import statistics
 import sys
 import tempfile
-from functools import cache, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,12 @@ from processes import (
     DIGITS,
     LAR,
     LARGE,
-    PYTHON,
     RESNET50,
     RESNET50_ONNX,
     Cost,
     cost_of,
     make_large,
     run_model,
-    seconds_of,
 )
 
 import lar
@@ -52,7 +50,20 @@ FIRST_PROFILES = 10  # of a day, after which the peak of a machine is known
 MB = 1e6
 
 FOLDER = tempfile.TemporaryDirectory()
-FIGURES = Figures("bench_reports", budget_seconds=20.0)
+
+
+class Made:
+    """What is made for the figures of ResNet50, once."""
+
+    @cached_property
+    def profiles(self) -> tuple[str, str]:
+        """Make a profile, and the engine's own."""
+        raw = new_place()
+        return profile_of(RESNET50, iter=100, profile_raw=raw)[0], raw
+
+
+MADE = Made()
+FIGURES = Figures("bench_reports", budget_seconds=20.0, made=MADE)
 
 
 def new_place(name: str = "profile.json") -> str:
@@ -69,16 +80,9 @@ def profile_of(model: str, **options: Any) -> tuple[str, lar.RunResult]:
 # What they cost
 
 
-@cache
-def profiles_of_resnet50() -> tuple[str, str]:
-    """Make a profile of ResNet50 and the engine's own, once."""
-    raw = new_place()
-    return profile_of(RESNET50, iter=100, profile_raw=raw)[0], raw
-
-
 @FIGURES.row("styles")
 def measure_styles(settings: Settings) -> Outcome:
-    most, profile = Cost(0.0, 0.0, 0.0, 0.0), profiles_of_resnet50()[0]
+    most, profile = Cost(0.0, 0.0, 0.0, 0.0), MADE.profiles[0]
     for style in STYLES:
         if style == "tensorboard":  # what it takes is its plugin's
             continue
@@ -95,14 +99,6 @@ def measure_styles(settings: Settings) -> Outcome:
         f"{most.seconds:.2f} s, CPU {most.cpu_seconds:.2f} s, {most.largest / MB:.0f} MB",
         most.seconds < 1.5 and most.cpu_seconds < 1.0 and most.largest < 150 * MB,
     )
-
-
-ANALYZE = (PYTHON, "-m", "megengine.tools.profile_analyze")
-FIGURES.versus(
-    "analyze",
-    lambda: seconds_of(LAR, "report", profiles_of_resnet50()[1])(),
-    lambda: seconds_of(*ANALYZE, profiles_of_resnet50()[1])(),
-)
 
 
 def median_with_profile(model: str) -> float:

@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import random
+import shlex
 import signal
 import statistics
 import sys
@@ -14,12 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from processes import MIB, make_large
+import processes
+from processes import MIB, make_large, memory_peak_of, seconds_of
 
 Measure = Callable[[], float]
 
 TABLE = Path(__file__).with_suffix(".json")
-UNITS = {"us": 1e-6, "MiB": MIB}
+UNITS = {"us": 1e-6, "s": 1.0, "MB": 1e6, "MiB": MIB}
 
 
 class Outcome(NamedTuple):
@@ -55,7 +57,7 @@ class Limit(NamedTuple):
 
 
 def limit_of(wanted: str) -> Limit:
-    """Read a promise: `under 4x`, `within 2 %`, `under +10 %`, `under 1 us more`."""
+    """Read a promise: `under 4x`, `within 2 %`, `under +10 %`, `under 1 us more`, `under 5 s`."""
     _, number, *unit = wanted.removesuffix("x").split()
     high = float(number)
     if not unit:
@@ -63,10 +65,9 @@ def limit_of(wanted: str) -> Limit:
     if unit == ["%"]:
         low = -high if wanted.startswith("within") else -math.inf
         return Limit(lambda ours, theirs: 100 * (ours / theirs - 1), "{:+.1f} %", low, high)
-    scale = UNITS[unit[0]]
-    return Limit(
-        lambda ours, theirs: (ours - theirs) / scale, f"{{:+.2f}} {unit[0]}", -math.inf, high
-    )
+    scale, sign = UNITS[unit[0]], "+" if unit[1:] == ["more"] else ""
+    shown = f"{{:{sign}.2f}} {unit[0]}"
+    return Limit(lambda ours, theirs: (ours - theirs) / scale, shown, -math.inf, high)
 
 
 def measure_in_turns(ours: Measure, theirs: Measure, rounds: int) -> Iterator[tuple[float, float]]:
@@ -78,17 +79,41 @@ def measure_in_turns(ours: Measure, theirs: Measure, rounds: int) -> Iterator[tu
         yield took[ours], took[theirs]
 
 
+def measure_of(name: str, command: str, made: object = None) -> Measure:
+    """Return what measures a whole process: its memory if the name of the figure says so, else its
+    seconds.
+
+    Names in braces stand for those of `processes`, for what the tool has `made`, and for `folder`,
+    an empty one.
+    """
+    measure = memory_peak_of if name.endswith("memory") else seconds_of
+
+    def measured() -> float:
+        with tempfile.TemporaryDirectory() as folder:
+            named = {**vars(processes), "made": made, "folder": folder}
+            return measure(*(word.format(**named) for word in shlex.split(command)))
+
+    return measured
+
+
 class Figures:
     """The figures of a tool, in the order in which they are appended.
 
-    What each is called and what is wanted of it stands under the tool's name in `figures.json`.
+    What each is called and what is wanted of it stands under the tool's name in `figures.json`,
+    with the repetitions; where whole processes are compared, with lar's command and the peer's.
     """
 
-    def __init__(self, tool: str, budget_seconds: float = 60.0, table: Path = TABLE) -> None:
-        """Take the default of `--budget`."""
+    def __init__(
+        self, tool: str, budget_seconds: float = 60.0, table: Path = TABLE, made: object = None
+    ) -> None:
+        """Take the default of `--budget`, and what has the files that commands are given."""
         self.budget_seconds = budget_seconds
         self.declared = json.loads(table.read_text())[tool]
         self.rows: dict[str, MeasureFigure] = {}
+        for name, (_, _, _, *commands) in self.declared.items():
+            if commands:
+                ours, *theirs = (measure_of(name, command, made) for command in commands)
+                self.versus(name, ours, *theirs)
 
     def row(self, name: str) -> Callable[[MeasureFigure], MeasureFigure]:
         """Append what the decorated function measures."""
@@ -99,8 +124,9 @@ class Figures:
 
         return append
 
-    def versus(self, name: str, ours: Measure, theirs: Measure) -> None:
-        """Append a comparison of lar with a peer: the median over rounds in which both are run."""
+    def versus(self, name: str, ours: Measure, theirs: Measure = float) -> None:
+        """Append a comparison of lar with a peer, or with zero: the median over rounds in which
+        both are run."""
         limit = limit_of(self.declared[name][1])
 
         @self.row(name)
@@ -145,7 +171,7 @@ class Figures:
 
     def measure(self, name: str, settings: Settings) -> Outcome:
         """Measure a figure and print its line."""
-        what, wanted, _ = self.declared[name]
+        what, wanted, *_ = self.declared[name]
         for model in ("ResNet18", "ResNet50"):
             if model in what:
                 make_large(model.lower())

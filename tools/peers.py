@@ -1,14 +1,16 @@
 """The peers of lar: engines without it, as a user would call them in a script.
 
     python tools/peers.py run MODEL COUNT [WARMUP [FOLDER]]
+    python tools/peers.py session MODEL COUNT
     python tools/peers.py search MODEL
     python tools/peers.py loop MODEL [openvino|mnn]
     python tools/peers.py onnxruntime-test MODEL
 
 `run` is a whole run of a `.mge` through lite's C functions: it prints the milliseconds of each
 iteration after those that warm up, one by default, and what the outputs begin with. With a folder
-the engine computes in the calling thread and, unless it is `-`, dumps each tensor there. `search`
-prints the seconds of a first iteration in which MegEngine measures its algorithms.
+the engine computes in the calling thread and, unless it is `-`, dumps each tensor there. `session`
+is a whole run of an `.onnx` with ONNX Runtime, and prints such times. `search` prints the seconds
+of a first iteration in which MegEngine measures its algorithms.
 
 The others read lines of two numbers, and make so many untimed iterations and so many timed ones for
 each. They print the seconds of an iteration: the median and the minimum of a bare loop, on OpenVINO
@@ -22,9 +24,7 @@ from __future__ import annotations
 import ctypes
 import glob
 import os
-import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
@@ -89,15 +89,25 @@ def run(model: str, count: str, warmup: str = "1", folder: str = "") -> None:
     if folder not in ("", "-"):
         os.mkdir(folder)
         check(lite.lite.LITE_enable_io_bin_dump(lite.network, c_char_p(folder.encode())))
-    for _ in range(int(warmup)):
-        lite.iterate()
-    for seconds in times_of(lite.iterate, int(count)):
-        print(f"{1e3 * seconds:.3f} ms")
+    print_times(lite.iterate, count, warmup)
     for tensor in lite.tensors("output"):
         print(tensor[:4])
 
 
+def session(model: str, count: str) -> None:
+    print_times(open_session(model)[0], count)
+    sys.exit()  # with all that a script ends with
+
+
+def print_times(iterate: Callable[[], Any], count: str, warmup: str = "1") -> None:
+    times_of(iterate, int(warmup))
+    for seconds in times_of(iterate, int(count)):
+        print(f"{1e3 * seconds:.3f} ms")
+
+
 def search(model: str) -> None:
+    import tempfile
+
     with tempfile.NamedTemporaryFile() as cache:
         cache.write(EMPTY_CACHE)
         cache.flush()
@@ -105,6 +115,8 @@ def search(model: str) -> None:
 
 
 def loop(model: str, engine: str = "") -> None:
+    import statistics
+
     iterate, rearm = LOOPS[engine or model.rpartition(".")[2]](model)
 
     def measure(count: int) -> tuple[float, float]:
@@ -216,7 +228,7 @@ def answer_turns(measure: Callable[[int], tuple[float, ...]]) -> None:
 
 
 if __name__ == "__main__":
-    peers: tuple[Callable[..., None], ...] = run, search, loop, onnxruntime_test
+    peers: tuple[Callable[..., None], ...] = run, session, search, loop, onnxruntime_test
     named = {each.__name__.replace("_", "-"): each for each in peers}
     named[sys.argv[1]](*sys.argv[2:])
     sys.stdout.flush()

@@ -28,6 +28,7 @@ PYTHON = sys.executable
 LAR = str(Path(PYTHON).with_name("lar"))
 PEERS = (PYTHON, "-W", "ignore", str(ROOT / "tools" / "peers.py"))
 ONE_OPERATOR = str(MODELS / "one_operator.mge")
+ONE_OPERATOR_ONNX = str(MODELS / "one_operator.onnx")
 RESNET50 = str(LARGE / "resnet50.mge")
 RESNET50_ONNX = str(LARGE / "resnet50.onnx")
 MOBILENET = str(MODELS / "mobilenet_v2.mge")
@@ -135,11 +136,11 @@ def cost_of(*command: str, samples_memory: bool = True) -> Cost:
     return Cost(seconds, usage.ru_utime + usage.ru_stime, together, largest)
 
 
-def seconds_of(*command: str) -> Callable[[], float]:
-    """Return what times a whole process."""
-    return lambda: cost_of(*command, samples_memory=False).seconds
+def seconds_of(*command: str) -> float:
+    """Time a whole process."""
+    return cost_of(*command, samples_memory=False).seconds
 
 
-def memory_peak_of(*command: str) -> Callable[[], float]:
-    """Return what measures the peak memory of a process and those that it starts, in bytes."""
-    return lambda: cost_of(*command).together
+def memory_peak_of(*command: str) -> float:
+    """Return the peak memory of a process and those that it starts, in bytes."""
+    return cost_of(*command).together

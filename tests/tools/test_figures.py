@@ -15,10 +15,6 @@ from tests.cli.marks import needs_megengine
 from tests.command_lines import run_program, run_python
 from tests.tables import each_row
 
-DECLARED = {
-    "tool": {"one": ["what it is", "all", 7], "two": ["a side, to itself", "under 2x", 3]},
-}
-
 # Their imports take longest.
 ALL_TOOLS = """
 import contextlib, runpy, sys
@@ -45,10 +41,9 @@ def run_figures(
 
 
 def test_a_figure_is_a_row_and_what_failed_stands_below(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "figures.json").write_text(json.dumps(DECLARED))
-    figures = Figures("tool", table=tmp_path / "figures.json")
+    figures = Figures("declared", table=Path("tests/tools/cases.json"), made=["sys"])
     asked: list[Settings] = []
 
     @figures.row("one")
@@ -59,17 +54,16 @@ def test_a_figure_is_a_row_and_what_failed_stands_below(
     figures.versus("two", lambda: 3.0, lambda: 2.0)
     code, rows = run_figures(figures, monkeypatch, capsys, "--count", "2", "--only", "x")
     assert code == 1
-    assert rows[0] == "| what it is | all | 2 | 3 of 7 (missed) |"
-    assert rows[1] == "| a side, to itself | under 2x | 2 | 1.50x |"
+    assert rows[0].startswith("| a process | under 900 s | 2 | ")
+    assert rows[1] == "| what it is | all | 2 | 3 of 7 (missed) |"
+    assert rows[2] == "| a side, to itself | under 2x | 2 | 1.50x |"
     assert rows[-2:] == ["not as wanted:", "a case"]
     assert (asked[0].repetitions, asked[0].only, asked[0].seed) == (2, "x", 1)
-    assert run_figures(figures, monkeypatch, capsys, "two") == (
-        0,
-        ["| a side, to itself | under 2x | 3 | 1.50x |"],
-    )
+    code, rows = run_figures(figures, monkeypatch, capsys, "two")
+    assert (code, rows) == (0, ["| a side, to itself | under 2x | 3 | 1.50x |"])
     with pytest.raises(SystemExit):
         run_figures(figures, monkeypatch, capsys, "nonsense")
-    assert "no figure nonsense; figures: one, two" in capsys.readouterr().err
+    assert "no figure nonsense; figures: three, one, two" in capsys.readouterr().err
 
 
 def test_a_command_has_its_cost() -> None:
