@@ -219,7 +219,7 @@ class TestChooser:
 def run_tests(tree: Path, files: Sequence[str], limit: float) -> int | None:
     """Run files of tests of a tree until the first fails; return the exit code of pytest, or None
     when they took longer than the limit."""
-    words = ("-n", "0", "-x", "-q", "--reruns", "0", "-p", "no:cacheprovider", *files)
+    words = ("-n", "0", "-x", "-q", "-p", "no:cacheprovider", *files)
     with subprocess.Popen(
         [sys.executable, "-m", "pytest", *words],
         cwd=tree,
