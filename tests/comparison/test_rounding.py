@@ -152,7 +152,7 @@ def test_what_rounding_explains_of_each_tensor(
     healthy: dict[str, Dump], sides: list[str], explained: list[float]
 ) -> None:
     found = compare_dumps(healthy[sides[0]], healthy[sides[1]])
-    assert [it.explained or 0 for it in found.tensors] == pytest.approx(explained, rel=0.01)
+    assert [it.explained or 0 for it in found.tensors] == pytest.approx(explained, rel=0.05)
 
 
 @each_row("comparison/rounding/limits")
