@@ -18,7 +18,6 @@ from lar.options.option import flag_of
 from lar.records.tuning import ModelSpace, OptionValue
 from lar.running.plan import plan_run
 from lar.tuning.outcome import write_packed
-from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar
 
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -30,7 +29,6 @@ def pack(model: str, engine: str, options: dict[str, OptionValue], place: Path) 
     return write_packed(space, plan_run(model, parse_values(options)), str(place))
 
 
-@needs_megengine
 def test_a_packed_model_alone_does_what_the_settings_say(tmp_path: Path, run_lar: RunLar) -> None:
     searched, edited = tmp_path / "searched.cache", tmp_path / "edited.cache"
     layout: dict[str, Any] = {"enable_nchw44": True}
@@ -69,7 +67,6 @@ def test_a_packed_model_alone_does_what_the_settings_say(tmp_path: Path, run_lar
     assert picked in re.findall(r"algo=(\S+)", log)
 
 
-@needs_megengine
 def test_winograd_is_chosen_in_the_cache_that_is_packed(tmp_path: Path) -> None:
     cache, out = tmp_path / "found.cache", tmp_path / "out.mge"
     layout: dict[str, Any] = {"enable_nchw44": True, "winograd_transform": True}
@@ -113,7 +110,6 @@ def test_a_file_that_is_named_as_another_format_is_said(tmp_path: Path) -> None:
     ]
 
 
-@needs_megengine
 def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
     out = tmp_path / "out.mge"
     out.write_bytes(b"old")

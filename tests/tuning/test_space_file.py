@@ -13,7 +13,6 @@ from lar.errors import UsageError
 from lar.records.goals import Allowed
 from lar.records.tuning import Candidate, Choice, Dimension, ModelSpace
 from lar.tuning.space import choose_listed, find_permits, plan_candidate, read_space_file
-from tests.cli.marks import needs_megengine
 from tests.conftest import RunLar, WriteScript
 from tests.refusals import refused
 from tests.tuning.made_tune import dimensions_of
@@ -155,7 +154,6 @@ def test_what_makes_a_choice_exact_takes_its_need_away() -> None:
     assert find_permits(of_file, known) == set()
 
 
-@needs_megengine
 def test_one_permit_is_not_enough_for_two_needs(tmp_path: Path) -> None:
     file = tmp_path / "space.json"
     file.write_text('{"x": ["--engine-fix x2apic --engine-env MKL_DEBUG_CPU_TYPE=5"]}')
