@@ -187,7 +187,7 @@ class Farm:
         """Return the workers that have a label, and a machine like this one.
 
         Raises:
-            LarError: there are none, or the connection is lost.
+            LarError: no worker has the label and such a machine, or the connection is lost.
         """
         able = self.able(label)
         if new := [each for each in able if each not in self._machines]:

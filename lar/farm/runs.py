@@ -167,7 +167,7 @@ class FarmPlayer:
     """Plays rounds on the workers that have a label, whose machines are all alike.
 
     The processes of a round are on one machine. If its worker is lost, finished processes are kept;
-    if there are none, another worker plays the round again.
+    if no process has finished, another worker plays the round again.
     """
 
     farm: Farm

@@ -114,7 +114,7 @@ def write_text(stream: TextIO, text: Content) -> None:
 
 
 def pieces_of(text: Content) -> Iterable[bytes]:
-    """Return the pieces of a text as UTF-8; a name in it that is none is escaped."""
+    """Return the pieces of a text as UTF-8; what UTF-8 lacks, as in some names, is escaped."""
     whole = text.encode(errors="backslashreplace") if isinstance(text, str) else text
     return (whole,) if isinstance(whole, bytes) else whole
 

@@ -87,11 +87,11 @@ def settle(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def cast_values(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return a settled array of another dtype whose values are the same, floats rounded.
+    """Return an array with the same values in another dtype; floats are rounded to it.
 
     Raises:
-        ValueError: a value is out of the dtype's range, not whole where the dtype is, or no text
-            where the dtype is of texts, or the reverse.
+        ValueError: a value does not fit: it is out of range, it has a fraction and the dtype is for
+            whole numbers, or only one of the two is for texts.
     """
     if (kind_of(array.dtype) == "O") != (dtype.kind == "O"):
         raise ValueError(f"holds {name_of(array.dtype)}, the model takes {name_of(dtype)}")

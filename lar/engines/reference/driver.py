@@ -411,7 +411,7 @@ class ModelDump(NumberedGraph):
                 self.write_value(name, value)
 
     def write_value(self, name: str, value: Any) -> None:
-        """Write the tensors of a value, or keep why there are none."""
+        """Write the tensors of a value; for a value without tensors, keep the reason."""
         for each in self.dump_parts(name, [*parts_of_value(name, value)]):
             self.places.write(each)
 
