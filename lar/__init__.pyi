@@ -18,16 +18,16 @@ from lar.records.profile import Profile as Profile
 from lar.records.run import RunResult as RunResult
 from lar.records.run import RunSpec as RunSpec
 from lar.records.run import read_result as read_result
-from lar.records.run import schema_of_result as schema_of_result
 from lar.records.tuning import TuneResult as TuneResult
 from lar.records.tuning import read_tune as read_tune
 from lar.results.reading import read_results as read_results
+from lar.results.reading import schema_of_result as schema_of_result
 from lar.results.store import save as save
 from lar.running.api import read_info as read_info
 from lar.running.api import run as run
 from lar.running.bench import bench as bench
 from lar.running.compared_dumps import compare as compare
-from lar.running.tasks import find_devices as find_devices
+from lar.running.isolation import find_devices as find_devices
 from lar.tuning.outcome import Tuning as Tuning
 from lar.tuning.search import tune as tune
 

@@ -17,12 +17,13 @@ def main() -> None:
             signal.signal(number, lambda *_: leave_with(b"interrupted", 130))
     try:
         from lar.cli.main import run_from_shell  # the slow part of the start
+
+        run_from_shell()
     except (MemoryError, ImportError) as error:
         # A shared object for which the address space has no room is an error of the import.
         if isinstance(error, ImportError) and "failed to map" not in error.msg:
             raise
         leave_with(b"out of memory\nhint: raise its limit: ulimit -v unlimited", 4)
-    run_from_shell()
 
 
 def leave_with(problem: bytes, code: int) -> None:

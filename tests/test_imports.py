@@ -114,9 +114,9 @@ def test_a_worker_is_started_before_records_are_imported() -> None:
     code = (
         "import os, sys\n"
         "def spawn(*_, **__): os.write(1, ' '.join(sys.modules).encode()); os._exit(0)\n"
-        "os.posix_spawn = spawn\n"
+        "os.fork = spawn\n"
         "from lar.cli.main import main\n"
-        "main(['models/one_operator.onnx', '--iter', '1'])"
+        "sys.argv[1:] = ['models/one_operator.onnx', '--iter', '1']; main()"
     )
     done = run_python("-c", code, code=0)
     modules = set(done.stdout.split())

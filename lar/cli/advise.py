@@ -86,9 +86,9 @@ def record_profile(model: str, options: Mapping[str, Any], began: float) -> Prof
     from lar.engines.operator_times import read_profile
     from lar.profiles.costs import fit_to_plain
     from lar.records.run import RunContext
+    from lar.running.isolation import require_ok
     from lar.running.plan import plan_run
     from lar.running.steps import make_run
-    from lar.running.tasks import require_ok
 
     result = make_run(plan_run(model, options, began=began), RunContext(began=began))
     require_ok(result)

@@ -84,7 +84,7 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
     from lar.reports.report import Report
     from lar.reports.run_text import format_scenario
     from lar.running.api import run_scenario
-    from lar.running.tasks import require_ok
+    from lar.running.isolation import require_ok
     from lar.running.variants import make_variants
 
     asked = f"--scenario {arguments.scenario}"

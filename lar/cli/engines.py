@@ -64,7 +64,7 @@ def format_quirks(engines: Iterable[Engine], screen: Screen = PAPER) -> list[str
 def describe_devices(engine: Engine) -> str:
     """Return the devices of an engine, or why they cannot be found."""
     # Slow to import: an error in the command line does not need it.
-    from lar.running.tasks import find_devices
+    from lar.running.isolation import find_devices
 
     try:
         return ", ".join(find_devices(engine.name))

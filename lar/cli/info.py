@@ -17,7 +17,7 @@ def main(arguments: argparse.Namespace) -> int:
     spec = plan_run(arguments.model, {**vars(arguments), "iter": 0})
     from lar.cli.report_files import open_reports
     from lar.reports.info_text import report_info
-    from lar.running.tasks import info_of
+    from lar.running.isolation import info_of
 
     with open_reports(vars(arguments)) as files:
         info = info_of(spec, at_shapes=bool(spec.inputs or spec.shape or spec.batch_size))

@@ -136,6 +136,7 @@ def dispatch(words: list[str], *, is_shell: bool) -> int:
         heed_interrupts()
         gc.freeze()  # what the start has made stays
         gc.enable()
+    arguments.is_shell = is_shell
     code: int = load_command(name).main(arguments)
     return code
 

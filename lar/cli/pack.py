@@ -100,8 +100,8 @@ def write_packed(
     from lar.files.work_folders import error_of_full_disk
     from lar.records.events import Packed
     from lar.records.run import RunContext
+    from lar.running.isolation import run_task
     from lar.running.steps import check_place, deliver, folder_beside
-    from lar.running.tasks import run_task
 
     with writing(place, "-o"):
         if kind == "folder" and place.is_dir() and any(place.iterdir()):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import time
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lar.cli.arguments import MODEL, argument, headings_of
@@ -36,22 +35,22 @@ ARGUMENTS = (HELP, MODEL, *headings_of(OPTIONS))
 def main(arguments: argparse.Namespace) -> int:
     """Run, print and write; return the exit code."""
     began = time.monotonic()
-    # Imported here: the help does not need it, and it is slow to import.
-    from lar.running.plan import plan_run
-
     with contextlib.ExitStack() as stack:
         worker: WorkerProcess | None = None
-
-        def start(engine: str, driver: str, environment: Mapping[str, str], python: str) -> None:
-            nonlocal worker
+        if arguments.is_shell:  # so that this process can be copied
             from lar.running.worker_process import WorkerProcess
 
-            worker = WorkerProcess(stack, ("run", engine, driver), environment, python)
+            worker = WorkerProcess(stack)  # it begins while this process goes on
+        # Imported here: the help does not need it, and it is slow to import.
+        from lar.running.plan import plan_run
 
         values = vars(arguments)
-        is_here = arguments.scheduler is None and not arguments.in_process
-        spec = plan_run(arguments.model, values, began=began, start=start if is_here else None)
-        # The worker loads its libraries while this process loads its own.
+        spec = plan_run(arguments.model, values, began=began)
+        words = "run", spec.engine, spec.driver
+        is_here = not arguments.in_process and arguments.scheduler is None
+        if worker and not (is_here and worker.take_words(words, spec.environment, spec.python)):
+            worker.kill()
+            worker = None
         from lar.cli.run_console import open_console
         from lar.records.run import RunContext
         from lar.running.steps import make_run

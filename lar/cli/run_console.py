@@ -34,8 +34,7 @@ from lar.reports.run_text import (
     format_rows,
     format_summary,
 )
-from lar.running.isolation import LAST_SECONDS
-from lar.running.tasks import info_of
+from lar.running.isolation import LAST_SECONDS, info_of
 
 if TYPE_CHECKING:
     from lar.cli.report_files import Content

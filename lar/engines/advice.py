@@ -24,7 +24,8 @@ from lar.options.option import is_set
 from lar.options.rules import RULES, Asked, check_rules
 from lar.options.table import BY_KEY, ENGINE_FIX, LAYOUT_CHOICES, OPTIONS
 from lar.options.variants import BENCH_KEYS
-from lar.records.profile import Profile, keep_with_profile
+from lar.profiles.times import keep_with_profile
+from lar.records.profile import Profile
 from lar.records.tuning import Choice, OptionValue
 
 # A choice that probably saves a smaller part of an iteration is not worth a race.

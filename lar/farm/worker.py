@@ -31,9 +31,9 @@ from lar.measurement.rows import SampleRows
 from lar.records.events import Event
 from lar.records.run import Failure, RunContext, RunResult, RunSpec
 from lar.running.interrupts import heed_interrupts, uninterrupted
-from lar.running.isolation import name_of_signal
-from lar.running.steps import make_here
-from lar.worker.main import end_with_parent
+from lar.running.isolation import name_of_signal, run_isolated
+from lar.running.steps import maker_of, unpack_cases
+from lar.worker.start import end_with_parent
 
 if TYPE_CHECKING:
     from lar.records.bench import BenchResult
@@ -222,8 +222,13 @@ class Stream(Listener):
 
 
 def play_run(stream: Stream, spec: RunSpec, context: RunContext) -> RunResult:
-    """Make a run."""
-    return make_here(spec, replace(context, began=time.monotonic()), stream)
+    """Make a run whose files have their places.
+
+    Raises:
+        UsageError: its testcases are damaged.
+    """
+    with unpack_cases(spec, replace(context, began=time.monotonic())) as ready:
+        return maker_of(spec, run_isolated)(*ready, stream)
 
 
 def play_bench(

@@ -10,6 +10,10 @@ from __future__ import annotations
 import os
 import sys
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
 HOME = os.path.join(os.path.dirname(__file__), os.pardir, os.pardir)
 OWN_PATH = "import sys; sys.path[:] = {path!r}\n"
 # Another Python has its own libraries, and those of PYTHONPATH, as `site` has made them absolute.
@@ -39,3 +43,27 @@ def module_path() -> list[str]:
 def has_safe_path() -> bool:
     """Return whether Python was told to put nothing first by itself."""
     return bool(sys.flags.isolated or getattr(sys.flags, "safe_path", False))  # -I, -P
+
+
+def fork_python(files: Mapping[int, int], work: Callable[[], object]) -> int:
+    """Start a copy of this process, which must have one thread, and return its process id.
+
+    The copy works as if Python had just been started, with files under those numbers, in a group of
+    its own; it never returns.
+    """
+    import signal
+
+    if pid := os.fork():
+        os.setpgid(pid, pid)
+        return pid
+    try:
+        for number, file in files.items():
+            os.dup2(file, number)
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if callable(signal.getsignal(each)):
+                signal.signal(each, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - until the process ends
+        work()
+    finally:
+        os._exit(1)

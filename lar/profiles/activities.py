@@ -25,8 +25,8 @@ from typing import Literal, NamedTuple
 
 from lar.profiles.ranges import Starts, members_of_ranges, starts_of
 from lar.profiles.roofline import Piece, piece_of
-from lar.profiles.times import group_by, merge_intervals, self_times_of
-from lar.records.profile import Execution, Profile, ProfiledOperator, Span, keep_with_profile
+from lar.profiles.times import group_by, keep_with_profile, merge_intervals, self_times_of
+from lar.records.profile import Execution, Profile, ProfiledOperator, Span
 
 Part = Literal["iterations", "rest", "warm-up", "profiler"]
 

@@ -37,7 +37,13 @@ from typing import TYPE_CHECKING
 from lar.errors import count_of
 from lar.measurement.statistics import DISTURBED_SECONDS, DISTURBED_SHARE, causes_of, percentile_of
 from lar.profiles.activities import is_of_device
-from lar.profiles.times import group_by, merge_intervals, subtract_intervals, total_of
+from lar.profiles.times import (
+    group_by,
+    keep_with_profile,
+    merge_intervals,
+    subtract_intervals,
+    total_of,
+)
 from lar.records.profile import (
     THREADS_OF_A_COPY,
     Category,
@@ -46,7 +52,6 @@ from lar.records.profile import (
     Span,
     Step,
     StepNoise,
-    keep_with_profile,
 )
 
 if TYPE_CHECKING:

@@ -19,12 +19,13 @@ from lar.profiles.ranges import Begun, members_of_ranges, starts_of
 from lar.profiles.times import (
     group_by,
     intersect_intervals,
+    keep_with_profile,
     merge_intervals,
     parents_of,
     total_of,
     waiting_calls,
 )
-from lar.records.profile import Profile, Span, keep_with_profile
+from lar.records.profile import Profile, Span
 
 Kind = Literal["range", "runtime", "operator", "kernel", "profiling"]
 

@@ -23,7 +23,8 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 from lar.errors import count_of
-from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact, keep_with_profile
+from lar.profiles.times import keep_with_profile
+from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact
 
 Bound = Literal["compute", "memory", "cache", "far"]
 

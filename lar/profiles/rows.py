@@ -14,8 +14,8 @@ from typing import Literal
 from lar.profiles.activities import Launch, launches_of
 from lar.profiles.breakdown import disturbed_executions, steps_of
 from lar.profiles.roofline import Bound, Work, host_peak_of, work_of
-from lar.profiles.times import Totals, group_by, totals_of
-from lar.records.profile import Profile, keep_with_profile
+from lar.profiles.times import Totals, group_by, keep_with_profile, totals_of
+from lar.records.profile import Profile
 
 Key = Literal["operator", "type", "module", "shape", "kernel", "range"]
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from functools import reduce
+from functools import reduce, wraps
 from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
@@ -39,14 +39,31 @@ from lar.records.profile import (
     ProfileFacts,
     ThreadUse,
     Times,
-    keep_with_profile,
 )
 
 R = TypeVar("R", bound=msgspec.Struct)
+T = TypeVar("T")
 
 # The records of a profile that have times, and the names of their times.
 KINDS = ("steps", "spans", "executions", "counters", "allocations")
 TIMES = ("start_ns", "end_ns", "dispatch_start_ns", "dispatch_end_ns", "at_ns")
+
+
+def keep_with_profile(compute: Callable[[Profile], T]) -> Callable[[Profile], T]:
+    """Return a function that computes once for each profile, and keeps the result with it.
+
+    A profile never changes, and the parts of a report ask for the same. Nobody may change a result.
+    """
+    name = f"{compute.__module__}.{compute.__qualname__}"
+
+    @wraps(compute)
+    def computed_or_kept(profile: Profile) -> T:
+        kept: dict[str, T] = vars(profile)
+        if name not in kept:
+            kept[name] = compute(profile)
+        return kept[name]
+
+    return computed_or_kept
 
 
 def earliest_ns(profile: Profile) -> int:

@@ -7,7 +7,6 @@ in shared memory (`lar.measurement.rows`).
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -166,15 +165,6 @@ def event_of(line: bytes) -> Event:
         return Failed(run.Failure(problem, ENGINE_HINT))
 
 
-def next_of(waiting: deque[Event]) -> Event:
-    """Take the next event; the classes of items that wait one after the other are one event."""
-    event = waiting.popleft()
-    while waiting and isinstance(event, Classified) and isinstance(more := waiting[0], Classified):
-        event = Classified(event.items + more.items)
-        del waiting[0]
-    return event
-
-
 def apply_event(result: run.RunResult, event: Event) -> run.RunResult:
     """Return the result with what an event adds to it: its fields of the same names, as a rule."""
     match event:
@@ -185,9 +175,8 @@ def apply_event(result: run.RunResult, event: Event) -> run.RunResult:
         case Failed(failure):
             return replace(result, status="failed", failure=failure)
     given = {name: value for name, value in vars(event).items() if name in vars(result)}
-    for name in ("fed", "warnings", "items"):  # what several events give
-        if name in given:
-            given[name] = getattr(result, name) + given[name]
+    for name in {"fed", "warnings", "items"} & given.keys():  # what several events give
+        given[name] = getattr(result, name) + given[name]
     if isinstance(event, Finished):
         given |= {"status": "ok", "phase": "done"}
     return replace(result, **given)

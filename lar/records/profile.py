@@ -8,20 +8,18 @@ the schema in `lar.profiles.trace_file`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
-from functools import cached_property, wraps
+from functools import cached_property
 from itertools import zip_longest
 from operator import add
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, get_type_hints
 
 import msgspec
 
 from lar.records.record import Record
 from lar.records.run import MachineFacts
 from lar.records.summary import Difference
-
-T = TypeVar("T")
 
 Category = Literal[
     "phase", "runtime", "kernel", "memcpy", "memset", "relayout", "user_annotation", "osrt"
@@ -491,20 +489,3 @@ class Profile(Record):
         (a, b), (c, d) = execution.computation, dispatch
         both = max(0, min(b, d) - max(a, c))
         return d - c if self.on_device else (b - a) + (d - c) - both
-
-
-def keep_with_profile(compute: Callable[[Profile], T]) -> Callable[[Profile], T]:
-    """Return a function that computes once for each profile, and keeps the result with it.
-
-    A profile never changes, and the parts of a report ask for the same. Nobody may change a result.
-    """
-    name = f"{compute.__module__}.{compute.__qualname__}"
-
-    @wraps(compute)
-    def computed_or_kept(profile: Profile) -> T:
-        kept: dict[str, T] = vars(profile)
-        if name not in kept:
-            kept[name] = compute(profile)
-        return kept[name]
-
-    return computed_or_kept

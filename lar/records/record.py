@@ -6,7 +6,7 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,21 +24,53 @@ E = TypeVar("E", bound="Encodable")
 PART = 4096  # of many numbers, as many as are Python's own at once
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class Record:
-    """A dataclass that nobody changes, whose fields are given by name; `how` are other arguments of
-    `dataclass`."""
+class Values:
+    """A dataclass that nobody changes. Its methods are here, once for all: `dataclass` compiles
+    them anew for each class, which for all records takes as long as loading an engine."""
 
-    def __init_subclass__(cls, **how: bool) -> None:
-        dataclass(frozen=True, kw_only=True, **how)(cls)
+    _given = dict[str, Any]()  # the names of the fields, with their defaults or their `Field`s
+
+    def __init_subclass__(cls) -> None:
+        kind: Any = dataclass(init=False, repr=False, eq=False)(cls)
+        cls._given = {f.name: f if f.default is MISSING else f.default for f in fields(kind)}
+
+    def __init__(self, *placed: Any, **named: Any) -> None:
+        values = {**self._given, **dict(zip(self._given, placed, strict=False)), **named}
+        for name, value in values.items():
+            if isinstance(value, Field) and value.default_factory is not MISSING:
+                values[name] = value.default_factory()
+            elif isinstance(value, Field) or name not in self._given:
+                raise TypeError(f"{type(self).__name__}: {name} is missing or unknown")
+        vars(self).update(values)
+        self.__post_init__()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise FrozenInstanceError(f"a record is not changed: {name}")
+
+    def __post_init__(self) -> None:
+        """Do what is left to do when the fields are there."""
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self._given)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(self._values())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({dict(zip(self._given, self._values(), strict=True))})"
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class Record(Values):
+    """A dataclass that nobody changes, whose fields are given by name."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-class ShortRecord:
+class ShortRecord(Values):
     """A dataclass that nobody changes, whose few fields may be given by their places."""
-
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True)(cls)
 
 
 class Encodable(Record):

@@ -354,7 +354,7 @@ class RunContext(Record):
             an array that was given from Python, a file that was unpacked from the model's.
     """
 
-    began: float = field(default_factory=time.monotonic, compare=False)
+    began: float = field(default_factory=time.monotonic)
     in_process: bool = False
     overwrite: bool = False
     resume: bool = False
@@ -842,13 +842,6 @@ def check_result(result: RunResult) -> RunResult:
     return result
 
 
-def schema_of_result() -> dict[str, Any]:
-    """Return the JSON Schema of `RunResult`."""
-    import msgspec
-
-    return msgspec.json.schema(RunResult)
-
-
 class ModelInfo(Record):
     """The content of a model file, read without running it.
 
@@ -887,4 +880,4 @@ def add_verdicts(
 
 def error_of(verdict: Verdict) -> float:
     """Return a verdict's error as a number."""
-    return float("inf") if verdict.error is None else verdict.error
+    return math.inf if verdict.error is None else verdict.error

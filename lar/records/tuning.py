@@ -103,7 +103,7 @@ class ModelSpace(Record):
     options: dict[str, OptionValue] = field(default_factory=dict)
 
 
-class Candidate(Record, order=True):
+class Candidate(Record):
     """A model with settings: `choices` has their names, in the order of the dimensions.
 
     Without choices it is the plain run of its model; that of the first model is the baseline.

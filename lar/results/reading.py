@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, count
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from lar.engines import all_engines
 from lar.engines.engine import Engine
@@ -301,3 +301,10 @@ def name_of_baseline(asked: str, named: Sequence[NamedResult]) -> str:
     if any(each.name == asked for each in named):
         return asked
     return next((each.name for each in named if each.path == asked), asked)
+
+
+def schema_of_result() -> dict[str, Any]:
+    """Return the JSON Schema of `RunResult`."""
+    import msgspec
+
+    return msgspec.json.schema(RunResult)

@@ -19,9 +19,9 @@ from lar.options.given import parse_values
 from lar.options.values import MOST_ITERATIONS
 from lar.records.run import ModelInfo, OutputSummary, RunContext, RunResult, RunSpec, Scenario
 from lar.running.given_inputs import GivenInputs, Inputs, with_names
+from lar.running.isolation import info_of
 from lar.running.plan import plan_run
 from lar.running.steps import make_run
-from lar.running.tasks import info_of
 
 # LoadGen makes its queries beforehand, from the time that the fastest of these takes.
 WARMUP_ITERATIONS = 5

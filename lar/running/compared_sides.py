@@ -345,8 +345,8 @@ class SideRuns:
             LarError: it did not run.
         """
         # Imported here: comparing two dumps does not need what a run needs.
+        from lar.running.isolation import require_ok
         from lar.running.steps import make_run
-        from lar.running.tasks import require_ok
 
         place, make_on = Path(str(spec.settings[BIN_IO_DUMP.key])), self.asked.make_on
         is_own = place.parent == self.folder  # which may hold the dump of another item
@@ -372,7 +372,7 @@ class SideRuns:
             UsageError: the inputs of the models are not alike, or no dump holds them.
         """
         from lar.inputs.dtypes import describe_source
-        from lar.running.tasks import info_of
+        from lar.running.isolation import info_of
 
         spec, folder = self.specs[number], self.folder / f"inputs{number}"
         if self.brings_inputs(number) or any(each.inputs for each in self.specs.values()):

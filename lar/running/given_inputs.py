@@ -63,7 +63,7 @@ def inputs_like(other: RunSpec, mine: RunSpec, folder: Path) -> tuple[str, ...]:
     # Imported here: few runs need these.
     from lar.inputs.dtypes import dtype_of, generate_array
     from lar.inputs.model_inputs import AxisSizes
-    from lar.running.tasks import info_of
+    from lar.running.isolation import info_of
 
     infos, theirs = (
         [info for info in info_of(spec).inputs if not info.optional] for spec in (mine, other)

@@ -16,10 +16,11 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TypeVar
 
 from lar import __version__
 from lar.engines import engine_named
@@ -29,9 +30,11 @@ from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.rows import SampleRows, open_rows, read_samples
 from lar.options.table import BY_KEY, PYTHON
 from lar.records import events
-from lar.records.run import Failure, RunContext, RunResult, RunSpec, Status
+from lar.records.run import Failure, ModelInfo, RunContext, RunResult, RunSpec, Status
 from lar.running.interrupts import uninterrupted
 from lar.running.worker_process import WorkerProcess
+
+A = TypeVar("A")
 
 # The parent looks this often for what has come of a worker.
 POLL_SECONDS = 0.02
@@ -59,10 +62,9 @@ def run_isolated(
     `early` is a worker that was started beforehand, and does the first run that comes.
     """
     with contextlib.ExitStack() as stack:
-        if early is not None and not early.is_free:
+        if early and not early.is_free:
             early.kill()  # so that its end does not disturb what is timed
-            early = None
-        worker = early or start_for(spec, "run", stack)
+        worker = early if early and early.is_free else start_for(spec, "run", stack)
         return Watch(worker, spec, context, listener).see_through("run")
 
 
@@ -113,6 +115,19 @@ def name_of_signal(number: int) -> str:
     return next((each.name for each in signal.Signals if each == number), f"signal {number}")
 
 
+def next_of(waiting: deque[events.Event]) -> events.Event:
+    """Take the next event; the classes of items that wait one after the other are one event."""
+    event = waiting.popleft()
+    while (
+        waiting
+        and isinstance(event, events.Classified)
+        and isinstance(more := waiting[0], events.Classified)
+    ):
+        event = events.Classified(event.items + more.items)
+        del waiting[0]
+    return event
+
+
 class Account:
     """What is known of a run that goes on; it is passed on to a listener."""
 
@@ -143,7 +158,7 @@ class Account:
             self.take_rows()
             self.await_room()
             with uninterrupted():
-                event = self.last = events.next_of(self.events)
+                event = self.last = next_of(self.events)
                 self.result = events.apply_event(self.result, event)
                 self.ended = isinstance(event, events.LAST_EVENTS)
                 self.listener.on_event(event, self.result)
@@ -467,3 +482,61 @@ class TurnWorker(Watch, Listener):
             self.go_on()
             self.worker.requests.close()
         return super().finish()
+
+
+def info_of(
+    spec: RunSpec, context: RunContext | None = None, *, at_shapes: bool = False
+) -> ModelInfo:
+    """Read what the model file of a spec holds, in a worker process and within the time limit; with
+    `at_shapes`, FLOPs and bytes are those for the shapes that the spec gives to inputs.
+
+    Raises:
+        UsageError: the file is not a model, or is damaged.
+        EngineMissing: the library that reads its format is not installed.
+        LarError: the reader failed, or there was not time enough.
+    """
+    info = run_task("info_at" if at_shapes else "info", events.ModelRead, spec, context).info
+    if spec.cases:
+        info = replace(info, metadata={**info.metadata, "testcases": str(len(spec.cases))})
+    return info
+
+
+def find_devices(engine: str) -> tuple[str, ...]:
+    """Find the devices that an engine can run on here, the CPU first.
+
+    Raises:
+        LarError: the engine cannot be loaded.
+    """
+    spec = RunSpec(model="", engine=engine_named(engine).name, driver="", iterations=0)
+    return run_task("devices", events.DevicesFound, spec).devices
+
+
+def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | None = None) -> A:
+    """Have a worker do a task for the spec's engine; return the event it answers with.
+
+    Raises:
+        LarError: it failed, crashed or hung.
+    """
+    if spec.model:
+        read_model_file(Path(spec.model))  # a damaged file is found by its checksum first
+    with contextlib.ExitStack() as stack:
+        watch = Watch(start_for(spec, task, stack), spec, context or RunContext(), Listener())
+        require_ok(watch.see_through(task))
+    assert isinstance(watch.last, answer)
+    return watch.last
+
+
+def require_ok(result: RunResult, *, within: str = "", names: Mapping[str, str] = {}) -> None:
+    """Refuse to go on with a run that did not end well. It is `within` the task that the user asked
+    for; `names` are those that the user knows.
+
+    Raises:
+        KeyboardInterrupt: it was interrupted.
+        LarError: any other reason.
+    """
+    if result.status == "interrupted":
+        raise KeyboardInterrupt
+    if result.status != "ok":
+        assert result.failure is not None
+        failure = result.failure.called(names)
+        raise (failure.within(within) if within else failure).to_error()

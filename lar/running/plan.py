@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,23 +35,18 @@ MOST_IN_A_SECOND = 200_000
 STREAMS = ("stdout", "stderr")
 TENSORS = (table.BIN_IO_DUMP, table.BIN_OUT_DUMP)  # their folder gets an index beside it
 
-Start = Callable[[str, str, Mapping[str, str], str], None]
-"""Starts the worker of a run, with its engine, its driver, the variables to set, its Python."""
-
 
 def plan_run(
     model: str,
     values: Mapping[str, Any],
     *,
     began: float | None = None,
-    start: Start | None = None,
     elsewhere: bool = False,
 ) -> RunSpec:
     """Return the spec of a run: choose the engine and the driver that honour all options.
 
     `values` holds option values by key; those left out have their defaults. The time limit counts
-    from `began` on the monotonic clock, or from now. `start` is called when nothing is left to be
-    refused, so that a worker loads its libraries while this process makes the spec. A run that is
+    from `began` on the monotonic clock, or from now. A run that is
     made `elsewhere`, as with --scheduler, needs no engine on this machine.
 
     Raises:
@@ -93,14 +88,11 @@ def plan_run(
             raise EngineMissing(problem, engine.install_hint)
         check_count(asked, source, items)
         check_reports(values)
-        python = python_of(values)
         if slices := stack_in(values, items):
             spec = make_spec(asked, source, items, engine, driver)
             items = () if is_of_one_run(spec, began) else slices
             asked = ask(engine, values, source, items)
             check_rules(rules, asked)
-        if start is not None:
-            start(engine.name, driver.name, environment_of(values), python)
         return make_spec(asked, source, items, engine, driver)
 
 
@@ -130,7 +122,7 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items)
 
 def stopping_of(values: Mapping[str, Any]) -> Stopping:
     """Return what is asked for as the end of measuring."""
-    from lar.records.run import Stopping  # not before a worker is started: few runs need it
+    from lar.records.run import Stopping  # few runs need it
 
     target, warmup = table.TARGET_CI.of(values), table.WARMUP.of(values)
     if target is None:
@@ -217,7 +209,7 @@ def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
     """
     from lar.datasets.items import is_one_run  # few runs have a stack
     from lar.records.run import RunContext
-    from lar.running.tasks import info_of
+    from lar.running.isolation import info_of
 
     context = RunContext() if began is None else RunContext(began=began)
     try:

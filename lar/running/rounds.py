@@ -28,6 +28,7 @@ from lar.records.run import (
     RunResult,
     RunSpec,
     Samples,
+    format_shape,
 )
 from lar.running.api import file_of
 from lar.running.given_inputs import inputs_like
@@ -403,7 +404,7 @@ def compare_pair(
         return replace(found, agreement="equal", max_error=0.0)
     reason = ""
     if actual.shape != expected.shape:
-        reason = f"shape {describe(actual.shape)} instead of {describe(expected.shape)}"
+        reason = f"shape {format_shape(actual.shape)} instead of {format_shape(expected.shape)}"
     elif not all(file.is_file() for file in files):
         reason = f"{expected.dtype} is no array of numbers"
     elif "string" in (actual.dtype, expected.dtype):
@@ -419,7 +420,3 @@ def compare_pair(
     agreement: Agreement = "different" if figures.mismatches else "within the tolerance"
     error = None if figures.nonfinite_mismatches else figures.max_error
     return replace(found, agreement=agreement, max_error=error)
-
-
-def describe(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape)) or "scalar"

@@ -12,7 +12,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from lar.options.option import Option
 from lar.options.table import BY_KEY, SETTINGS
 from lar.options.variants import BENCH_KEYS
 from lar.records.record import record_from_json, record_to_json
-from lar.records.run import MachineFacts, ModelFile
+from lar.records.run import MachineFacts
 from lar.records.tuning import TunedSettings
 
 MOST_BYTES = 1 << 20
@@ -173,15 +172,6 @@ def facts_that_fit(machine: MachineFacts) -> dict[str, object]:
     }
 
 
-def read_with_weights(model: str, engine: Engine) -> ModelFile:
-    """Return the facts of a model file, and those of the files beside it that it names.
-
-    Raises:
-        UsageError: the model is missing or cannot be read.
-    """
-    return replace(read_model_file(Path(model)), weights=read_weights(model, engine))
-
-
 def read_weights(model: str, engine: Engine) -> dict[str, str]:
     """Return the SHA-256 of the files beside a model that hold its weights, by their paths; loading
     the model reports files that are missing or damaged."""
@@ -211,8 +201,3 @@ def check_caches(options: Mapping[str, Any], path: str, values: Mapping[str, Any
                 hint += f", or add {table.FAST_RUN.flag}, which searches anew and writes it"
             name = os.path.basename(cache)
             raise refusal(path, f"its cache {name} is missing beside it", hint)
-
-
-def name_of_cache(path: str) -> str:
-    """Return the name of the cache beside a settings file: `tuned.cache` for `tuned.json`."""
-    return f"{Path(path).stem}.cache"

@@ -16,9 +16,8 @@ from lar.inputs.loaded import Array
 from lar.measurement.machine import read_model_file
 from lar.options.table import BY_KEY
 from lar.records.run import RunContext, RunResult, RunSpec
-from lar.running.isolation import TurnWorker
+from lar.running.isolation import TurnWorker, require_ok
 from lar.running.steps import unpack_cases
-from lar.running.tasks import require_ok
 
 # So long an operator may compute; MegEngine keeps a CPU busy while it waits for ever.
 MOST_SECONDS = 60.0

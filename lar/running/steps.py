@@ -44,9 +44,8 @@ from lar.options.paths import index_place
 from lar.options.table import BIN_OUT_DUMP, BY_KEY, PROFILE_SYSCALLS, PROFILES, one_of
 from lar.records.events import Unpacked
 from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
-from lar.running.isolation import INTERRUPTED, run_here, run_isolated, with_model
+from lar.running.isolation import INTERRUPTED, run_here, run_isolated, run_task, with_model
 from lar.running.plan import STREAMS, TENSORS
-from lar.running.tasks import run_task
 from lar.running.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
@@ -299,16 +298,6 @@ def make_run(
 
         result = add_earlier_classes(spec, result)
     return result_as_asked(spec, left, result)
-
-
-def make_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
-    """Make a run whose files have their places, on this machine.
-
-    Raises:
-        UsageError: its testcases are damaged.
-    """
-    with unpack_cases(spec, context) as ready:
-        return maker_of(spec, run_isolated)(*ready, listener)
 
 
 def maker_of(spec: RunSpec, launch: Make) -> Make:

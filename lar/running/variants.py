@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from lar.engines import engine_named
 from lar.errors import LarError, UsageError, count_of
 from lar.files.input_file import check_input
+from lar.options.command_line import text_of
 from lar.options.given import join_options, parse_values, split_command
 from lar.options.option import Option, flag_of, is_set
 from lar.options.table import BY_KEY, one_of
@@ -214,13 +215,8 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
 
 def texts_of(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the values of options as texts, without those that are left out."""
-    return {key: text_of(value) for key, value in options.items() if is_set(value)}
-
-
-def text_of(value: Any) -> str:
-    if isinstance(value, (list, tuple)):
-        return " ".join(map(str, value))
-    return "on" if value is True else str(value)
+    given = {key: value for key, value in options.items() if is_set(value)}
+    return {key: "on" if value is True else text_of(value) for key, value in given.items()}
 
 
 def varying_keys(texts: Sequence[Mapping[str, str]], axes: Sequence[Axis]) -> list[str]:

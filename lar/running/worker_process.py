@@ -8,9 +8,11 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any
+from functools import partial
+from typing import IO, Any
 
 from lar.engines import engine_named
+from lar.engines.engine import ONE_BLAS_THREAD
 from lar.files import python_process
 from lar.measurement.rows import SampleRows, create_shared_file, make_rows
 from lar.running.interrupts import uninterrupted
@@ -53,12 +55,18 @@ class WorkerProcess:
     """
 
     def __init__(
-        self, stack: ExitStack, words: Sequence[str], environment: Mapping[str, str], python: str
+        self,
+        stack: ExitStack,
+        words: Sequence[str] = (),
+        environment: Mapping[str, str] = {},
+        python: str = "",
     ) -> None:
         """Start it; the stack kills its group in the end.
 
         It loads the driver's libraries and then waits for a request. `words` are the task, the
-        engine and the driver. `python` is its interpreter, this process's own if empty.
+        engine and the driver. `python` is its interpreter, this process's own if empty. Without
+        words it is a copy of this process, which must have one thread, and imports what all
+        workers need until it is given them.
         """
         self.is_free = True
         self._reaped: tuple[int, Any] | None = None
@@ -76,11 +84,29 @@ class WorkerProcess:
         arguments = [*words, str(EVENT_FILE), str(SAMPLE_FILE)]
         with uninterrupted():
             try:
-                self.pid = start_python(arguments, environment, files, python)
+                if words:
+                    self.pid = start_python(arguments, environment, files, python)
+                else:
+                    work = partial(work_as_copy, self.requests)
+                    self.pid = python_process.fork_python(files, work)
             finally:
                 for file in (request_out, event_in, log_in):
                     os.close(file)
-            stack.callback(self.kill)
+            # A copy that was given nothing to do needs no wait.
+            stack.callback(lambda: self.kill() if words or not self.is_free else self.end())
+
+    def take_words(self, words: Sequence[str], environment: Mapping[str, str], python: str) -> bool:
+        """Give a copy of this process its words; False if they need another Python or other
+        variables."""
+        engine = engine_named(words[1])
+        wanted = {**engine.environment, **os.environ, **environment}
+        if python or wanted != {**ONE_BLAS_THREAD, **os.environ}:
+            return False
+        import json
+
+        line = json.dumps([*words, engine.shared_library_of(words[2])])
+        self.send(f"{line}\n".encode(), more=True)
+        return True
 
     def make_room(self, capacity: int, runners: int) -> tuple[SampleRows, ...]:
         """Make room for that many samples of each runner, before it is asked to take any."""
@@ -163,3 +189,12 @@ def start_python(
         setpgroup=0,
         setsigmask=(),  # here interrupts may be blocked
     )
+
+
+def work_as_copy(requests: IO[bytes]) -> None:
+    """Work as a worker that is a copy of lar's process."""
+    from lar.worker.start import start
+
+    requests.close()  # the end of the parent
+    os.environ.update({**ONE_BLAS_THREAD, **os.environ})
+    start([str(EVENT_FILE), str(SAMPLE_FILE)])

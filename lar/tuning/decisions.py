@@ -33,7 +33,7 @@ from lar.records.tuning import (
     TuneRequest,
     choices_by_name,
 )
-from lar.tuning.evidence import Evidence, RoundKind, Trial, best_first
+from lar.tuning.evidence import Evidence, RoundKind, Trial, best_first, order_of
 
 
 def choices_in(candidate: Candidate, space: ModelSpace) -> list[Choice]:
@@ -425,7 +425,9 @@ class Survey:
         """Yield the candidates expected within `spread` of the best, the most promising first."""
         expected = {each: self.expect(each) for each in candidates}
         limit = self.evidence.levels[self.best] + spread
-        ordered = sorted(expected, key=lambda it: (expected[it] + LEAST_HELP * len(it.choices), it))
+        ordered = sorted(
+            expected, key=lambda it: (expected[it] + LEAST_HELP * len(it.choices), *order_of(it))
+        )
         return (each for each in ordered if expected[each] <= limit)
 
     def helping(self, space: Combinations) -> list[str]:

@@ -245,6 +245,11 @@ def fate_of(result: RunResult) -> Fate:
     return "wrong" if result.status == "failed" and result.phase == "done" else result.status
 
 
+def order_of(candidate: Candidate) -> tuple[int, int, tuple[str, ...]]:
+    """Return what equal candidates are sorted by: the simpler comes first."""
+    return len(candidate.choices), candidate.model, candidate.choices
+
+
 def best_first(evidence: Evidence, candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return candidates in the order of their figures; of equal ones the simpler comes first."""
-    return sorted(candidates, key=lambda it: (evidence.levels[it], len(it.choices), it))
+    return sorted(candidates, key=lambda it: (evidence.levels[it], *order_of(it)))

@@ -38,12 +38,12 @@ from lar.records.tuning import (
     TuneResult,
     space_of,
 )
+from lar.running.isolation import require_ok
 from lar.running.plan import plan_run
-from lar.running.settings_file import can_be_set, name_of_cache
+from lar.running.settings_file import can_be_set
 from lar.running.steps import make_run
-from lar.running.tasks import require_ok
 from lar.tuning.decisions import Survey, name_of, options_of
-from lar.tuning.evidence import Evidence, best_first
+from lar.tuning.evidence import Evidence, best_first, order_of
 
 
 def check_deployment(space: ModelSpace) -> None:
@@ -168,7 +168,7 @@ def rank(survey: Survey) -> Iterator[RankedCandidate]:
     """Yield the rows of the candidates in the order of their figures, then those that failed."""
     evidence = survey.evidence
     ordered = best_first(evidence, evidence.able)
-    others = sorted(each for each in evidence.fates if each not in ordered)
+    others = sorted((each for each in evidence.fates if each not in ordered), key=order_of)
     best = find_best(survey)
     plain = plain_value(evidence)
     for candidate in (*ordered, *others):
@@ -334,7 +334,7 @@ def write_settings(output: OutputFile, result: TuneResult) -> TunedSettings:
         )
     names: dict[str, str] = {}
     for key, source in caches_in(settings).items():
-        name = name_of_cache(output.name)
+        name = f"{Path(output.name).stem}.cache"
         names[key] = f"{key}.{name}" if names else name
         copy_cache(space, source, os.path.join(os.path.dirname(output.path), names[key]))
     places = {key: os.path.join(folder, name) for key, name in names.items()}
@@ -374,7 +374,7 @@ def copy_cache(space: ModelSpace, source: str, place: str) -> None:
 
 def place_of_cache(output: OutputFile) -> Place:
     """Return where the cache beside a settings file goes."""
-    path = os.path.join(os.path.dirname(output.name), name_of_cache(output.name))
+    path = os.path.join(os.path.dirname(output.name), f"{Path(output.name).stem}.cache")
     return Place(path, FLAG, "the cache beside the settings")
 
 

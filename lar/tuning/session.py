@@ -11,16 +11,17 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from lar.engines import engine_named
 from lar.files.database import refuse_no_database
 from lar.files.locks import locked
-from lar.measurement.machine import read_machine
+from lar.measurement.machine import read_machine, read_model_file
 from lar.options.table import BY_KEY, PYTHON
 from lar.records.run import MachineFacts, ModelFile, RunResult, RunSpec
 from lar.records.tuning import Candidate, ModelSpace, TuneRequest
 from lar.results.store import Store, open_store
-from lar.running.settings_file import read_with_weights
+from lar.running.settings_file import read_weights
 from lar.tuning.evidence import RoundKind, Trial
 
 FLAG = "--session"
@@ -87,7 +88,11 @@ def read_facts(
     return Facts(
         machine=machine or read_machine(),
         models=tuple(
-            read_with_weights(each.model, engine_named(each.engine)) for each in request.spaces
+            replace(
+                read_model_file(Path(each.model)),
+                weights=read_weights(each.model, engine_named(each.engine)),
+            )
+            for each in request.spaces
         ),
         versions=tuple(map(version_of, request.spaces)),
     )

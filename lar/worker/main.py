@@ -10,7 +10,6 @@ import ctypes
 import gc
 import os
 import pickle
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -83,18 +82,10 @@ def import_modules(task: str, engine: str, driver: str) -> None:
         import lar.worker.execution  # noqa: F401
 
 
-def end_with_parent() -> None:
-    """Ask the kernel to kill this process when its parent dies (Linux)."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1
-        ctypes.CDLL(None).prctl(set_parent_death_signal, int(signal.SIGKILL), 0, 0, 0)
-
-
 def main(argv: list[str]) -> None:
     """Execute the spec that stands on standard input; never returns."""
     task, engine, driver, *descriptors = argv
     event_file, sample_file = map(int, descriptors)
-    end_with_parent()
 
     def emit(event: events.Event) -> None:
         os.write(event_file, events.line_of(event))

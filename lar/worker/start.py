@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import json
 import os
+import signal
+import sys
 from _thread import start_new_thread
 from importlib import import_module
 
@@ -11,32 +15,44 @@ from lar.files.libraries import load_lazily
 
 # Modules with libraries of their own, which those that `import_ahead` imports need: the system
 # loads one library at a time, so that they would wait for the engine's.
-WITH_LIBRARIES = ("array", "json", "mmap", "resource", "shutil", "numpy")
+WITH_LIBRARIES = ("array", "mmap", "resource", "shutil", "numpy")
 
 
-def start(argv: list[str], library: str) -> None:
+def start(argv: list[str], library: str = "") -> None:
     """Execute what stands on standard input (`lar.worker.main`); never returns.
 
-    `library` is the driver's (`DriverEntry`). This thread loads it, since loading it sets how the
-    thread computes; a thread that imports a module waits for another that imports it.
+    `argv` is the worker's task, engine, driver and its files. `library` is the driver's
+    (`DriverEntry`). This thread loads it, since loading it sets how the thread computes; a thread
+    that imports a module waits for another that imports it. A copy of lar's process has its files
+    alone, and reads the rest, as JSON on a line, when it has imported what any worker needs.
     """
     try:
+        end_with_parent()
+        for name in WITH_LIBRARIES:
+            import_module(name)
+        if len(argv) == 2:
+            line = sys.stdin.buffer.readline()
+            *words, library = json.loads(line) if line else os._exit(0)  # its parent has ended
+            argv = [*words, *argv]
         if library:
-            for name in WITH_LIBRARIES:
-                import_module(name)
             start_new_thread(import_ahead, (argv,))
             load_lazily(library)
         from lar.worker.main import main
     except Exception as error:  # for example, too little memory
-        fail(int(argv[3]), error)
+        fail(int(argv[-2]), error)
     main(argv)
+
+
+def end_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent dies (Linux)."""
+    if sys.platform == "linux":
+        set_parent_death_signal = 1
+        ctypes.CDLL(None).prctl(set_parent_death_signal, int(signal.SIGKILL), 0, 0, 0)
 
 
 def fail(event_file: int, error: Exception) -> None:
     """Say in the last event why this process cannot begin, and end it; the code that writes events
     may be missing."""
-    import json
-
     from lar.errors import EngineMissing, first_line, memory_error
 
     problem, hint = f"a library cannot be imported: {first_line(error)}", "install it"

@@ -28,9 +28,9 @@ from lar.records.events import (
     apply_event,
     event_of,
     line_of,
-    next_of,
 )
 from lar.records.run import CaseResult, ItemClasses, RunResult, RunSpec, Verdict
+from lar.running.isolation import next_of
 from tests.records.test_run import values_of
 
 SPEC = RunSpec(model="m", engine="fake", driver="script")

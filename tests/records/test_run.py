@@ -33,8 +33,8 @@ from lar.records.run import (
     Verdict,
     add_verdicts,
     read_result,
-    schema_of_result,
 )
+from lar.results.reading import schema_of_result
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 

@@ -16,8 +16,8 @@ import pytest
 import lar
 from lar.errors import LarError, OutOfTime
 from lar.records.run import RunContext
+from lar.running.isolation import find_devices, info_of
 from lar.running.plan import plan_run
-from lar.running.tasks import find_devices, info_of
 from tests.command_lines import ROOT, run_python
 from tests.conftest import WriteScript
 from tests.running.isolated_runs import finished, known

@@ -113,7 +113,7 @@ def test_outputs_are_compared(write_script: WriteScript) -> None:
     found = [each.output_difference for each in bench.variants]
     assert agreements(bench) == ["", "within the tolerance", "different", "different"]
     assert known(found[2]).max_error == pytest.approx(0.25)
-    assert known(found[3]).reason == "shape 1 instead of 2"
+    assert known(found[3]).reason == "shape {1} instead of {2}"
 
 
 def test_shapes_are_reported_by_themselves(write_script: WriteScript) -> None:

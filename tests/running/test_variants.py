@@ -12,7 +12,7 @@ def test_numbers_may_be_a_range(text: str, values: str) -> None:
     assert " ".join(parse_vary(text).values) == values
 
 
-def test_several_values_of_an_option_have_spaces_between_them(write_script: WriteScript) -> None:
+def test_several_values_of_an_option_have_commas_between_them(write_script: WriteScript) -> None:
     model = write_script()
     variants = make_variants([model, f"{model} --engine-env A=1 --engine-env B=2"], [], {})
-    assert [variant.name for variant in variants] == ["default", "engine-env=A=1 B=2"]
+    assert [variant.name for variant in variants] == ["default", "engine-env=A=1,B=2"]

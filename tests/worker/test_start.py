@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lar.engines import ENGINES
-from lar.files.libraries import load_lazily, release_loaded
+from lar.files.libraries import load_lazily
 from lar.running.worker_process import start_python
 from lar.worker.start import import_ahead
 from tests.cli.marks import needs_megengine
@@ -63,13 +63,3 @@ def test_a_worker_waits_for_no_library_but_the_engine_s() -> None:
         "print(*(each for each in later if '.so' in str(getattr(each, '__file__', ''))))"
     )
     assert run_python("-c", code, code=0).stdout == "\n"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="it is done on Linux alone")
-def test_libraries_still_compute_when_what_loading_read_was_released() -> None:
-    import numpy as np
-
-    before = np.linalg.inv(np.eye(3) * 2)
-    for folder in ("numpy", "numpy.libs", "no such folder"):
-        release_loaded(folder)
-    assert (np.linalg.inv(np.eye(3) * 2) == before).all()

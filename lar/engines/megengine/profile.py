@@ -9,7 +9,9 @@ for all shapes that were fed.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, zip_longest
@@ -28,7 +30,6 @@ from lar.engines.megengine.operator_kinds import FACTS
 from lar.engines.operator_facts import flops_of
 from lar.engines.operator_times import DOTTED, RELAYOUT, bytes_of, copy_span, layer_in, moved_bytes
 from lar.errors import count_of
-from lar.files.libraries import release_loaded
 from lar.options.option import Option
 from lar.options.table import PROFILE_FILES, PROFILE_MEMORY
 from lar.profiles.megengine_file import RawFootprint, RawLayout, RawProfile, decode_raw
@@ -572,3 +573,25 @@ class MegEngineProfiler:
         if clock is not None and clock.missed_count:
             ends = f"the ends of {count_of(clock.missed_count, 'iteration')}"
             yield f"{ends}: their times include the writing of MegEngine's profile"
+
+
+def release_loaded(folder: str) -> None:
+    """Give back the memory that loading libraries below a folder of this name has filled; the
+    system reads it again from its cache if it is needed.
+
+    It is done only for memory that nobody can write or has written to, and only on Linux.
+    """
+    if sys.platform != "linux":
+        return
+    advise, do_not_need = ctypes.CDLL(None).madvise, 4
+    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    begin = end = 0
+    with contextlib.suppress(OSError), open("/proc/self/smaps") as file:
+        for line in file:
+            word, _, rest = line.partition(" ")
+            if not word.endswith(":"):  # addresses, permissions and more, the path
+                begin = end = 0
+                if f"/{folder}/" in rest and rest[1] == "-":
+                    begin, end = (int(address, 16) for address in word.split("-"))
+            elif end and word == "Anonymous:" and rest.split()[0] == "0":
+                advise(begin, end - begin, do_not_need)

@@ -29,6 +29,7 @@ HELD = (table.CPU, table.ENABLE_NCHW88, table.WEIGHT_PREPROCESS, table.FAST_RUN_
 SESSION = partial(engine.imported, ".session.SessionDriver", __name__)
 
 
+LIBRARY = "onnxruntime/capi/onnxruntime_pybind11_state*.so"
 WRITE_TESTCASES = engine.late_function(__name__, ".saving.write_testcases")
 
 
@@ -41,7 +42,7 @@ class OnnxRuntime(OnnxFileEngine):
     formats = (ONNX, ORT)
     environment = engine.ONE_BLAS_THREAD
     variable_prefixes = ("ORT_", "ONNXRUNTIME_")
-    drivers = (engine.DriverEntry("session", "IOBinding", SESSION),)
+    drivers = (engine.DriverEntry("session", "IOBinding", SESSION, shared_library=LIBRARY),)
     settles = (
         *(table.FAST_RUN_ALGO_POLICY, table.RANGE),
         *(table.BIN_IO_DUMP, table.IO_DUMP, table.IO_DUMP_STDOUT, table.IO_DUMP_STDERR),

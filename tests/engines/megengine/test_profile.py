@@ -17,7 +17,7 @@ import pytest
 
 import lar
 from lar.engines.megengine.lite import LiteDriver
-from lar.engines.megengine.profile import MegEngineProfiler, ProfileClock
+from lar.engines.megengine.profile import MegEngineProfiler, ProfileClock, release_loaded
 from lar.profiles.times import merge_intervals, total_of
 from lar.records.profile import Profile, Step
 from lar.records.run import RunResult, RunSpec
@@ -372,3 +372,11 @@ def test_threads_are_those_asked_for(settings: dict[str, Any], count: int) -> No
     assert driver.thread_count() == count
     driver.spec = replace(driver.spec, device="cuda:0")
     assert driver.thread_count() is None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it is done on Linux alone")
+def test_libraries_still_compute_when_what_loading_read_was_released() -> None:
+    before = np.linalg.inv(np.eye(3) * 2)
+    for folder in ("numpy", "numpy.libs", "no such folder"):
+        release_loaded(folder)
+    assert (np.linalg.inv(np.eye(3) * 2) == before).all()
