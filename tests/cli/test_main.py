@@ -134,7 +134,7 @@ def test_narrow_encoding(write_script: WriteScript, environment: dict[str, str])
 
 
 @posix_shell
-@pytest.mark.parametrize("words", ["engines", "models/one_operator.onnx --iter 1"])
+@pytest.mark.parametrize("words", ["engines", "models/one_operator.onnx --engine reference"])
 def test_folder_that_is_gone(tmp_path: Path, words: str) -> None:
     (tmp_path / "gone").mkdir()
     command = 'cd "$1" && rmdir "$1" && shift && $LAR "$@"'

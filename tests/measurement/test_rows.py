@@ -29,6 +29,7 @@ from lar.measurement.rows import (
     size_of_rows,
 )
 from lar.records.run import MEASURED, Samples
+from tests.tables import each_row
 
 SECONDS = st.floats(allow_nan=False, allow_infinity=False, width=64)
 KNOWN = st.sampled_from((0.0, 2.4e-6, 0.75, 3.0))
@@ -110,29 +111,10 @@ def test_what_is_read_less_often_is_shared_by_more_rows() -> None:
     assert samples.throttled == ()
 
 
-@pytest.mark.parametrize(
-    ("rows", "delays"),
-    [
-        # Of the 1.75 s before the last row one is all of the third, and the rest is of the second.
-        (
-            [(1, delayed(0.25)), (1, delayed(0.0)), (1, delayed(0.5)), (1, delayed(1.0, 1.75))],
-            (0.25, 0.75, 1.0, 1.0),
-        ),
-        # From before the first row it reaches no further.
-        ([(1, delayed(0.25)), (1, delayed(0.5, 60.0))], (1.0, 0.5)),
-        # Several rows with one reading share it.
-        ([(0.5, None), (1.5, delayed(0.0)), (1.0, delayed(0.0, 1.0))], (0.25, 0.75, 0.0)),
-        # In parts as long as they took, and no more than that.
-        ([(0.5, None), (3.0, None), (0.5, delayed(2.0))], (0.25, 1.5, 0.25)),
-        ([(0.5, None), (3.0, None), (0.5, delayed(4.0))], (0.5, 3.0, 0.5)),
-        ([(0.5, None), (3.0, None), (0.5, delayed(9.0))], (0.5, 3.0, 0.5)),
-        ([(0.5, None), (3.0, None), (0.5, delayed(0.0))], (0, 0, 0)),
-    ],
-)
-def test_a_wait_counts_for_the_rows_that_it_covers(
-    rows: list[tuple[float, Reading | None]], delays: tuple[float, ...]
-) -> None:
-    assert filled(*rows).queue_delay == delays
+@each_row("measurement/cases/waits")
+def test_a_wait_counts_for_the_rows_that_it_covers(why: str, rows: Any, delays: Any) -> None:
+    found = filled(*((seconds, delay and delayed(*delay)) for seconds, delay in rows))
+    assert list(found.queue_delay) == delays, why
 
 
 def test_a_probe_is_for_all_rows_since_the_last_one() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lar.measurement import summary
-from lar.measurement.statistics import FEWEST_UNDISTURBED, causes_of
+from lar.measurement.statistics import causes_of
 from lar.measurement.summary import precision_of, relative_half_width, summarize, windows_agree
 from lar.records.run import EngineFacts, FedInput, Item, RunResult, RunSpec, Samples, read_result
 from lar.records.summary import Summary, Trust
@@ -62,33 +62,14 @@ def waiting(calm: int, disturbed: int, **columns: Any) -> Samples:
     return replace(samples, **columns)
 
 
-@pytest.mark.parametrize(
-    ("samples", "threads", "trust"),
-    [
-        (waiting(9, 0), 1, "latency"),
-        (waiting(9, 1), 1, "undisturbed latency"),
-        (waiting(FEWEST_UNDISTURBED, 90), 2, "undisturbed latency"),
-        (waiting(FEWEST_UNDISTURBED - 1, 90), 1, "cpu"),
-        (waiting(0, 1), 1, "cpu"),
-        # A thread that waits for another spins, so its CPU time is no latency.
-        (waiting(0, 9), 2, "nothing"),
-        (waiting(0, 9), None, "nothing"),
-        # The CPU time is not known, or not what the iterations consist of, as on a device.
-        (waiting(0, 9, busiest_thread=()), 1, "nothing"),
-        (waiting(0, 9, busiest_thread=(0.001,) * 9), 1, "nothing"),
-        (waiting(0, 9, busiest_thread=(0.03,) * 9), 1, "nothing"),
-        # A virtual CPU's time may have what its host gave to others: then it is too long.
-        (waiting(0, 9, steal=(0.03,) * 9, queue_delay=(0.0,) * 9), 1, "cpu"),
-        (waiting(0, 9, steal=(0.01,) * 9), 1, "nothing"),
-        # While a limit holds a thread back it stands ready as well.
-        (waiting(0, 9, throttled=(0.03,) * 9), 1, "cpu"),
-        # What heat holds back, it holds back while the thread computes.
-        (waiting(0, 9, throttled=(0.01,) * 9, busiest_thread=(0.04,) * 9), 1, "nothing"),
-    ],
-)
-def test_what_to_trust(samples: Samples, threads: int | None, trust: Trust) -> None:
+@each_row("measurement/cases/what to trust")
+def test_what_to_trust(
+    why: str, calm: int, disturbed: int, columns: dict[str, Any], threads: int | None, trust: Trust
+) -> None:
+    given = {name: values * (calm + disturbed) for name, values in columns.items()}
+    samples = waiting(calm, disturbed, **given)
     summary = summary_of(samples, engine=replace(FACTS, threads=threads))
-    assert summary.trust == trust
+    assert summary.trust == trust, why
     assert summary.median == samples.end_to_end[len(samples.end_to_end) // 2]
 
 

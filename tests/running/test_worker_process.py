@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from tests.command_lines import run_python
+from tests.command_lines import ROOT, run_python
 from tests.running.isolated_runs import needs_proc
 
 # An interrupt comes while a call goes on, which ends. Then the children are counted, those
@@ -66,3 +68,48 @@ with contextlib.ExitStack() as stack:
 def test_a_worker_blocks_no_signals() -> None:
     done = run_python("-c", SIGNALS)
     assert int(done.stdout.split()[1], 16) == 0, done.stderr
+
+
+# Closed standard input is no obstacle.
+COPY = """
+import sys
+from lar.cli.main import main
+from lar.running import worker_process
+
+start = worker_process.start_python
+worker_process.start_python = lambda *words: print("started", flush=True) or start(*words)
+sys.stdin.close()
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "is_copy"),
+    [
+        ("", True),
+        ("--in-process", True),
+        ("--engine-env A=1", False),
+        (f"--python {sys.executable}", False),
+        ("--engine reference", False),
+    ],
+)
+def test_the_worker_of_a_run_is_a_copy_unless_it_needs_more(words: str, is_copy: bool) -> None:
+    model = str(ROOT / "models" / "one_operator.onnx")
+    done = run_python("-c", COPY, model, "--iter", "1", *words.split(), code=0)
+    assert ("started" not in done.stdout) == is_copy
+
+
+WORKS = """
+import os, signal
+from lar.files.python_process import fork_python
+from lar.running.interrupts import heed_interrupts
+
+heed_interrupts()
+kills = [lambda n=n: os.kill(os.getpid(), n) for n in (signal.SIGINT, signal.SIGTERM)]
+for work in (*kills, lambda: 1 / 0, lambda: os._exit(7 * (os.getpgid(0) == os.getpid()))):
+    print(os.waitstatus_to_exitcode(os.waitpid(fork_python({}, work), 0)[1]))
+"""
+
+
+def test_a_copy_of_a_process_never_returns_and_signals_end_it() -> None:
+    assert run_python("-c", WORKS).stdout.split() == ["-2", "-15", "1", "7"]
