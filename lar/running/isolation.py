@@ -22,7 +22,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TypeVar
 
-from lar import __version__
+from lar import __version__, errors
 from lar.engines import engine_named
 from lar.engines.listener import Listener
 from lar.errors import ENGINE_HINT, EXIT_CODES, EngineMissing, LarError, OutOfTime, memory_error
@@ -413,16 +413,19 @@ class Watch(Account):
         message = f"the engine ended the process in phase {phase}: exit code {code}"
         if code < 0:
             message = f"the engine crashed in phase {phase}: killed by {name_of_signal(-code)}"
-        hint = ENGINE_HINT
-        if self.result.phase == "load":
-            hint = "the model file may be damaged: copy or export it again"
+        damaged = "the model file may be damaged: copy or export it again"
+        hint = damaged if self.result.phase == "load" else ENGINE_HINT
         if code == -signal.SIGKILL:
             hint = f"did the machine run out of memory? The run held {peak >> 20} MiB"
-        # Memory was refused if the address space has a limit and the log says so.
-        refused = memory_error(LarError(self._log.decode(errors="replace")))
-        failure = Failure.of(refused or LarError(message, hint), self.log_tail())
-        self.result = replace(self.result, status="crashed", peak_memory_bytes=peak)
-        self.result = replace(self.result, failure=self.explain_log() or failure)
+        # Memory was refused if the address space has a limit and the log says so, or nothing of the
+        # user's has begun.
+        error = memory_error(LarError(self._log.decode(errors="replace"))) or LarError(
+            message, hint
+        )
+        if limit := self.result.phase == "start" and errors.limit_of("address space"):
+            error = errors.out_of_address_space(limit)
+        failed = self.explain_log() or Failure.of(error, self.log_tail())
+        self.result = replace(self.result, status="crashed", failure=failed, peak_memory_bytes=peak)
         self.ended = True
 
     def log_tail(self) -> str:
