@@ -419,13 +419,11 @@ class Watch(Account):
             hint = f"did the machine run out of memory? The run held {peak >> 20} MiB"
         # Memory was refused if the address space has a limit and the log says so, or nothing of the
         # user's has begun.
-        error = memory_error(LarError(self._log.decode(errors="replace"))) or LarError(
-            message, hint
-        )
-        if limit := self.result.phase == "start" and errors.limit_of("address space"):
-            error = errors.out_of_address_space(limit)
-        failed = self.explain_log() or Failure.of(error, self.log_tail())
-        self.result = replace(self.result, status="crashed", failure=failed, peak_memory_bytes=peak)
+        refused = memory_error(LarError(self._log.decode(errors="replace")))
+        if limit := phase == "start" and errors.limit_of("address space"):
+            refused = errors.out_of_address_space(limit)
+        why = self.explain_log() or Failure.of(refused or LarError(message, hint), self.log_tail())
+        self.result = replace(self.result, status="crashed", failure=why, peak_memory_bytes=peak)
         self.ended = True
 
     def log_tail(self) -> str:
