@@ -191,7 +191,7 @@ def test_a_property_is_what_a_search_tries_and_settings_hold(digits: str, tmp_pa
     variant = plan_candidate(first, [space])
     assert variant.spec is not None
     assert variant.spec.settings == {"engine_option": "opset=17"}
-    found = lar.tune(digits, budget="4s", engine_option="opset=19")
+    found = lar.tune(digits, budget="2s", engine_option="opset=19")
     settings = found.write_settings(str(tmp_path / "fast.json"))
     assert settings.options["engine_option"] == ("opset=19",)
     spec = lar.run(digits, iter=1, settings=str(tmp_path / "fast.json")).spec

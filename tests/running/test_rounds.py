@@ -47,7 +47,7 @@ def start(
 
 
 def test_workers_warm_up_one_after_the_other(write_script: WriteScript) -> None:
-    scripts = [write_script(times=[[1.0, 0.001, None]], real_time=True) for _ in range(3)]
+    scripts = [write_script(times=[[0.3, 0.001, None]], real_time=True) for _ in range(3)]
     seen: list[tuple[int, str]] = []
     with contextlib.ExitStack() as stack:
         takers = start(stack, scripts, seen)
