@@ -22,13 +22,13 @@ import json
 import os
 import pickle
 import pkgutil
+import platform
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -37,16 +37,16 @@ from typing import Any, NamedTuple
 from lar.engines import ENGINES, engine_named
 from lar.files.python_process import module_path
 from lar.running.worker_process import start_python
+from lar.worker.start import end_with_parent
 
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
-SET_CHILD_SUBREAPER = 36
+CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine(), 0)  # the system call
+CLONE_PARENT = 0x8000
 LARGEST_REQUEST = 1 << 20
 WORKER = "lar.worker.main:main"
 CALL = "tests.worker_forks:answer_call"
 # Above all numbers that a worker's files have.
 FIRST_FREE_FILE = 10
-# So long a fork waits for the process that takes it as its child; a busy machine needs a while.
-ADOPTION_SECONDS = 30.0
 
 # What others add may be another engine of the same name in the next test.
 OWN_ENGINES = [*(engine.name for engine in ENGINES), "fake"]
@@ -151,7 +151,7 @@ class WorkerForks:
         folder: Path | None = None,
     ) -> int | None:
         """Fork a process that calls a function; None if that driver cannot be forked."""
-        if engine not in OWN_ENGINES:
+        if engine not in OWN_ENGINES or not CLONE:
             return None
         path = module_path()
         driver = driver or engine_named(engine).drivers[0].name
@@ -161,7 +161,6 @@ class WorkerForks:
             "path": path,
             "environment": dict(environment),
             "folder": str(folder or os.getcwd()),
-            "parent": os.getpid(),
             "cpus": [*os.sched_getaffinity(0)],
             "names": [*files],
         }
@@ -177,13 +176,8 @@ class WorkerForks:
             channel = self._sockets[loaded]
             if channel is None:
                 return None
-            # The worker's parent ends at once, and this process takes its place.
-            adopt_orphans(True)
-            try:
-                socket.send_fds(channel, [json.dumps(request).encode()], list(files.values()))
-                return int(channel.recv(100))
-            finally:
-                adopt_orphans(False)
+            socket.send_fds(channel, [json.dumps(request).encode()], list(files.values()))
+            return int(channel.recv(100))
 
     def _open(self, loaded: Loaded, path: Sequence[str]) -> socket.socket | None:
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -239,11 +233,6 @@ def fork_or_start(
     return start_python(arguments, environment, files, python) if forked is None else forked
 
 
-def adopt_orphans(yes: bool) -> None:
-    """Make this process the parent of its children's children when these lose theirs, or not."""
-    ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
-
-
 def answer_requests(file: int, engine: str, driver: str) -> None:
     """Load a driver's libraries and fork a worker for each request, until there are no more."""
     from lar.worker.main import import_modules
@@ -268,10 +257,12 @@ def answer_requests(file: int, engine: str, driver: str) -> None:
             text, files, _, _ = socket.recv_fds(channel, LARGEST_REQUEST, FIRST_FREE_FILE)
             if not text:
                 return
-            pid = fork_orphan(json.loads(text), files)
+            if not fork_sibling():
+                os.setpgid(0, 0)
+                channel.send(str(os.getpid()).encode())
+                be_worker(json.loads(text), files)
             for each in files:
                 os.close(each)
-            channel.send(str(pid).encode())
 
 
 def answer_call(place: str) -> None:
@@ -318,38 +309,22 @@ def let_threads_sleep() -> None:
     onnxruntime.SessionOptions = Options
 
 
-def fork_orphan(request: Mapping[str, Any], files: Sequence[int]) -> int:
-    """Fork a worker by way of a process that ends at once, and return its number."""
-    read_end, write_end = os.pipe()
-    life, life_of_between = os.pipe()
-    between = os.fork()
-    if not between:
-        pid = os.fork()
-        if not pid:
-            os.close(life_of_between)
-            os.read(life, 1)  # until the process between them has ended, or nearly so
-            be_worker(request, files)
-        os.setpgid(pid, pid)
-        os.write(write_end, str(pid).encode())
-        os._exit(0)
-    os.close(life)
-    os.close(life_of_between)
-    os.waitpid(between, 0)
-    number = os.read(read_end, 100)
-    os.close(read_end)
-    os.close(write_end)
-    return int(number)
+def fork_sibling() -> int:
+    """Fork a process whose parent is this one's, as `os.fork` does otherwise."""
+    # With the functions of Python's own code, which go on while this thread may run Python.
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid: int = ctypes.pythonapi.syscall(CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid:
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+    else:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    return pid
 
 
 def be_worker(request: Mapping[str, Any], files: Sequence[int]) -> None:
-    """Become the worker: its parent, its files, its folder, its environment."""
+    """Become the worker: its files, its folder, its environment."""
     function = imported(request["program"])
-    # A run of the tests that was killed has no process left that adopts it.
-    latest = time.monotonic() + ADOPTION_SECONDS
-    while os.getppid() != request["parent"]:
-        if time.monotonic() > latest:
-            os._exit(1)
-        os.sched_yield()
+    end_with_parent()
     copies = [fcntl.fcntl(each, fcntl.F_DUPFD, FIRST_FREE_FILE * 10) for each in files]
     os.closerange(3, FIRST_FREE_FILE * 10)
     for number, copy in zip(request["names"], copies, strict=True):
