@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import string
 from functools import cache
 from typing import Any
 
@@ -162,7 +161,7 @@ def generate_array(
         hint = f"feed {name} with --input, or leave --fill out"
         raise UsageError(problem, hint, flag="--fill normal")
     if kind == "O":
-        return generator.choice([*string.ascii_lowercase], shape).astype(dtype)
+        return generator.choice([*"abcdefghijklmnopqrstuvwxyz"], shape).astype(dtype)
     if kind in "iu" and dtype.itemsize == 1:
         limits = np.iinfo(dtype)
         return generator.integers(limits.min, limits.max, shape, dtype.type, endpoint=True)

@@ -13,11 +13,10 @@ import json
 import math
 import os
 import re
-import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +27,9 @@ from lar.inputs.dtypes import cast_values, dtype_of, kind_of
 from lar.inputs.grammar import FORMS, IMAGES, RAW, RAW_HINT, RawForm
 from lar.inputs.images import check_whole, read_image
 from lar.inputs.loaded import INPUT, LESS, Array, Loaded, check_memory, input_error, numbered
+
+if TYPE_CHECKING:
+    from zipfile import ZipFile
 from lar.records.run import format_shape
 
 Reader = Callable[[io.BufferedReader, str, str], tuple[Loaded, ...]]
@@ -226,6 +228,8 @@ def read_npz(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Load
     Raises:
         UsageError: as for `read_npy`, or the archive is broken, empty or lacks the wanted array.
     """
+    import zipfile  # slow to import, and few inputs are archives
+
     try:
         with zipfile.ZipFile(file) as archive:
             return _read_members(archive, os.fstat(file.fileno()).st_size, path, wanted)
@@ -238,9 +242,7 @@ def read_npz(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Load
         raise input_error(path, "is damaged, or not a .npz archive", hint) from None
 
 
-def _read_members(
-    archive: zipfile.ZipFile, size: int, path: str, wanted: str
-) -> tuple[Loaded, ...]:
+def _read_members(archive: ZipFile, size: int, path: str, wanted: str) -> tuple[Loaded, ...]:
     members = {member.filename: member for member in archive.infolist()}
     unpacked_bytes = sum(member.file_size for member in members.values())
     check_unpacked(unpacked_bytes, size, path, flag="--input")
@@ -266,9 +268,11 @@ def _read_array(stream: Any, size: int, where: str) -> Array:
         length = stream.read(2 if start[6:7] == b"\1" else 4)
         header = start + length + stream.read(int.from_bytes(length, "little"))
         shape, fortran_order, dtype = _parse_header(header)
-    except (zipfile.BadZipFile, zlib.error, EOFError):
+    except (zlib.error, EOFError):
         raise
     except Exception as error:
+        if type(error).__name__ == "BadZipFile":
+            raise
         # NumPy's parser of headers lets through whatever Python's tokenizer raises.
         raise input_error(where, f"is not a .npy file: {first_line(error)}") from None
     is_plain = dtype.kind in "biufcUS" or (dtype.kind == "V" and dtype.fields is None)

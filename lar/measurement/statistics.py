@@ -34,13 +34,12 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate, chain, cycle, islice, pairwise, repeat
 from operator import mul, truediv
 from typing import TYPE_CHECKING, NamedTuple
 
-from lar.records.record import PART
+from lar.records.record import PART, Record
 from lar.records.summary import Interval, Rank
 
 if TYPE_CHECKING:
@@ -105,8 +104,7 @@ DEVIATIONS = 3.0
 FEWEST_UNDISTURBED = 6
 
 
-@dataclass(frozen=True, kw_only=True)
-class Statistics:
+class Statistics(Record):
     """A summary of times in seconds; `standard_deviation` uses n - 1 and needs two samples."""
 
     count: int

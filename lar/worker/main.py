@@ -11,7 +11,6 @@ import gc
 import os
 import pickle
 import sys
-import traceback
 from pathlib import Path
 
 from lar import errors
@@ -60,6 +59,8 @@ def do_task(name: str, sample_file: int, emit: events.Emit) -> events.Event | No
 
 def failure_of(error: BaseException) -> Failure:
     """Return the failure that the user sees for an error."""
+    import traceback  # slow to import
+
     detail = "".join(traceback.format_exception(error))
     error = errors.memory_error(error) or error
     if isinstance(error, ImportError):
