@@ -113,9 +113,12 @@ def compile_modules(paths: list[Path]) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config) -> None:
-    """Read the constants in some modules: Hypothesis draws from those of all, and keeps them in
-    files. It has no public name for this; without, each process reads all of them."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the tests in order, and read the constants in some modules: Hypothesis draws from those
+    of all, and keeps them in files. It has no public name for this; without, each process reads all
+    of them."""
+    # Those that wait most come first: at the end the other processes would have nothing to do.
+    items.sort(key=lambda it: it.path.parent.name not in ("farm", "tuning"))
     with contextlib.suppress(ImportError):
         from hypothesis.internal.constants_ast import constants_from_module
 

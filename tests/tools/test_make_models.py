@@ -45,11 +45,11 @@ for change, arguments in json.loads(sys.argv[1]):
     answers.append((code, out.getvalue(), err.getvalue()))
 print(json.dumps(answers))
 """
-# An epoch of training on six batches of digits is too little.
+# An epoch of training on two batches of digits is too little.
 SHORT_TRAINING = """
 digits_training.EPOCH_COUNT = 1
 all_digits = digits_training.split_digits()
-few = type(all_digits[0])(*(each[: 6 * digits_training.BATCH_SIZE] for each in all_digits[0]))
+few = type(all_digits[0])(*(each[: 2 * digits_training.BATCH_SIZE] for each in all_digits[0]))
 digits_training.split_digits = lambda: (few, all_digits[1])
 """
 ADD_ERROR = "make_models.run_onnx = lambda *a: {{key: v + {} for key, v in right(*a).items()}}"
