@@ -250,8 +250,7 @@ class Watch(Account):
         try:
             self.send(task)
             if any(BY_KEY[key].purpose == "dump" for key in self.spec.settings):
-                # What finishes a dump, while the worker loads: later it would cost time.
-                import lar.dumps.delivery  # noqa: F401
+                self.engine.import_for_dumps()  # while the worker loads: later it would cost time
             return self.finish()
         except KeyboardInterrupt:
             self.give_up("interrupted", INTERRUPTED)
