@@ -1,4 +1,5 @@
-"""Runs a spec in a worker process, and turns whatever happens to it into a `RunResult`.
+"""Runs a spec in a worker process, and turns whatever happens to it into a `RunResult`; a worker
+has other tasks too: it reads a model, unpacks testcases or finds devices.
 
 The parent owns the one deadline. The worker stands in a process group of its own, which is
 killed in the end whatever happened; what an engine does never raises here.

@@ -46,8 +46,8 @@ def plan_run(
     """Return the spec of a run: choose the engine and the driver that honour all options.
 
     `values` holds option values by key; those left out have their defaults. The time limit counts
-    from `began` on the monotonic clock, or from now. A run that is
-    made `elsewhere`, as with --scheduler, needs no engine on this machine.
+    from `began` on the monotonic clock, or from now. A run that is made `elsewhere`, as with
+    --scheduler, needs no engine on this machine.
 
     Raises:
         UsageError: the model cannot be read or the options cannot be honoured.
