@@ -401,12 +401,6 @@ class Engine(abc.ABC):
         """Return the library that a driver needs, empty if it names none."""
         return next((each.shared_library for each in self.drivers if each.name == driver), "")
 
-    def import_for_dumps(self) -> None:
-        """Import what finishes a dump, as far as it is there."""
-        for place in ("lar.dumps.delivery", "lar.engines.model_names", f"{self.__module__}.dumps"):
-            with contextlib.suppress(ImportError):
-                import_module(place)
-
     def make_driver(self, spec: RunSpec, context: RunContext | None = None) -> Driver:
         """Return a driver for a spec; nothing is loaded by it yet."""
         return self.driver_class(spec.driver)(spec, self.rows, context)

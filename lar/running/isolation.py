@@ -251,7 +251,8 @@ class Watch(Account):
         try:
             self.send(task)
             if any(BY_KEY[key].purpose == "dump" for key in self.spec.settings):
-                self.engine.import_for_dumps()  # while the worker loads: later it would cost time
+                # What finishes a dump, while the worker loads: later it would cost time.
+                import lar.engines.model_names  # noqa: F401
             return self.finish()
         except KeyboardInterrupt:
             self.give_up("interrupted", INTERRUPTED)
