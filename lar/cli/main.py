@@ -136,7 +136,8 @@ def dispatch(words: list[str], *, is_shell: bool) -> int:
         heed_interrupts()
         gc.freeze()  # what the start has made stays
         gc.enable()
-    arguments.is_shell = is_shell
+    # A debugger has threads of its own, which a copy of this process would lack.
+    arguments.can_be_copied = is_shell and len(sys._current_frames()) == 1
     code: int = load_command(name).main(arguments)
     return code
 

@@ -37,7 +37,7 @@ def main(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
         worker: WorkerProcess | None = None
-        if arguments.is_shell:  # so that this process can be copied
+        if arguments.can_be_copied:
             from lar.running.worker_process import WorkerProcess
 
             worker = WorkerProcess(stack)  # it begins while this process goes on

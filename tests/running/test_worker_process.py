@@ -72,13 +72,15 @@ def test_a_worker_blocks_no_signals() -> None:
 
 # Closed standard input is no obstacle.
 COPY = """
-import sys
+import sys, threading, time
 from lar.cli.main import main
 from lar.running import worker_process
 
 start = worker_process.start_python
 worker_process.start_python = lambda *words: print("started", flush=True) or start(*words)
 sys.stdin.close()
+if "--debug" in sys.argv:
+    threading.Thread(target=time.sleep, args=(9,), daemon=True).start()
 sys.exit(main())
 """
 
@@ -89,6 +91,7 @@ sys.exit(main())
         ("", True),
         ("--in-process", True),
         ("--engine-env A=1", False),
+        ("--debug", False),
         (f"--python {sys.executable}", False),
         ("--engine reference", False),
     ],
