@@ -200,6 +200,16 @@ def test_an_engine_searches_where_its_time_fits(seconds: float, is_made: bool) -
         assert "fast-run" in machine.winner().choices
 
 
+# 5,000 iterations of the plain run have to fit into 1.8 s.
+@pytest.mark.parametrize(("plain", "is_tried"), [(0.00034, True), (0.00038, False)])
+def test_what_measures_at_each_load_is_tried_where_that_fits(plain: float, is_tried: bool) -> None:
+    choice = Choice(name="measuring", measures_at_load=True)
+    dimensions = (Dimension(name="weights", choices=(choice,)),)
+    space = replace(space_of("megengine"), dimensions=dimensions)
+    machine = Machine((space,), {}, (plain,)).play()
+    assert any(trial.candidate.choices for trial in machine.trials) == is_tried
+
+
 def test_a_lucky_look_does_not_win() -> None:
     effects = dict.fromkeys(RESNET_EFFECTS, 1.0)
     wins = 0
