@@ -13,8 +13,9 @@ import numpy.typing as npt
 import pytest
 
 import lar
+from lar.dumps.dump import Dump
 from lar.engines import added_engines, engine_named
-from lar.engines.contract import refuses_damaged_models
+from lar.engines.contract import dumps_its_tensors, refuses_damaged_models
 from lar.testing import CHECKS, Check, ContractError, Subject, check_engine
 from tests import worker_forks
 from tests.engines.added import install_toy
@@ -240,3 +241,15 @@ def test_the_graph_driver_measures_the_device() -> None:
     for device, end_to_end in zip(samples.device, samples.end_to_end, strict=True):
         assert device is not None
         assert 0 < device <= end_to_end
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"), [(np.negative, "other values of"), (np.ravel, "is dumped with shape")]
+)
+def test_a_dump_that_is_not_what_the_run_gave_breaks_the_contract(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Array], Array], problem: str
+) -> None:
+    read = Dump.read
+    monkeypatch.setattr(Dump, "read", lambda dump, key: change(read(dump, key)))
+    with pytest.raises(ContractError, match=problem):
+        dumps_its_tensors(subject_of("session", tmp_path))
