@@ -128,18 +128,11 @@ def test_a_worker_refuses_before_it_measures(
     assert "iter " not in refuse(place, command, parts, code)
 
 
-@pytest.mark.parametrize(
-    ("flag", "text", "said"),
-    [
-        ("--iter", "9" * 5000, "--iter: "),
-        ("--seed", "9" * 5000, "--seed: "),
-        ("--input", "[" * 5000 + "]" * 5000, "has more than 32 levels of brackets"),
-        ("--input", "data:1,2,3,4;" * 900, "two items feed data"),
-        ("--json", "x" * 300, "file name too long"),
-    ],
-    ids=["iter", "seed", "brackets", "items", "name"],
-)
-def test_a_long_value_is_refused_shortly(place: Path, flag: str, text: str, said: str) -> None:
+@each_row("cli/cases/long values")
+def test_a_long_value_is_refused_shortly(
+    place: Path, flag: str, parts: list[tuple[str, int]], said: str
+) -> None:
+    text = "".join(part * count for part, count in parts)
     refuse(place, f"s.fake --warmup-iter 0 {flag} '{text}'", [said])
 
 

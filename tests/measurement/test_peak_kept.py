@@ -143,17 +143,11 @@ def kept_file() -> Path:
     return Path(path_of(1))
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b"[1, 2]",
-        b"\xff\xfe",
-        b'{"schema": "lar.peaks/1", "machine": {}, "threads": 1, "measurements": []}',
-        b"x" * (peak.LONGEST_BYTES + 1),
-    ],
-)
+OTHER = b'{"schema": "lar.peaks/1", "machine": {}, "threads": 1, "measurements": []}'
+LONG = b"x" * (peak.LONGEST_BYTES + 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1, 2]", b"\xff\xfe", OTHER, LONG])
 def test_a_damaged_file_is_replaced(content: bytes, measures: Speeds) -> None:
     measures(100.0, 70.0)
     kept_file().parent.mkdir(parents=True)
