@@ -7,9 +7,9 @@
 A change turns a comparison, adds one to a number, swaps `and` with `or`, adds or removes a `not`,
 or returns another value. Each is made in a copy of the tree, and the nearest files of tests run
 until the first fails: near are those named after the module or one beside it in the imports, those
-that import it or what imports it, that name the changed function, and those of its folder. Files
-that start processes come after the others. Files that fail or take too long without any change are
-left out. Changes that survived are printed as differences.
+that import it or what imports it, that name the changed function or what an engine calls it, and
+those of its folder. Files that start processes come after the others. Files that fail or take too
+long without any change are left out. Changes that survived are printed as differences.
 """
 
 from __future__ import annotations
@@ -197,6 +197,7 @@ class TestChooser:
         folder = Path("tests", *Path(change.file).parent.parts[1:])
         parsed = ast.parse((self.tree / change.file).read_bytes())
         named = re.compile(rf"\b({'|'.join(names_around(parsed, change.line)) or module})\b")
+        faces = self.faces_of(change.file)
         points = Counter[str]()
         for test, names in self.tests.items():
             nearness = (
@@ -206,11 +207,17 @@ class TestChooser:
                 + 2 * any(mirrors(test, it) for it in callers.values())
                 + 2 * (Path(test).parent == folder)
                 + any(mirrors(test, it) for it in called)
+                + 6 * any(f".{face}(" in self.texts[test] for face in faces)
             )
             if nearness:
                 points[test] = nearness + 3 * bool(named.search(self.texts[test]))
         nearest = [test for test, _ in points.most_common(TEST_FILES)]
         return sorted(nearest, key=lambda test: bool(STARTS_PROCESSES.search(self.texts[test])))
+
+    def faces_of(self, file: str) -> list[str]:
+        """Return the names that a package declares (`late`) for what one of its modules has."""
+        package = (self.tree / file).with_name("__init__.py").read_text()
+        return re.findall(rf"(\w+) = .*late.*\"\.{Path(file).stem}\.", package)
 
 
 # Running them
