@@ -39,7 +39,7 @@ from queue import Queue
 from tables import read_lines
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "large")
-TEST_FILES = 16  # at most, for one change
+TEST_FILES = 30  # at most, for one change
 LIMIT_SECONDS = 45  # of one file of tests without a change
 WANTED = 85  # per cent to be noticed
 PROGRESS = 20  # changes after which a line says how many were noticed

@@ -32,17 +32,12 @@ def test_a_failing_measurement_is_none(threads: int) -> None:
     assert measure_peak(threads) is None
 
 
-@pytest.mark.parametrize(
-    "outcome",
-    [
-        OSError("no such program"),
-        subprocess.TimeoutExpired("python", 1),
-        subprocess.CalledProcessError(-4, "python"),
-        b"",
-        b"no JSON",
-        b'{"flops_per_second": "fast"}',
-    ],
-)
+FAILURES = (OSError("no such program"), subprocess.TimeoutExpired("python", 1))
+CRASH = subprocess.CalledProcessError(-4, "python")
+NUMBERLESS = b'{"flops_per_second": "fast"}'
+
+
+@pytest.mark.parametrize("outcome", [*FAILURES, CRASH, b"", b"no JSON", NUMBERLESS])
 def test_whatever_the_process_does_nothing_is_raised(
     monkeypatch: pytest.MonkeyPatch, outcome: BaseException | bytes
 ) -> None:

@@ -36,6 +36,11 @@ def test_a_body_counts_once() -> None:
     assert (body.iteration_ns, loop.iteration_ns) == (8000, 2000)
 
 
+def test_of_no_time_nothing_has_a_share() -> None:
+    (row,) = rows_of(profile_of_times({"a": "Conv"}, [{"a": 0}], step_us=1))
+    assert row.share == 0.0
+
+
 @pytest.mark.parametrize("by", ["operator", "type", "module", "shape", "kernel"])
 def test_every_grouping_has_all_of_the_time(by: Key) -> None:
     profile = profile_of_layers(layers=3, iterations=4)

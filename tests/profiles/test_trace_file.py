@@ -144,6 +144,8 @@ def test_no_event_is_before_0_and_the_profile_reads_back_equal() -> None:
     document = json.loads(content)
     times = {event["name"]: event["ts"] for event in document["traceEvents"] if "ts" in event}
     assert (times["outer"], times["forward"]) == (0, 600_004.501)
+    (memory,) = {it["pid"] for it in document["traceEvents"] if it["name"] == "[memory]"}
+    assert memory == next(it["pid"] for it in document["traceEvents"] if it["name"] == "rss")
     assert min(times.values()) == 0
     # The clock of the file is the one that its times count from.
     assert document["otherData"]["clock"] == {

@@ -43,3 +43,10 @@ def reports() -> Iterator[Report]:
 def test_results_print_their_golden_file() -> None:
     texts = [it.text_for(Screen(width)) for it in reports() for width in (None, 110, 80, 60, 50)]
     check_golden("results.txt", "\n\n".join(texts))
+
+
+def test_what_stands_in_each_name_needs_no_column() -> None:
+    for name in ("{}", "{} {}"):
+        named = [NamedResult(name.format(at, it.spec.engine), it) for at, it in enumerate(RUNS)]
+        text = report_results(compare_results(named, [], "")).text_for(Screen(None))
+        assert (" engine " in text) == (name == "{}")

@@ -140,6 +140,16 @@ def test_a_damaged_file_is_refused(model: str, tmp_path: Path, content: bytes) -
         plan_run(model, {"settings": str(tmp_path / "t.json")})
 
 
+def test_a_file_of_a_mebibyte_is_read_and_none_that_is_larger(model: str) -> None:
+    path = Path(settings_for(model, {"thread": 2}))
+    content = path.read_bytes()
+    path.write_bytes(content.ljust(1 << 20))
+    assert plan_run(model, {"settings": str(path)}).settings == {"thread": 2}
+    path.write_bytes(content.ljust((1 << 20) + 1))
+    with pytest.raises(lar.UsageError, match="at most 1048576 are read"):
+        plan_run(model, {"settings": str(path)})
+
+
 def test_a_cache_is_named_from_the_file(tmp_path: Path) -> None:
     place = tmp_path / "digits.mge"
     place.write_bytes((ROOT / "models/digits_cnn.mge").read_bytes())
