@@ -77,7 +77,7 @@ def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[It
     A value that is an item already stays as it is.
 
     Raises:
-        UsageError: a text is empty or an item is none of the forms.
+        UsageError: a text is empty, or an item has a form that `--input` does not know.
     """
     items: list[Item] = []
     for text in texts:

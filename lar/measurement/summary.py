@@ -75,7 +75,7 @@ UNACCOUNTED_SHARE = 0.2
 
 
 def summarize(result: RunResult) -> Summary | None:
-    """Return the summary of a run's timed iterations, None if there are none."""
+    """Return the summary of a run's timed iterations; None if no iteration was timed."""
     samples = result.samples
     statistics = statistics_of(samples.end_to_end, result.spec.percentiles or PERCENTILES)
     if statistics is None:

@@ -27,7 +27,7 @@ LEAST_SHARE = 0.10
 def summary_lines(profile: Profile, advice: str = "") -> list[str]:
     """Return the lines about a profile, each after a word for its subject.
 
-    There are none if nothing was timed. `advice` says what to try (`lar.reports.bench_report`).
+    The list is empty if nothing was timed. `advice` says what to try (`lar.reports.bench_report`).
     """
     rows = rows_of(profile)
     if not rows and not profile.timed_steps():

@@ -88,8 +88,10 @@ class VariantResult(Ran):
 
     @property
     def arrays(self) -> Arrays:
-        """The outputs of the last iteration of its first process, by name, of a bench with
-        `keep_outputs=True`; else there are none. They are never in the JSON."""
+        """The outputs of the last iteration of its first process, by name.
+
+        It is empty for a bench without `keep_outputs=True`. The JSON never has these outputs.
+        """
         arrays: Arrays = vars(self).get("_arrays", {})
         return arrays
 

@@ -113,7 +113,7 @@ class TensorComparison(Record):
     `single_over_items` have the errors over all items.
     `truth` has how far each side is from what the model should give, if that is known.
     `is_output`: the model gives it; `is_input`: the run was fed with it.
-    `precision` is the type coarser than float32 that a side computes in, empty if there is none;
+    `precision` is the type coarser than float32 that a side computes in, empty if neither does so;
     `explained` is the error that its rounding explains, in units of the tensor's length, as
     `relative_l2` is.
     """
