@@ -1,4 +1,4 @@
-"""The kernels of ONNX Runtime: their kinds, and the blocked layout of some of them.
+"""The optimised graph of ONNX Runtime: its kernels, and the blocked layout of some of them.
 
 ONNX Runtime reports the type of a convolution or a product alone. The kind of its kernel is read
 from the optimised graph: the shape and the groups of the weights, the layout and the types of the
@@ -14,17 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import prod
+from operator import le
 from typing import TYPE_CHECKING, Any
 
-from lar.engines.onnx_file.fields import Message, Node
+from lar.engines.onnx_file.bodies import CONTROL_FLOW, parameters_of
+from lar.engines.onnx_file.fields import Message, Node, graphs_in, node_of, type_name
 from lar.engines.onnx_file.operators import FACTS, WORK
 from lar.engines.onnxruntime.providers import CPU
+from lar.engines.operator_facts import Shape, flops_of
 from lar.records.profile import TensorFact
 
 if TYPE_CHECKING:
     from lar.inputs.loaded import Array
 
 CHANNELS_LAST = "Nhwc"
+BLOCKED_NAME = "_nchwc"  # the blocked layout's optimiser puts it behind a node's name
+VIEWS = FACTS.moves["views"]
 
 
 def kernel_kind(
@@ -167,3 +172,139 @@ def join_blocks(array: Array) -> Array:
     """Return a tensor {N,C/b,...,b} in the shape {N,C,...} that the engine has for it."""
     batch, blocks, *sizes, block = array.shape
     return array.reshape(batch, blocks * block, *sizes)
+
+
+# The optimised graph
+
+
+class OptimizedGraph:
+    """The graph of an optimised model: its nodes, those inside control flow too, and what is
+    constant in it.
+
+    `blocked` names the tensors in the blocked layout, which is called `layout`. There channels are
+    filled up to whole blocks: `filters` has the shapes of weights, and `channels` the numbers of
+    channels, that the network itself asks for, if they may be fewer; None is for unknown. They
+    come from `block`, the number of channels in a block, and `plain`, the model with little
+    optimisation and without the layout.
+
+    Raises:
+        ValueError: it is not a model.
+    """
+
+    def __init__(self, content: bytes = b"", block: int = 1, plain: bytes = b"") -> None:
+        graph = Message("Model", content).graph
+        graphs = [*graphs_in(graph)]
+        self.nodes = [node for each in graphs for node in each.node]
+        held = [tensor for each in graphs for tensor in each.initializer]
+        self.constants = {
+            it.name: TensorFact(tuple(it.dims), type_name(it.data_type)) for it in held
+        }
+        self.outputs = {info.name for info in graph.output}
+        self.blocked = blocked_tensors(map(node_of, graph.node))
+        self.layout = f"NCHW{block}c"
+        self.filters, self.channels = unfilled(graph, Message("Model", plain).graph)
+
+    def known_of(
+        self, node: Message, inputs: Sequence[TensorFact], outputs: Sequence[TensorFact]
+    ) -> dict[str, Any]:
+        """Return what is known of an operator with these tensors, whose node has been found; its
+        work only if the node takes and gives the same tensors."""
+        parameters = parameters_of(node)
+        reads, writes = (tuple(filter(None, names)) for names in (node.input, node.output))
+        known: dict[str, Any] = {"parameters": parameters, "reads": reads, "writes": writes}
+        known["weights"] = tuple(name for name in reads if name in self.constants)
+        taken = self.taken_facts(reads, inputs)
+        if taken is None or len(writes) != len(outputs):
+            return known
+        given = self.in_layout(dict(zip(writes, outputs, strict=True)))
+        facts = taken | given
+        return known | {
+            "inputs": tuple(taken.values()),
+            "outputs": tuple(given.values()),
+            "flops": self.flops_of(node, facts),
+            "size_bytes": self.moved_bytes_of(node, taken, given),
+            "algorithm": kernel_kind(node, parameters, facts, self.constants, self.filters),
+        }
+
+    def taken_facts(
+        self, reads: Iterable[str], listed: Sequence[TensorFact]
+    ) -> dict[str, TensorFact] | None:
+        """Return a node's inputs by name, None if they are not those listed.
+
+        A constant is listed only if it was not rearranged when the model was loaded.
+        """
+        inputs, rest = dict[str, TensorFact](), [*listed]
+        for name in reads:
+            fact = self.constants.get(name)
+            if fact is None or rest[:1] == [fact]:
+                if not rest:
+                    return None
+                fact = rest.pop(0)
+            inputs[name] = fact
+        return None if rest else self.in_layout(inputs)
+
+    def in_layout(self, facts: Mapping[str, TensorFact]) -> dict[str, TensorFact]:
+        """Return tensors by name, those in the blocked layout with its name."""
+        return {
+            name: TensorFact(it.shape, it.dtype, self.layout if name in self.blocked else "")
+            for name, it in facts.items()
+        }
+
+    def flops_of(self, node: Message, facts: Mapping[str, TensorFact]) -> int | None:
+        """Return a node's operations (`lar.engines.operator_facts`), None if they are unknown."""
+        from lar.engines.onnx_file.contents import operation_of
+
+        shapes: dict[str, Shape] = {name: fact.shape for name, fact in facts.items()}
+        for name in facts.keys() & self.channels.keys():
+            batch, _, *sizes = facts[name].shape
+            shapes[name] = (batch, self.channels[name], *sizes)
+        shapes.update({name: self.filters[name] for name in facts.keys() & self.filters.keys()})
+        return flops_of(operation_of(node, shapes))
+
+    def moved_bytes_of(
+        self, node: Message, inputs: Mapping[str, TensorFact], outputs: Mapping[str, TensorFact]
+    ) -> int | None:
+        """Return how many bytes a node reads and writes, each tensor once; None if the size of an
+        element is unknown.
+
+        A view moves nothing, unless it is an output of the model: that has a place of its own. An
+        operator that runs others moves nothing itself.
+        """
+        from lar.engines.operator_times import moved_bytes
+
+        kind = node.op_type
+        if kind in CONTROL_FLOW or (kind in VIEWS and self.outputs.isdisjoint(outputs)):
+            return 0
+        places = FACTS.picked_from.get(kind, ())
+        picked = {name for at, name in enumerate(node.input) if at in places} & inputs.keys()
+        return moved_bytes(inputs, outputs.values(), picked)
+
+
+def unfilled(
+    graph: Message, plain: Message
+) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
+    """Return the shapes of weights and the numbers of channels without the filling of blocks.
+
+    A blocked convolution has its name from the output of the convolution that it was made of, or of
+    an operator fused into that. Other operators leave the channels as they are, up to the reorder
+    that takes the filling away.
+    """
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
+    filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    makers = {name: node for node in plain.node for name in node.output if name}
+    filters: dict[str, tuple[int, ...]] = {}
+    channels: dict[str, int | None] = {}
+    for node in graph.node:
+        counts = [channels[name] for name in node.input if name in channels][:1]
+        if node.domain == DOMAIN and node.op_type == "Conv":
+            maker = makers.get(node.name.removesuffix(BLOCKED_NAME))
+            while maker is not None and maker.op_type != "Conv":
+                maker = makers.get(maker.input[0]) if maker.input else None
+            shape = shapes.get(maker.input[1], ()) if maker is not None else ()
+            wide, counts = filled.get(node.input[1], ()), [None]
+            # Weights are padded only in their channels.
+            if shape and shape[2:] == wide[2:] and all(map(le, shape, wide)):
+                counts, filters[node.input[1]] = [shape[0]], shape
+        if counts and node.op_type != "ReorderOutput":
+            channels.update(dict.fromkeys(filter(None, node.output), counts[0]))
+    return filters, channels

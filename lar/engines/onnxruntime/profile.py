@@ -23,7 +23,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby, takewhile
-from operator import attrgetter, le
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,11 +31,15 @@ import msgspec
 
 from lar.engines import operator_times
 from lar.engines.driver import HOST_THREAD, EngineTrace
-from lar.engines.onnx_file.bodies import CONTROL_FLOW, parameters_of
-from lar.engines.onnx_file.fields import Message, graphs_in, node_of, type_name
-from lar.engines.onnx_file.operators import FACTS
+from lar.engines.onnx_file.fields import Message
 from lar.engines.onnxruntime import profile_file
-from lar.engines.onnxruntime.kernels import DOMAIN, block_size, blocked_tensors, kernel_kind
+from lar.engines.onnxruntime.kernels import (
+    BLOCKED_NAME,
+    DOMAIN,
+    VIEWS,
+    OptimizedGraph,
+    block_size,
+)
 from lar.engines.onnxruntime.profile_file import (
     DeviceRecorder,
     DeviceWork,
@@ -47,7 +51,6 @@ from lar.engines.onnxruntime.profile_file import (
 )
 from lar.engines.onnxruntime.providers import CPU, DEVICES, one_line
 from lar.engines.onnxruntime.saving import release_memory, save_optimized
-from lar.engines.operator_facts import Shape, flops_of
 from lar.engines.operator_times import RELAYOUT, bytes_of, copy_span, layer_in
 from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
@@ -71,13 +74,11 @@ SPANS: Mapping[str, Mapping[str, Any]] = {
     "MemcpyToHost": copy_span("device", "host"),
 }
 BY_NAME = {str(span["name"]): span for span in SPANS.values()}
-VIEWS = FACTS.moves["views"]
 
 # The engine's names of element types that NumPy calls otherwise.
 OTHER_NAMES = {"float": "float32", "double": "float64"}
 TENSORS = msgspec.json.Decoder(list[dict[str, tuple[Count, ...]]])
 
-BLOCKED_NAME = "_nchwc"  # the blocked layout's optimiser puts it behind a node's name
 # From torch's exporter, `/layer1/conv/Conv`; else the path of the weights or of the node.
 SCOPE = re.compile(r"/?(.+)/[^/]+")
 # Names that are given anew in each session, to other nodes.
@@ -272,138 +273,7 @@ def module_of(name: str, weights: Iterable[str]) -> str:
     return layer_in((own, *weights), SCOPE) or layer_in((*weights, own), operator_times.DOTTED)
 
 
-# The optimised graph
-
-
-class OptimizedGraph:
-    """The graph of an optimised model: its nodes, those inside control flow too, and what is
-    constant in it.
-
-    `blocked` names the tensors in the blocked layout, which is called `layout`. There channels are
-    filled up to whole blocks: `filters` has the shapes of weights, and `channels` the numbers of
-    channels, that the network itself asks for, if they may be fewer; None is for unknown. They
-    come from `block`, the number of channels in a block, and `plain`, the model with little
-    optimisation and without the layout.
-
-    Raises:
-        ValueError: it is not a model.
-    """
-
-    def __init__(self, content: bytes = b"", block: int = 1, plain: bytes = b"") -> None:
-        graph = Message("Model", content).graph
-        graphs = [*graphs_in(graph)]
-        self.nodes = [node for each in graphs for node in each.node]
-        held = [tensor for each in graphs for tensor in each.initializer]
-        self.constants = {
-            it.name: TensorFact(tuple(it.dims), type_name(it.data_type)) for it in held
-        }
-        self.outputs = {info.name for info in graph.output}
-        self.blocked = blocked_tensors(map(node_of, graph.node))
-        self.layout = f"NCHW{block}c"
-        self.filters, self.channels = unfilled(graph, Message("Model", plain).graph)
-
-    def known_of(
-        self, node: Message, inputs: Sequence[TensorFact], outputs: Sequence[TensorFact]
-    ) -> dict[str, Any]:
-        """Return what is known of an operator with these tensors, whose node has been found; its
-        work only if the node takes and gives the same tensors."""
-        parameters = parameters_of(node)
-        reads, writes = (tuple(filter(None, names)) for names in (node.input, node.output))
-        known: dict[str, Any] = {"parameters": parameters, "reads": reads, "writes": writes}
-        known["weights"] = tuple(name for name in reads if name in self.constants)
-        taken = self.taken_facts(reads, inputs)
-        if taken is None or len(writes) != len(outputs):
-            return known
-        given = self.in_layout(dict(zip(writes, outputs, strict=True)))
-        facts = taken | given
-        return known | {
-            "inputs": tuple(taken.values()),
-            "outputs": tuple(given.values()),
-            "flops": self.flops_of(node, facts),
-            "size_bytes": self.moved_bytes_of(node, taken, given),
-            "algorithm": kernel_kind(node, parameters, facts, self.constants, self.filters),
-        }
-
-    def taken_facts(
-        self, reads: Iterable[str], listed: Sequence[TensorFact]
-    ) -> dict[str, TensorFact] | None:
-        """Return a node's inputs by name, None if they are not those listed.
-
-        A constant is listed only if it was not rearranged when the model was loaded.
-        """
-        inputs, rest = dict[str, TensorFact](), [*listed]
-        for name in reads:
-            fact = self.constants.get(name)
-            if fact is None or rest[:1] == [fact]:
-                if not rest:
-                    return None
-                fact = rest.pop(0)
-            inputs[name] = fact
-        return None if rest else self.in_layout(inputs)
-
-    def in_layout(self, facts: Mapping[str, TensorFact]) -> dict[str, TensorFact]:
-        """Return tensors by name, those in the blocked layout with its name."""
-        return {
-            name: TensorFact(it.shape, it.dtype, self.layout if name in self.blocked else "")
-            for name, it in facts.items()
-        }
-
-    def flops_of(self, node: Message, facts: Mapping[str, TensorFact]) -> int | None:
-        """Return a node's operations (`lar.engines.operator_facts`), None if they are unknown."""
-        from lar.engines.onnx_file.contents import operation_of
-
-        shapes: dict[str, Shape] = {name: fact.shape for name, fact in facts.items()}
-        for name in facts.keys() & self.channels.keys():
-            batch, _, *sizes = facts[name].shape
-            shapes[name] = (batch, self.channels[name], *sizes)
-        shapes.update({name: self.filters[name] for name in facts.keys() & self.filters.keys()})
-        return flops_of(operation_of(node, shapes))
-
-    def moved_bytes_of(
-        self, node: Message, inputs: Mapping[str, TensorFact], outputs: Mapping[str, TensorFact]
-    ) -> int | None:
-        """Return how many bytes a node reads and writes, each tensor once; None if the size of an
-        element is unknown.
-
-        A view moves nothing, unless it is an output of the model: that has a place of its own. An
-        operator that runs others moves nothing itself.
-        """
-        kind = node.op_type
-        if kind in CONTROL_FLOW or (kind in VIEWS and self.outputs.isdisjoint(outputs)):
-            return 0
-        places = FACTS.picked_from.get(kind, ())
-        picked = {name for at, name in enumerate(node.input) if at in places} & inputs.keys()
-        return operator_times.moved_bytes(inputs, outputs.values(), picked)
-
-
-def unfilled(
-    graph: Message, plain: Message
-) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
-    """Return the shapes of weights and the numbers of channels without the filling of blocks.
-
-    A blocked convolution has its name from the output of the convolution that it was made of, or of
-    an operator fused into that. Other operators leave the channels as they are, up to the reorder
-    that takes the filling away.
-    """
-    shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
-    filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    makers = {name: node for node in plain.node for name in node.output if name}
-    filters: dict[str, tuple[int, ...]] = {}
-    channels: dict[str, int | None] = {}
-    for node in graph.node:
-        counts = [channels[name] for name in node.input if name in channels][:1]
-        if node.domain == DOMAIN and node.op_type == "Conv":
-            maker = makers.get(node.name.removesuffix(BLOCKED_NAME))
-            while maker is not None and maker.op_type != "Conv":
-                maker = makers.get(maker.input[0]) if maker.input else None
-            shape = shapes.get(maker.input[1], ()) if maker is not None else ()
-            wide, counts = filled.get(node.input[1], ()), [None]
-            # Weights are padded only in their channels.
-            if shape and shape[2:] == wide[2:] and all(map(le, shape, wide)):
-                counts, filters[node.input[1]] = [shape[0]], shape
-        if counts and node.op_type != "ReorderOutput":
-            channels.update(dict.fromkeys(filter(None, node.output), counts[0]))
-    return filters, channels
+# The nodes of events
 
 
 def match_nodes(

@@ -17,8 +17,8 @@ import pytest
 
 from lar.engines.onnx_file.contents import read_model
 from lar.engines.onnx_file.fields import Message
-from lar.engines.onnxruntime.kernels import kernel_kind
-from lar.engines.onnxruntime.profile import NO_PARTS, VIEWS, SessionProfiler, module_of
+from lar.engines.onnxruntime.kernels import VIEWS, kernel_kind
+from lar.engines.onnxruntime.profile import NO_PARTS, SessionProfiler, module_of
 from lar.engines.onnxruntime.profile_file import events_in, runs_in
 from lar.engines.onnxruntime.saving import save_optimized
 from lar.engines.operator_times import decode_any, read_profile

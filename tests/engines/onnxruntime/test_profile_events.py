@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.onnx_file.fields import Message, bits_of
 from lar.engines.onnxruntime import profile_file
+from lar.engines.onnxruntime.kernels import OptimizedGraph
 from lar.engines.onnxruntime.profile import (
     NO_KERNELS,
     Call,
-    OptimizedGraph,
     RunEvents,
     cut_of,
     match_nodes,
