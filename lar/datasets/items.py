@@ -20,15 +20,13 @@ from typing import TYPE_CHECKING
 
 from lar.errors import check_text, count_of
 from lar.files.input_file import open_input, read_input_lines
-from lar.inputs.grammar import IMAGES, RAW, check_texts, place_of
+from lar.inputs.grammar import SUFFIXES, check_file, check_texts, place_of
 from lar.inputs.loaded import INPUT, input_error, numbered
 from lar.options.paths import split_items
 
 if TYPE_CHECKING:
     from lar.records.run import TensorInfo
 
-# The formats of `--input` that hold one item in a file.
-SUFFIXES = (".npy", *IMAGES, ".json", ".pb", ".npz", *RAW)
 LISTS = (".txt", ".lst")
 STACKS = (".npz", ".npy")
 MOST_ITEMS = 1_000_000
@@ -49,6 +47,8 @@ def items_in(texts: Sequence[str], *, with_arrays: bool = True) -> list[tuple[st
     """
     check_texts(texts)
     parts = split_items(*texts)
+    for part in parts:
+        check_file(part)
     if has_arrays_alone(parts) and not with_arrays:
         return None
     if count := stack_in(parts):

@@ -19,7 +19,7 @@ import re
 from collections.abc import Sequence
 
 from lar.errors import UsageError
-from lar.files.input_file import check_input
+from lar.files.input_file import CHECK_PATH, check_input
 from lar.inputs.loaded import Loaded, input_error
 from lar.options.paths import find_path, split_items
 from lar.records.record import ShortRecord
@@ -27,6 +27,8 @@ from lar.records.record import ShortRecord
 # The suffixes of formats that are read alike.
 IMAGES = (".ppm", ".pgm", ".jpg", ".jpeg", ".png", ".bmp", ".webp")
 RAW = (".bin", ".raw")
+# The formats of `--input` that hold one item in a file.
+SUFFIXES = (".npy", *IMAGES, ".json", ".pb", ".npz", *RAW)
 
 _NUMBER_CHARACTERS = frozenset("0123456789[],.+-eE \t\n")
 _RAW_FORM = re.compile(r"(.+\.(?i:bin|raw)),(\w+),(\d{1,18}(?:x\d{1,18})*)")
@@ -103,6 +105,18 @@ def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
             check_input(path, flag)
         elif not place and _RAW_COMMA.search(part) and not _RAW_FORM.fullmatch(part):
             raise input_error(part, NO_FORM, RAW_HINT, flag=flag)
+
+
+def check_file(part: str) -> None:
+    """Refuse, before an engine is loaded, a file that is not there; behind several colons only the
+    names of the model's inputs say what the path is.
+
+    Raises:
+        UsageError: it is not there.
+    """
+    path = _RAW_FORM.sub(r"\1", place_of(part)[1])
+    if path.lower().endswith(SUFFIXES) and part.count(":") < 2 and not os.path.exists(path):
+        raise input_error(path, "no such file", CHECK_PATH)
 
 
 def place_of(text: str, names: Sequence[str] = ()) -> tuple[str, str]:

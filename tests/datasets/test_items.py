@@ -60,9 +60,14 @@ def test_each_input_has_a_source_of_its_own(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["[1,2]", "{1,3}", "data:[1.5]", "nothing.npy", "a:nothing.npy"])
+@pytest.mark.parametrize("text", ["[1,2]", "{1,3}", "data:[1.5]", "a:b:nothing.npy", "nothing"])
 def test_other_texts_are_no_data_set(folder: Path, text: str) -> None:
     assert items_in([text]) is items_in([]) is items_in([str(folder / "a.npy")]) is None
+
+
+@pytest.mark.parametrize("text", ["no.npy", "a: no.PNG", "b:[1];a:no.bin,float32,2", "[1];no.json"])
+def test_a_file_that_is_not_there_is_refused_before_a_run(text: str) -> None:
+    refused("no such file", items_in, [text])
 
 
 def test_a_test_set_of_onnx_is_one_run(tmp_path: Path) -> None:
