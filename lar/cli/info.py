@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 
 from lar.cli.arguments import MODEL, declared
+from lar.running.named_files import check_files
 
 ARGUMENTS = (MODEL, declared("info"))
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Read and print; return the exit code."""
+    check_files(vars(arguments))
     # Imported here: an error in the command line should cost as little as possible.
     from lar.running.plan import plan_run
 

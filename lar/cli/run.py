@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from lar.cli.arguments import MODEL, argument, headings_of
 from lar.cli.run_help import print_run_help
 from lar.options.table import OPTIONS
+from lar.running.named_files import check_files
 
 if TYPE_CHECKING:
     from lar.running.worker_process import WorkerProcess
@@ -35,6 +36,8 @@ ARGUMENTS = (HELP, MODEL, *headings_of(OPTIONS))
 def main(arguments: argparse.Namespace) -> int:
     """Run, print and write; return the exit code."""
     began = time.monotonic()
+    values = vars(arguments)
+    check_files(values)
     with contextlib.ExitStack() as stack:
         worker: WorkerProcess | None = None
         if arguments.can_be_copied:
@@ -44,7 +47,6 @@ def main(arguments: argparse.Namespace) -> int:
         # Imported here: the help does not need it, and it is slow to import.
         from lar.running.plan import plan_run
 
-        values = vars(arguments)
         spec = plan_run(arguments.model, values, began=began)
         words = "run", spec.engine, spec.driver
         is_here = not arguments.in_process and arguments.scheduler is None

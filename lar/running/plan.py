@@ -87,7 +87,6 @@ def plan_run(
             problem = f"{source.model} needs {engine.title}, which is not installed"
             raise EngineMissing(problem, engine.install_hint)
         check_count(asked, source, items)
-        check_reports(values)
         if slices := stack_in(values, items):
             spec = make_spec(asked, source, items, engine, driver)
             items = () if is_of_one_run(spec, began) else slices
@@ -263,26 +262,6 @@ def check_caches(settings: Mapping[str, Any]) -> None:
     for key, path in settings.items():
         if table.BY_KEY[key].purpose == "cache" and os.path.lexists(path):
             check_input(path, table.BY_KEY[key].flag)
-
-
-def check_reports(values: Mapping[str, Any]) -> None:
-    """Refuse reports that cannot be written: the code that writes them says why.
-
-    Raises:
-        UsageError: naming the flag.
-    """
-    for key in ("json", "csv", "html"):
-        name = values[key]
-        if name is not None and name != "-" and not is_writable(name):
-            from lar.files.report_file import check_writable
-
-            check_writable(name, f"--{key}")
-
-
-def is_writable(name: str) -> bool:
-    """Return whether a file can probably be written."""
-    place = name if os.path.exists(name) else os.path.dirname(name) or os.curdir
-    return not os.path.isdir(name) and os.access(place, os.W_OK)
 
 
 def make_spec(

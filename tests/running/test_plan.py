@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from lar.measurement.rows import size_of_rows
 from lar.options.values import MOST_ITERATIONS
 from lar.records.run import RunSpec
 from lar.running import plan
-from lar.running.plan import is_writable, plan_run
+from lar.running.plan import plan_run
 from tests.command_lines import ROOT
 from tests.conftest import WriteScript
 
@@ -45,19 +43,6 @@ def test_a_cuda_device_is_device_and_setting(model: str, driver: str, number: in
 def test_names_that_no_result_can_hold_are_refused(key: str, value: Any) -> None:
     with pytest.raises(UsageError, match="is not UTF-8"):
         plan_run(str(ROOT / "models" / "digits_cnn.onnx"), {key: value})
-
-
-def test_a_report_can_be_written_where_permissions_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "there.json"
-    file.write_text("")
-    assert is_writable(str(file))
-    assert is_writable(str(tmp_path / "new.json"))
-    assert not is_writable(str(tmp_path))  # a folder
-    monkeypatch.setattr(os, "access", lambda name, mode: False)  # root may write everywhere
-    assert not is_writable(str(file))
-    assert not is_writable(str(tmp_path / "new.json"))
 
 
 def test_there_is_room_for_as_many_iterations_as_may_come(monkeypatch: pytest.MonkeyPatch) -> None:
