@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from lar.comparison.causes import culprit_of, find_coarse
-from lar.comparison.culprits import Blame, Search, without_behind
-from lar.comparison.isolation import Alone, OperatorsOf, Prover
+from lar.comparison.culprits import Alone, Blame, OperatorsOf, Prover, Search, without_behind
 from lar.comparison.metrics import finite
 from lar.comparison.pairs import Measure, Names, Paired, facts_from
 from lar.comparison.rounding import FINE, Rounding, coarsest
@@ -20,11 +19,10 @@ from lar.dumps.dump import Dump
 from lar.dumps.excerpts import excerpts_of
 from lar.errors import UsageError, count_of
 from lar.graphs.graph import Graph, Node, name_of, results_of, sources_of
-from lar.graphs.matching import Pair
+from lar.graphs.matching import Pair, match
 from lar.graphs.operator_kinds import OperatorKinds
 from lar.graphs.origins import PART
 from lar.graphs.signatures import Values
-from lar.graphs.twins import match
 from lar.records.comparison import (
     Comparison,
     Culprit,

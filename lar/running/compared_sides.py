@@ -32,7 +32,7 @@ from lar.records.run import RunContext, RunResult, RunSpec, TensorInfo, format_s
 from lar.running.given_inputs import GivenInputs, inputs_like
 
 if TYPE_CHECKING:
-    from lar.comparison.isolation import Operators
+    from lar.comparison.culprits import Operators
     from lar.running.single_operators import IsolatedOperators
 
 # A dumped tensor's file has the largest number of axes behind the name's length and the type.
