@@ -21,7 +21,7 @@ import numpy as np
 
 from lar.comparison.culprits import Alone, Blame, blame_of
 from lar.comparison.pairs import Names, Paired, error_of, facts_from
-from lar.dumps.dump import Array
+from lar.dumps import Array
 from lar.graphs.graph import Node, region_of, sources_of
 from lar.graphs.matching import Pair
 from lar.graphs.signatures import Values, channel_axis, extent_of, whole

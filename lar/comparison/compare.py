@@ -15,7 +15,7 @@ from lar.comparison.culprits import Alone, Blame, OperatorsOf, Prover, Search, w
 from lar.comparison.metrics import finite
 from lar.comparison.pairs import Measure, Names, Paired, facts_from
 from lar.comparison.rounding import FINE, Rounding, coarsest
-from lar.dumps.dump import Dump
+from lar.dumps import Dump
 from lar.dumps.excerpts import excerpts_of
 from lar.errors import UsageError, count_of
 from lar.graphs.graph import Graph, Node, name_of, results_of, sources_of

@@ -29,8 +29,8 @@ from lar.comparison.pairs import (
     type_of,
 )
 from lar.comparison.rounding import SLACK
+from lar.dumps import Array, DumpedTensor
 from lar.dumps.binary import BY_DTYPE
-from lar.dumps.dump import Array, DumpedTensor
 from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
 from lar.graphs.graph import (

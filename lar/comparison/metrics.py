@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import Array, Stored
+from lar.dumps import Array, Stored
 from lar.graphs.signatures import BLOCK, Elements, elements_of
 from lar.records.comparison import Element, Figures, Tolerance
 

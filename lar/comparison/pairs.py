@@ -13,7 +13,7 @@ import numpy as np
 
 from lar.comparison.metrics import Bounds, bounds_of, measure, size_beside
 from lar.comparison.rounding import Explain, Rounding, worst_channel_of
-from lar.dumps.dump import Array, DumpedTensor, Stored
+from lar.dumps import Array, DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
 from lar.graphs.graph import LOOPS, Graph, Node, is_end, name_of, results_of, sources_of
 from lar.graphs.matching import BITS, ConstantPair, Pair, Twins

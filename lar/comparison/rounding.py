@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds, Size
-from lar.dumps.dump import DumpedTensor
+from lar.dumps import DumpedTensor
 from lar.graphs.graph import Graph, Node, region_of, sources_of
 from lar.graphs.matching import BITS, ConstantPair, Pair, bits_of
 from lar.graphs.operator_kinds import GROUPS, HEAVY

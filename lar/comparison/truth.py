@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from lar.dumps.dump import Dump
+from lar.dumps import Dump
 from lar.records.comparison import (
     Comparison,
     ComparisonOfSides,

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from lar.dumps.dump import Array, Dump, DumpedTensor, DumpIndex
+from lar.dumps import Array, Dump, DumpedTensor, DumpIndex
 from lar.errors import DumpError, first_line
 from lar.files.input_file import open_input
 from lar.files.unpacking import check_unpacked

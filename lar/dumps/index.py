@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from lar.dumps import Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.binary import TensorHeader, read_header, read_tensor
-from lar.dumps.dump import Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.excerpts import is_text_dump, open_text
 from lar.dumps.graph import index_of
 from lar.errors import DumpError

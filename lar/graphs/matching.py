@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import Array, DumpedTensor
+from lar.dumps import Array, DumpedTensor
 from lar.graphs.graph import (
     Graph,
     Node,

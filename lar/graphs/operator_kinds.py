@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from lar.dumps.dump import DumpedOperator
+from lar.dumps import DumpedOperator
 
 Steps = tuple[str, ...]
 

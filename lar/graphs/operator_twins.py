@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import Array, Dump
+from lar.dumps import Array, Dump
 from lar.graphs.graph import COPY, Graph, Node, plain_graph_of, region_of, without_filling
 from lar.graphs.matching import Matching, are_one_structure, crossing, is_generic
 from lar.graphs.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds, Steps

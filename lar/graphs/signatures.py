@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import Array, Dump, DumpedTensor, Stored
+from lar.dumps import Array, Dump, DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS
 from lar.dumps.layouts import (
     axes_of,

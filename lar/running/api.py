@@ -14,7 +14,7 @@ from typing import Any
 
 from lar.errors import UsageError, writing
 from lar.files.work_folders import work_folder
-from lar.inputs.loaded import Array
+from lar.inputs import Array
 from lar.options.given import parse_values
 from lar.options.values import MOST_ITERATIONS
 from lar.records.run import ModelInfo, OutputSummary, RunContext, RunResult, RunSpec, Scenario

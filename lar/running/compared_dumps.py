@@ -11,7 +11,7 @@ from typing import Any, get_args, overload
 
 from lar.comparison.compare import CollectedItems, Progress, compare_dumps
 from lar.comparison.truth import has_coarse_tensors, judge_by_truth
-from lar.dumps.dump import Dump
+from lar.dumps import Dump
 from lar.engines import operator_kinds_of
 from lar.errors import UsageError, count_of
 from lar.options.given import parse_values

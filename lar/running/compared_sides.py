@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from lar.comparison.compare import Progress, Request
 from lar.datasets.testcases import source_of
-from lar.dumps.dump import Dump, DumpedTensor, Stored
+from lar.dumps import Dump, DumpedTensor, Stored
+from lar.dumps.binary import ELEMENT
 from lar.dumps.index import open_dump
-from lar.dumps.names import ELEMENT
 from lar.engines import all_engines, engine_for, formats_of, readers_of
 from lar.engines.engine import Engine
 from lar.engines.formats import format_named, read_head
 from lar.engines.model_names import inputs_of
 from lar.errors import LarError, UsageError, count_of, join_first
 from lar.files.input_file import cannot_read, check_input
-from lar.inputs.loaded import Array
+from lar.inputs import Array
 from lar.options.command_line import format_flags
 from lar.options.given import join_options, parse_values, split_command
 from lar.options.option import flag_of

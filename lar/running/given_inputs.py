@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from lar.errors import UsageError
-from lar.inputs.loaded import Array
+from lar.inputs import Array
 from lar.records.run import RunSpec, TensorInfo
 
 Source: TypeAlias = "str | Path | Array"

@@ -10,10 +10,10 @@ from typing import Any
 from lar.datasets.judging import Judge
 from lar.engines import engine_named
 from lar.errors import UsageError
+from lar.inputs import NAME_IT, Loaded, UnnamedInput
 from lar.inputs.feed import Feed, feed_of, repeat_batches, without_batch
 from lar.inputs.grammar import Item as Given
 from lar.inputs.grammar import PathItem, items_of
-from lar.inputs.loaded import NAME_IT, Loaded, UnnamedInput
 from lar.inputs.model_inputs import AxisSizes
 from lar.inputs.readers import read_path
 from lar.records.events import Emit

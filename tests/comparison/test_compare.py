@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
+from lar.dumps import Dump, DumpedTensor, DumpIndex
 from lar.dumps.index import open_dump
 from lar.graphs import signatures
 from lar.records.comparison import Comparison, Tolerance, read_comparison

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lar.dumps.dump import Dump, DumpedTensor
+from lar.dumps import Dump, DumpedTensor
 from lar.errors import LarError
 from lar.records.comparison import Comparison, Culprit
 from lar.reports.comparison_report import report_comparison

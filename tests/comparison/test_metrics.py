@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from lar.comparison.metrics import Bounds, bounds_of, measure, size_of
-from lar.dumps.dump import Stored
+from lar.dumps import Stored
 from lar.graphs import signatures
 from lar.records.comparison import Element, Figures, Tolerance
 from tests.known import known

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lar.dumps.dump import Stored
+from lar.dumps import Stored
 from lar.graphs.signatures import BLOCK, dequantized, elements_of, whole
 from lar.records.comparison import Comparison, TensorComparison, Tolerance
 from lar.records.run import Quantization

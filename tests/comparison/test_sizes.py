@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pytest
 
 from lar.comparison.metrics import Size, size_of
-from lar.dumps.dump import Stored
+from lar.dumps import Stored
 from lar.graphs.signatures import elements_of
 from tests.tables import each_row
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lar.dumps import Dump
 from lar.dumps.arrays import dump_of_arrays
-from lar.dumps.dump import Dump
 from lar.dumps.index import open_dump
 from lar.errors import DumpError
 from tests.refusals import refused

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 import lar
-from lar.dumps.binary import write_tensor
-from lar.dumps.dump import DumpIndex
+from lar.dumps import DumpIndex
+from lar.dumps.binary import Variable, format_name, write_tensor
 from lar.dumps.index import is_tensor, read_index, write_index
-from lar.dumps.names import Variable, format_name
 from lar.errors import DumpError
 from lar.options.paths import index_place
 from tests.refusals import refused

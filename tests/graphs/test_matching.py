@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from planted_faults import NETWORKS
 
 import lar
-from lar.dumps.dump import Dump
+from lar.dumps import Dump
 from lar.dumps.index import open_dump
 from lar.graphs.matching import Twins, is_generic, match
 from lar.graphs.signatures import Values, dequantized, elements_of

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lar.dumps import Dump
 from lar.dumps.binary import write_tensor
-from lar.dumps.dump import Dump
 from lar.errors import UsageError
 from lar.running.compared_sides import ModelRun, side_of
 from tests.command_lines import ROOT

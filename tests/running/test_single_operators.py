@@ -13,7 +13,7 @@ import pytest
 
 import lar
 from lar.cli.progress_line import LateLine
-from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
+from lar.dumps import Dump, DumpedTensor, DumpIndex
 from lar.errors import LarError, UsageError
 from lar.records.events import Event, TurnEnded
 from lar.records.run import RunContext, RunSpec, Setting

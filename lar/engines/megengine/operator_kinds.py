@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lar.dumps.dump import DumpedOperator
+from lar.dumps import DumpedOperator
 from lar.engines.operator_facts import facts_beside
 from lar.graphs.operator_kinds import Steps
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from lar.dumps.dump import Kernel
+from lar.dumps import Kernel
 from lar.dumps.graph import CONSTANT
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in

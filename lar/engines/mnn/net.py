@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lar.dumps.dump import DumpedOperator
+from lar.dumps import DumpedOperator
 from lar.engines.flatbuffer import Table, open_root
 from lar.engines.formats import BROKEN
 from lar.engines.operator_facts import facts_beside

@@ -22,7 +22,7 @@ from lar.engines.onnxruntime.providers import CPU
 from lar.records.profile import TensorFact
 
 if TYPE_CHECKING:
-    from lar.inputs.loaded import Array
+    from lar.inputs import Array
 
 CHANNELS_LAST = "Nhwc"
 
