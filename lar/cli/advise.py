@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.cli.arguments import MODEL, declared, headings_of
 from lar.errors import UsageError
-from lar.options.table import ITER, PROFILE
-from lar.options.variants import BENCH_OPTIONS
+from lar.options.table import BENCH_OPTIONS, ITER, PROFILE
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile

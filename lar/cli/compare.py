@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 from lar.cli.arguments import argument, declared, heading, option
 from lar.errors import Interrupted, UsageError
 from lar.options.option import Option, is_set
-from lar.options.table import COPY_TO_HOST, SCHEDULER, VERBOSE, WARMUP_ITER, option_of
-from lar.options.variants import BENCH_OPTIONS
+from lar.options.table import (
+    BENCH_OPTIONS,
+    COPY_TO_HOST,
+    SCHEDULER,
+    VERBOSE,
+    WARMUP_ITER,
+    option_of,
+)
 
 if TYPE_CHECKING:
     from lar.options.paths import Place
@@ -73,8 +79,7 @@ def main(arguments: argparse.Namespace) -> int:
     check_rules((bounds, *SHARED), Asked(vars(arguments)))
     from lar.cli.progress_line import LateLine
     from lar.cli.report_files import open_places
-    from lar.running.compared_dumps import compare
-    from lar.running.compared_sides import check_any_model, side_of
+    from lar.running.compared_sides import check_any_model, compare, side_of
 
     reports = [(form_of(name, arguments.format), name, "--report") for name in arguments.report]
     if arguments.format and all(map(form_named, arguments.report)):
