@@ -145,7 +145,7 @@ def main(arguments: argparse.Namespace) -> int:
         return run(arguments, BENCH_KEYS)
     refuse_settings(arguments)
     # Imported here: the help needs none of it.
-    from lar.cli.progress_line import PacedLine
+    from lar.cli.outlet import PacedLine
     from lar.options.rules import SHARED, Asked, check_rules
     from lar.reports.bench_report import report_bench
     from lar.results.reading import runs_of_bench

@@ -77,7 +77,7 @@ def main(arguments: argparse.Namespace) -> int:
         "--max-err E alone decides how far elements may be apart"
     )
     check_rules((bounds, *SHARED), Asked(vars(arguments)))
-    from lar.cli.progress_line import LateLine
+    from lar.cli.outlet import LateLine
     from lar.cli.report_files import open_places
     from lar.running.compared_sides import check_any_model, compare, side_of
 
@@ -149,14 +149,11 @@ def open_workers(arguments: argparse.Namespace) -> Iterator[MakeOn]:
 def report_of(comparison: Comparison | ComparisonOfSides, form: str, *, everything: bool) -> Report:
     """Return the report of a comparison for a form."""
     from lar.records.comparison import ComparisonOfSides
+    from lar.reports.comparison_report import report_comparison, report_sides
 
     everything |= form == "html"
     if isinstance(comparison, ComparisonOfSides):
-        from lar.reports.sides_report import report_sides
-
         return report_sides(comparison, everything=everything)
-    from lar.reports.comparison_report import report_comparison
-
     return report_comparison(comparison, everything=everything)
 
 
