@@ -15,8 +15,14 @@ from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any, TypeAlias, get_args, overload
 
-from lar.comparison.compare import CollectedItems, Progress, Request, compare_dumps
-from lar.comparison.truth import has_coarse_tensors, judge_by_truth
+from lar.comparison.compare import (
+    CollectedItems,
+    Progress,
+    Request,
+    compare_dumps,
+    has_coarse_tensors,
+    judge_by_truth,
+)
 from lar.datasets.testcases import source_of
 from lar.dumps import Dump, DumpedTensor, Stored
 from lar.dumps.binary import ELEMENT
@@ -91,7 +97,7 @@ def open_side(side: GivenSide, letter: str) -> Side:
         return side
     if isinstance(side, (str, os.PathLike)):
         return side_of(os.fspath(side))
-    from lar.dumps.arrays import dump_of_arrays  # few sides are arrays
+    from lar.dumps.index import dump_of_arrays  # few sides are arrays
 
     arrays = side if isinstance(side, Mapping) else {"array": side}
     return dump_of_arrays(arrays, f"arrays of {letter}")
@@ -662,7 +668,7 @@ def compare_several(runs: SideRuns) -> ComparisonOfSides:
         UsageError: they have a data set, or it is not clear what to feed.
         LarError: a model's run did not end well.
     """
-    from lar.comparison.truth import compare_sides  # two sides do not need it
+    from lar.comparison.compare import compare_sides  # two sides do not need it
 
     runs.items()  # several sides have none
     dumps, notes = runs.run_all(runs.asked.progress)

@@ -11,7 +11,7 @@ import pytest
 
 import lar
 from lar.cli.main import main
-from lar.comparison.truth import judge_by_truth, odd_of
+from lar.comparison.compare import judge_by_truth, odd_of
 from lar.dumps import Dump
 from lar.dumps.binary import write_tensor
 from lar.records.comparison import Comparison, ComparisonOfSides, read_comparison_of_sides
