@@ -12,14 +12,13 @@ from lar.profiles.activities import launches_of
 from lar.profiles.breakdown import describe_disturbance, steps_of
 from lar.profiles.costs import describe_cost, format_time
 from lar.profiles.roofline import Bound
-from lar.profiles.rows import Key, Row, rows_of
+from lar.profiles.rows import FIGURES, Figure, Key, Row, asked_for, figure_columns, rows_of
 from lar.profiles.times import UNITS_NS, iteration_times_of, operators_matching, use_of
 from lar.records.profile import Profile
 from lar.reports.bench_report import describe_advice
 from lar.reports.model import Column, Table, number, sort_rows
 from lar.reports.profile_plots import plots_of
 from lar.reports.report import Report
-from lar.reports.styles.figures import FIGURES, Figure, asked_for, figure_columns
 
 # The limit of a part of the time, in words that follow "71% of its time is".
 BOUNDS: Mapping[Bound, str] = {
