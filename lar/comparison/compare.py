@@ -21,9 +21,9 @@ from lar.comparison.rounding import FINE, Rounding, coarsest
 from lar.dumps import Dump
 from lar.dumps.excerpts import excerpts_of
 from lar.errors import UsageError, count_of
+from lar.graphs import OperatorKinds
 from lar.graphs.graph import Graph, Node, name_of, results_of, sources_of
 from lar.graphs.matching import Pair, match
-from lar.graphs.operator_kinds import OperatorKinds
 from lar.graphs.origins import PART
 from lar.graphs.signatures import Values
 from lar.records.comparison import (

@@ -33,6 +33,7 @@ from lar.dumps import Array, DumpedTensor
 from lar.dumps.binary import BY_DTYPE
 from lar.dumps.layouts import to_blocked
 from lar.errors import DumpError, LarError
+from lar.graphs import DISCRETE, HEAVY
 from lar.graphs.graph import (
     BODY_INPUT,
     IN_BODY,
@@ -45,7 +46,6 @@ from lar.graphs.graph import (
     with_results,
 )
 from lar.graphs.matching import Pair
-from lar.graphs.operator_kinds import DISCRETE, HEAVY
 from lar.graphs.signatures import Values, integers_of, is_blocked, squeezed, whole
 from lar.records.comparison import TensorComparison, Tolerance
 from lar.records.run import Quantization

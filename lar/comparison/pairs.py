@@ -15,9 +15,9 @@ from lar.comparison.metrics import Bounds, bounds_of, measure, size_beside
 from lar.comparison.rounding import Explain, Rounding, worst_channel_of
 from lar.dumps import Array, DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
+from lar.graphs import UNKNOWN_STEPS
 from lar.graphs.graph import LOOPS, Graph, Node, is_end, name_of, results_of, sources_of
 from lar.graphs.matching import BITS, ConstantPair, Pair, Twins
-from lar.graphs.operator_kinds import UNKNOWN_STEPS
 from lar.graphs.signatures import (
     Elements,
     Values,

@@ -28,9 +28,9 @@ import numpy as np
 
 from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds, Size
 from lar.dumps import DumpedTensor
+from lar.graphs import GROUPS, HEAVY
 from lar.graphs.graph import Graph, Node, region_of, sources_of
 from lar.graphs.matching import BITS, ConstantPair, Pair, bits_of
-from lar.graphs.operator_kinds import GROUPS, HEAVY
 from lar.graphs.signatures import BLOCK, Elements, Values, channel_axis, extent_of
 from lar.records.comparison import Figures, TensorComparison, TensorFacts
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from lar.dumps import DumpFacts
-    from lar.graphs.operator_kinds import OperatorKinds
+    from lar.graphs import OperatorKinds
     from lar.graphs.origins import ModelOperator
     from lar.records.profile import Profile
 

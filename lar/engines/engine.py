@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lar.engines.formats import Format
     from lar.engines.listener import Listener
     from lar.engines.option_rows import OptionRow
-    from lar.graphs.operator_kinds import OperatorKinds
+    from lar.graphs import OperatorKinds
     from lar.graphs.origins import ModelOperator
     from lar.options.option import Option
     from lar.options.rules import Rule
@@ -384,7 +384,7 @@ class Engine(abc.ABC):
     @property
     def operator_kinds(self) -> OperatorKinds:
         """The kinds of its operators, in words that are the same for all engines."""
-        from lar.graphs.operator_kinds import OperatorKinds
+        from lar.graphs import OperatorKinds
 
         return OperatorKinds()
 

@@ -16,7 +16,7 @@ from lar.dumps import Dump, DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.binary import ELEMENT
 from lar.dumps.graph import with_operators
 from lar.dumps.layouts import block_of, is_padded, layouts_of, plain_shape
-from lar.graphs.operator_kinds import UNKNOWN_STEPS, OperatorKinds, Steps, steps_of
+from lar.graphs import UNKNOWN_STEPS, OperatorKinds, Steps, steps_of
 from lar.records.profile import Profile, ProfiledOperator, TensorFact
 
 Item = TypeVar("Item")

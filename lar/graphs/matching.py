@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lar.dumps import Array, DumpedTensor
+from lar.graphs import GROUPS, HEAVY, UNKNOWN, UNKNOWN_STEPS, Steps, kind_score
 from lar.graphs.graph import (
     Graph,
     Node,
@@ -42,7 +43,6 @@ from lar.graphs.graph import (
     results_of,
     sources_of,
 )
-from lar.graphs.operator_kinds import GROUPS, HEAVY, UNKNOWN, UNKNOWN_STEPS, Steps, kind_score
 from lar.graphs.origins import PART, SEPARATORS
 from lar.graphs.signatures import (
     NEAR,

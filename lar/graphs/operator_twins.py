@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from lar.dumps import Array, Dump
+from lar.graphs import GROUPS, HEAVY, UNKNOWN, OperatorKinds, Steps
 from lar.graphs.graph import COPY, Graph, Node, plain_graph_of, region_of, without_filling
 from lar.graphs.matching import Matching, are_one_structure, crossing, is_generic
-from lar.graphs.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds, Steps
 from lar.graphs.signatures import Values
 from lar.records.profile import Profile, ProfiledOperator
 

@@ -16,8 +16,7 @@ from lar.inputs.dtypes import count_nonfinite
 from lar.measurement.rows import SampleRows
 from lar.records.events import Emit, Packed, PhaseEntered, TurnEnded
 from lar.records.run import ModelInfo, Packing, RunContext, RunSpec
-from lar.worker.execution import Copies, explaining, summarize_outputs
-from lar.worker.feeding import Feeder
+from lar.worker.execution import Copies, Feeder, explaining, summarize_outputs
 
 
 def read_model_at(spec: RunSpec, context: RunContext, emit: Emit) -> ModelInfo:

@@ -38,13 +38,15 @@ from lar.options.table import PROFILE_FILES, PROFILE_MEMORY
 from lar.profiles.megengine_file import RawFootprint, RawLayout, RawProfile, decode_raw
 from lar.profiles.times import merge_intervals, total_of
 from lar.records import profile as records
-from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns
 from lar.records.profile import (
     Alignment,
     Execution,
+    ExecutionColumns,
     Interval,
     MemoryPlan,
     ProfiledOperator,
+    RecordColumns,
+    SpanColumns,
     Step,
     TensorFact,
 )

@@ -15,7 +15,7 @@ from lar.engines.flatbuffer import Table, open_root
 from lar.engines.formats import BROKEN
 from lar.engines.operator_facts import facts_beside
 from lar.errors import UsageError
-from lar.graphs.operator_kinds import Steps
+from lar.graphs import Steps
 
 if TYPE_CHECKING:
     from lar.graphs.origins import ModelOperator

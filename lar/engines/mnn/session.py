@@ -37,10 +37,9 @@ from lar.engines.operator_facts import Operation, flops_of
 from lar.engines.operator_times import bytes_of, derived_operator
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.files.python_process import python_command
-from lar.graphs.operator_kinds import HEAVY
+from lar.graphs import HEAVY
 from lar.options.table import MODEL_DUMP, PRECISION, VERBOSE
-from lar.records.columns import ExecutionColumns
-from lar.records.profile import Execution, ProfiledOperator, Step, TensorFact
+from lar.records.profile import Execution, ExecutionColumns, ProfiledOperator, Step, TensorFact
 from lar.records.run import EngineFacts, ModelInfo, TensorInfo, format_shape
 
 Array = np.ndarray[Any, Any]
