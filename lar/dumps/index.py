@@ -24,7 +24,6 @@ from lar.dumps.excerpts import is_text_dump, open_text
 from lar.dumps.graph import index_of
 from lar.errors import DumpError, first_line
 from lar.files.input_file import MOST_TEXT_BYTES, cannot_read, open_input, read_input
-from lar.files.unpacking import check_unpacked
 from lar.options.paths import INDEX_SUFFIX, index_place
 from lar.records.record import record_of_format, record_to_json
 
@@ -200,6 +199,8 @@ def open_archive(path: Path) -> Dump:
         DumpError: it is damaged, or holds other things than arrays of numbers.
     """
     import numpy as np
+
+    from lar.files.unpacking import check_unpacked
 
     open_input(path, error=DumpError).close()
     with naming(str(path)):

@@ -10,14 +10,16 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from lar.dumps import Dump, DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.binary import ELEMENT
 from lar.dumps.graph import with_operators
 from lar.dumps.layouts import block_of, is_padded, layouts_of, plain_shape
 from lar.graphs import UNKNOWN_STEPS, OperatorKinds, Steps, steps_of
-from lar.records.profile import Profile, ProfiledOperator, TensorFact
+
+if TYPE_CHECKING:
+    from lar.records.profile import Profile, ProfiledOperator, TensorFact
 
 Item = TypeVar("Item")
 
