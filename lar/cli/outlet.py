@@ -83,6 +83,9 @@ class Outlet:
             raise error
 
 
+# The line that shows the progress
+
+
 # Where a line cannot be rewritten, a new one is printed this often.
 SECONDS_BETWEEN_LINES = 10
 

@@ -509,6 +509,9 @@ def snr_of(figures: Figures) -> float:
     return math.inf if figures.identical or not figures.max_absolute else -math.inf
 
 
+# Several sides, each compared with the first; and the truth
+
+
 Keys = dict[str, TensorComparison]
 
 

@@ -247,6 +247,9 @@ def converted(array: Array, actual: DumpedTensor, quantization: Quantization | N
         return array.astype(wanted)
 
 
+# The search for the operators at fault
+
+
 # An operator made an error that is so many times the error of its inputs. Rounding in one operator
 # adds less, and an operator makes less of errors of its inputs: up to 10 times in a matrix product
 # of similar numbers. Half-precision weights at the end of a weak branch, deep in a net, make 14.

@@ -224,6 +224,9 @@ def format_layout(variable: Variable) -> str:
     return f"layout:{{{','.join(axes[::-1])}{kind} {variable.dtype}}}"
 
 
+# The file
+
+
 COUNTS = struct.Struct("<3I")
 AXES = 7
 MOST_NAME_BYTES = 1 << 22

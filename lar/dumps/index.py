@@ -154,6 +154,9 @@ def write_index(path: Path, index: DumpIndex) -> None:
         temporary.unlink(missing_ok=True)
 
 
+# Dumps of plain arrays
+
+
 NPY = ".npy"
 HINT = "save arrays of numbers, with numpy.save or numpy.savez"
 

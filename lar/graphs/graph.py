@@ -307,6 +307,9 @@ def walk(begin: Iterable[Item], step: Callable[[Item], Iterable[Item]]) -> dict[
     return found
 
 
+# The graph of a profile's operators, in the form of the index of a dump
+
+
 COPY = re.compile(r"#\d+$")  # appended to a name that several tensors of a graph have
 USUAL_TYPE = "float32"  # if none is recorded, as for inputs and outputs of callbacks
 FED = "Input"  # the type of the operators that stand for what is fed

@@ -143,6 +143,9 @@ def extent_of(elements: Elements) -> tuple[float, float]:
     return low, high
 
 
+# Signatures of tensors, by samples of their values
+
+
 SAMPLES = 256
 GOLDEN = 0.6180339887498949
 

@@ -153,6 +153,9 @@ def typed_text(option: Option[Any], value: Any) -> str:
     raise UsageError(f"takes a text, a number or a path, not {value!r:.80}", hint, flag=option.flag)
 
 
+# The command line that values stand for
+
+
 def format_command(model: str, options: Mapping[str, object]) -> str:
     """Return the command line that runs a model with these options, quoted for a shell."""
     return shlex.join(["lar", model, *words_of(options)])

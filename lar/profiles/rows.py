@@ -141,6 +141,9 @@ def busiest_kernel(launches: Sequence[Launch]) -> str:
     return max(times, key=times.__getitem__)
 
 
+# Figures of rows, for tables of other tools
+
+
 class Counted(Protocol):
     """A row: the times of its calls, and how much of an iteration it would save at the roofs.
 

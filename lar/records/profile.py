@@ -498,6 +498,9 @@ class Profile(Record):
         return d - c if self.on_device else (b - a) + (d - c) - both
 
 
+# Records as columns of integers
+
+
 R = TypeVar("R")
 
 # What stands for None in columns of 32 and of 64 bits: no step, thread or time has the number.

@@ -684,6 +684,9 @@ def table_of_all(comparison: Comparison) -> Table[Row]:
     return tensor_table(map(Row, comparison.tensors), (), "Tensors", [*map(field_column, FIELDS)])
 
 
+# Several sides
+
+
 def report_sides(found: ComparisonOfSides, *, everything: bool = False) -> Report:
     """Return the report of a comparison of several sides.
 

@@ -108,6 +108,9 @@ def describe_input(info: TensorInfo) -> tuple[str, tuple[int, ...]]:
     return info.dtype, tuple(1 if size is None else size for size in info.shape)
 
 
+# The public functions
+
+
 # LoadGen makes its queries beforehand, from the time that the fastest of these takes.
 WARMUP_ITERATIONS = 5
 LOG_FILES = "mlperf_log_*"

@@ -250,6 +250,9 @@ class GraphIsolation(Isolation):
         return found
 
 
+# The checkers
+
+
 RANGE = "_ZN3mgb15NumRangeCheckerC1EPNS_2cg14ComputingGraphEf"
 VALUE = "_ZN3mgb15VarValueCheckerC1EPNS_2cg14ComputingGraphEmm"
 DISPATCH = "_ZN3mgb18CPUDispatchCheckerC1EPNS_2cg14ComputingGraphE"
