@@ -26,7 +26,7 @@ from lar.results.store import save as save
 from lar.running.api import read_info as read_info
 from lar.running.api import run as run
 from lar.running.bench import bench as bench
-from lar.running.compared_dumps import compare as compare
+from lar.running.compared_sides import compare as compare
 from lar.running.isolation import find_devices as find_devices
 from lar.tuning.outcome import Tuning as Tuning
 from lar.tuning.search import tune as tune

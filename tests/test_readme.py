@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lar.cli.commands import topics
+from lar.cli import topics
 from tests.command_lines import ROOT
 from tests.docs.pages import blocks_of, carry_out, make_workplace
 

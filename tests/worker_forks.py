@@ -37,7 +37,7 @@ from typing import Any, NamedTuple
 from lar.engines import ENGINES, engine_named
 from lar.files.python_process import module_path
 from lar.running.worker_process import start_python
-from lar.worker.start import end_with_parent
+from lar.worker import end_with_parent
 
 REPOSITORY = str(Path(__file__).resolve().parent.parent)
 CLONE = {"x86_64": 56, "aarch64": 220}.get(platform.machine(), 0)  # the system call

@@ -30,7 +30,7 @@ from real_networks import network_of
 import lar
 from lar.measurement.differences import compare_pairs
 from lar.measurement.statistics import percentile_of
-from lar.options.given import parse_values
+from lar.options.command_line import parse_values
 from lar.records.run import RunContext
 from lar.running.plan import plan_run
 from lar.running.rounds import TurnTaker, await_all

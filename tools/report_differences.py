@@ -26,9 +26,9 @@ from tables import read_sections
 
 from lar.engines import operator_kinds_of_both
 from lar.engines.operator_times import read_profile
+from lar.graphs.graph import COPY
 from lar.graphs.matching import is_generic
 from lar.graphs.operator_twins import OperatorPair, match_operators
-from lar.graphs.profile_graph import COPY
 from lar.profiles.differences import compare_profiles
 from lar.records.profile import Profile
 

@@ -1,1 +1,95 @@
-"""The command line."""
+"""The command line: its commands, and what `lar help` lists: them and the topics of the manual.
+
+A command is a module `lar/cli/NAME.py`, with `main(arguments)`. It may have `ARGUMENTS`
+(`lar.cli.arguments`); `EPILOG`, the last lines of its help; `MISSING`, the message for a missing
+argument; and `hint_at(flag, near)`, the hint at a flag that it does not take, where `near` names
+the one that may have been meant. `other_ways.txt` says what does the same as a flag that has gone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import ModuleType
+
+from lar import __version__
+from lar.cli.screen import format_entries, help_width
+
+COMMANDS: Mapping[str, str] = {
+    "run": "run a model and time it; `lar MODEL` is short for `lar run MODEL`",
+    "info": "print a model's inputs, outputs, operators, parameters and FLOPs",
+    "bench": "compare variants of a run: which is faster, by how much, and how sure that is",
+    "tune": "search the fastest settings that keep the numbers right",
+    "pack": "write a model with testcases: inputs, and the outputs computed here",
+    "compare": "compare two or more dumps or models, and name the operator at fault",
+    "report": "print tables or write pages from a profile, in the style of a profiler",
+    "advise": "profile a model, and try the settings that the profile suggests",
+    "results": "print results of any machines, models and engines side by side",
+    "history": "list, plot and check stored results for regressions, add and remove some",
+    "cache": "show, compare, merge and edit fast-run cache files",
+    "engines": "list the installed engines, their devices, options and known defects",
+    "help": "print a topic of the manual, the help of a command, or a man page",
+    "completion": "print what makes a shell complete lar's commands and flags",
+    "version": "print the version of lar",
+}
+
+DOCS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "docs")
+
+# The pages of the manual, in the order in which people meet them.
+PAGES = (
+    *("running", "inputs", "models", "support", "measuring", "statistics"),
+    *("comparing", "dumps", "testcases", "profiles", "reports"),
+    *("fastest-settings", "tuning", "variants", "side-by-side", "stored-results"),
+    *("farm", "python", "formats", "exit-codes", "trust", "benchmarks"),
+)
+
+# The argument that a command which runs or reads one model takes.
+MODEL = "a model file (.mge, .onnx, ...), or a file or folder of testcases"
+
+PURPOSE = "how fast a model runs, whether its numbers are right, which settings make it fastest"
+
+
+def other_way(command: str, word: str) -> str:
+    """Return lar's other way for a flag that has gone; or, for `commands`, for a word that people
+    type for something that lar does in another way. Empty for any other word."""
+    with open(os.path.join(os.path.dirname(__file__), "other_ways.txt")) as file:
+        rows = (line.rstrip("\n").partition(": ") for line in file)
+        return next((hint for names, _, hint in rows if names == f"{command} {word}"), "")
+
+
+def load_command(name: str) -> ModuleType:
+    """Import the module of a command; none is imported before its command is typed."""
+    import importlib  # `lar --help` does without
+
+    return importlib.import_module(f"lar.cli.{name}")
+
+
+def overview() -> str:
+    """Return the list of commands and topics, as wide as the terminal."""
+    import textwrap  # slow to import
+
+    return "\n".join(
+        [
+            textwrap.fill(f"lar {__version__}: {PURPOSE}.", help_width()),
+            "\nusage: lar MODEL [flags]\n       lar COMMAND ...\n\ncommands:",
+            *format_entries(COMMANDS),
+            "\ntopics of the manual:",
+            *format_entries(topics()),
+            "",
+            textwrap.fill(
+                "`lar help TOPIC` prints a topic, `lar help COMMAND` and `lar COMMAND --help` the "
+                "flags of a command; `lar --version` prints the version.",
+                help_width(),
+            ),
+        ]
+    )
+
+
+def topics() -> dict[str, str]:
+    """Return the topics of the manual, each with its description in the first line of its page: `#
+    NAME: what it is about`."""
+    found = {}
+    for name in PAGES:
+        with open(os.path.join(DOCS, f"{name}.md"), encoding="utf-8") as file:
+            found[name] = file.readline().partition(": ")[2].strip()
+    return found

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lar.cli.arguments import MODEL, declared, headings_of
 from lar.errors import UsageError
-from lar.options.table import ITER, PROFILE
-from lar.options.variants import BENCH_OPTIONS
+from lar.options.table import BENCH_OPTIONS, ITER, PROFILE
 
 if TYPE_CHECKING:
     from lar.records.profile import Profile
@@ -32,14 +31,14 @@ def main(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     # Imported here: the help needs none of it.
     from lar.cli.bench import check_end, describe_progress
-    from lar.cli.progress_line import PacedLine
+    from lar.cli.outlet import PacedLine
     from lar.cli.report_files import ReportFiles
     from lar.engines.advice import suggestions_of
     from lar.files.work_folders import work_folder
-    from lar.profiles.summary import summary_lines
     from lar.profiles.trace_file import add_tried
     from lar.reports.bench_report import build_report, describe_advice
     from lar.reports.report import Report
+    from lar.reports.styles.operators import summary_lines
     from lar.running.bench import MOST_TRIED, plan_plain, race, tried_in
 
     if arguments.iter == 0:

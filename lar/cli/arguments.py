@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 
-from lar.cli import commands
-from lar.cli.commands import COMMANDS, load_command
+from lar import cli
+from lar.cli import COMMANDS, load_command
 from lar.cli.screen import help_width
 from lar.errors import UsageError
 from lar.files.input_file import FLAG
@@ -70,7 +70,7 @@ def argument(names: str, text: str, **keywords: Any) -> Row:
 
 
 # Not in the table, which a run does not read: it is slow to.
-MODEL = argument("model MODEL", commands.MODEL)
+MODEL = argument("model MODEL", cli.MODEL)
 
 
 def option(it: Option[Any], text: str = "", parse: Callable[[str], Any] | None = None) -> Row:

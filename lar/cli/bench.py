@@ -17,7 +17,7 @@ from lar.cli.arguments import declared, headings_of
 from lar.cli.screen import say
 from lar.errors import LarError, UsageError
 from lar.options.option import flag_of
-from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
+from lar.options.table import BENCH_KEYS, BENCH_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
         LarError: the run failed.
     """
     from lar.cli.report_files import open_reports
-    from lar.options.given import parse_values
+    from lar.options.command_line import parse_values
     from lar.reports.report import Report
     from lar.reports.run_text import format_scenario
     from lar.running.api import run_scenario
@@ -145,7 +145,7 @@ def main(arguments: argparse.Namespace) -> int:
         return run(arguments, BENCH_KEYS)
     refuse_settings(arguments)
     # Imported here: the help needs none of it.
-    from lar.cli.progress_line import PacedLine
+    from lar.cli.outlet import PacedLine
     from lar.options.rules import SHARED, Asked, check_rules
     from lar.reports.bench_report import report_bench
     from lar.results.reading import runs_of_bench

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 from lar.cli.arguments import argument, declared, heading, option
 from lar.errors import Interrupted, UsageError
 from lar.options.option import Option, is_set
-from lar.options.table import COPY_TO_HOST, SCHEDULER, VERBOSE, WARMUP_ITER, option_of
-from lar.options.variants import BENCH_OPTIONS
+from lar.options.table import (
+    BENCH_OPTIONS,
+    COPY_TO_HOST,
+    SCHEDULER,
+    VERBOSE,
+    WARMUP_ITER,
+    option_of,
+)
 
 if TYPE_CHECKING:
     from lar.options.paths import Place
@@ -71,10 +77,9 @@ def main(arguments: argparse.Namespace) -> int:
         "--max-err E alone decides how far elements may be apart"
     )
     check_rules((bounds, *SHARED), Asked(vars(arguments)))
-    from lar.cli.progress_line import LateLine
+    from lar.cli.outlet import LateLine
     from lar.cli.report_files import open_places
-    from lar.running.compared_dumps import compare
-    from lar.running.compared_sides import check_any_model, side_of
+    from lar.running.compared_sides import check_any_model, compare, side_of
 
     reports = [(form_of(name, arguments.format), name, "--report") for name in arguments.report]
     if arguments.format and all(map(form_named, arguments.report)):
@@ -144,14 +149,11 @@ def open_workers(arguments: argparse.Namespace) -> Iterator[MakeOn]:
 def report_of(comparison: Comparison | ComparisonOfSides, form: str, *, everything: bool) -> Report:
     """Return the report of a comparison for a form."""
     from lar.records.comparison import ComparisonOfSides
+    from lar.reports.comparison_report import report_comparison, report_sides
 
     everything |= form == "html"
     if isinstance(comparison, ComparisonOfSides):
-        from lar.reports.sides_report import report_sides
-
         return report_sides(comparison, everything=everything)
-    from lar.reports.comparison_report import report_comparison
-
     return report_comparison(comparison, everything=everything)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from lar.cli import COMMANDS, topics
 from lar.cli.arguments import Parser, all_parsers, declared
-from lar.cli.commands import COMMANDS, topics
 from lar.cli.run_help import GROUPS
 
 EPILOG = """\

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from lar import __version__
+from lar.cli import COMMANDS, DOCS, overview, topics
 from lar.cli.arguments import all_parsers, argument, parser_of
-from lar.cli.commands import COMMANDS, DOCS, overview, topics
 from lar.errors import UsageError
 from lar.options.suggestions import nearest_spelling
 

@@ -22,7 +22,7 @@ from lar.records.record import record_to_json
 from lar.records.run import RunResult
 from lar.reports.report import Report
 from lar.reports.results_report import report_check, report_course, report_history
-from lar.results.facts import NamedResult, describe_options, facts_of, is_calm
+from lar.results import NamedResult, describe_options, facts_of, is_calm
 from lar.results.reading import is_database, read_completed, split_name
 from lar.results.side_by_side import Check, check_kind
 from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store, row_of

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from lar.cli.commands import COMMANDS, load_command, other_way, overview
+from lar.cli import COMMANDS, load_command, other_way, overview
 from lar.errors import (
     EXIT_CODES,
     NO_ROOM,

@@ -1,11 +1,19 @@
-"""Output of a run's lines to a stream whose reader may be slow, or may have stopped reading."""
+"""Output while something goes on: lines to a stream whose reader may be slow, or may have stopped
+reading; and the line on the console that shows the progress of a search, or of a long computation.
+"""
 
 from __future__ import annotations
 
 import io
 import select
+import threading
+import time
+from contextlib import AbstractContextManager
 from typing import TextIO
 
+from lar.cli.screen import width_of
+from lar.errors import printable
+from lar.reports.text import cut_end, shorten
 from lar.running.interrupts import uninterrupted
 
 
@@ -73,3 +81,113 @@ class Outlet:
         self.waiting.clear()
         if not self._may_fail:
             raise error
+
+
+# The line that shows the progress
+
+
+# Where a line cannot be rewritten, a new one is printed this often.
+SECONDS_BETWEEN_LINES = 10
+
+# More would not fit into a line, and only one line can be rewritten.
+MOST_LETTERS = 60
+
+
+class ProgressLine:
+    """On a terminal one line that is rewritten, and cleared before other lines."""
+
+    def __init__(self, file: TextIO | Outlet) -> None:
+        self.file = file
+        self.rewrites = file.isatty()
+        self.width = 0
+        self.lines = 0
+
+    def show(self, text: str, elapsed: float) -> None:
+        """Show a text and the seconds so far; on a terminal as much of the text as a line holds,
+        since no more than one can be rewritten."""
+        text = printable(text)
+        ending = f", {elapsed:.0f} s"
+        line = text + ending
+        if self.rewrites:
+            width = width_of(self.file)
+            if width is not None and len(line) >= width:
+                line = shorten(text, max(width - 1 - len(ending), 1)) + ending
+            self.write("\r" + line.ljust(self.width))
+            self.width = len(line)
+        elif elapsed // SECONDS_BETWEEN_LINES != self.lines:  # less, where something new begins
+            self.lines = int(elapsed // SECONDS_BETWEEN_LINES)
+            self.write(line + "\n" if self.lines else "")
+
+    def clear(self) -> None:
+        """Clear the line for other output."""
+        if self.width:
+            self.write("\r" + " " * self.width + "\r")
+            self.width = 0
+
+    def write(self, text: str) -> None:
+        self.file.write(text)
+        self.file.flush()
+
+
+class PacedLine(AbstractContextManager["PacedLine"]):
+    """A line that is shown at most so often, whoever asks for it."""
+
+    SECONDS = 0.2
+
+    def __init__(self, file: TextIO) -> None:
+        self.line = ProgressLine(Outlet(file, may_fail=True))
+        self.began = time.monotonic()
+        self.due = self.began
+
+    def __exit__(self, *error: object) -> None:
+        self.end()
+
+    def show(self, text: str) -> None:
+        """Show a text with the seconds so far, if the line is due."""
+        now = time.monotonic()
+        if now >= self.due:
+            self.due = now + self.SECONDS
+            self.line.show(text, now - self.began)
+
+    def end(self) -> None:
+        """Clear the line."""
+        self.line.clear()
+
+
+class LateLine(PacedLine):
+    """A line on a terminal that shows what is being done, once it has taken a while.
+
+    A thread rewrites it, so that the seconds go on while one step takes long.
+    """
+
+    SECONDS = 2.0
+    SECONDS_BETWEEN = 0.2
+
+    def __init__(self, file: TextIO) -> None:
+        super().__init__(file)
+        self.text = ""
+        self.ended = threading.Event()
+        self.thread = threading.Thread(target=self.rewrite, daemon=True)
+
+    def __enter__(self) -> LateLine:
+        if self.line.rewrites:
+            self.thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.ended.set()
+        if self.thread.is_alive():
+            self.thread.join()
+        self.end()
+
+    def show(self, text: str) -> None:
+        """Have the line say what is being done now."""
+        self.text = cut_end(text, MOST_LETTERS)
+
+    def rewrite(self) -> None:
+        """Write the line again and again, until the end."""
+        wait = self.SECONDS
+        while not self.ended.wait(wait):
+            wait = self.SECONDS_BETWEEN
+            if self.text:
+                self.line.show(self.text, time.monotonic() - self.began)

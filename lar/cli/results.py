@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lar.files.report_file import OutputFile
-    from lar.results.facts import NamedResult
+    from lar.results import NamedResult
     from lar.results.side_by_side import Row, SideBySide
 
 ARGUMENTS = (declared("results"),)

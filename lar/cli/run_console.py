@@ -12,8 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from lar.cli.outlet import Outlet
-from lar.cli.progress_line import ProgressLine
+from lar.cli.outlet import Outlet, ProgressLine
 from lar.cli.report_files import ReportFiles, kept_for_later, open_reports, raise_all
 from lar.engines import engine_named
 from lar.engines.listener import Listener, Rows

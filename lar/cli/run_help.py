@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from lar.cli.commands import MODEL
+from lar.cli import MODEL
 from lar.cli.screen import format_entries, help_width
 from lar.errors import UsageError
 from lar.options.option import Group, Option

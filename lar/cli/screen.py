@@ -11,10 +11,15 @@ from lar.errors import one_line
 
 TYPE_CHECKING = False  # as `typing` has it, which is slow to import
 if TYPE_CHECKING:
-    from typing import TextIO
+    from typing import Protocol, TextIO
 
-    from lar.cli.outlet import Outlet
     from lar.reports.text import Screen
+
+    class Stream(Protocol):
+        """What may be a terminal."""
+
+        def isatty(self) -> bool: ...
+        def fileno(self) -> int: ...
 
 
 def screen_of_output() -> Screen:
@@ -35,7 +40,7 @@ def say(text: str, stream: TextIO | None = None) -> None:
     print(one_line(text), file=stream or sys.stderr, flush=True)
 
 
-def width_of(stream: TextIO | Outlet) -> int | None:
+def width_of(stream: Stream) -> int | None:
     """Return how many letters a line of a stream may have: as COLUMNS says, else as its terminal
     has; None for any number."""
     width = parse_columns(os.environ.get("COLUMNS", ""))

@@ -7,9 +7,8 @@ from typing import get_args
 
 from lar.cli.arguments import declared, headings_of
 from lar.errors import UsageError
-from lar.options.table import FORCE, SETTINGS
+from lar.options.table import BENCH_KEYS, BENCH_OPTIONS, FORCE, SETTINGS
 from lar.options.values import require
-from lar.options.variants import BENCH_KEYS, BENCH_OPTIONS
 from lar.records.goals import Allowed
 
 

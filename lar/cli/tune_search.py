@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.cli.progress_line import PacedLine
+from lar.cli.outlet import PacedLine
 from lar.cli.report_files import (
     FORMS,
     check_places,

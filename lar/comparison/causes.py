@@ -19,13 +19,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lar.comparison.culprits import Blame, blame_of
-from lar.comparison.isolation import Alone
+from lar.comparison.culprits import Alone, Blame, blame_of
 from lar.comparison.pairs import Names, Paired, error_of, facts_from
-from lar.graphs.elements import channel_axis, extent_of, whole
+from lar.dumps import Array
 from lar.graphs.graph import Node, region_of, sources_of
-from lar.graphs.matching import Array, Pair
-from lar.graphs.signatures import Values
+from lar.graphs.matching import Pair
+from lar.graphs.signatures import Values, channel_axis, extent_of, whole
 from lar.records.comparison import Culprit, OperatorFacts, TensorComparison
 
 # A scale is wrong if it is so many times what the values need, and so many times more than any

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import Array, Stored
-from lar.graphs.elements import BLOCK, Elements, elements_of
+from lar.dumps import Array, Stored
+from lar.graphs.signatures import BLOCK, Elements, elements_of
 from lar.records.comparison import Element, Figures, Tolerance
 
 # Default tolerance of a type, relative to the element and to the size of the tensor: sums in

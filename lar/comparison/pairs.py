@@ -13,14 +13,20 @@ import numpy as np
 
 from lar.comparison.metrics import Bounds, bounds_of, measure, size_beside
 from lar.comparison.rounding import Explain, Rounding, worst_channel_of
-from lar.dumps.dump import DumpedTensor, Stored
+from lar.dumps import Array, DumpedTensor, Stored
 from lar.dumps.excerpts import STATISTICS, as_printed
-from lar.graphs.elements import Elements, elements_of, whole
+from lar.graphs import UNKNOWN_STEPS
 from lar.graphs.graph import LOOPS, Graph, Node, is_end, name_of, results_of, sources_of
-from lar.graphs.matching import BITS, Array, Pair
-from lar.graphs.operator_kinds import UNKNOWN_STEPS
-from lar.graphs.signatures import Values, learn_of_twins, sample_places, squeezed
-from lar.graphs.twins import ConstantPair, Twins
+from lar.graphs.matching import BITS, ConstantPair, Pair, Twins
+from lar.graphs.signatures import (
+    Elements,
+    Values,
+    elements_of,
+    learn_of_twins,
+    sample_places,
+    squeezed,
+    whole,
+)
 from lar.records.comparison import (
     MatchedBy,
     OperatorFacts,

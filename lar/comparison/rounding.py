@@ -27,13 +27,11 @@ from typing import NamedTuple
 import numpy as np
 
 from lar.comparison.metrics import DEFAULT_RTOL, SLIGHTLY_MORE, Bounds, Size
-from lar.dumps.dump import DumpedTensor
-from lar.graphs.elements import BLOCK, Elements, channel_axis, extent_of
+from lar.dumps import DumpedTensor
+from lar.graphs import GROUPS, HEAVY
 from lar.graphs.graph import Graph, Node, region_of, sources_of
-from lar.graphs.matching import BITS, Pair, bits_of
-from lar.graphs.operator_kinds import GROUPS, HEAVY
-from lar.graphs.signatures import Values
-from lar.graphs.twins import ConstantPair
+from lar.graphs.matching import BITS, ConstantPair, Pair, bits_of
+from lar.graphs.signatures import BLOCK, Elements, Values, channel_axis, extent_of
 from lar.records.comparison import Figures, TensorComparison, TensorFacts
 
 # The relative rounding of coarse floating-point types.

@@ -6,6 +6,8 @@ item name or number per line     `cat.jpg 281`, `cat.jpg,281` or `281`: the clas
                                  `val/cat.jpg 281` and `cat 281` are for the item cat.jpg, too
 name per line                    the names of the classes, from class 0; a line may end with the
                                  number: `tench 0`
+
+`--resume`: a run also has the classes of the items that an earlier run has done.
 """
 
 from __future__ import annotations
@@ -13,11 +15,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from lar.errors import UsageError
 from lar.files.input_file import read_input_lines
-from lar.records.run import Item, ItemClasses
+from lar.options.table import BIN_OUT_DUMP
+from lar.records.run import Item, ItemClasses, RunResult, RunSpec
 
 MOST_REPORTED = 5  # classes of an item
 NUMBER = re.compile(r"[-+]?\d+")
@@ -119,3 +124,28 @@ def class_of(text: str, path: str) -> int:
     if not 0 <= number < MOST_CLASSES:
         raise wrong_labels(path, f"{text} is not a class", "classes are numbers, counted from 0")
     return number
+
+
+def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
+    """Return the result of a resumed run, with the classes of the items done before it.
+
+    They come from the dumped outputs, which outlive whatever ended the run before: of each item
+    from the first output, or from its only one.
+    """
+    # Imported here: few runs are resumed.
+    from lar.dumps.binary import read_tensor
+    from lar.dumps.delivery import outputs_in
+
+    place = Path(str(spec.settings[BIN_OUT_DUMP.key]))
+    if not place.exists():  # nothing came, now or before
+        return result
+    runs = outputs_in(place)
+    found = {item.number: item for item in result.items}
+    first = result.outputs[0].name if result.outputs else ""
+    for item in spec.items:
+        last = runs[spec.warmup_iterations + (item.number + 1) * spec.iterations - 1]
+        named = [each for each in last if each.meaning and each.meaning.variable.name == first]
+        for header in named[:1] or (last if len(last) == 1 else ()):
+            if item.number not in found:
+                found[item.number] = classes_of(item, read_tensor(header.path)[1].values)
+    return replace(result, items=tuple(found[number] for number in sorted(found)))

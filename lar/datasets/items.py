@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from lar.errors import check_text, count_of
 from lar.files.input_file import open_input, read_input_lines
+from lar.inputs import INPUT, input_error, numbered
 from lar.inputs.grammar import SUFFIXES, check_file, check_texts, place_of
-from lar.inputs.loaded import INPUT, input_error, numbered
 from lar.options.paths import split_items
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from lar.errors import CheckFailed, UsageError
+from lar.inputs import Array, Loaded
 from lar.inputs.dtypes import kind_of, name_of
-from lar.inputs.loaded import Array, Loaded
 from lar.inputs.readers import read_path
 from lar.options.table import DISABLE_ASSERT_THROW
 from lar.records.events import Emit, Judged

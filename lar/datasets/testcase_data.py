@@ -20,11 +20,11 @@ from dataclasses import replace
 import numpy as np
 
 from lar.errors import UsageError, first_line
+from lar.inputs import Array, Loaded, check_memory, input_error
 from lar.inputs.dtypes import cast_rounded, generator_of
 from lar.inputs.feed import Feed, feed_of
 from lar.inputs.grammar import IMAGES
 from lar.inputs.images import image_size, layout_of
-from lar.inputs.loaded import Array, Loaded, check_memory, input_error
 from lar.inputs.model_inputs import AxisSizes, check_shape, input_named, model_dtype
 from lar.options.paths import split_items
 from lar.records.run import ImageSettings, Packing, RunSpec, TensorInfo

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from lar.errors import UsageError
 from lar.files.input_file import open_input
-from lar.inputs.loaded import INPUT, OUTPUT, numbered
+from lar.inputs import INPUT, OUTPUT, numbered
 from lar.options.paths import split_items
 
 if TYPE_CHECKING:

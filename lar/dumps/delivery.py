@@ -15,8 +15,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from lar.dumps import SUFFIX, DumpFacts, DumpIndex
 from lar.dumps.binary import TensorHeader, make_readable
-from lar.dumps.dump import SUFFIX, DumpFacts, DumpIndex
 from lar.dumps.excerpts import UNFINISHED, filter_blocks
 from lar.dumps.graph import OUTPUT_FILE, index_of, run_of
 from lar.dumps.index import read_headers, read_index, tensor_files, write_index

@@ -22,10 +22,16 @@ from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
-from lar.dumps.binary import BY_NAME, ElementType, TensorHeader
-from lar.dumps.dump import Array, Dump
+from lar.dumps import Array, Dump, binary
+from lar.dumps.binary import (
+    BY_NAME,
+    ElementType,
+    TensorHeader,
+    Variable,
+    format_layout,
+    format_name,
+)
 from lar.dumps.graph import index_of
-from lar.dumps.names import AXIS, Variable, format_layout, format_name
 from lar.errors import DumpError
 from lar.files.input_file import MOST_TEXT_BYTES, open_input, read_input
 
@@ -97,7 +103,7 @@ def blocks_in(text: str) -> Iterator[tuple[TensorHeader, list[float]]]:
         number = int(head["id"])
         variable = Variable(
             id=number,
-            shape=tuple(map(int, AXIS.findall(layout[1]))),
+            shape=tuple(map(int, binary.AXIS.findall(layout[1]))),
             format=layout[2] or "",
             dtype=layout[3] or "Float32",
             operator=head["operator"],

@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
-from lar.dumps.binary import TensorHeader
-from lar.dumps.dump import NO_FACTS, DumpedOperator, DumpedTensor, DumpFacts, DumpIndex, Kernel
+from lar.dumps import NO_FACTS, DumpedOperator, DumpedTensor, DumpFacts, DumpIndex, Kernel
+from lar.dumps.binary import DumpedName, TensorHeader, Variable
 from lar.dumps.layouts import CONVOLUTIONS, layout_of_format, layouts_of
-from lar.dumps.names import DumpedName, Variable
 from lar.records.run import Quantization
 
 # The inputs and outputs of these have integers that stand for real numbers in the same way.

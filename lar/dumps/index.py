@@ -2,22 +2,28 @@
 
 The folder holds tensors only, since MegEngine's own tool reads every file in it. load_and_run
 leaves a dump without an index: then the names inside the files say what it holds.
+
+Dumps of plain arrays are a folder of `.npy`, a `.npz`, one `.npy`, arrays in Python. They have
+names and values, but no operators: another framework or a chip's tools wrote them. Source of their
+format: numpy.lib.format. NumPy is slow to import, and few dumps need it here.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
+from lar.dumps import Array, Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.binary import TensorHeader, read_header, read_tensor
-from lar.dumps.dump import Dump, DumpedTensor, DumpIndex, Stored
 from lar.dumps.excerpts import is_text_dump, open_text
 from lar.dumps.graph import index_of
-from lar.errors import DumpError
-from lar.files.input_file import MOST_TEXT_BYTES, cannot_read, read_input
+from lar.errors import DumpError, first_line
+from lar.files.input_file import MOST_TEXT_BYTES, cannot_read, open_input, read_input
 from lar.options.paths import INDEX_SUFFIX, index_place
 from lar.records.record import record_of_format, record_to_json
 
@@ -31,18 +37,16 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
     Raises:
         DumpError: it is missing, damaged, or of an unknown kind.
     """
-    from lar.dumps import arrays  # few dumps are of NumPy's files
-
     place = Path(str(path).removesuffix(INDEX_SUFFIX))
     if place.is_dir():
-        if not index_place(place).exists() and any(place.glob(f"*{arrays.SUFFIX}")):
-            return arrays.open_files(place)
+        if not index_place(place).exists() and any(place.glob(f"*{NPY}")):
+            return open_arrays(place)
         index, missing = index_of_folder(place)
         return Dump(str(place), index, reader_of(place), missing)
     if place.suffix.lower() == ".npz":
-        return arrays.open_archive(place)
-    if place.suffix.lower() == arrays.SUFFIX:
-        return arrays.open_files(place)
+        return open_archive(place)
+    if place.suffix.lower() == NPY:
+        return open_arrays(place)
     if is_text_dump(place):
         return open_text(place)
     return Dump(str(place), index_of([read_header(place)]), reader_of(place.parent))
@@ -148,3 +152,111 @@ def write_index(path: Path, index: DumpIndex) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+# Dumps of plain arrays
+
+
+NPY = ".npy"
+HINT = "save arrays of numbers, with numpy.save or numpy.savez"
+
+
+def dump_of_arrays(arrays: Mapping[str, object], source: str = "arrays") -> Dump:
+    """Return a dump of arrays in memory, by their names.
+
+    Raises:
+        DumpError: there are no arrays, or one is not an array of numbers.
+    """
+    import numpy as np
+
+    held = {
+        str(name): numbers_of(partial(np.asarray, value), f"{source}: {name}")
+        for name, value in arrays.items()
+    }
+    return dump_of(source, held.items(), held.__getitem__)
+
+
+def open_arrays(path: Path) -> Dump:
+    """Open a `.npy` file, or a folder of them; an array's name is its file's, without `.npy`.
+
+    Raises:
+        DumpError: a file is damaged, or not an array of numbers.
+    """
+    import numpy as np
+
+    places = sorted(path.glob(f"*{NPY}")) if path.is_dir() else [path]
+    files = {place.name.removesuffix(NPY): place for place in places}
+
+    def read(name: str, mode: Literal["r"] | None = None) -> Array:
+        place = files[name]
+        open_input(place, error=DumpError).close()  # if it cannot be read, this says why
+        return numbers_of(partial(np.load, place, mode), str(place))
+
+    return dump_of(str(path), ((name, read(name, "r")) for name in files), read)
+
+
+def open_archive(path: Path) -> Dump:
+    """Open a `.npz` archive; each array is read when it is asked for.
+
+    Raises:
+        DumpError: it is damaged, or holds other things than arrays of numbers.
+    """
+    import numpy as np
+
+    from lar.files.unpacking import check_unpacked
+
+    open_input(path, error=DumpError).close()
+    with naming(str(path)):
+        archive = np.load(path)
+        unpacked_bytes = sum(member.file_size for member in archive.zip.infolist())
+        names = [name for name in archive.files if name[-1:] != "/"]
+    check_unpacked(unpacked_bytes, path.stat().st_size, str(path), error=DumpError)
+
+    def read(name: str) -> Array:
+        return numbers_of(lambda: archive[name], f"{path}: {name}")
+
+    return dump_of(str(path), ((name, read(name)) for name in names), read)
+
+
+def dump_of(source: str, heads: Iterable[tuple[str, Array]], read: Callable[[str], Array]) -> Dump:
+    """Return a dump of arrays that are read by their names; `heads` has types and shapes.
+
+    Raises:
+        DumpError: there are no arrays, or one cannot be read.
+    """
+    tensors = tuple(
+        DumpedTensor(key=name, name=name, dtype=array.dtype.name, shape=array.shape)
+        for name, array in heads
+    )
+    if not tensors:
+        raise DumpError("holds no arrays", HINT, subject=source)
+    return Dump(source, DumpIndex(tensors=tensors, operators=()), lambda it: read(it.key))
+
+
+@contextlib.contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Add the place to whatever NumPy's parsers, or the owner of a value, raise.
+
+    Raises:
+        DumpError: the value cannot be read.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise DumpError(f"cannot be read: {first_line(error)}", HINT, subject=where) from None
+
+
+def numbers_of(read: Callable[[], object], where: str) -> Array:
+    """Return an array in this machine's order of bytes.
+
+    Raises:
+        DumpError: it cannot be read, is no array, or contains texts, records or Python objects.
+    """
+    import numpy as np
+
+    with naming(where):
+        array = read()
+    if not isinstance(array, np.ndarray) or array.dtype.kind not in "biufc":
+        what = f"elements of dtype {array.dtype}" if isinstance(array, np.ndarray) else "no array"
+        raise DumpError(f"holds {what}", HINT, subject=where)
+    return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -30,7 +30,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from lar.dumps.dump import Array, DumpedOperator, DumpedTensor
+from lar.dumps import Array, DumpedOperator, DumpedTensor
 
 CHANNELS_LAST = "nhwc"
 

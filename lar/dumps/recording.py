@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from lar.dumps.binary import AXES, BY_DTYPE, TEXT, write_tensor
-from lar.dumps.dump import NO_FACTS, Array, DumpFacts, OperatorFact, write_facts
+from lar.dumps import NO_FACTS, Array, DumpFacts, OperatorFact, binary, write_facts
+from lar.dumps.binary import ELEMENT, Numbering, Variable, format_name, write_tensor
 from lar.dumps.excerpts import format_block, format_values
-from lar.dumps.names import ELEMENT, Numbering, Variable, format_name
 from lar.errors import UsageError, writing
 from lar.options.table import BIN_IO_DUMP, BIN_OUT_DUMP, TEXT_DUMPS
 
@@ -91,12 +90,12 @@ def part_of(name: str, value: object) -> Part | Unheld:
     array = bytes_of_texts(array) if is_text else array
     if array.dtype.name.startswith("float8"):  # float32 holds each of their values
         array = array.astype(np.float32)
-    element = BY_DTYPE.get(array.dtype.name)
+    element = binary.BY_DTYPE.get(array.dtype.name)
     if element is None:
         return Unheld(name, f"no file holds the dtype {array.dtype.name}")
-    if array.ndim > AXES:
+    if array.ndim > binary.AXES:
         return Unheld(name, f"no file holds {array.ndim} axes")
-    return Part(name, array, TEXT.name if is_text else element.name)
+    return Part(name, array, binary.TEXT.name if is_text else element.name)
 
 
 def texts_of_bytes(coded: Array) -> Array:
@@ -215,7 +214,7 @@ class LayerPlaces:
         """Write a tensor."""
         variable, inputs, array = dumped
         self.write_constant(dumped)
-        if self.text and variable.dtype != TEXT.name:
+        if self.text and variable.dtype != binary.TEXT.name:
             self.values[variable.id] = format_values(array)
             values = [(each, self.values.get(each.id, "<constant>")) for each in inputs]
             with self.text.open("a", encoding="utf-8") as file:

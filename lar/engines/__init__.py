@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
     from pathlib import Path
 
-    from lar.dumps.dump import DumpFacts
-    from lar.graphs.operator_kinds import OperatorKinds
+    from lar.dumps import DumpFacts
+    from lar.graphs import OperatorKinds
     from lar.graphs.origins import ModelOperator
     from lar.records.profile import Profile
 
@@ -194,7 +194,7 @@ def read_quantizations(model: Path) -> DumpFacts:
     Raises:
         ValueError, OSError, LarError: the file cannot be read, or is damaged.
     """
-    from lar.dumps.dump import NO_FACTS
+    from lar.dumps import NO_FACTS
 
     read = (engine.read_quantizations(model) for engine in readers_of(model))
     return next((facts for facts in read if facts.quantizations), NO_FACTS)

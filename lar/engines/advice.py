@@ -18,12 +18,10 @@ from lar.engines import driver_for, find_engine
 from lar.engines.engine import Engine, Sign, Site, computing_ns_of
 from lar.errors import UsageError
 from lar.measurement.machine import read_machine
-from lar.options.command_line import format_flags
-from lar.options.given import parse_value
+from lar.options.command_line import format_flags, parse_value
 from lar.options.option import is_set
 from lar.options.rules import RULES, Asked, check_rules
-from lar.options.table import BY_KEY, ENGINE_FIX, LAYOUT_CHOICES, OPTIONS
-from lar.options.variants import BENCH_KEYS
+from lar.options.table import BENCH_KEYS, BY_KEY, ENGINE_FIX, LAYOUT_CHOICES, OPTIONS
 from lar.profiles.times import keep_with_profile
 from lar.records.profile import Profile
 from lar.records.tuning import Choice, OptionValue

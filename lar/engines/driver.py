@@ -1,19 +1,25 @@
-"""The seam between the timed loop and an engine: a driver, its profiler, and what is recorded."""
+"""The seam between the timed loop and an engine: a driver, its profiler, and what is recorded; and
+what an engine's own messages mean."""
 
 from __future__ import annotations
 
 import abc
 import contextlib
+import json
+import re
 import time
 from _thread import get_native_id
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeVar
 
+from lar.engines.formats import BROKEN
 from lar.engines.option_rows import OptionRow
-from lar.errors import LarError
+from lar.errors import CheckFailed, LarError, UsageError
 from lar.measurement.noise import Meter, open_meter
-from lar.options.table import CPU_DEFAULT, ENGINE_OPTION, MULTITHREAD, MULTITHREAD_DEFAULT
+from lar.options import table
 from lar.options.values import pairs_in
 from lar.records.run import EngineFacts, RunContext, RunSpec, TensorInfo
 
@@ -21,7 +27,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from lar.records import profile as records
-
 
 T = TypeVar("T")
 Recording = contextlib.AbstractContextManager[None]
@@ -226,7 +231,7 @@ class Driver(abc.ABC):
     @property
     def properties(self) -> Mapping[str, str]:
         """The properties of the engine that `--engine-option` sets, by name."""
-        text = str(self.spec.settings.get(ENGINE_OPTION.key, ""))
+        text = str(self.spec.settings.get(table.ENGINE_OPTION.key, ""))
         return pairs_in(text.splitlines())
 
     def fire_hooks(self, stage: str) -> None:
@@ -316,10 +321,96 @@ class Driver(abc.ABC):
         settings = self.spec.settings
         if not self.spec.device.startswith("cpu"):
             return None
-        if CPU_DEFAULT.of(settings):
+        if table.CPU_DEFAULT.of(settings):
             return 1
-        asked = MULTITHREAD.of(settings) or MULTITHREAD_DEFAULT.of(settings)
+        asked = table.MULTITHREAD.of(settings) or table.MULTITHREAD_DEFAULT.of(settings)
         return asked or self.default_threads()
 
     def close(self) -> None:  # noqa: B027 - most drivers hold nothing that the process's end does not free
         """Release the model."""
+
+
+# What an engine's own messages mean to the user: `messages.json` beside the engine's modules
+
+
+ERRORS = {"usage": UsageError, "engine": LarError, "check": CheckFailed}
+
+
+class Meaning(NamedTuple):
+    """What is wrong where a message has a pattern, and what to do.
+
+    Both texts may hold the groups of the pattern, the name of the `model`, what the engine `said`
+    in a line, and `broken`, advice about a damaged file. `flag` is the option that is to blame;
+    `options` names options of the table: one of them must be given, and the error names it as the
+    flag. Without a flag the model file is to blame, unless the message is not `about` it. `when` is
+    the phase in which the message means that: empty for `loading` and `running`, or another of the
+    engine's. `note` is for those who read the file.
+    """
+
+    pattern: str
+    problem: str
+    hint: str = ""
+    kind: Literal["usage", "engine", "check"] = "usage"
+    flag: str = ""
+    options: str = ""
+    about: Literal["file", ""] = "file"
+    when: str = ""
+    note: str = ""
+
+    def explain(
+        self, message: str, model: str, settings: Collection[str], facts: Mapping[str, str]
+    ) -> LarError | None:
+        """Return the error behind a message, None for another one."""
+        found = re.search(self.pattern, message)
+        named = getattr(table, self.options) if self.options else ()
+        options = named if isinstance(named, tuple) else (named,)
+        flags = [option.flag for option in options if option.key in settings]
+        if not found or bool(flags) != bool(options):
+            return None
+        known = {**facts, **found.groupdict(), "model": model, "broken": BROKEN}
+        texts = (text.format(*found.groups(), **known) for text in (self.problem, self.hint))
+        flag = (*flags, self.flag)[0]
+        subject = model if self.about and not flag else ""
+        return ERRORS[self.kind](*texts, flag=flag, subject=subject)
+
+
+class Meanings:
+    """The meanings in the file beside a module; the first that fits a message counts."""
+
+    def __init__(self, module: str) -> None:
+        self.file = Path(module).with_name("messages.json")
+
+    @cached_property
+    def rows(self) -> list[Meaning]:
+        """All of them; few runs need one."""
+        return [Meaning(**row) for row in json.loads(self.file.read_text())]
+
+    def explain(
+        self,
+        message: str,
+        model: str,
+        said: str = "",
+        *,
+        phases: Collection[str] = ("", "loading"),
+        settings: Collection[str] = (),
+        **facts: str,
+    ) -> LarError | None:
+        """Return the clear error behind a message in some phases, None for an unknown one; `said`
+        is its important part, in one line, and `facts` fill the texts."""
+        facts["said"] = said or last_line(message)
+        known = (
+            it.explain(message, model, settings, facts) for it in self.rows if it.when in phases
+        )
+        return next(filter(None, known), None)
+
+
+def phases_of(*, loading: bool) -> tuple[str, str]:
+    """Return the phases of a driver that loads a model, or runs it."""
+    return ("", "loading" if loading else "running")
+
+
+def last_line(message: str) -> str:
+    """Return what the last line of a message says, at most 160 characters: those before it often
+    say where in its own source the engine found it."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or ["nothing"]
+    return re.sub(r"^\w+: ", "", lines[-1])[:160]

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from lar.dumps.dump import DumpFacts
+    from lar.dumps import DumpFacts
     from lar.engines.caches import AnyCacheFiles
     from lar.engines.driver import Driver
     from lar.engines.formats import Format
     from lar.engines.listener import Listener
     from lar.engines.option_rows import OptionRow
-    from lar.graphs.operator_kinds import OperatorKinds
+    from lar.graphs import OperatorKinds
     from lar.graphs.origins import ModelOperator
     from lar.options.option import Option
     from lar.options.rules import Rule
@@ -384,7 +384,7 @@ class Engine(abc.ABC):
     @property
     def operator_kinds(self) -> OperatorKinds:
         """The kinds of its operators, in words that are the same for all engines."""
-        from lar.graphs.operator_kinds import OperatorKinds
+        from lar.graphs import OperatorKinds
 
         return OperatorKinds()
 
@@ -543,12 +543,12 @@ class Engine(abc.ABC):
         Raises:
             ValueError, OSError, LarError: the file cannot be read, or is damaged.
         """
-        from lar.dumps.dump import NO_FACTS
+        from lar.dumps import NO_FACTS
 
         return NO_FACTS
 
     def describe_dump(self, folder: Path) -> DumpFacts:
         """Return the facts about a dump in a folder, besides the names of its tensors."""
-        from lar.dumps.dump import read_facts
+        from lar.dumps import read_facts
 
         return read_facts(folder)._replace(iteration=0)

@@ -13,14 +13,14 @@ from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor, DumpIndex
+from lar.dumps import Dump, DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.graph import with_operators, with_quantizations
 from lar.engines import operator_kinds_of, read_operators, read_quantizations
 from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input
+from lar.graphs.graph import graph_of
 from lar.graphs.origins import SEPARATORS, ModelOperator, name_origins
-from lar.graphs.profile_graph import graph_of
-from lar.inputs.loaded import Array
+from lar.inputs import Array
 from lar.records.profile import ProfiledOperator
 from lar.records.run import TensorInfo
 

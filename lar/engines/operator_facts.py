@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lar.graphs.operator_kinds import OperatorKinds
+    from lar.graphs import OperatorKinds
 
 # A shape; None stands for an unknown axis, or for a shape of unknown rank.
 Shape = tuple[int | None, ...] | None
@@ -185,7 +185,7 @@ class OperatorFacts:
     def operator_kinds(self, **fields: Any) -> OperatorKinds:
         """Return the kinds of the operators; `fields` are those of `OperatorKinds` that are no
         facts."""
-        from lar.graphs.operator_kinds import OperatorKinds
+        from lar.graphs import OperatorKinds
 
         return OperatorKinds(
             by_type(self.kinds),

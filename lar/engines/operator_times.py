@@ -22,8 +22,15 @@ from lar.errors import UsageError
 from lar.files.input_file import read_input
 from lar.files.unpacking import unpack
 from lar.profiles.trace_file import decode_profile, is_written_by_lar, read_as_written
-from lar.records.columns import ExecutionColumns
-from lar.records.profile import Execution, Profile, ProfiledOperator, Step, TensorFact, Times
+from lar.records.profile import (
+    Execution,
+    ExecutionColumns,
+    Profile,
+    ProfiledOperator,
+    Step,
+    TensorFact,
+    Times,
+)
 
 # The path of a layer in the name of something in it, and one with dots alone.
 LAYER = re.compile(r"(.+)[/.][^/.]+")

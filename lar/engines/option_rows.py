@@ -130,7 +130,7 @@ def add_lazy_modules(names: dict[str, Any]) -> None:
     engine. The type checker sees the modules themselves:
 
         if TYPE_CHECKING:
-            from lar.engines.megengine import checkers
+            from lar.engines.megengine import dumps
         else:
             add_lazy_modules(globals())
     """

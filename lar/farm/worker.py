@@ -33,7 +33,7 @@ from lar.records.run import Failure, RunContext, RunResult, RunSpec
 from lar.running.interrupts import heed_interrupts, uninterrupted
 from lar.running.isolation import name_of_signal, run_isolated
 from lar.running.steps import maker_of, unpack_cases
-from lar.worker.start import end_with_parent
+from lar.worker import end_with_parent
 
 if TYPE_CHECKING:
     from lar.records.bench import BenchResult

@@ -17,13 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lar.dumps.dump import Dump
-from lar.graphs.graph import Graph, Node, region_of
-from lar.graphs.matching import Array, Matching, is_generic
-from lar.graphs.operator_kinds import GROUPS, HEAVY, UNKNOWN, OperatorKinds, Steps
-from lar.graphs.profile_graph import COPY, plain_graph_of, without_filling
+from lar.dumps import Array, Dump
+from lar.graphs import GROUPS, HEAVY, UNKNOWN, OperatorKinds, Steps
+from lar.graphs.graph import COPY, Graph, Node, plain_graph_of, region_of, without_filling
+from lar.graphs.matching import Matching, are_one_structure, crossing, is_generic
 from lar.graphs.signatures import Values
-from lar.graphs.twins import are_one_structure, crossing
 from lar.records.profile import Profile, ProfiledOperator
 
 # Numbers that engines give anew in each session.

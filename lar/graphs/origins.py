@@ -18,7 +18,7 @@ from graphlib import CycleError, TopologicalSorter
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from lar.dumps.dump import DumpedOperator, DumpIndex
+from lar.dumps import DumpedOperator, DumpIndex
 from lar.graphs.graph import BODY_INPUT, walk, with_computed
 
 # What engines append to the names of operators that they change, and to all names.

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from lar.errors import UsageError
-from lar.inputs.loaded import Array, check_memory
+from lar.inputs import Array, check_memory
 
 # load_and_run's JSON files say float and int for the 32-bit types.
 _ALIASES = {"float": "float32", "int": "int32"}

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from lar.errors import LarError, UsageError
-from lar.inputs import images, model_inputs
+from lar.inputs import LESS, OUTPUT, Array, Loaded, images, input_error, model_inputs, numbered
 from lar.inputs.dtypes import count_nonfinite, describe_source, generate_array, name_of
 from lar.inputs.grammar import Item, NumbersItem, PathItem, ShapeItem, items_of
-from lar.inputs.loaded import LESS, OUTPUT, Array, Loaded, input_error, numbered
 from lar.inputs.model_inputs import AxisSizes, check_shape, find_misfit, input_named, model_dtype
 from lar.inputs.readers import read_numbers, read_path, shape_raw
 from lar.records.run import FedInput, ImageSettings, RunSpec, TensorInfo, format_shape

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 
 from lar.errors import UsageError
 from lar.files.input_file import CHECK_PATH, check_input
-from lar.inputs.loaded import Loaded, input_error
+from lar.inputs import Loaded, input_error
 from lar.options.paths import find_path, split_items
 from lar.records.record import ShortRecord
 

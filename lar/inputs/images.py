@@ -19,8 +19,8 @@ import numpy as np
 
 from lar.errors import UsageError
 from lar.files.unpacking import check_unpacked
+from lar.inputs import Array, Loaded, check_memory, input_error
 from lar.inputs.dtypes import cast_rounded, dtype_of, settle
-from lar.inputs.loaded import Array, Loaded, check_memory, input_error
 from lar.records.run import ImageSettings, TensorInfo
 
 _GAP = rb"(?:\s|#[^\r\n]*[\r\n])"

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from lar.errors import UsageError
+from lar.inputs import NAME_IT, Array, Loaded, UnnamedInput, input_error
 from lar.inputs.dtypes import cast_values, dtype_of, kind_of, name_of, settle
 from lar.inputs.grammar import RAW_HINT, RawForm
 from lar.inputs.images import channel_axis_of
-from lar.inputs.loaded import NAME_IT, Array, Loaded, UnnamedInput, input_error
 from lar.records.run import TensorInfo, format_shape
 
 # load_and_run's name for an item that gives none.

@@ -23,10 +23,10 @@ import numpy as np
 from lar.errors import UsageError, first_line
 from lar.files.input_file import cannot_read, open_input
 from lar.files.unpacking import check_unpacked
+from lar.inputs import INPUT, LESS, Array, Loaded, check_memory, input_error, numbered
 from lar.inputs.dtypes import cast_values, dtype_of, kind_of
 from lar.inputs.grammar import FORMS, IMAGES, RAW, RAW_HINT, RawForm
 from lar.inputs.images import check_whole, read_image
-from lar.inputs.loaded import INPUT, LESS, Array, Loaded, check_memory, input_error, numbered
 
 if TYPE_CHECKING:
     from zipfile import ZipFile

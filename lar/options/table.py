@@ -592,3 +592,17 @@ def option_of(key: str) -> Option[Any] | None:
 def one_of(options: tuple[Option[Any], ...], values: Mapping[str, Any]) -> Option[Any] | None:
     """Return the first of some options that is given, None if none are."""
     return next((option for option in options if option.is_given(values)), None)
+
+
+def can_vary(option: Option[Any]) -> bool:
+    """Return whether a variant of a bench may have an option: one that says how to run the model.
+
+    Options that write something are excluded. The bench itself says how often and how long it runs.
+    """
+    if option.writes or option in (ITER, VERBOSE):
+        return False
+    return option.group is IN_RUN or option.purpose in ("setting", "input", "cache")
+
+
+BENCH_OPTIONS: tuple[Option[Any], ...] = tuple(filter(can_vary, OPTIONS))
+BENCH_KEYS = frozenset(option.key for option in BENCH_OPTIONS)

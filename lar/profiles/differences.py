@@ -16,7 +16,7 @@ from statistics import median
 from typing import NamedTuple
 
 from lar.errors import UsageError
-from lar.graphs.operator_kinds import OperatorKinds
+from lar.graphs import OperatorKinds
 from lar.graphs.operator_twins import OperatorPair, match_operators
 from lar.measurement.differences import (
     FEWEST_DEGREES,

@@ -3,17 +3,20 @@
 All reports are made of this one aggregation. What runs within an operator, such as the body of a
 loop, counts for itself: each row has its own time, and these add up to the time of all operators.
 Beside it stands the time that includes what runs within.
+
+Another tool's table lacks figures of these rows: text has those that --columns names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from lar.profiles.activities import Launch, launches_of
 from lar.profiles.breakdown import disturbed_executions, steps_of
 from lar.profiles.roofline import Bound, Work, host_peak_of, work_of
+from lar.profiles.times import FIGURES as FIGURES_OF_TIMES
 from lar.profiles.times import Totals, group_by, keep_with_profile, totals_of
 from lar.records.profile import Profile
 
@@ -136,3 +139,54 @@ def busiest_kernel(launches: Sequence[Launch]) -> str:
     for launch in launches:
         times[launch.kernel] = times.get(launch.kernel, 0) + launch.piece.duration_ns
     return max(times, key=times.__getitem__)
+
+
+# Figures of rows, for tables of other tools
+
+
+class Counted(Protocol):
+    """A row: the times of its calls, and how much of an iteration it would save at the roofs.
+
+    Both are None if unknown.
+    """
+
+    @property
+    def times(self) -> Totals | None: ...
+    @property
+    def saving_ns(self) -> float | None: ...
+
+
+class Figure(NamedTuple):
+    """One figure of a row: a time in nanoseconds or, without `is_time`, a count."""
+
+    title: str
+    value: Callable[[Counted], float | None]
+    is_time: bool = True
+
+
+def of_times(value: Callable[[Totals], float | None]) -> Callable[[Counted], float | None]:
+    """Return the figure of a row's times, None if these are not known."""
+    return lambda row: None if row.times is None else value(row.times)
+
+
+FIGURES: Mapping[str, Figure] = {
+    "median": Figure("median", of_times(lambda it: it.median_ns)),
+    **{name: Figure(name, of_times(value)) for name, value in FIGURES_OF_TIMES.items()},
+    "saving": Figure("could save", lambda row: row.saving_ns),
+    "calls": Figure("calls", of_times(lambda it: it.calls), is_time=False),
+    "disturbed": Figure("disturbed", of_times(lambda it: it.disturbed), is_time=False),
+}
+
+Column = TypeVar("Column")
+
+
+def asked_for(options: Mapping[str, Any]) -> frozenset[str]:
+    """Return the figures that --columns names, and the one that rows are sorted by."""
+    return frozenset((*options.get("columns", ()), str(options.get("sort")).lstrip("+-")))
+
+
+def figure_columns(
+    names: Iterable[str], make: Callable[[str, Figure], Column]
+) -> tuple[Column, ...]:
+    """Return the columns of some figures, made by the style's own `make`."""
+    return tuple(make(name, FIGURES[name]) for name in names)

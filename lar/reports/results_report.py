@@ -11,7 +11,7 @@ from lar.errors import join_first
 from lar.measurement.statistics import median_of_known
 from lar.reports.model import Column, Plot, Table, milliseconds, number, value_at
 from lar.reports.report import Report, describe_difference, format_interval
-from lar.results.facts import describe_kind_of_options, describe_options, is_option
+from lar.results import describe_kind_of_options, describe_options, is_option
 from lar.results.side_by_side import DISTURBED, Check, Row, SideBySide, is_apart
 from lar.results.store import Entry, Kind
 

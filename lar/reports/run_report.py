@@ -14,7 +14,7 @@ from lar.reports.model import Cell, Column, Table
 from lar.reports.profile_plots import plot_iterations
 from lar.reports.report import Part, Report
 from lar.reports.run_text import format_accuracy, format_summary
-from lar.results.facts import facts_of, fed_shapes
+from lar.results import facts_of, fed_shapes
 
 # The columns of a sample, each with the field of `Samples` that it shows.
 SAMPLE_COLUMNS = {

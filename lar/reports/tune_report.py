@@ -27,7 +27,7 @@ from lar.records.tuning import (
 from lar.reports.model import WRAPPED, Column, Table, number, table_of_values
 from lar.reports.report import Part, Report
 from lar.reports.text import format_bytes
-from lar.results.facts import describe_machine
+from lar.results import describe_machine
 
 
 def report_space(requests: Sequence[TuneRequest]) -> Report:

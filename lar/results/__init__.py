@@ -1,1 +1,232 @@
-"""Results that are kept: read from files of all kinds, grouped and compared."""
+"""Results that are kept: read from files of all kinds, grouped and compared.
+
+Here are the facts about a result: they find it, group it and distinguish it from others.
+
+The figure of a table: the times that stand for each run, chosen for all runs together.
+
+A ratio of one run's latency to another's CPU time says nothing. So all runs of a table have the
+same figure: the latency if each run's can be trusted, else the CPU time if that is each run's
+latency on a quiet machine. Otherwise it is the latency, and runs whose latency cannot be trusted
+are not judged. Median, minimum and items in a second are of the same iterations: the undisturbed
+ones.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from lar.measurement.statistics import disturbed_in, percentile_of
+from lar.measurement.summary import (
+    cpu_is_latency,
+    in_turn,
+    items_in_iteration,
+    iterations_per_second,
+    summarize,
+)
+from lar.options import table
+from lar.options.option import flag_of
+from lar.records.run import RunResult
+from lar.records.summary import Summary, Trust
+
+if TYPE_CHECKING:
+    from lar.records.run import MachineFacts, RunSpec
+
+
+Figure = Literal["latency", "CPU time"]
+CALM_SHARE = 0.1  # the part of disturbed iterations, at most
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run, and its times of the table's figure.
+
+    With the trust "nothing" these are the times of all iterations, and decide nothing.
+    """
+
+    result: RunResult
+    times: Sequence[float]
+    trust: Trust
+    disturbed_count: int
+
+    @cached_property
+    def median(self) -> float | None:
+        """The median of its times, None without any or if they took no time."""
+        return (percentile_of(sorted(self.times), 50) or None) if self.times else None
+
+    @property
+    def sample_count(self) -> int:
+        return len(self.result.samples.end_to_end)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether disturbances were looked for."""
+        samples = self.result.samples
+        return any(each is not None for each in chain(samples.queue_delay, samples.steal))
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether its times can show a difference."""
+        return self.trust != "nothing" and self.median is not None
+
+    @cached_property
+    def iterations_per_second(self) -> float | None:
+        """The iterations of all runners in a second, by the times that stand for the run."""
+        every, total = iterations_per_second(self.result), math.fsum(self.times)
+        if every is None or not total or self.result.spec.pacing.rate is not None:
+            return every
+        whole = math.fsum(self.result.samples.end_to_end)
+        return every * (whole / self.sample_count) / (total / len(self.times))
+
+    @property
+    def items_per_second(self) -> float | None:
+        """Its items in a second, None if the batch is not known."""
+        rate, items = self.iterations_per_second, items_in_iteration(self.result)
+        return rate * items if rate and items else None
+
+
+def figure_of(results: Sequence[RunResult]) -> tuple[Figure, list[Run]]:
+    """Return the figure of a table of these results, and the run of each."""
+    known = [(result, result.summary or summarize(result)) for result in results]
+    timed = [(result, summary) for result, summary in known if summary]
+    has_latency = all(has_trusted_latency(summary) for _, summary in timed)
+    has_cpu_time = all(has_trusted_cpu_time(*each) for each in timed)
+    figure: Figure = "CPU time" if has_cpu_time and not has_latency else "latency"
+    return figure, [run_of(result, summary, figure) for result, summary in known]
+
+
+def has_trusted_latency(summary: Summary) -> bool:
+    return summary.trust in ("latency", "undisturbed latency")
+
+
+def has_trusted_cpu_time(result: RunResult, summary: Summary) -> bool:
+    return bool(summary.cpu_median) and (summary.trust == "cpu" or cpu_is_latency(result))
+
+
+def run_of(result: RunResult, summary: Summary | None, figure: Figure) -> Run:
+    """Return a run with its times of the figure."""
+    samples = result.samples
+    if summary is None:
+        return Run(result, (), "nothing", 0)
+    times: Sequence[float] = samples.end_to_end
+    trust = summary.trust if has_trusted_latency(summary) else "nothing"
+    if figure == "CPU time":
+        times, trust = [each for each in samples.busiest_thread if each is not None], "cpu"
+    elif trust == "undisturbed latency":
+        times = in_turn(samples, disturbed_in(samples))
+    return Run(result, times, trust, summary.disturbed_count)
+
+
+def is_calm(runs: Iterable[Run]) -> bool:
+    """Return whether hardly any iteration was disturbed, as far as known."""
+    return all(run.disturbed_count <= CALM_SHARE * run.sample_count for run in runs)
+
+
+# The facts that `--by` may name, in the order of the columns; `option` stands for all options.
+NAMES = ("model", "machine", "engine", "version", "driver", "device", "option", "input")
+
+# The flags of files in which engines keep what they found.
+CACHES = frozenset(option.flag for option in table.OPTIONS if option.purpose == "cache")
+
+
+class NamedResult(NamedTuple):
+    """A result, its name in tables, its file, and the user's name for the file.
+
+    If a result does not name its machine, the machine has the user's name for the file.
+    """
+
+    name: str
+    result: RunResult
+    path: str = ""
+    given_name: str = ""
+
+
+def facts_of(result: RunResult, machine: str = "") -> dict[str, str]:
+    """Return the facts of a result by name; an option's name is its flag.
+
+    An unknown fact is an empty text; `machine` is the name of an unknown one.
+    """
+    spec, engine = result.spec, result.engine
+    return {
+        "model": os.path.basename(spec.model),
+        "machine": describe_machine(result.machine) if result.machine else machine,
+        "engine": spec.engine,
+        "version": engine.version if engine else "",
+        "driver": spec.driver,
+        "device": spec.device,
+        **options_of(spec),
+        "input": "; ".join(spec.inputs),
+    }
+
+
+def describe_machine(machine: MachineFacts) -> str:
+    """Return the processor, the cores that may be used, and the memory."""
+    if not machine.cores:  # named by hand
+        return machine.processor
+    usable = "" if machine.usable_cores == machine.cores else f"{machine.usable_cores} of "
+    size = [] if machine.memory_bytes is None else [f"{machine.memory_bytes / 2**30:.0f} GiB"]
+    return ", ".join([machine.processor, f"{usable}{machine.cores} cores", *size])
+
+
+def options_of(spec: RunSpec) -> dict[str, str]:
+    """Return the options that decide how fast a run is, by flag: `yes` for a switch.
+
+    Files that are only written have no value: their place does not matter.
+    """
+    pacing = spec.pacing
+    pairs = (f"{key}={value}" for key, value in sorted(spec.environment.items()))
+    idle = pacing.idle_seconds
+    others = {
+        table.BATCH_SIZE.flag: spec.batch_size,
+        table.SHAPE.flag: ",".join(f"{axis}={size}" for axis, size in spec.shape.items()),
+        table.COPY_TO_HOST.flag: "yes" if spec.copy_outputs else "",
+        table.IDLE_MS.flag: "" if idle is None else f"{1e3 * idle:g}",
+        table.RATE.flag: f"{pacing.rate:g}" if pacing.rate else "",
+        table.ARRIVALS.flag: pacing.arrivals if pacing.rate else "",
+        "--scenario": spec.scenario.name if spec.scenario else "",
+        table.PYTHON.flag: spec.python,
+        table.ENGINE_ENV.flag: " ".join(pairs),
+    }
+    return {
+        **{flag_of(key): text_of(key, value) for key, value in sorted(spec.settings.items())},
+        **{flag: str(value) for flag, value in others.items() if value},
+    }
+
+
+def fed_shapes(result: RunResult) -> str:
+    """Return the shapes of a run's inputs, empty if they are not known."""
+    return ", ".join(
+        f"{fed.name} {fed.dtype} {'x'.join(map(str, fed.shape))}" for fed in result.fed
+    )
+
+
+def text_of(key: str, value: object) -> str:
+    option = table.BY_KEY.get(key)
+    text = str(value).replace("\n", " ")  # of an option that is given several times
+    return "yes" if value is True or (option and option.writes) else text
+
+
+def is_option(name: str) -> bool:
+    """Return whether a fact is an option."""
+    return name.startswith("--")
+
+
+def describe_options(facts: Mapping[str, str]) -> str:
+    """Return the options among facts as the user would type them; empty without any."""
+    return " ".join(
+        name if value == "yes" else f"{name} {value}"
+        for name, value in facts.items()
+        if is_option(name) and value and name != table.INPUT.flag
+    )
+
+
+def describe_kind_of_options(facts: Mapping[str, str]) -> str:
+    """Return the options among facts that make runs one kind: a cache's place does not matter."""
+    return describe_options(
+        {name: "yes" if name in CACHES and value else value for name, value in facts.items()}
+    )

@@ -34,7 +34,7 @@ from lar.records.run import (
     check_result,
     read_result,
 )
-from lar.results.facts import NamedResult
+from lar.results import NamedResult
 
 WHAT = "result file"
 HINT = "give what `lar run MODEL --json FILE` wrote, or what load_and_run printed"

@@ -25,7 +25,7 @@ from lar.measurement.statistics import (
 )
 from lar.records.run import RunResult
 from lar.records.summary import Difference, Interval, Verdict
-from lar.results.facts import (
+from lar.results import (
     NAMES,
     Figure,
     NamedResult,

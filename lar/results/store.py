@@ -32,7 +32,7 @@ from lar.measurement.summary import summarize
 from lar.options.table import STORE
 from lar.records.record import record_to_json
 from lar.records.run import RunResult, read_result
-from lar.results.facts import describe_kind_of_options, facts_of, fed_shapes, figure_of
+from lar.results import describe_kind_of_options, facts_of, fed_shapes, figure_of
 
 SCHEMA = 3
 LEVEL = 3  # of compression: higher levels take thrice as long and save a tenth

@@ -26,19 +26,18 @@ from lar.measurement.differences import (
 )
 from lar.measurement.machine import read_machine, read_model_file
 from lar.measurement.summary import summarize
-from lar.options.given import join_options, parse_values
-from lar.options.variants import known_option
+from lar.options.command_line import join_options, parse_values
 from lar.records.bench import BenchResult, Stop, VariantResult
 from lar.records.run import Failure, RunContext, RunSpec
 from lar.records.summary import Difference
-from lar.running.api import read_outputs
-from lar.running.given_inputs import GivenInputs, Inputs, with_names
+from lar.running.api import GivenInputs, Inputs, read_outputs, with_names
 from lar.running.rounds import Member, Rounds, compare_members, inputs_as_for, places_in_memory
 from lar.running.steps import make_run
 from lar.running.variants import (
     Variant,
     axes_of,
     find_baseline,
+    known_option,
     list_models,
     make_variants,
     plan_variant,

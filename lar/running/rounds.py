@@ -30,8 +30,7 @@ from lar.records.run import (
     Samples,
     format_shape,
 )
-from lar.running.api import file_of
-from lar.running.given_inputs import inputs_like
+from lar.running.api import file_of, inputs_like
 from lar.running.isolation import TurnWorker
 from lar.running.steps import unpack_cases
 

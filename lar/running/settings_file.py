@@ -22,10 +22,9 @@ from lar.errors import UsageError, did_you_mean
 from lar.files.input_file import read_input
 from lar.measurement.machine import read_machine, read_model_file
 from lar.options import table
-from lar.options.given import join_options, parse_values
+from lar.options.command_line import join_options, parse_values
 from lar.options.option import Option
-from lar.options.table import BY_KEY, SETTINGS
-from lar.options.variants import BENCH_KEYS
+from lar.options.table import BENCH_KEYS, BY_KEY, SETTINGS
 from lar.records.record import record_from_json, record_to_json
 from lar.records.run import MachineFacts
 from lar.records.tuning import TunedSettings

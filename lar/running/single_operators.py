@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from lar.dumps.dump import DumpedTensor, DumpIndex
+from lar.dumps import DumpedTensor, DumpIndex
 from lar.engines import engine_named
 from lar.errors import LarError, UsageError, writing
 from lar.files.work_folders import work_folder
-from lar.inputs.loaded import Array
+from lar.inputs import Array
 from lar.measurement.machine import read_model_file
 from lar.options.table import BY_KEY
 from lar.records.run import RunContext, RunResult, RunSpec

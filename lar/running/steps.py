@@ -294,7 +294,7 @@ def make_run(
             result = (make or maker_of(left, launch))(*ready, listener or Listener())
         result = deliver_artifacts(left, placed.written, result)
     if context.resume and spec.tell_classes:
-        from lar.datasets.resume import add_earlier_classes  # few runs need it
+        from lar.datasets.classes import add_earlier_classes  # few runs need it
 
         result = add_earlier_classes(spec, result)
     return result_as_asked(spec, left, result)

@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 from lar.engines import engine_named
 from lar.errors import LarError, UsageError, count_of
 from lar.files.input_file import check_input
-from lar.options.command_line import text_of
-from lar.options.given import join_options, parse_values, split_command
+from lar.options.command_line import join_options, parse_values, split_command, text_of
 from lar.options.option import Option, flag_of, is_set
-from lar.options.table import BY_KEY, one_of
-from lar.options.variants import known_option
+from lar.options.suggestions import suggest_flag
+from lar.options.table import BENCH_KEYS, BY_KEY, ON, SCHEDULER, one_of, option_of
 from lar.records.run import Failure, RunSpec
 from lar.running.plan import plan_run
 
@@ -286,3 +285,25 @@ def find_baseline(variants: Sequence[Variant], name: str | None) -> int:
         hint = f"give a number or a name: {', '.join(repr(each) for each in names[:8])}"
         raise UsageError(f"there is no variant {name!r}", hint, flag="--baseline")
     return 0 if name is None else places[name]
+
+
+def known_option(key: str, named: str) -> Option[Any]:
+    """Return the option of a key that may vary.
+
+    Raises:
+        UsageError: there is no such option, or it does not say how a model is run.
+    """
+    option = option_of(key)
+    if option is not None and option.key in BENCH_KEYS:
+        return option
+    if option is None:
+        problem = "unknown flag"
+        hint = suggest_flag(flag_of(key), map(flag_of, BENCH_KEYS))
+    elif option in (SCHEDULER, ON):
+        problem = "is for all variants: results of different machines are never mixed"
+        hint = "make a bench on each machine, and put them side by side with `lar results`"
+    else:
+        prefix = "" if named == option.flag else f"{option.flag} "
+        problem = f"{prefix}does not say how a model is run"
+        hint = "what may differ are options of the engine, the inputs, --engine and --driver"
+    raise UsageError(problem, hint or "`lar run --help all` lists the flags", flag=named)

@@ -28,7 +28,7 @@ GLANCE_SECONDS = 0.001
 CODE = """\
 import gc
 gc.disable()
-from lar.worker.start import start
+from lar.worker import start
 start(sys.argv[1:], {library!r})
 """
 
@@ -193,7 +193,7 @@ def start_python(
 
 def work_as_copy(requests: IO[bytes]) -> None:
     """Work as a worker that is a copy of lar's process."""
-    from lar.worker.start import start
+    from lar.worker import start
 
     requests.close()  # the end of the parent
     os.environ.update({**ONE_BLAS_THREAD, **os.environ})

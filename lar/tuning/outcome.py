@@ -20,8 +20,7 @@ from lar.errors import LarError, UsageError
 from lar.files.report_file import OutputFile
 from lar.files.work_folders import work_folder
 from lar.measurement.statistics import percentile_of
-from lar.options.command_line import format_command, format_flags
-from lar.options.given import parse_values
+from lar.options.command_line import format_command, format_flags, parse_values
 from lar.options.paths import Place
 from lar.options.table import BY_KEY, INPUT, PACKED_MODEL_DUMP, find_untyped
 from lar.records.record import record_to_json

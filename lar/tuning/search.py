@@ -29,8 +29,8 @@ from lar.records.tuning import (
     RankedCandidate,
     TuneRequest,
 )
+from lar.running.api import GivenInputs, Inputs, with_names
 from lar.running.bench import check_keys
-from lar.running.given_inputs import GivenInputs, Inputs, with_names
 from lar.running.rounds import inputs_as_for
 from lar.running.variants import Variant, list_models
 from lar.tuning.decisions import Combinations, Ended, Step, Survey, choices_in, name_of, next_step

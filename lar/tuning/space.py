@@ -34,7 +34,7 @@ from lar.engines.formats import models_in
 from lar.errors import LarError, UsageError, nearest
 from lar.files.input_file import check_input, read_input
 from lar.measurement.machine import read_cpu_limit, read_instruction_sets
-from lar.options.given import parse_values, parse_words
+from lar.options.command_line import parse_values, parse_words
 from lar.options.option import flag_of, is_set
 from lar.options.table import (
     ADDED,
@@ -49,7 +49,6 @@ from lar.options.table import (
     option_of,
 )
 from lar.options.values import pairs_in
-from lar.options.variants import known_option
 from lar.records.goals import Allowed
 from lar.records.run import Failure
 from lar.records.tuning import (
@@ -61,7 +60,7 @@ from lar.records.tuning import (
     OptionValue,
     TuneRequest,
 )
-from lar.running.variants import Variant, plan_variant
+from lar.running.variants import Variant, known_option, plan_variant
 from lar.tuning.decisions import choices_in, options_of
 
 FLAG = "--space"

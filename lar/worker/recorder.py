@@ -23,8 +23,7 @@ from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Silent
 from lar.measurement.machine import read_text
 from lar.options.table import PROFILE_RAW, PROFILE_SYSCALLS, PROFILES
 from lar.records import profile as records
-from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns
-from lar.records.profile import Category
+from lar.records.profile import Category, ExecutionColumns, RecordColumns, SpanColumns
 
 if TYPE_CHECKING:
     from lar.measurement.syscalls import SyscallTrace

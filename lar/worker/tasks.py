@@ -11,13 +11,12 @@ import numpy as np
 from lar.datasets.testcase_data import feed_datum
 from lar.engines import engine_named
 from lar.errors import LarError, UsageError, first_line, writing
+from lar.inputs import Array
 from lar.inputs.dtypes import count_nonfinite
-from lar.inputs.loaded import Array
 from lar.measurement.rows import SampleRows
 from lar.records.events import Emit, Packed, PhaseEntered, TurnEnded
 from lar.records.run import ModelInfo, Packing, RunContext, RunSpec
-from lar.worker.execution import Copies, explaining, summarize_outputs
-from lar.worker.feeding import Feeder
+from lar.worker.execution import Copies, Feeder, explaining, summarize_outputs
 
 
 def read_model_at(spec: RunSpec, context: RunContext, emit: Emit) -> ModelInfo:

@@ -204,7 +204,7 @@ def test_a_long_comparison_says_on_a_terminal_how_far_it_is(
     monkeypatch.setattr("sys.stderr", shown)
     assert main(["compare", *folders]) == 1
     assert shown.getvalue() == ""
-    monkeypatch.setattr("lar.cli.progress_line.LateLine.SECONDS", 0.0)
+    monkeypatch.setattr("lar.cli.outlet.LateLine.SECONDS", 0.0)
 
     def measure_slowly(*words: Any, **others: Any) -> Figures:
         eventually(lambda: "tensors compared, 0 s" in shown.getvalue())

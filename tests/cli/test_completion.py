@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lar.cli.commands import COMMANDS, topics
+from lar.cli import COMMANDS, topics
 from lar.cli.completion import LAST_OF_ZSH, RUN_OF_ZSH
 from lar.options.option import flag_of
 from lar.options.table import BY_KEY

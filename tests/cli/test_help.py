@@ -11,13 +11,13 @@ from typing import Any, get_args
 
 import pytest
 
+from lar.cli import COMMANDS, other_way, topics
 from lar.cli.arguments import Formatter, parser_of, read_table
-from lar.cli.commands import COMMANDS, other_way, topics
 from lar.cli.run_help import GROUPS
 from lar.options.option import Group, flag_of
 from lar.options.table import BY_KEY, COMMON, OPTIONS
 from lar.records.goals import Allowed
-from lar.results.facts import NAMES
+from lar.results import NAMES
 from tests.command_lines import run_lar, run_program
 
 

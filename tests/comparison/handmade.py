@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from lar.dumps.dump import Dump, DumpedOperator, DumpedTensor, DumpIndex
+from lar.dumps import Dump, DumpedOperator, DumpedTensor, DumpIndex
 from lar.records.run import Quantization
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lar.comparison import compare
-from lar.comparison.isolation import OperatorsOf
-from lar.dumps.dump import Dump
+from lar.comparison.culprits import OperatorsOf
+from lar.dumps import Dump
 from lar.engines import operator_kinds_of
 from lar.graphs import graph
 from lar.records.comparison import Comparison, Tolerance

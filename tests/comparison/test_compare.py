@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
+from lar.dumps import Dump, DumpedTensor, DumpIndex
 from lar.dumps.index import open_dump
-from lar.graphs import elements
+from lar.graphs import signatures
 from lar.records.comparison import Comparison, Tolerance, read_comparison
 from lar.records.record import record_to_json
 from tests.comparison.handmade import Step, dump_of
@@ -113,7 +113,7 @@ def test_layouts_and_types_take_no_more_memory_than_their_files(
 ) -> None:
     dumps = stored_pair(tmp_path, kind)
     whole = compare_dumps(*dumps).tensors[0]
-    monkeypatch.setattr(elements, "LARGE", MIB)
+    monkeypatch.setattr(signatures, "LARGE", MIB)
     tracemalloc.start()
     try:
         (found,) = compare_dumps(*dumps).tensors

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lar
-from lar.dumps.dump import Dump
+from lar.dumps import Dump
 from lar.reports.comparison_report import counts_of
 from tests.comparison.exported_models import (
     FLOAT,

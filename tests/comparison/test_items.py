@@ -14,7 +14,7 @@ from lar.records.run import Quantization
 from lar.reports.comparison_report import report_comparison
 from lar.reports.formats import format_json
 from lar.reports.text import Screen
-from lar.running.compared_dumps import compare_items
+from lar.running.compared_sides import compare_items
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps
 from tests.known import known

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from lar.comparison.metrics import Bounds, bounds_of, measure, size_of
-from lar.dumps.dump import Stored
-from lar.graphs import elements
+from lar.dumps import Stored
+from lar.graphs import signatures
 from lar.records.comparison import Element, Figures, Tolerance
 from tests.known import known
 
@@ -70,7 +70,7 @@ def test_errors_are_those_of_the_formulas(pair: tuple[Array, Array]) -> None:
     for name, value in expected_figures(actual, expected).items():
         assert getattr(figures, name) == pytest.approx(value, rel=1e-4, abs=1e-7), name
     assert figures.mismatches == np.count_nonzero(actual != expected)
-    size = size_of(elements.elements_of(Stored(expected)))
+    size = size_of(signatures.elements_of(Stored(expected)))
     has_fills = size.scale > 0 and not figures.identical
     fills = np.abs(wide(expected)) >= size.fill if has_fills else np.zeros(expected.shape, bool)
     kept = wide(expected)[~fills | (actual != expected)]
@@ -106,7 +106,7 @@ def test_figures_do_not_depend_on_the_blocks(block: int, monkeypatch: pytest.Mon
     actual = expected + np.float32(1e-3) * random.standard_normal((3, 5, 11)).astype(np.float32)
     actual[1, 2, 3] = np.nan
     whole = measure(actual, expected, Bounds(1e-4, 1e-4, scaled=True))
-    monkeypatch.setattr(elements, "BLOCK", block)
+    monkeypatch.setattr(signatures, "BLOCK", block)
     figures = measure(actual, expected, Bounds(1e-4, 1e-4, scaled=True))
     assert figures.mean_absolute == pytest.approx(whole.mean_absolute, rel=1e-6)
     assert figures.cosine == pytest.approx(whole.cosine, rel=1e-9)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lar.dumps.arrays import dump_of_arrays
-from lar.dumps.dump import Dump
+from lar.dumps import Dump
 from lar.dumps.excerpts import excerpts_of
+from lar.dumps.index import dump_of_arrays
 from lar.records.comparison import Comparison
 from lar.reports.comparison_report import describe_culprit
 from tests.comparison.handmade import Step, dump_of

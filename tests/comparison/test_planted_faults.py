@@ -13,7 +13,7 @@ from number_cases import Case, Side, faulty_cases
 from number_dumps import dump_of, make_dumps
 from planted_faults import BLOCKED, FAULTS, IN_BLOCKS, NETWORKS, PLAIN, cast_half, remove
 
-from lar.dumps.dump import Dump
+from lar.dumps import Dump
 from lar.dumps.index import open_dump
 from tests.comparison.known_engines import compare_dumps
 

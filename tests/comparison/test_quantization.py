@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from lar.dumps.dump import Stored
-from lar.graphs.elements import BLOCK, dequantized, elements_of, whole
+from lar.dumps import Stored
+from lar.graphs.signatures import BLOCK, dequantized, elements_of, whole
 from lar.records.comparison import Comparison, TensorComparison, Tolerance
 from lar.records.run import Quantization
 from lar.reports.comparison_report import describe_type

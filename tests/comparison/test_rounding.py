@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from lar.comparison.rounding import Explained
-from lar.dumps.dump import Dump
+from lar.dumps import Dump
 from lar.records.comparison import Figures, Tolerance
 from lar.records.run import Quantization
 from tests.comparison.handmade import Step, dump_of

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from lar.comparison.metrics import Size, size_of
-from lar.dumps.dump import Stored
-from lar.graphs.elements import elements_of
+from lar.dumps import Stored
+from lar.graphs.signatures import elements_of
 from tests.tables import each_row
 
 Array = npt.NDArray[Any]

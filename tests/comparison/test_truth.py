@@ -11,9 +11,9 @@ import pytest
 
 import lar
 from lar.cli.main import main
-from lar.comparison.truth import judge_by_truth, odd_of
+from lar.comparison.compare import judge_by_truth, odd_of
+from lar.dumps import Dump
 from lar.dumps.binary import write_tensor
-from lar.dumps.dump import Dump
 from lar.records.comparison import Comparison, ComparisonOfSides, read_comparison_of_sides
 from lar.reports.comparison_report import describe_truth
 from tests.comparison.handmade import Step, dump_of

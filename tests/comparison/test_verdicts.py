@@ -13,7 +13,7 @@ import pytest
 
 import lar
 from lar.cli.main import main
-from lar.dumps.dump import Dump
+from lar.dumps import Dump
 from lar.records.comparison import Comparison, Only
 from tests.comparison.handmade import Step, dump_of
 from tests.comparison.known_engines import compare_dumps, verdict_of

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lar.datasets.judging import Judge, complete, describe_failure, errors_of, judge
 from lar.errors import CheckFailed, UsageError
-from lar.inputs.loaded import Loaded
+from lar.inputs import Loaded
 from lar.records.run import Case, Expected, RunSpec, Setting, Verdict
 from tests.tables import each_row
 

@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 
 import lar
-from lar.datasets.resume import add_earlier_classes
-from lar.dumps.binary import write_tensor
-from lar.dumps.names import Variable, format_name
+from lar.datasets.classes import add_earlier_classes
+from lar.dumps.binary import Variable, format_name, write_tensor
 from lar.records.run import Item, OutputSummary, RunResult, RunSpec
 from tests.dumps.test_delivery import COUNT, interrupted_run, items_run
 from tests.running.isolated_runs import eventually, is_alive, workers_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lar.cli.commands import PAGES as TOPICS
+from lar.cli import PAGES as TOPICS
 from lar.engines import ENGINES, support_of_options
 from lar.options.option import flag_of
 from lar.reports.styles import STYLES

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from lar.dumps import layouts
-from lar.dumps.dump import Array
+from lar.dumps import Array, layouts
 from lar.dumps.layouts import axes_of
 
 

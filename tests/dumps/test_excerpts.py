@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
+from lar.dumps import Dump, DumpedTensor, DumpIndex
+from lar.dumps.binary import Variable
 from lar.dumps.excerpts import (
     STATISTICS,
     as_printed,
@@ -24,7 +25,6 @@ from lar.dumps.excerpts import (
     format_values,
 )
 from lar.dumps.index import open_dump
-from lar.dumps.names import Variable
 from lar.errors import DumpError
 from tests.refusals import refused
 from tests.tables import each_row

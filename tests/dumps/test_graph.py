@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lar.dumps.binary import TensorHeader, read_header, write_tensor
-from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpFacts, DumpIndex, Kernel, OperatorFact
+from lar.dumps import DumpedOperator, DumpedTensor, DumpFacts, DumpIndex, Kernel, OperatorFact
+from lar.dumps.binary import TensorHeader, Variable, format_name, read_header, write_tensor
 from lar.dumps.graph import index_of, with_quantizations
-from lar.dumps.names import Variable, format_name
 from lar.records.run import Quantization
 from tests.tables import each_row
 

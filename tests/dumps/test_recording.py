@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import lar
-from lar.dumps.binary import write_tensor
-from lar.dumps.names import Variable, format_name
+from lar.dumps.binary import Variable, format_name, write_tensor
 from lar.dumps.recording import Part, Unheld, parts_of
 
 ONE, TWO = np.ones((2, 3), np.float32), np.zeros(4, np.int64)

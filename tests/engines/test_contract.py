@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 import lar
-from lar.dumps.dump import Dump
+from lar.dumps import Dump
 from lar.engines import added_engines, engine_named
 from lar.engines.contract import dumps_its_tensors, refuses_damaged_models
 from lar.testing import CHECKS, Check, ContractError, Subject, check_engine

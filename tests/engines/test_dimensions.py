@@ -13,8 +13,8 @@ from lar.engines import engine_named
 from lar.engines.engine import Site
 from lar.engines.onnxruntime import dimensions as of_onnxruntime
 from lar.engines.onnxruntime import providers
-from lar.options.given import parse_values
-from lar.options.variants import can_vary
+from lar.options.command_line import parse_values
+from lar.options.table import can_vary
 from lar.records.tuning import Choice
 from tests.tables import each_row
 

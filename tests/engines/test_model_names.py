@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import lar
-from lar.dumps.arrays import dump_of_arrays
-from lar.dumps.index import open_dump
+from lar.dumps.index import dump_of_arrays, open_dump
 from lar.engines import read_operators
 from lar.engines.model_names import give_model, parse_models
 from lar.reports.comparison_report import describe_culprit

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from lar.farm.farm import Farm
-from lar.options.given import parse_values
+from lar.options.command_line import parse_values
 from lar.records.run import RunSpec
 from lar.running.plan import plan_run
 from tests.command_lines import MODULE_PATH

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lar.graphs.operator_kinds import kind_score
+from lar.graphs import kind_score
 from tests.tables import each_row
 
 

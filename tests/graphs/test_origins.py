@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Collection, Sequence
 
-from lar.dumps.dump import DumpedOperator, DumpedTensor, DumpIndex
+from lar.dumps import DumpedOperator, DumpedTensor, DumpIndex
 from lar.graphs.origins import ModelOperator, name_origins
 from tests.known import known
 

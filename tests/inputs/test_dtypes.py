@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lar import inputs
 from lar.errors import UsageError
-from lar.inputs import loaded
+from lar.inputs import Array, check_memory
 from lar.inputs.dtypes import cast_values, describe_source, dtype_of, generate_array
-from lar.inputs.loaded import Array, check_memory
 from tests.refusals import refused
 
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
@@ -120,6 +120,6 @@ def test_more_than_the_memory_is_refused_before_it_is_allocated() -> None:
 
 
 def test_data_as_large_as_the_memory_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loaded, "memory_bytes", lambda: 100)
+    monkeypatch.setattr(inputs, "memory_bytes", lambda: 100)
     check_memory(100, "x")
     refused("x: needs 101 bytes", check_memory, 101, "x")

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as st_np
 
 from lar.errors import UsageError
 from lar.files.input_file import VARIABLE
-from lar.inputs.loaded import Loaded
+from lar.inputs import Loaded
 from lar.inputs.readers import read_path
 from tests.conftest import REPOSITORY, RunLar
 from tests.refusals import refused

@@ -6,6 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
+from lar.inputs import Loaded
 from lar.inputs.images import (
     apply_settings,
     channel_axis_of,
@@ -13,7 +14,6 @@ from lar.inputs.images import (
     flags_of,
     hint_at_flags,
 )
-from lar.inputs.loaded import Loaded
 from lar.records.run import ImageSettings, TensorInfo
 from tests.refusals import refused
 from tests.tables import each_row

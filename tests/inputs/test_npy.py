@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
+from lar import inputs
 from lar.errors import UsageError, one_line
 from lar.files import unpacking
 from lar.files.input_file import VARIABLE
-from lar.inputs import loaded as loaded_module
-from lar.inputs.loaded import Loaded
+from lar.inputs import Loaded
 from lar.inputs.readers import read_path
 from tests.refusals import refused
 
@@ -118,7 +118,7 @@ def test_impossible_shapes_allocate_nothing(tmp_path: Path, shape: str) -> None:
 def test_a_file_larger_than_the_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loaded_module, "memory_bytes", lambda: 1000)
+    monkeypatch.setattr(inputs, "memory_bytes", lambda: 1000)
     with pytest.raises(UsageError, match="more than this machine's memory"):
         read_bytes(npy_bytes(np.zeros(500, np.uint8))[:1] * 1001, tmp_path / "a.npy")
     np.savez_compressed(str(tmp_path / "a.npz"), a=np.zeros(5000, np.uint8))

@@ -16,8 +16,8 @@ from hypothesis.extra import numpy as st_np
 from onnx import numpy_helper
 
 from lar.errors import UsageError
+from lar.inputs import Loaded
 from lar.inputs.grammar import RawForm
-from lar.inputs.loaded import Loaded
 from lar.inputs.readers import READERS, array_of_values, read_numbers, read_path, shape_raw
 from tests.refusals import refused
 from tests.tables import each_row

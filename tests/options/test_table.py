@@ -11,7 +11,7 @@ import pytest
 
 from lar.cli.arguments import add_rows, headings_of, name_supporters
 from lar.errors import UsageError
-from lar.options.given import parse_values
+from lar.options.command_line import parse_values
 from lar.options.option import Option
 from lar.options.table import BY_KEY, OPTIONS, collect_settings
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.records.columns import ExecutionColumns, SpanColumns
-from lar.records.profile import Execution, Span
+from lar.records.profile import Execution, ExecutionColumns, Span, SpanColumns
 
 # Of one run: no two times are further apart than 64 bits count. Most are near to each other, and
 # some at the limits of shorter integers.

@@ -8,7 +8,7 @@ from lar.records.run import RunResult
 from lar.reports.report import Report
 from lar.reports.results_report import report_check, report_course, report_history, report_results
 from lar.reports.text import Screen
-from lar.results.facts import NamedResult
+from lar.results import NamedResult
 from lar.results.side_by_side import Check, check_kind, compare_results
 from lar.results.store import Entry, columns_of
 from tests.reports.golden_files import check_golden

@@ -16,7 +16,7 @@ from lar.measurement.summary import summarize
 from lar.records.run import RunResult
 from lar.records.summary import Difference
 from lar.reports.results_report import report_results, warnings_of
-from lar.results.facts import NamedResult
+from lar.results import NamedResult
 from lar.results.reading import distinguish, shorten
 from lar.results.side_by_side import NOT_IN_TURNS, Row, SideBySide, compare_results
 from tests.known import known

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from lar.records.run import RunResult
-from lar.results.facts import figure_of
+from lar.results import figure_of
 from lar.results.side_by_side import Check, check_kind, sittings_of
 from tests.known import known
 from tests.results.made_results import make_result, make_runs

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from lar.cli.progress_line import ProgressLine
+from lar.cli.outlet import ProgressLine
 from lar.engines.listener import Listener
 from lar.records.run import RunContext
 from lar.running import isolation

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import lar
-from lar.cli.progress_line import LateLine
-from lar.dumps.dump import Dump, DumpedTensor, DumpIndex
+from lar.cli.outlet import LateLine
+from lar.dumps import Dump, DumpedTensor, DumpIndex
 from lar.errors import LarError, UsageError
 from lar.records.events import Event, TurnEnded
 from lar.records.run import RunContext, RunSpec, Setting

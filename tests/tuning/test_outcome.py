@@ -13,7 +13,7 @@ import pytest
 import lar
 from lar.engines.megengine.cache import CACHES, cache_of, operators_of, read_cache, winograd_of
 from lar.engines.megengine.packed_model import open_packed
-from lar.options.given import parse_values
+from lar.options.command_line import parse_values
 from lar.options.option import flag_of
 from lar.records.tuning import ModelSpace, OptionValue
 from lar.running.plan import plan_run

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from lar.worker import end_with_parent
 from lar.worker.main import failure_of
-from lar.worker.start import end_with_parent
 
 SET_PARENT_DEATH_SIGNAL, GET_PARENT_DEATH_SIGNAL = 1, 2  # of linux/prctl.h
 

@@ -13,10 +13,10 @@ import pytest
 
 import lar
 from lar.measurement import syscalls
-from lar.profiles.summary import profiled_seconds_of
 from lar.profiles.times import iteration_times_of
 from lar.records.profile import Profile, Span, Step
 from lar.records.run import RunContext, RunSpec
+from lar.reports.styles.operators import profiled_seconds_of
 from lar.worker.recorder import SHORTEST_CPU_SECONDS, Recorder, cpu_use_of, read_times
 from tests.conftest import WriteScript
 from tests.running.isolated_runs import finished, known

@@ -11,7 +11,7 @@ import pytest
 from lar.engines import ENGINES
 from lar.files.libraries import load_lazily
 from lar.running.worker_process import start_python
-from lar.worker.start import import_ahead
+from lar.worker import import_ahead
 from tests.cli.marks import needs_megengine
 from tests.command_lines import run_python
 
@@ -55,7 +55,7 @@ def test_what_cannot_be_imported_ahead_is_left_to_the_worker() -> None:
 def test_a_worker_waits_for_no_library_but_the_engine_s() -> None:
     code = (
         "import sys; from importlib import import_module\n"
-        "from lar.worker.start import WITH_LIBRARIES, import_ahead\n"
+        "from lar.worker import WITH_LIBRARIES, import_ahead\n"
         "_, *_, numpy = map(import_module, WITH_LIBRARIES); before = {*sys.modules}\n"
         "import_ahead(['run', 'megengine', 'lite'])\n"
         "import lar.worker.execution as x; assert [*x.summarize_outputs({'y': numpy.ones(3)})]\n"

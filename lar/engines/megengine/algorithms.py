@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.dumps.dump import Kernel
+from lar.dumps import Kernel
 from lar.engines.caches import Algorithm, Operand, Operator
 from lar.engines.listener import Listener, SideListener
 from lar.engines.megengine import cache as caches

@@ -24,9 +24,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lar.engines.driver import Driver
+from lar.engines.driver import Driver, Meanings, phases_of
 from lar.engines.engine import importing
-from lar.engines.meanings import Meanings, phases_of
 from lar.engines.megengine.symbols import read_libraries
 from lar.errors import LarError, UsageError
 from lar.options.table import CPU_DEFAULT, NO_SPINNING

@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.dumps.dump import NO_FACTS, DumpFacts, Kernel, OperatorFact, read_facts, write_facts
+from lar.dumps import NO_FACTS, DumpFacts, Kernel, OperatorFact, read_facts, write_facts
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.graph_operators import read_quantizations
 from lar.engines.megengine.symbols import attach_profiler
@@ -114,7 +114,7 @@ def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:
     The graph driver knows them by the numbers that load_and_run gives them, lite by their order.
     """
     # Imported late: the formats of dumps cost time, and lite writes its operators' tensors itself.
-    from lar.dumps.names import Variable
+    from lar.dumps.binary import Variable
     from lar.dumps.recording import write_outputs
 
     if driver.name == "graph":

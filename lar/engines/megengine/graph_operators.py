@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lar.datasets import testcases
-from lar.dumps.dump import DumpFacts
+from lar.dumps import DumpFacts
 from lar.engines.flatbuffer import Table, open_root
 from lar.engines.megengine.packed_model import graph_in
 from lar.records.run import Quantization

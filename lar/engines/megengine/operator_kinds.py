@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from lar.dumps.dump import DumpedOperator
+from lar.dumps import DumpedOperator
 from lar.engines.operator_facts import facts_beside
-from lar.graphs.operator_kinds import Steps
+from lar.graphs import Steps
 
 # MegEngine writes the mode of an elementwise operator in front of its operands.
 MODE = re.compile(r"([A-Z][A-Z0-9_]*)\(")

@@ -19,9 +19,9 @@ from lar.options.option import Option
 if TYPE_CHECKING:
     from lar.engines.megengine import (
         algorithms,
-        checkers,
         driver,
         dumps,
+        graph,
         lite,
         model_dump,
         packing,
@@ -169,12 +169,12 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     ),
     row_of_fields(table.DISABLE_MEM_OPT),
     BOTH.row(table.DISABLE_ASSERT_THROW),
-    GRAPH.row(table.RANGE, before_load=checkers.check_range),
-    GRAPH.row(table.CHECK_VAR_VALUE, before_load=checkers.check_values),
+    GRAPH.row(table.RANGE, before_load=graph.check_range),
+    GRAPH.row(table.CHECK_VAR_VALUE, before_load=graph.check_values),
     GRAPH.row(
         table.CHECK_DISPATCH,
-        before_load=checkers.check_dispatch,
-        before_run=checkers.collect_at_each_run,
+        before_load=graph.check_dispatch,
+        before_run=graph.collect_at_each_run,
         after_run=lambda driver, _: driver.dispatch_check.finish(),
     ),
     BOTH.row(table.C_OPR_LIB, before_load=symbols.load_operators),

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lar.engines.engine import Defect, DriverEntry, Engine, imported, late, late_value
+from lar.engines.engine import Defect, DriverEntry, Engine, imported, late
 from lar.engines.formats import MNN, ONNX, is_onnx
-from lar.engines.onnx_file.engine import OwnFormatEngine
+from lar.engines.onnx_file import OnnxFileEngine, OwnFormatEngine, by_format
 
 if TYPE_CHECKING:
     from lar.records.run import RunSpec
@@ -24,7 +24,7 @@ class Mnn(OwnFormatEngine):
     distribution = "MNN"
     formats = (MNN, ONNX)
     drivers = (DriverEntry("interpreter", "Interpreter.runSession", INTERPRETER),)
-    operator_kinds = late_value(".net.KINDS")
+    read_model = by_format(OnnxFileEngine.read_model, ".session.read_model")
     check_property = late(Engine.check_property, ".options.check_property")
 
     def leaves_files(self, spec: RunSpec) -> bool:

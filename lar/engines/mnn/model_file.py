@@ -1,13 +1,94 @@
-"""What an `.mnn` file holds."""
+"""What an `.mnn` file says of its operators and tensors, read without MNN.
+
+The file is a FlatBuffers table, whose fields stand here by their numbers in MNN's schema
+(schema/default/MNN.fbs in its sources). MNN checks a file before it loads it; this does not.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lar.engines.mnn.net import read_net
-from lar.graphs.origins import ModelOperator
-from lar.records.run import ModelInfo, TensorInfo
+from lar.dumps import DumpedOperator
+from lar.engines.flatbuffer import Table, open_root
+from lar.engines.formats import BROKEN
+from lar.engines.operator_facts import facts_beside
+from lar.errors import UsageError
+from lar.graphs import Steps
+
+if TYPE_CHECKING:
+    from lar.graphs.origins import ModelOperator
+
+FACTS = facts_beside(__file__)
+CONVOLUTIONS = ("Convolution", "ConvolutionDepthwise", "Deconvolution", "DeconvolutionDepthwise")
+
+# The operators whose result depends on shapes alone.
+OF_SHAPES = ("Shape", "Rank", "Size")
+# The operators that give something else each time.
+UNSTEADY = ("RandomUniform", "RandomNormal")
+
+
+class NetOperator(NamedTuple):
+    """An operator with the names of its tensors; `elements` counts those of its weights."""
+
+    name: str
+    type: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    parameters: dict[str, Any]
+    elements: int
+
+
+class Net(NamedTuple):
+    """A model: its operators in their order, its outputs, and the axes of its inputs, -1 for one
+    of any size."""
+
+    operators: tuple[NetOperator, ...]
+    outputs: tuple[str, ...]
+    inputs: dict[str, tuple[int, ...]]
+
+    def computed(self) -> list[NetOperator]:
+        """Return the operators that compute something from the inputs.
+
+        Conversions of a layout, which change no value, are left out: operators that take their
+        results take their inputs instead.
+        """
+        data, found = {*self.inputs}, []
+        plain: dict[str, str] = {}
+        for each in self.operators:
+            taken = tuple(plain.get(name, name) for name in each.inputs)
+            is_fixed = data.isdisjoint(taken) and each.type not in UNSTEADY
+            if is_fixed or each.type in OF_SHAPES:
+                continue
+            data.update(each.outputs)
+            if each.type == "ConvertTensor" and each.outputs[0] not in self.outputs:
+                plain[each.outputs[0]] = taken[0]
+            else:
+                found.append(each._replace(inputs=taken))
+        return found
+
+
+def read_net(path: Path) -> Net:
+    """Read a model file.
+
+    Raises:
+        UsageError: it is damaged, or no such file.
+        OSError: it cannot be read.
+    """
+    try:
+        root = open_root(memoryview(path.read_bytes()))
+        tables, names = [*root.tables(3)], [*root.texts(7)]
+        operators = tuple(operator_of(each, names) for each in tables)
+        inputs = {
+            name: tuple(main.numbers(0, "<i")) if (main := each.table(2)) else ()
+            for each, operator in zip(tables, operators, strict=True)
+            if operator.type == "Input"
+            for name in operator.outputs
+        }
+        return Net(operators, tuple(root.texts(4)), inputs)
+    except (ValueError, LookupError) as error:
+        raise damaged(path) from error
 
 
 def files_beside(path: Path) -> tuple[str, ...]:
@@ -22,39 +103,72 @@ def read_operators(path: Path) -> tuple[ModelOperator, ...]:
     Raises:
         LarError: it is damaged.
     """
+    from lar.graphs.origins import ModelOperator  # a run without a dump needs no names
+
     operators = read_net(path).operators
     return tuple(ModelOperator(it.type, it.name, it.inputs, it.outputs) for it in operators)
 
 
-def read_model(model: Path) -> ModelInfo:
-    """Read what a model holds, by a session that does not run; the FLOPs are those of its own
-    shapes.
+def damaged(path: str | Path) -> UsageError:
+    """Return the error of a file that is no whole model."""
+    return UsageError("this is not an MNN model, or it is damaged", BROKEN, subject=path)
 
-    Raises:
-        LarError: it is damaged, or MNN's sessions cannot run it.
-    """
-    import numpy as np
 
-    from lar.engines.mnn.session import Session, describe, import_mnn, infos_of
-
-    net = read_net(model)
-    session = Session(import_mnn(), model, str(model), {"numThread": 1}, {})
-    infos = infos_of(session, net)
-    session.feed({it.name: np.zeros([n or 1 for n in it.shape], it.dtype) for it in infos})
-    described = describe(session)
-    unknown = sorted({each.type for each in described if each.flops is None})
-    operators = Counter(it.type for it in net.operators if it.type not in ("Input", "Const"))
-    count = sum(each.elements for each in net.operators)
-    outputs = {name: session.fact_of(session.outputs[name]) for name in net.outputs}
-    return ModelInfo(
-        engine="mnn",
-        inputs=infos,
-        outputs=tuple(
-            TensorInfo(name=name, dtype=it.dtype, shape=it.shape) for name, it in outputs.items()
-        ),
-        operators=dict(operators.most_common()),
-        parameter_count=count,
-        weight_bytes=min(4 * count, model.stat().st_size),  # they may be quantised
-        flops=None if unknown else sum(each.flops or 0 for each in described),
-        flops_unknown=tuple(unknown),
+def operator_of(table: Table, names: list[str]) -> NetOperator:
+    """Return an operator; inputs that are left out have the number -1."""
+    number = table.integer(5, "<i")
+    kind, main = FACTS.numbers.get(str(number), f"operator {number}"), table.table(2)
+    common = main.table(0) if main and kind in CONVOLUTIONS else None
+    parameters: dict[str, Any] = {}
+    elements = 0
+    if main and kind in FACTS.modes:
+        modes = dict(enumerate(FACTS.modes[kind]))
+        parameters = {"mode": modes.get(main.integer(0, "<i"), "")}
+    elif main and kind == "Const":
+        count, is_real = prod(main.numbers(0)), main.integer(2, default=1) == 1
+        elements = count if is_real and count > 1 else 0  # single numbers are no weights
+    elif main and common:
+        parameters, elements = describe_convolution(main, common)
+    return NetOperator(
+        name=table.text(3),
+        type=kind,
+        inputs=tuple(names[at] for at in table.numbers(0, "<i") if at >= 0),
+        outputs=tuple(names[at] for at in table.numbers(4)),
+        parameters=parameters,
+        elements=elements,
     )
+
+
+def describe_convolution(main: Table, common: Table) -> tuple[dict[str, Any], int]:
+    """Return the parameters of a convolution, and how many numbers it has as weights."""
+    width, height, group = (common.integer(at, default=1) for at in (2, 3, 9))
+    outputs, inputs = common.integer(10), common.integer(11)
+    activations = [name for at, name in ((12, "relu"), (13, "clip")) if common.integer(at, "<B")]
+    parameters = {
+        "kernel": [height, width],
+        "stride": [common.integer(5, default=1), common.integer(4, default=1)],
+        "group": group,
+        "bias": any(bits % (1 << 31) for bits in main.numbers(2)),  # all but the sign
+        "activation": "".join(activations),
+    }
+    return parameters, outputs * height * width * max(inputs // group, 1) + outputs
+
+
+# What is known of MNN's operators: their kinds, in words for all engines, and their work.
+#
+# Types of training, of other frameworks and of older versions are left out. If windows of a pooling
+# overlap, each element is counted once.
+
+
+def steps_by_mode(operator: DumpedOperator) -> Steps:
+    """Return the steps of an operator whose parameters name them, none for another operator."""
+    known = operator.parameters
+    if "activation" in known:
+        heavy = "deconv" if operator.type.startswith("Deconv") else "conv"
+        return tuple(
+            filter(None, (heavy, "bias" if known.get("bias") else "", known["activation"]))
+        )
+    return (known["mode"],) if known.get("mode") else ()
+
+
+KINDS = FACTS.operator_kinds(steps_by_mode=steps_by_mode)

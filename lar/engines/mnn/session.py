@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,21 +28,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.engines.driver import HOST_THREAD, Driver, EngineTrace
+from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Meanings, last_line
 from lar.engines.engine import importing
 from lar.engines.formats import is_onnx
-from lar.engines.meanings import Meanings, last_line
-from lar.engines.mnn.net import FACTS, KINDS, Net, NetOperator, damaged, read_net
+from lar.engines.mnn.model_file import FACTS, KINDS, Net, NetOperator, damaged, read_net
 from lar.engines.onnx_file.contents import read_ends
 from lar.engines.operator_facts import Operation, flops_of
 from lar.engines.operator_times import bytes_of, derived_operator
 from lar.errors import EngineMissing, LarError, UsageError
 from lar.files.python_process import python_command
-from lar.graphs.operator_kinds import HEAVY
+from lar.graphs import HEAVY
 from lar.options.table import MODEL_DUMP, PRECISION, VERBOSE
-from lar.records.columns import ExecutionColumns
-from lar.records.profile import Execution, ProfiledOperator, Step, TensorFact
-from lar.records.run import EngineFacts, TensorInfo, format_shape
+from lar.records.profile import Execution, ExecutionColumns, ProfiledOperator, Step, TensorFact
+from lar.records.run import EngineFacts, ModelInfo, TensorInfo, format_shape
 
 Array = np.ndarray[Any, Any]
 
@@ -567,3 +566,33 @@ def start_profiling(driver: InterpreterDriver, _: object) -> None:
     """Have the operators of the driver's iterations timed."""
     driver.profiler = profiler = CallbackProfiler(driver)
     driver.begin = profiler.start_of
+
+
+def read_model(model: Path) -> ModelInfo:
+    """Read what a model holds, by a session that does not run; the FLOPs are those of its own
+    shapes.
+
+    Raises:
+        LarError: it is damaged, or MNN's sessions cannot run it.
+    """
+    net = read_net(model)
+    session = Session(import_mnn(), model, str(model), {"numThread": 1}, {})
+    infos = infos_of(session, net)
+    session.feed({it.name: np.zeros([n or 1 for n in it.shape], it.dtype) for it in infos})
+    described = describe(session)
+    unknown = sorted({each.type for each in described if each.flops is None})
+    operators = Counter(it.type for it in net.operators if it.type not in ("Input", "Const"))
+    count = sum(each.elements for each in net.operators)
+    outputs = {name: session.fact_of(session.outputs[name]) for name in net.outputs}
+    return ModelInfo(
+        engine="mnn",
+        inputs=infos,
+        outputs=tuple(
+            TensorInfo(name=name, dtype=it.dtype, shape=it.shape) for name, it in outputs.items()
+        ),
+        operators=dict(operators.most_common()),
+        parameter_count=count,
+        weight_bytes=min(4 * count, model.stat().st_size),  # they may be quantised
+        flops=None if unknown else sum(each.flops or 0 for each in described),
+        flops_unknown=tuple(unknown),
+    )

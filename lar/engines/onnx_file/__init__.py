@@ -1,1 +1,92 @@
-"""What an `.onnx` file says, for every engine that takes such files."""
+"""What an `.onnx` file says, and what the engines that take such files have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from lar.engines.engine import ONE_BLAS_THREAD, Engine, Method, late, late_value
+from lar.engines.formats import is_onnx
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from lar.engines.engine import Site
+    from lar.records.run import ModelInfo
+    from lar.records.tuning import Dimension
+
+
+HERE = "lar.engines.onnx_file"
+
+
+class OnnxFileEngine(Engine):
+    """An engine that takes `.onnx` files; its dumps have facts beside them."""
+
+    operator_kinds = late_value(f"{HERE}.operators.KINDS")
+    files_beside = late(Engine.files_beside, f"{HERE}.fields.files_beside")
+    read_operators = late(Engine.read_operators, f"{HERE}.bodies.read_operators")
+
+    def find_devices(self) -> tuple[str, ...]:
+        return ("cpu",)
+
+    def read_model(self, path: Path) -> ModelInfo:
+        return self.read_model_at(path, {})
+
+    def read_model_at(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ModelInfo:
+        from lar.engines.onnx_file.contents import read_model
+
+        return read_model(path, shapes, self.name)
+
+    def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
+        from lar.engines.onnx_file.fields import check_external_data
+
+        allowed = str(settings.get("allow_external_data", ""))
+        check_external_data(path, allowed.splitlines())
+
+
+def by_format(of_onnx: Method, place: str) -> Method:
+    """Return a method that reads `.onnx` files as another does, and files of the engine's own
+    format by the function at that place in its package."""
+    of_own = late(of_onnx, place)
+
+    def method(self: Engine, path: Path) -> Any:
+        return (of_onnx if is_onnx(path) else of_own)(self, path)
+
+    return cast(Method, method)
+
+
+class OwnFormatEngine(OnnxFileEngine):
+    """An engine that takes `.onnx` files and those of a format of its own.
+
+    Its package has files with the same names as those of every such engine: the modules `options`
+    (`ROWS`) and `model_file` (`KINDS` and, for its own format, `read_model`, `read_operators`,
+    `files_beside`), and `dimensions.json`.
+    """
+
+    environment = ONE_BLAS_THREAD
+    option_rows = late(Engine.option_rows, ".options.ROWS")
+    operator_kinds = late_value(".model_file.KINDS")
+    read_model = by_format(OnnxFileEngine.read_model, ".model_file.read_model")
+    files_beside = by_format(OnnxFileEngine.files_beside, ".model_file.files_beside")
+    read_operators = by_format(OnnxFileEngine.read_operators, ".model_file.read_operators")
+
+    def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
+        from pathlib import Path
+
+        from lar.engines.choices import dimensions_in
+
+        return dimensions_in(Path(__file__).parents[1] / self.name, site)
+
+    @property
+    def install_hint(self) -> str:
+        return f"pip install 'lar[{self.name}]'"
+
+    def read_model_at(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ModelInfo:
+        of_format = OnnxFileEngine if is_onnx(path) else Engine
+        return of_format.read_model_at(self, path, shapes)
+
+    def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
+        if is_onnx(path):
+            super().check_model(path, settings)
+        else:
+            self.files_beside(path)

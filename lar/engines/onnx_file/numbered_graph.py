@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.dumps.binary import BY_DTYPE
-from lar.dumps.dump import DumpFacts, OperatorFact
-from lar.dumps.names import Numbering
+from lar.dumps import DumpFacts, OperatorFact
+from lar.dumps.binary import BY_DTYPE, Numbering
 from lar.dumps.recording import Dumped, Part, Unheld
 from lar.engines.onnx_file.bodies import Body, Operator, open_operators, operators_in, parameters_of
 from lar.engines.onnx_file.fields import Message, Node

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lar.engines import engine
 from lar.engines.engine import Deployment, Engine, WritingRun, late, late_value
 from lar.engines.formats import ONNX, ORT
-from lar.engines.onnx_file.engine import OnnxFileEngine
+from lar.engines.onnx_file import OnnxFileEngine
 from lar.options import table
 
 if TYPE_CHECKING:

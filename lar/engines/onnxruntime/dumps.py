@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from lar.dumps.binary import ELEMENT
 from lar.dumps.layouts import to_blocked, to_plain
-from lar.dumps.names import ELEMENT
 from lar.dumps.recording import (
     Dumped,
     LayerPlaces,

@@ -25,7 +25,7 @@ from lar.engines.operator_facts import Shape, flops_of
 from lar.records.profile import TensorFact
 
 if TYPE_CHECKING:
-    from lar.inputs.loaded import Array
+    from lar.inputs import Array
 
 CHANNELS_LAST = "Nhwc"
 BLOCKED_NAME = "_nchwc"  # the blocked layout's optimiser puts it behind a node's name

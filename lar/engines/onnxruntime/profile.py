@@ -56,8 +56,17 @@ from lar.errors import LarError, UsageError
 from lar.options.table import PROFILE_MEMORY, PROFILES, one_of
 from lar.profiles.times import merge_intervals, total_of
 from lar.records import profile as types
-from lar.records.columns import ExecutionColumns, RecordColumns, SpanColumns
-from lar.records.profile import Allocation, Count, Execution, ProfiledOperator, Step, TensorFact
+from lar.records.profile import (
+    Allocation,
+    Count,
+    Execution,
+    ExecutionColumns,
+    ProfiledOperator,
+    RecordColumns,
+    SpanColumns,
+    Step,
+    TensorFact,
+)
 
 if TYPE_CHECKING:
     from lar.engines.onnxruntime.session import SessionDriver

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from lar.engines.meanings import Meanings
 from lar.options import table
 
 CUDA = "CUDAExecutionProvider"
@@ -131,11 +130,8 @@ def flag_for(settings: Mapping[str, Any]) -> str:
     return next(option.flag for option in options if option.is_given(settings))
 
 
-# ONNX Runtime's own messages, and what they mean: messages.json
+# What ONNX Runtime says
 
-
-# Messages about operators that the engine lacks name its `version`.
-MEANINGS = Meanings(__file__)
 
 # What the engine says of a model that its provider cannot run as a whole.
 NO_FALLBACK = "fallback to CPU EP has been explicitly disabled"

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lar.engines.driver import Driver, LateOutputs
+from lar.engines.driver import Driver, LateOutputs, Meanings, phases_of
 from lar.engines.engine import importing
-from lar.engines.meanings import phases_of
 from lar.engines.onnx_file.fields import NUMBERS, Message, SavedModel, axes_of, open_model
 from lar.engines.onnx_file.tensors import dtype_of, tensor_of
 from lar.engines.onnxruntime import providers
-from lar.engines.onnxruntime.providers import CPU, MEANINGS, NO_FALLBACK, one_line
+from lar.engines.onnxruntime.providers import CPU, NO_FALLBACK, one_line
 from lar.errors import LarError, UsageError, count_of
 from lar.files.report_file import check_writable
 from lar.inputs.dtypes import NARROW as WITHOUT_NUMPY
@@ -188,6 +187,9 @@ def outputs_of(session: Any, binding: Any) -> Mapping[str, Any]:
 
 # The session driver: ONNX Runtime with inputs and outputs bound once
 
+
+# Messages about operators that the engine lacks name its `version`.
+MEANINGS = Meanings(__file__)
 
 FALLBACK = "session.disable_cpu_ep_fallback"
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from lar.engines.engine import DriverEntry, Engine, imported, late, late_value
 from lar.engines.formats import ONNX, OPENVINO
-from lar.engines.onnx_file.engine import OwnFormatEngine
+from lar.engines.onnx_file import OwnFormatEngine
+
+if TYPE_CHECKING:
+    from lar.options.rules import Rule
 
 COMPILED = partial(imported, ".driver.CompiledDriver", __name__)
 
@@ -23,10 +27,14 @@ class OpenVino(OwnFormatEngine):
     isolating_driver = "compiled"
 
     cache = late_value(".cache.CACHES")
-    option_rules = late(Engine.option_rules, ".rules.RULES")
     check_property = late(Engine.check_property, ".options.check_property")
     find_devices = late(Engine.find_devices, ".driver.find_devices")
     isolation = late(Engine.isolation, ".dumps.ModelIsolation")
+
+    def option_rules(self) -> tuple[Rule, ...]:
+        from lar.options.rules import read_rules
+
+        return read_rules({"__file__": __file__})
 
 
 ENGINE = OpenVino()

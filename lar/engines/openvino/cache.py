@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from lar.engines import caches
 from lar.engines.caches import Contents, Size
 from lar.engines.formats import is_onnx
-from lar.engines.meanings import last_line
 from lar.errors import UsageError
 from lar.files.input_file import read_input
 from lar.files.report_file import OutputFile
@@ -84,6 +83,8 @@ def open_cached(driver: CompiledDriver, place: str) -> Any:
         try:
             return driver.core.import_model(content, driver.device, driver.config)
         except RuntimeError as error:
+            from lar.engines.driver import last_line  # `lar cache` needs no driver
+
             said = f"OpenVINO cannot load it: {last_line(str(error))}"
             raise UsageError(said, caches.ANOTHER_FILE, subject=path) from error
     with OutputFile(place, caches.FLAG) as output:

@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from lar.engines.driver import Driver
+from lar.engines.driver import Driver, Meanings, phases_of
 from lar.engines.engine import importing
 from lar.engines.formats import is_onnx
-from lar.engines.meanings import Meanings, phases_of
 from lar.engines.onnx_file.contents import read_ends
 from lar.engines.operator_facts import Shape
 from lar.errors import LarError, UsageError

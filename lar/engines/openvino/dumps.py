@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lar.dumps.dump import DumpFacts
+from lar.dumps import DumpFacts
 from lar.dumps.recording import Layer, dump_layers, number_outputs, write_outputs
 from lar.engines.engine import Isolation
 from lar.engines.formats import is_onnx

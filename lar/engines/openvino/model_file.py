@@ -15,10 +15,10 @@ from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lar.dumps.dump import DumpedOperator
+from lar.dumps import DumpedOperator
 from lar.engines.operator_facts import Operation, count_flops, facts_beside
 from lar.errors import UsageError
-from lar.graphs.operator_kinds import WITH_CONSTANT, Steps
+from lar.graphs import WITH_CONSTANT, Steps
 from lar.graphs.origins import ModelOperator
 from lar.records.run import ModelInfo
 

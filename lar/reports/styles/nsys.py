@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from lar.profiles.activities import Part, calls_by_part, is_of_device, launches_of
+from lar.profiles.rows import Figure, asked_for, figure_columns
 from lar.profiles.times import Totals, group_by, operators_matching, own_times, totals_of
 from lar.records.profile import Category, Profile, Span
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table, sort_rows
 from lar.reports.report import Report
-from lar.reports.styles.figures import Figure, asked_for, figure_columns
 
 # Shorter calls of the operating system are left out, as nsys does.
 OS_CALL_MINIMUM_NS = 1000

@@ -2,21 +2,147 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from statistics import median
 from typing import Any
 
-from lar.errors import UsageError
+from lar.errors import UsageError, count_of
 from lar.profiles.activities import launches_of
-from lar.profiles.rows import Key, Row, rows_of
-from lar.profiles.summary import layout_of, summary_lines
-from lar.profiles.times import UNITS_NS, operators_matching
+from lar.profiles.breakdown import describe_disturbance, steps_of
+from lar.profiles.costs import describe_cost, format_time
+from lar.profiles.roofline import Bound
+from lar.profiles.rows import FIGURES, Figure, Key, Row, asked_for, figure_columns, rows_of
+from lar.profiles.times import UNITS_NS, iteration_times_of, operators_matching, use_of
 from lar.records.profile import Profile
 from lar.reports.bench_report import describe_advice
 from lar.reports.model import Column, Table, number, sort_rows
 from lar.reports.profile_plots import plots_of
 from lar.reports.report import Report
-from lar.reports.styles.figures import FIGURES, Figure, asked_for, figure_columns
+
+# The limit of a part of the time, in words that follow "71% of its time is".
+BOUNDS: Mapping[Bound, str] = {
+    "compute": "bound by computing",
+    "memory": "bound by memory",
+    "cache": "served by the caches",
+    "far": "far from both roofs",
+}
+# Smaller parts of the time are not mentioned.
+LEAST_SHARE = 0.10
+
+
+def summary_lines(profile: Profile, advice: str = "") -> list[str]:
+    """Return the lines about a profile, each after a word for its subject.
+
+    The list is empty if nothing was timed. `advice` says what to try (`lar.reports.bench_report`).
+    """
+    rows = rows_of(profile)
+    if not rows and not profile.timed_steps():
+        return []
+    trust = [describe_dispatches(profile), describe_means(profile), describe_cost(profile)]
+    if disturbed := describe_disturbance(profile):
+        trust.append(f"{disturbed}.")
+    lines = {
+        "time": describe_iteration(profile),
+        "slowest": describe_slowest(profile, rows) if rows else "",
+        "try": advice,
+        "trust": " ".join(filter(None, trust)),
+    }
+    return [f"{about}: {text}" for about, text in lines.items() if text]
+
+
+def profiled_seconds_of(profile: Profile) -> float | None:
+    """Return the median iteration with profiling in seconds, None if nothing was timed."""
+    times = iteration_times_of(profile) or [step.duration_ns for step in steps_of(profile)]
+    return median(times) / 1e9 if times else None
+
+
+def describe_iteration(profile: Profile) -> str:
+    """Return how long an iteration takes, without the profiler if that is known."""
+    cost, count = profile.facts.cost, len(profile.timed_steps())
+    if cost is None or not cost.unprofiled_seconds:
+        # Without a plain run, the cost of the profiler is not known.
+        profiled = format_time(profiled_seconds_of(profile) or 0)
+        return f"{profiled} an iteration with the profiler (median of {count})"
+    plain = format_time(cost.unprofiled_seconds if cost.disturbed else cost.calm[1])
+    own = f"median of {cost.unprofiled_iterations} without the profiler"
+    return f"{plain} an iteration ({own}{', disturbed' if cost.disturbed else ''})"
+
+
+def describe_slowest(profile: Profile, rows: Sequence[Row]) -> str:
+    """Return the type of operators that takes most time, why, and its slowest operator."""
+    kind = max(rows_of(profile, "type"), key=lambda row: row.iteration_ns)
+    own = [row for row in rows if row.type == kind.type]
+    name = "" if len(own) > 1 else f" {own[0].name}"
+    text = f"{kind.name or 'kernels'}{name}, {kind.share:.0%} of the operators' time"
+    if len(own) > 1:
+        first = own[0]
+        text += f" in {count_of(len(own), 'operator')}, above all {first.name} ({first.share:.0%})"
+    reasons = [describe_bounds(kind), describe_balance(profile), describe_far(profile, kind, own)]
+    return "; ".join(filter(None, (text, *reasons)))
+
+
+def describe_bounds(kind: Row) -> str:
+    """Return what limits the time of operators, part by part; empty if nothing is known."""
+    named = [
+        f"{share:.0%} is {BOUNDS[bound]}"
+        for bound, share in kind.bounds.items()
+        if bound is not None and share >= LEAST_SHARE
+    ]
+    return f"of its time {', '.join(named)}" if named else ""
+
+
+def describe_balance(profile: Profile) -> str:
+    """Return a sentence on how long operators waited for threads.
+
+    It is empty if that is little or not reported.
+    """
+    use = use_of(profile.operators)
+    share = None if use is None else use.waiting_share
+    if share is None or share < LEAST_SHARE:
+        return ""
+    return f"the calling thread waits {share:.0%} of the time for other threads"
+
+
+def describe_dispatches(profile: Profile) -> str:
+    """Return that operators have the host's times, although a device ran them; else empty."""
+    if not profile.facts.dispatch_only:
+        return ""
+    return (
+        f"What operators take on {profile.facts.device} is not known: their times are those of the "
+        "host, which has the device do them."
+    )
+
+
+def describe_means(profile: Profile) -> str:
+    """Return that operators have mean times of all iterations; empty if each has its own time."""
+    if profile.facts.times == "each":
+        return ""
+    return f"Operators have mean times of all iterations: {profile.facts.engine} has no others."
+
+
+def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:
+    """Return a likely cause if operators of a type are far from both roofs; else empty.
+
+    It is a layout that others of their type do not have, else the kernel.
+    """
+    if kind.bounds.get("far", 0.0) < LEAST_SHARE:
+        return ""
+    first = next(row for row in rows if row.bound == "far")
+    plain, others = layout_of(profile, first), {layout_of(profile, row) for row in rows}
+    blocked = sorted(others - {plain, ""})
+    if plain and blocked:
+        shape = profile.operators[first.operators[0]].inputs[0].shape
+        channels = f" ({count_of(shape[1], 'input channel')})" if len(shape) == 4 else ""
+        return f"{first.name} runs in {plain}{channels}, others in {', '.join(blocked)}"
+    return f"kernel {first.kernel}" if first.kernel != first.type else ""
+
+
+def layout_of(profile: Profile, row: Row) -> str:
+    """Return the layout that an operator reads, empty if the engine does not report it."""
+    inputs = profile.operators[row.operators[0]].inputs if row.operators else ()
+    return next((fact.layout for fact in inputs if fact.layout), "")
+
 
 # So many rows are printed without --top.
 ROWS = 20

@@ -35,7 +35,7 @@ from lar.profiles.breakdown import (
     split_copies,
 )
 from lar.profiles.calls import Call, call_of_span, calls_of
-from lar.profiles.rows import rows_of, savings_of
+from lar.profiles.rows import FIGURES, Figure, asked_for, figure_columns, rows_of, savings_of
 from lar.profiles.times import (
     UNITS_NS,
     Totals,
@@ -52,7 +52,6 @@ from lar.profiles.times import (
 from lar.records.profile import Interval, Profile, Span
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table, sort_rows
 from lar.reports.report import Report
-from lar.reports.styles.figures import FIGURES, Figure, asked_for, figure_columns
 from lar.reports.text import cut_end
 
 # The timed iterations of a profile, and the common parts of Paddle's tables

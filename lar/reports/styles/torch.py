@@ -18,12 +18,11 @@ from typing import Any
 from lar.errors import UsageError
 from lar.profiles.activities import device_kind
 from lar.profiles.calls import Call, Kind, Memory, calls_of
-from lar.profiles.rows import savings_of
+from lar.profiles.rows import FIGURES, Figure, asked_for, figure_columns, savings_of
 from lar.profiles.times import UNITS_NS, Totals, group_by, operators_matching, totals_of
 from lar.records.profile import Profile
 from lar.reports.model import Column, Layout, Rule, Table, sort_rows
 from lar.reports.report import Report
-from lar.reports.styles.figures import FIGURES, Figure, asked_for, figure_columns
 
 ROW_LIMIT = 100
 WIDTH, NAME_WIDTH, SHAPES_WIDTH = 12, 55, 80

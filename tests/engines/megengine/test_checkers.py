@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lar
-from lar.engines.megengine.checkers import RANGE, UNDISPATCHED
 from lar.engines.megengine.driver import explain_megengine
+from lar.engines.megengine.graph import RANGE, UNDISPATCHED
 from lar.engines.megengine.symbols import find_address, find_function
 from lar.errors import UsageError
 from tests.conftest import RunLar
@@ -54,8 +54,7 @@ def made(elsewhere: Callable[..., None], tmp_path_factory: pytest.TempPathFactor
 
 def refuse_no_graph(model: str) -> str:
     """Return why something else than a graph is refused."""
-    from lar.engines.megengine.checkers import address_of
-    from lar.engines.megengine.graph import import_megengine
+    from lar.engines.megengine.graph import address_of, import_megengine
 
     import_megengine()
     from megengine.core.tensor import megbrain_graph

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import lar
+from lar.dumps import DumpedOperator, DumpFacts, Kernel
 from lar.dumps.binary import read_header
-from lar.dumps.dump import DumpedOperator, DumpFacts, Kernel
 from lar.dumps.layouts import to_plain
 from lar.engines.megengine.algorithms import choices_in
 from lar.engines.megengine.dumps import describe_dump

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lar.dumps.dump import OperatorFact
+from lar.dumps import OperatorFact
 from lar.engines.megengine.dumps import PROFILE, operators_of, order_of
 from lar.engines.megengine.symbols import attach_profiler, graph_of
 from tests.engines.megengine.programs import MODELS

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from lar.dumps.dump import Kernel
+from lar.dumps import Kernel
 from lar.engines.megengine.algorithms import algorithms_in
 from lar.engines.megengine.profile import (
     ProfiledGraphs,

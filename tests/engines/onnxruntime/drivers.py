@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from lar.dumps.dump import Dump, DumpedOperator
+from lar.dumps import Dump, DumpedOperator
 from lar.engines import engine_named
 from lar.engines.onnxruntime.session import SessionDriver
 from lar.records.run import RunContext, RunSpec

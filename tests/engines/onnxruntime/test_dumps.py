@@ -11,7 +11,7 @@ import onnx
 import pytest
 
 import lar
-from lar.dumps.dump import Dump, read_facts
+from lar.dumps import Dump, read_facts
 from lar.dumps.graph import index_of
 from lar.dumps.index import read_headers
 from lar.dumps.layouts import to_plain

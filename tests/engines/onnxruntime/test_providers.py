@@ -23,7 +23,8 @@ from lar.engines.onnxruntime.profile_file import (
     DeviceRecorder,
     readable_name,
 )
-from lar.engines.onnxruntime.providers import MEANINGS, CudaDevice
+from lar.engines.onnxruntime.providers import CudaDevice
+from lar.engines.onnxruntime.session import MEANINGS
 from lar.errors import LarError, UsageError
 from tests.conftest import RunLar
 from tests.engines.onnxruntime.drivers import DIGITS, MakeDriver

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import lar
-from lar.dumps.dump import Dump
+from lar.dumps import Dump
 from tests.engines.onnx_models import save_model
 
 

@@ -1,4 +1,4 @@
-"""The style that `lar report P` has by default, and its page."""
+"""The style that `lar report P` has by default, its page, and a profile in four lines."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from dataclasses import replace
 
 import pytest
 
-from lar.records.profile import Profile
+from lar.engines.advice import site_of
+from lar.profiles.costs import fit_to_plain
+from lar.profiles.rows import rows_of
+from lar.profiles.times import use_of
+from lar.records.profile import Cost, Profile, ProfiledOperator, TensorFact, ThreadUse
 from lar.reports.html import format_html
 from lar.reports.model import Plot
 from lar.reports.profile_plots import plots_of
-from lar.reports.styles.operators import build
-from tests.profiles.layers import profile_of_layers
-from tests.profiles.synthetic import rows_in, with_facts
+from lar.reports.styles.operators import build, describe_balance, summary_lines
+from tests.profiles.layers import PEAK, profile_of_layers
+from tests.profiles.synthetic import operator_of, profile_of_times, rows_in, with_facts
 from tests.refusals import refused
 
 
@@ -93,3 +97,90 @@ def test_a_large_profile_has_a_small_page() -> None:
     assert len(format_html(build(profile, {})).encode()) < 300_000
     trace = plot_of(profile, "Timeline").figures["data"]
     assert len(trace) < 120_000
+
+
+def said(profile: Profile) -> dict[str, str]:
+    lines = (line.partition(": ") for line in summary_lines(profile, "--enable-nchw88"))
+    return {about: text for about, _, text in lines}
+
+
+def profile_with(cost: Cost | None = None) -> Profile:
+    made = profile_of_times({"conv": "Conv", "fc": "Gemm"}, [{"conv": 15, "fc": 5}] * 3, step_us=24)
+    return with_facts(made, cost=cost, peak=PEAK)
+
+
+def test_the_plain_time_comes_first() -> None:
+    profile = fit_to_plain(profile_with(Cost(24e-6, 21e-6, 3, 3)))
+    assert said(profile)["time"] == "21.0 us an iteration (median of 3 without the profiler)"
+    assert said(profile)["trust"].startswith("Profiling adds 14.3%: an iteration took 24.0 us")
+    assert [*said(profile)] == ["time", "slowest", "try", "trust"]
+
+
+def test_without_a_plain_run_the_profiled_time_is_named_as_such() -> None:
+    assert said(profile_with())["time"] == "24.0 us an iteration with the profiler (median of 3)"
+
+
+def test_a_disturbed_plain_run_is_named_as_such() -> None:
+    profile = profile_with(Cost(24e-6, 21e-6, 3, 3, disturbed=True))
+    assert said(profile)["time"].endswith("(median of 3 without the profiler, disturbed)")
+
+
+def test_the_slowest_has_its_bounds_part_by_part() -> None:
+    small = operator_of("a", "Conv", flops=1000, size_bytes=100)
+    large = operator_of("b", "Conv", flops=int(PEAK.flops_per_second * 15e-6), size_bytes=100)
+    made = profile_of_times({"a": "Conv", "b": "Conv"}, [{"a": 5, "b": 15}] * 3, step_us=24)
+    text = said(with_facts(replace(made, operators=(small, large)), peak=PEAK))["slowest"]
+    assert text == (
+        "Conv, 100% of the operators' time in 2 operators, above all b (75%); of its time "
+        "75% is bound by computing, 25% is far from both roofs"
+    )
+
+
+def test_a_layout_that_others_do_not_have_is_the_cause() -> None:
+    def conv(name: str, layout: str) -> ProfiledOperator:
+        fact = TensorFact((1, 8, 4, 4), "float32", layout)
+        return operator_of(name, "Conv", flops=1000, size_bytes=100, inputs=(fact,))
+
+    made = profile_of_times({"a": "Conv", "b": "Conv"}, [{"a": 15, "b": 5}] * 3, step_us=24)
+    operators = (conv("a", "NCHW"), conv("b", "NCHW16c"))
+    profile = with_facts(replace(made, operators=operators), peak=PEAK)
+    assert said(profile)["slowest"].endswith("a runs in NCHW (8 input channels), others in NCHW16c")
+
+
+def test_times_of_the_host_alone_are_said_to_be_that() -> None:
+    made = profile_with(Cost(24e-6, 21e-6, 3, 3))
+    profile = with_facts(made, device="cuda:0", dispatch_only=True, peak=None)
+    assert not profile.on_device
+    assert said(profile)["trust"].startswith(
+        "What operators take on cuda:0 is not known: their times are those of the host, which has "
+        "the device do them. Profiling adds "
+    )
+    # What is suggested is for the device all the same.
+    assert site_of(profile).device == "cuda:0"
+
+
+def test_means_are_said_to_be_that_and_have_no_spread() -> None:
+    made = profile_of_layers()
+    profile = with_facts(made, times="mean")
+    assert said(profile)["trust"].startswith("Operators have mean times of all iterations: ")
+    for row, other in zip(rows_of(profile), rows_of(made), strict=True):
+        times = row.times
+        assert (times.median_ns, times.p90_ns, times.min_ns, times.max_ns) == (None,) * 4
+        assert (times.average_ns, times.calls) == (other.times.average_ns, other.times.calls)
+        assert (row.iteration_ns, row.share) == (other.iteration_ns, other.share)
+
+
+def test_what_to_try_is_a_line() -> None:
+    assert said(profile_of_layers())["try"] == "--enable-nchw88"
+
+
+def with_uses(*uses: ThreadUse | None) -> Profile:
+    return Profile(operators=tuple(operator_of("conv", "Conv", threads=use) for use in uses))
+
+
+def test_waiting_for_threads_is_that_of_all_operators_together() -> None:
+    profile = with_uses(ThreadUse(1, 60, 0, 20, (1,)), None, ThreadUse(2, 100, 20, 0, (3, 4)))
+    assert use_of(profile.operators) == ThreadUse(3, 160, 20, 20, (4, 4))
+    assert describe_balance(profile) == "the calling thread waits 10% of the time for other threads"
+    for use in (ThreadUse(1, 91, 0, 9, (1,)), ThreadUse(1, 0, 0, 0, (0,)), None):
+        assert describe_balance(with_uses(use)) == ""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lar.errors import UsageError
-from lar.options.given import join_options, parse_values, parse_words
+from lar.options.command_line import join_options, parse_values, parse_words
 from lar.options.table import OPTIONS
 from tests.tables import each_row
 
