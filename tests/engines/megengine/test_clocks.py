@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lar.engines.megengine.profile import (
+from lar.engines.megengine.clocks import (
     RESOLUTION_NS,
     Fit,
     Iteration,

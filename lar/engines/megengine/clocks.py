@@ -1,0 +1,156 @@
+"""Brings the times of MegEngine's clocks to lar's clock.
+
+Its host and its device have clocks of their own, whose zeros it does not say. But what it has
+done in an iteration lay between that iteration's begin and end, which bounds the offset from both
+sides; iterations with the same zero bound it together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from lar.engines.driver import HOST_THREAD
+from lar.records.profile import Alignment, Execution, Interval, Step
+
+RESOLUTION_NS = 1000  # the engine's times are microseconds
+
+
+class Iteration(NamedTuple):
+    """The times that the engine reported for an iteration, in nanoseconds.
+
+    The dispatch began at `forward_ns` and returned at `dispatched_ns`, and the wait ended at
+    `waited_ns`, on lar's clock; the executions have the times of the engine's.
+    """
+
+    number: int
+    forward_ns: int
+    dispatched_ns: int
+    waited_ns: int
+    executions: Sequence[Execution]
+
+
+class Fit(NamedTuple):
+    """The offset of a clock from an iteration on, and how far it can be wrong."""
+
+    first: int
+    offset_ns: int
+    error_ns: int
+
+
+def fit_offsets(windows: Iterable[Interval | None]) -> list[Fit]:
+    """Return the offsets of a clock, one for each zero that it has had, in the order of time.
+
+    The windows are the bounds of the offset that iterations give. The zero has changed where they
+    exclude each other by more than the resolution. An iteration without a window is not used.
+    """
+    groups: list[tuple[int, Interval]] = []
+    for number, window in enumerate(windows):
+        if window is None:
+            continue
+        low, high = window
+        if groups:
+            first, known = groups[-1]
+            low, high = max(known[0], low), min(known[1], high)
+            if low - high <= RESOLUTION_NS:
+                groups[-1] = first, (low, high)
+                continue
+        groups.append((number, window))
+    return [
+        Fit(first, (low + high) // 2, abs(high - low) // 2 + RESOLUTION_NS)
+        for first, (low, high) in groups
+    ]
+
+
+def fit_clocks(iterations: Sequence[Iteration]) -> tuple[list[Fit], list[Fit]]:
+    """Return the offsets of the clock of dispatches and of that of executions."""
+    hosts = fit_offsets(map(host_window, iterations))
+    devices = fit_offsets(
+        device_window(each, fit_at(hosts, number)) for number, each in enumerate(iterations)
+    )
+    return hosts, devices
+
+
+def fit_at(fits: Sequence[Fit], number: int) -> Fit | None:
+    """Return the offset in an iteration, None if nothing is known of the clock."""
+    return next((fit for fit in reversed(fits) if fit.first <= number), None)
+
+
+def alignments_of(
+    domain: str, fits: Sequence[Fit], iterations: Sequence[Iteration]
+) -> list[Alignment]:
+    """Return the alignments of a clock in a profile; each zero but the first has its iteration."""
+    titles = [Step(iterations[fit.first].number, 0, 0).title for fit in fits]
+    names = [domain, *(f"{domain} from {title}" for title in titles[1:])]
+    pairs = zip(names, fits, strict=False)  # without a fit one name is too many
+    return [Alignment(name, fit.offset_ns, fit.error_ns) for name, fit in pairs]
+
+
+def dispatch_of(execution: Execution) -> Interval | None:
+    """Return when an execution was dispatched, None if that is not known or it is its own
+    dispatch: it ran in the thread that dispatches."""
+    return None if execution.thread == HOST_THREAD else execution.dispatch
+
+
+def device_window(iteration: Iteration, host: Fit | None) -> Interval | None:
+    """Return the bounds of the clock of executions that an iteration gives; if the clock of
+    dispatches is known, no execution begins before its dispatch."""
+    times = [each.interval for each in iteration.executions]
+    window = window_of(iteration.forward_ns, iteration.waited_ns, times)
+    if window is None or host is None:
+        return window
+    dispatched_before = (
+        each.dispatch_start_ns + host.offset_ns - host.error_ns - each.start_ns
+        for each in iteration.executions
+        if each.dispatch_start_ns is not None
+    )
+    return max((window[0], *dispatched_before)), window[1]
+
+
+def host_window(iteration: Iteration) -> Interval | None:
+    """Return the bounds of the clock of dispatches that an iteration gives, None if they are
+    the executions themselves."""
+    times = [*filter(None, map(dispatch_of, iteration.executions))]
+    return window_of(iteration.forward_ns, iteration.dispatched_ns, times)
+
+
+def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval | None:
+    """Return the bounds of the offset of times that lie between a begin and an end on lar's clock:
+    the begin minus the first of them, and the end minus the last."""
+    if not times:
+        return None
+    starts, ends = zip(*times, strict=True)
+    return begin_ns - min(starts), end_ns - max(ends)
+
+
+def place_executions(
+    iterations: Iterable[Iteration], hosts: Sequence[Fit], devices: Sequence[Fit]
+) -> Iterator[Execution]:
+    """Yield the executions on lar's clock, each within its iteration."""
+    for number, iteration in enumerate(iterations):
+        host, device = fit_at(hosts, number), fit_at(devices, number)
+        if device is None:
+            continue
+        for each in iteration.executions:
+            start, end = moved(each.interval, device, iteration.forward_ns, iteration.waited_ns)
+            begin = done = thread = None
+            if host and (dispatch := dispatch_of(each)):
+                thread = each.dispatch_thread
+                begin, done = moved(dispatch, host, iteration.forward_ns, iteration.dispatched_ns)
+            yield replace(
+                each,
+                start_ns=start,
+                end_ns=end,
+                wait_ns=None if each.wait_ns is None else min(each.wait_ns, end - start),
+                dispatch_start_ns=begin,
+                dispatch_end_ns=done,
+                dispatch_thread=thread,
+            )
+
+
+def moved(times: Interval, fit: Fit, low: int, high: int) -> Interval:
+    """Return times on lar's clock, within bounds; the upper one counts where they cross."""
+    start = min(max(times[0] + fit.offset_ns, low), high)
+    return start, min(max(times[1] + fit.offset_ns, start), high)
