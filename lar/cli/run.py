@@ -57,12 +57,8 @@ def main(arguments: argparse.Namespace) -> int:
         from lar.records.run import RunContext
         from lar.running.steps import make_run
 
-        context = RunContext(
-            began=began,
-            in_process=arguments.in_process,
-            overwrite=arguments.overwrite,
-            resume=arguments.resume,
-        )
+        asked = {key: values[key] for key in ("in_process", "overwrite", "resume")}
+        context = RunContext(began=began, **asked)
         console = stack.enter_context(open_console(spec, context, values))
         if arguments.scheduler is not None:
             from lar.farm.runs import make_on_farm, open_farm  # few runs are made elsewhere
