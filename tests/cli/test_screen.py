@@ -60,7 +60,7 @@ def test_columns_that_are_no_width_change_nothing(
     profile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("report", profile, "--style", "ncu")
-    for text in ("0", "", "-5", "wide"):
+    for text in ("0", "", "-5", "wide", "1000000"):
         monkeypatch.setenv("COLUMNS", text)
         assert run_lar(*words).stdout == printed(*words)
 

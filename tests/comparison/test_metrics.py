@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from lar.comparison.metrics import Bounds, bounds_of, measure, size_of
+from lar.comparison.metrics import Bounds, bounds_of, measure, size_of, with_mask_of
 from lar.dumps import Stored
 from lar.graphs import signatures
 from lar.records.comparison import Element, Figures, Tolerance
@@ -273,3 +273,9 @@ def test_bfloat16_has_a_tolerance_of_its_own() -> None:
     actual = (np.arange(0x3F82, 0x4002, dtype=np.uint32) << 16).view(np.float32)
     assert passes(actual, expected, "BFloat16")
     assert not passes(expected * 2, expected, "BFloat16")
+
+
+def test_a_mask_is_the_same_in_any_type() -> None:
+    actual = np.array([-1e9, -65504, -9000, -1e9, 1], np.float32)
+    expected = np.array([-65504, -1e9, -8500, -3, -1e9], np.float32)
+    assert with_mask_of(actual, expected).tolist() == [-65504, -1e9, -9000, -1e9, 1]

@@ -32,6 +32,7 @@ from lar.dumps.binary import (
     make_readable,
     parse_name,
     read_header,
+    unpack,
     write_tensor,
 )
 from lar.errors import DumpError
@@ -317,3 +318,9 @@ def test_a_hostile_name_takes_no_time() -> None:
         inputs = CONVOLUTION.partition(" owner_opr")[0] + " owner_opr_inputs=0={id:1"
         parse_name((inputs + unit * (1 << 17))[: 1 << 20])
     assert time.process_time() - began < 3
+
+
+def test_rows_of_four_bits_need_not_begin_with_a_byte() -> None:
+    stored = np.array([0x21, 0x43, 0x65, 0x87, 0x09], np.uint8)
+    rows = unpack(stored, BY_NAME["QuantizedS4"], (3, 3)).reshape(3, 3)
+    assert rows.tolist() == [[1, 2, 3], [4, 5, 6], [7, -8, -7]]

@@ -11,10 +11,12 @@ import pytest
 import lar.engines
 from lar.engines import engine_named
 from lar.engines.engine import Site
+from lar.engines.megengine.dimensions import is_of_mkl
 from lar.engines.onnxruntime import dimensions as of_onnxruntime
 from lar.engines.onnxruntime import providers
 from lar.options.command_line import parse_values
 from lar.options.table import can_vary
+from lar.records.profile import ProfiledOperator, TensorFact
 from lar.records.tuning import Choice
 from tests.tables import each_row
 
@@ -232,3 +234,12 @@ class TestOpenVino:
         assert tried(ONNX, ARM, engine_name="openvino")["float16"].options == {
             "precision": "float16"
         }
+
+
+@pytest.mark.parametrize("rows", [7, 8])
+def test_mkl_computes_products_of_many_rows(rows: int) -> None:
+    facts = [TensorFact(shape, "float32") for shape in ((rows, 4), (4, 5), (rows, 5))]
+    product = ProfiledOperator(
+        id="0", name="p", type="MatrixMul", inputs=tuple(facts[:2]), outputs=(facts[2],)
+    )
+    assert is_of_mkl(product) == (rows == 8)

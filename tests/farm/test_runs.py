@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -16,10 +17,11 @@ import pytest
 import lar
 from lar.errors import LarError
 from lar.farm import farm as farm_module
+from lar.farm import worker as worker_module
 from lar.farm.farm import Farm
 from lar.farm.runs import make_on_farm, run_many
 from lar.farm.sending import Answer, Sending
-from lar.farm.worker import Task
+from lar.farm.worker import Stream, Task
 from lar.records.run import RunContext, RunResult, RunSpec
 from lar.running.plan import plan_run
 from tests.conftest import RunLar, WriteScript
@@ -294,3 +296,13 @@ def test_options_with_their_places_on_the_worker(
     there = sending.rewrite_settings({key: value})[key]
     found = json.dumps([there, [*sending.files], [*sending.wanted]])
     assert json.loads(found.replace(str(tmp_path), "/HERE")) == sent
+
+
+def test_news_waits_a_little_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_module, "FLUSH_SECONDS", 3600.0)
+    file = io.BytesIO()
+    stream, sizes = Stream(file), [0]
+    for now in (False, False, True):
+        stream.add("news", now=now)
+        sizes.append(file.tell())
+    assert sizes[0] < sizes[1] == sizes[2] < sizes[3]

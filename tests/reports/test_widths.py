@@ -13,7 +13,7 @@ from lar.records.profile import Profile, StepNoise
 from lar.reports.model import AnyTable, Table
 from lar.reports.report import Report
 from lar.reports.styles import STYLES
-from lar.reports.text import CUT, Drawing, Screen, shorten_all, uncut_cell
+from lar.reports.text import CUT, Drawing, Screen, cut_around, shorten_all, uncut_cell
 from tests.profiles.layers import profile_of_layers
 from tests.profiles.synthetic import with_facts
 from tests.tables import each_row
@@ -162,3 +162,17 @@ def test_names_that_a_style_cuts_at_their_ends_stay_apart(
         drawing = Drawing(table, Screen(width))
         seen = {drawing.rows[n][0][drawing.shown.index(place)] for n in range(len(table.rows))}
         assert len(seen) == len(table.rows)
+
+
+@pytest.mark.parametrize(
+    ("at", "width", "short"),
+    [
+        (15, 9, "a b...end"),
+        (15, 10, "a... m...d"),
+        (15, 19, "a b... middl... end"),
+        (0, 19, "a beginning,... end"),
+        (28, 19, "a b...iddle, an end"),
+    ],
+)
+def test_a_name_is_cut_around_a_place(at: int, width: int, short: str) -> None:
+    assert cut_around("a beginning, a middle, an end", at, width) == short

@@ -271,6 +271,7 @@ def test_where_a_cache_is_makes_no_other_kind(place: str) -> None:
         make_result(TIMES, fast_run_algo_policy=path) for path in ("a.cache", "/tmp/my b.cache")
     )
     assert kind_of(run) == kind_of(elsewhere)
+    assert kind_of(run)._replace(model="only a name").unknown == "model"
     assert kind_of(run).options == "--fast-run-algo-policy"
     assert kind_of(run) != kind_of(make_result(TIMES))
     # A store of the schema before this has the place in its columns.
