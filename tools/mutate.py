@@ -8,7 +8,7 @@ A change turns a comparison, adds one to a number, swaps `and` with `or`, adds o
 or returns another value. Each is made in a copy of the tree, and the nearest files of tests run
 until the first fails: near are those named after the module or one beside it in the imports, those
 that import it or what imports it, that name the changed function or what an engine calls it, and
-those of its folder. Files that start processes come after the others. Files that fail or take too
+it, and those of its folder. Files that start processes come last. Files that fail or take too
 long without any change are left out. Changes that survived are printed as differences.
 """
 
@@ -39,8 +39,8 @@ from queue import Queue
 from tables import read_lines
 
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "large")
-TEST_FILES = 30  # at most, for one change
-LIMIT_SECONDS = 45  # of one file of tests without a change
+TEST_FILES = 60  # at most, for one change
+LIMIT_SECONDS = 90  # of one file of tests without a change
 WANTED = 85  # per cent to be noticed
 PROGRESS = 20  # changes after which a line says how many were noticed
 STARTS_PROCESSES = re.compile(r"\brun_lar\b|subprocess|\belsewhere\b|run_isolated|multiprocessing")
@@ -207,6 +207,7 @@ class TestChooser:
                 + 2 * any(mirrors(test, it) for it in callers.values())
                 + 2 * (Path(test).parent == folder)
                 + any(mirrors(test, it) for it in called)
+                + 2 * (f'"{Path(change.file).stem}"' in self.texts[test])  # a command
                 + 6 * any(f".{face}(" in self.texts[test] for face in faces)
             )
             if nearness:
