@@ -7,8 +7,8 @@
 A change turns a comparison, adds one to a number, swaps `and` with `or`, adds or removes a `not`,
 or returns another value. Each is made in a copy of the tree, and the nearest files of tests run
 until the first fails: near are those named after the module or one beside it in the imports, those
-that import it or what imports it, that name the changed function or what an engine calls it, and
-it, and those of its folder. Files that start processes come last. Files that fail or take too
+that import it or what imports it, that name the changed function, the command or what an engine
+calls it, and those of its folder. Files that start processes come last. Files that fail or take too
 long without any change are left out. Changes that survived are printed as differences.
 """
 
