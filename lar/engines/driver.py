@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lar.engines.option_rows import OptionRow
-from lar.errors import LarError
+from lar.errors import LarError, UsageError
 from lar.measurement.noise import Meter, open_meter
 from lar.options.table import CPU_DEFAULT, ENGINE_OPTION, MULTITHREAD, MULTITHREAD_DEFAULT
 from lar.options.values import pairs_in
@@ -27,6 +27,10 @@ T = TypeVar("T")
 Recording = contextlib.AbstractContextManager[None]
 
 HOST_THREAD = 1
+
+
+class Misfit(Exception):
+    """An engine cannot compute a model with the shapes that are fed; it says which, and why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,7 +293,8 @@ class Driver(abc.ABC):
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
         """Return a clear error for an engine's own message, None for an unknown one."""
-        return None
+        fits = not isinstance(error, Misfit)
+        return None if fits else UsageError(str(error), subject=self.spec.model)
 
     def copy_outputs(self) -> None:
         """Copy the outputs of the last iteration to the host, as part of the iteration."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from lar.engines.mnn.net import read_net
@@ -35,13 +36,16 @@ def read_model(model: Path) -> ModelInfo:
     """
     import numpy as np
 
+    from lar.engines.driver import Misfit
     from lar.engines.mnn.session import Session, describe, import_mnn, infos_of
 
     net = read_net(model)
     session = Session(import_mnn(), model, str(model), {"numThread": 1}, {})
     infos = infos_of(session, net)
-    session.feed({it.name: np.zeros([n or 1 for n in it.shape], it.dtype) for it in infos})
-    described = describe(session)
+    described = []
+    with suppress(Misfit):  # sizes of 1 do not fit
+        session.feed({it.name: np.zeros([n or 1 for n in it.shape], it.dtype) for it in infos})
+        described = describe(session)
     unknown = sorted({each.type for each in described if each.flops is None})
     operators = Counter(it.type for it in net.operators if it.type not in ("Input", "Const"))
     count = sum(each.elements for each in net.operators)
@@ -50,11 +54,12 @@ def read_model(model: Path) -> ModelInfo:
         engine="mnn",
         inputs=infos,
         outputs=tuple(
-            TensorInfo(name=name, dtype=it.dtype, shape=it.shape) for name, it in outputs.items()
+            TensorInfo(name=name, dtype=it.dtype, shape=it.shape, any_rank=not described)
+            for name, it in outputs.items()
         ),
         operators=dict(operators.most_common()),
         parameter_count=count,
         weight_bytes=min(4 * count, model.stat().st_size),  # they may be quantised
-        flops=None if unknown else sum(each.flops or 0 for each in described),
+        flops=None if unknown or not described else sum(each.flops or 0 for each in described),
         flops_unknown=tuple(unknown),
     )
