@@ -25,7 +25,7 @@ KINDS = TABLES["kinds"]
 each_kind = pytest.mark.parametrize(("kind", "flags"), KINDS)
 # Text, many inputs of one name, a type that NumPy lacks, no inputs, nothing in them, an output of
 # another shape than the model says.
-ODDEST = ("classifier", "joined", "bfloat16", "without_inputs", "empty", "declared")
+ODDEST = ("classifier", "joined", "bfloat16", "without_inputs", "empty", "declared", "ranked")
 each_odd_kind = pytest.mark.parametrize(("kind", "flags"), [it for it in KINDS if it[0] in ODDEST])
 
 

@@ -192,7 +192,7 @@ def outputs_of(session: Any, binding: Any) -> Mapping[str, Any]:
 FALLBACK = "session.disable_cpu_ep_fallback"
 
 # What ONNX Runtime says of an output that does not have the sizes of the bound one.
-OTHER_SIZES = ("Got invalid dimensions for output", "OrtValue shape verification failed")
+OTHER_SIZES = ("dimensions for output", "rank for output", "OrtValue shape verification failed")
 
 # Entries of a run that returns when all that it does is dispatched to a device. No graph is
 # captured; where that is not set, version 1.31 raises and catches an error each time.
