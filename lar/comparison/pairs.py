@@ -355,7 +355,7 @@ def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:
     array, wanted = (whole(it).reshape(squeezed(it.shape)) for it in (one, other))
     orders = permutations(range(array.ndim)) if array.ndim <= MOST_AXES else ()
     fitting = [axes for axes in orders if array.transpose(axes).shape == wanted.shape]
-    spots = np.unravel_index(sample_places(other.size), wanted.shape)
+    spots = np.unravel_index(sample_places(other.size), wanted.shape) if fitting else ()
 
     def distance(axes: tuple[int, ...]) -> float:
         apart = np.subtract(array.transpose(axes)[spots], wanted[spots], dtype=np.float64)

@@ -34,6 +34,10 @@ Recording = contextlib.AbstractContextManager[None]
 HOST_THREAD = 1
 
 
+class Misfit(Exception):
+    """An engine cannot compute a model with the shapes that are fed; it says which, and why."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineTrace:
     """An engine's own report of all iterations.
@@ -294,7 +298,8 @@ class Driver(abc.ABC):
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
         """Return a clear error for an engine's own message, None for an unknown one."""
-        return None
+        fits = not isinstance(error, Misfit)
+        return None if fits else UsageError(str(error), subject=self.spec.model)
 
     def copy_outputs(self) -> None:
         """Copy the outputs of the last iteration to the host, as part of the iteration."""

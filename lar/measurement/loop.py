@@ -178,7 +178,7 @@ def take_samples(
     Raises:
         Exception: what the driver's `failure` returns, if an iteration failed.
     """
-    clock, start, wait, rearm = driver.clock, driver.start, driver.wait, driver.rearm
+    clock, start, wait = driver.clock, driver.start, driver.wait
     keeper = Keeper(driver, rows, meter, pace)
     with no_garbage_collection(), keeper:
         end = math.inf if seconds == math.inf else clock() + seconds
@@ -189,8 +189,8 @@ def take_samples(
                 if request is None:
                     break
                 arrived = request
-            if rearm is not None:
-                rearm()
+            if driver.rearm is not None:  # an iteration may have set it
+                driver.rearm()
             began = clock()
             start_status = start()
             dispatched = clock()

@@ -82,7 +82,7 @@ def compute(copies: Copies, arrays: Mapping[str, Array]) -> dict[str, Array]:
         outputs = {**driver.outputs()}
     for name, value in outputs.items():
         if isinstance(value, str):
-            problem = f"output {name} is a {value}, which cannot be packed"
+            problem = f"output {name} is a {value.removeprefix('a ')}, which cannot be packed"
             raise UsageError(problem, "--no-assert packs the inputs alone")
     return {name: np.array(value) for name, value in outputs.items()}
 

@@ -29,7 +29,7 @@ def test_an_output_that_is_no_array_is_refused(
     write_script: WriteScript, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copies = copies_of(write_script())
-    outputs = {"a": np.zeros(1), "b": "sequence"}
+    outputs = {"a": np.zeros(1), "b": "a sequence"}
     monkeypatch.setattr(copies.drivers[0], "outputs", lambda: outputs)
     with pytest.raises(UsageError, match="output b is a sequence, which cannot be packed"):
         compute(copies, {})

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lar.engines.engine import Defect, DriverEntry, Engine, imported, late
+from lar.engines.engine import DriverEntry, Engine, imported, late
 from lar.engines.formats import MNN, ONNX, is_onnx
 from lar.engines.onnx_file import OnnxFileEngine, OwnFormatEngine, by_format
 
@@ -31,13 +30,6 @@ class Mnn(OwnFormatEngine):
         from pathlib import Path  # slow to import
 
         return is_onnx(Path(spec.model))  # converted into a file
-
-    def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
-        import json
-        from pathlib import Path
-
-        rows = json.loads(Path(__file__).with_name("defects.json").read_text())
-        return tuple(Defect(**row, is_here=self.version == version) for version, row in rows)
 
 
 ENGINE = Mnn()

@@ -124,6 +124,8 @@ def operator_of(table: Table, names: list[str]) -> NetOperator:
     if main and kind in FACTS.modes:
         modes = dict(enumerate(FACTS.modes[kind]))
         parameters = {"mode": modes.get(main.integer(0, "<i"), "")}
+    elif main and kind == "Pooling" and not main.integer(2, "<B"):
+        parameters = {"stride": [main.integer(6), main.integer(5)]}
     elif main and kind == "Const":
         count, is_real = prod(main.numbers(0)), main.integer(2, default=1) == 1
         elements = count if is_real and count > 1 else 0  # single numbers are no weights

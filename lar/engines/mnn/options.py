@@ -34,15 +34,13 @@ def check_property(key: str, value: str) -> None:
     Raises:
         UsageError: naming the hint that was probably meant.
     """
-    if key in CONFIGS and value not in MODES:
-        raise UsageError(
-            f"{key} is normal, high or low", flag=table.ENGINE_OPTION.flag, subject=value
-        )
-    if key in HINTS and not re.fullmatch(r"\d+(,\d+)*", value):
-        problem = f"{key} is a number, or several with commas between"
-        raise UsageError(problem, flag=table.ENGINE_OPTION.flag, subject=value)
     if key not in (known := [*CONFIGS, *HINTS]):
         raise unknown_property("MNN", key, known, f"there are {', '.join(known)}")
+    values, what = r"\d+(,\d+)*", "a number, or several with commas between"
+    if key in CONFIGS:
+        values, what = "|".join(MODES), "normal, high or low"
+    if not re.fullmatch(values, value):
+        raise UsageError(f"{key} is {what}", flag=table.ENGINE_OPTION.flag, subject=value)
 
 
 def set_properties(driver: InterpreterDriver, _: object) -> None:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Meanings, last_line
+from lar.engines.driver import HOST_THREAD, Driver, EngineTrace, Meanings, Misfit, last_line
 from lar.engines.engine import importing
 from lar.engines.formats import is_onnx
 from lar.engines.mnn.model_file import FACTS, KINDS, Net, NetOperator, damaged, read_net
@@ -144,7 +144,8 @@ class Session:
         """Give the inputs their shapes, and their values.
 
         Raises:
-            UsageError: the model cannot be computed with these shapes or types.
+            Misfit: the model cannot be computed with these shapes.
+            UsageError: it has types that MNN lacks, or numbers that MNN would make others of.
         """
         host_type = self.mnn.Tensor_DimensionType_Caffe
         used = {name: (self.inputs[name], arrays[name]) for name in arrays if name in self.inputs}
@@ -155,10 +156,14 @@ class Session:
             self.interpreter.resizeSession(self.session)
             # An integer, which MNN's Python takes for a float: 0 is 0 all the same.
             if self.interpreter.getSessionInfo(self.session, RESIZE_STATUS):
-                raise self.error_of_shapes(arrays, said())
+                fed = (f"{it} of shape {format_shape(arrays[it].shape)}" for it in used)
+                raise Misfit(f"MNN cannot compute it with {', '.join(fed)}: {last_line(said())}")
         self.fed = []
         for name, (tensor, array) in used.items():
             fitting = np.require(array, self.dtype_of(name), "C")
+            if array.dtype.kind in "iu" and (lost := array[fitting != array]).size:
+                problem = f"{name} holds {lost[0]}, and MNN's integers have 32 bits"
+                raise UsageError(problem, "run it on another engine", flag="--input")
             host = self.mnn.Tensor(array.shape, tensor.getDataType(), fitting, host_type)
             self.fed.append((tensor, host))
         self.upload()
@@ -167,12 +172,6 @@ class Session:
         """Copy the inputs to where a run takes them; the run overwrites them later."""
         for tensor, host in self.fed:
             tensor.copyFrom(host)
-
-    def error_of_shapes(self, arrays: Mapping[str, Array], said: str) -> UsageError:
-        used = [name for name in arrays if name in self.inputs]
-        fed = ", ".join(f"{it} of shape {format_shape(arrays[it].shape)}" for it in used)
-        hint = f"feed it the shapes that it was made for; MNN says: {last_line(said)}"
-        return UsageError(f"MNN cannot compute it with {fed}", hint, subject=self.model)
 
     def megabytes(self) -> float:
         """Return the memory of its tensors and weights."""
@@ -257,9 +256,12 @@ class InterpreterDriver(Driver):
             self.infos, self.types = read_values(self.file)
             self.file = self.first.file if self.runner else self.convert()
         self.net = read_net(self.file)
-        if loop := next((it for it in self.net.operators if it.type in ("While", "If")), None):
-            problem = f"MNN's sessions run no control flow, as {loop.type} {loop.name}"
-            raise unable(self.spec.model, problem)
+        for each in self.net.operators:
+            if each.type in ("While", "If"):
+                problem = f"MNN's sessions run no control flow, as {each.type} {each.name}"
+                raise unable(self.spec.model, problem)
+            if 0 in each.parameters.get("stride", ()):  # MNN would divide by it
+                raise unable(self.spec.model, f"MNN needs strides, and {each.name} has none")
         self.session = self.open_session()
         if lost := [name for name in self.net.outputs if name not in self.session.outputs]:
             raise unable(self.spec.model, f"MNN's converter has lost the output {lost[0]}")
@@ -277,11 +279,9 @@ class InterpreterDriver(Driver):
             return
         plain = self.open_session(precision=PRECISIONS["float32"])
         if self.session.megabytes() == plain.megabytes():
-            raise UsageError(
-                "MNN computes in float32 here",
-                "leave it out; this processor or the package of MNN lacks the type",
-                flag=f"{PRECISION.flag} {asked}",
-            )
+            hint = "leave it out; this processor or the package of MNN lacks the type"
+            flag = f"{PRECISION.flag} {asked}"
+            raise UsageError("MNN computes in float32 here", hint, flag=flag)
 
     def convert(self) -> Path:
         """Return the `.mnn` file that the converter makes of the model."""
@@ -291,10 +291,8 @@ class InterpreterDriver(Driver):
         said = convert(Path(self.spec.model), file)
         if VERBOSE.of(self.spec.settings):
             sys.stderr.write(said)
-        self.notes.append(
-            f"MNN's converter has made an .mnn model of it, which is run ({MODEL_DUMP.flag} FILE "
-            "keeps that)"
-        )
+        done = "MNN's converter has made an .mnn model of it, which is run"
+        self.notes.append(f"{done} ({MODEL_DUMP.flag} FILE keeps that)")
         return file
 
     def open_session(self, **more: Any) -> Session:
@@ -307,11 +305,9 @@ class InterpreterDriver(Driver):
     def feed(self, arrays: Mapping[str, Array]) -> None:
         for info in self.infos or ():
             if info.optional and info.name in arrays:
-                raise UsageError(
-                    f"MNN's converter makes a constant of the optional input {info.name}",
-                    "leave it out, or run the model with --engine onnxruntime",
-                    flag="--input",
-                )
+                problem = f"MNN's converter makes a constant of the optional input {info.name}"
+                hint = "leave it out, or run the model with --engine onnxruntime"
+                raise UsageError(problem, hint, flag="--input")
         self.arrays = arrays
         with self.recorder.call("Tensor.copyFrom"):
             self.session.feed(arrays)
@@ -336,14 +332,10 @@ class InterpreterDriver(Driver):
 
 def infos_of(session: Session, net: Net) -> tuple[TensorInfo, ...]:
     """Describe the inputs of an `.mnn` model: it takes other sizes too."""
+    shapes = {name: tuple(None if n < 0 else n for n in it) for name, it in net.inputs.items()}
     return tuple(
-        TensorInfo(
-            name=name,
-            dtype=session.dtype_of(name),
-            shape=tuple(None if size < 0 else size for size in shape),
-            resizable=True,
-        )
-        for name, shape in net.inputs.items()
+        TensorInfo(name=name, dtype=session.dtype_of(name), shape=shape, resizable=True)
+        for name, shape in shapes.items()
     )
 
 
@@ -360,12 +352,12 @@ def read_values(model: Path) -> tuple[tuple[TensorInfo, ...], dict[str, str]]:
         if what in ("sequence", "map", "optional", "string"):
             end = "its input" if each in inputs else "the output"
             raise UsageError(f"{end} {each.name} is a {what}, which MNN lacks", subject=model)
-    if unclear := next((each for each in inputs if each.any_rank), None):
-        raise UsageError(
-            f"its input {unclear.name} has any number of axes, and MNN needs to know how many",
-            "export it with its axes, or run it with --engine onnxruntime",
-            subject=model,
-        )
+        if each in inputs and each.any_rank:
+            problem = (
+                f"its input {each.name} has any number of axes, and MNN needs to know how many"
+            )
+            hint = "export it with its axes, or run it with --engine onnxruntime"
+            raise UsageError(problem, hint, subject=model)
     return inputs, {each.name: each.dtype for each in outputs}
 
 
@@ -578,8 +570,10 @@ def read_model(model: Path) -> ModelInfo:
     net = read_net(model)
     session = Session(import_mnn(), model, str(model), {"numThread": 1}, {})
     infos = infos_of(session, net)
-    session.feed({it.name: np.zeros([n or 1 for n in it.shape], it.dtype) for it in infos})
-    described = describe(session)
+    described = []
+    with contextlib.suppress(Misfit):  # sizes of 1 do not fit
+        session.feed({it.name: np.zeros([n or 1 for n in it.shape], it.dtype) for it in infos})
+        described = describe(session)
     unknown = sorted({each.type for each in described if each.flops is None})
     operators = Counter(it.type for it in net.operators if it.type not in ("Input", "Const"))
     count = sum(each.elements for each in net.operators)
@@ -588,11 +582,12 @@ def read_model(model: Path) -> ModelInfo:
         engine="mnn",
         inputs=infos,
         outputs=tuple(
-            TensorInfo(name=name, dtype=it.dtype, shape=it.shape) for name, it in outputs.items()
+            TensorInfo(name=name, dtype=it.dtype, shape=it.shape, any_rank=not described)
+            for name, it in outputs.items()
         ),
         operators=dict(operators.most_common()),
         parameter_count=count,
         weight_bytes=min(4 * count, model.stat().st_size),  # they may be quantised
-        flops=None if unknown else sum(each.flops or 0 for each in described),
+        flops=None if unknown or not described else sum(each.flops or 0 for each in described),
         flops_unknown=tuple(unknown),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from lar.engines.engine import ONE_BLAS_THREAD, Engine, Method, late, late_value
+from lar.engines.engine import ONE_BLAS_THREAD, Defect, Engine, Method, late, late_value
 from lar.engines.formats import is_onnx
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class OwnFormatEngine(OnnxFileEngine):
 
     Its package has files with the same names as those of every such engine: the modules `options`
     (`ROWS`) and `model_file` (`KINDS` and, for its own format, `read_model`, `read_operators`,
-    `files_beside`), and `dimensions.json`.
+    `files_beside`), `dimensions.json` and `defects.json`.
     """
 
     environment = ONE_BLAS_THREAD
@@ -76,6 +76,13 @@ class OwnFormatEngine(OnnxFileEngine):
         from lar.engines.choices import dimensions_in
 
         return dimensions_in(Path(__file__).parents[1] / self.name, site)
+
+    def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
+        import json
+        from pathlib import Path
+
+        rows = json.loads((Path(__file__).parents[1] / self.name / "defects.json").read_text())
+        return tuple(Defect(**row, is_here=self.version == version) for version, row in rows)
 
     @property
     def install_hint(self) -> str:

@@ -193,6 +193,9 @@ MEANINGS = Meanings(__file__)
 
 FALLBACK = "session.disable_cpu_ep_fallback"
 
+# What ONNX Runtime says of an output that does not have the sizes of the bound one.
+OTHER_SIZES = ("dimensions for output", "rank for output", "OrtValue shape verification failed")
+
 # Entries of a run that returns when all that it does is dispatched to a device. No graph is
 # captured; where that is not set, version 1.31 raises and catches an error each time.
 ASYNCHRONOUS = {"disable_synchronize_execution_providers": "1", "gpu_graph_id": "-1"}
@@ -353,10 +356,25 @@ class SessionDriver(Driver):
             self.wait = binding.synchronize_outputs
             self.calls = {**self.calls, "wait": "IOBinding.synchronize_outputs"}
         options = run_options(self.onnxruntime, entries) if entries else None
-        self.start = partial(self.session.run_with_iobinding, binding, options)
+        start = partial(self.session.run_with_iobinding, binding, options)
+        ends = (*self.session.get_inputs(), *self.session.get_outputs())
+        is_fixed = all(isinstance(size, int) for node in ends for size in node.shape or (None,))
+        self.start = start if is_fixed else partial(self.start_anew, start)
         for check in self.feed_checks:
             check()
         self.fire_hooks("before_run")
+
+    def start_anew(self, start: Callable[[], object]) -> None:
+        """Run an iteration. If an output does not fit the last one, or the shape in the model, each
+        iteration makes new outputs from now on: a model may draw random numbers."""
+        try:
+            start()
+        except RuntimeError as error:
+            if not any(each in str(error) for each in OTHER_SIZES):
+                raise
+            self.rearm = self.bind_outputs
+            self.rearm()
+            start()
 
     def bind_outputs(self) -> None:
         """Have the next run make new outputs."""
@@ -383,9 +401,9 @@ class SessionDriver(Driver):
                 f"--provider {name},cpu has the CPU run what it cannot",
                 subject=self.spec.model,
             )
-        said, version = one_line(str(error)), self.onnxruntime.__version__
-        phases = phases_of(loading=loading)
-        return MEANINGS.explain(str(error), self.spec.model, said, phases=phases, version=version)
+        facts = {"said": one_line(str(error)), "version": self.onnxruntime.__version__}
+        facts |= {"phases": phases_of(loading=loading), "settings": self.spec.settings}
+        return MEANINGS.explain(str(error), self.spec.model, **facts)
 
 
 def run_options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:

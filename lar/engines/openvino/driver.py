@@ -240,12 +240,10 @@ class CompiledDriver(Driver):
             UsageError: naming the type.
         """
         if info.dtype not in FED.values():
-            raise UsageError(
-                f"the model's input {info.name} is a tensor of {info.dtype}, which lar cannot feed "
-                "to OpenVINO",
-                "run it with --engine onnxruntime, if it is an .onnx model",
-                subject=self.spec.model,
-            )
+            what = f"the model's input {info.name} is a tensor of {info.dtype}"
+            hint = "run it with --engine onnxruntime, if it is an .onnx model"
+            problem = f"{what}, which lar cannot feed to OpenVINO"
+            raise UsageError(problem, hint, subject=self.spec.model)
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
         if self.must_compile(arrays):

@@ -8,6 +8,7 @@ tensors is one operator of a dump or a profile.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -57,6 +58,9 @@ UNSTEADY = ("RandomUniform", "Multinomial", "ReadValue")
 
 # Operators that stand for what a model is fed with and what it gives.
 ENDS = ("Parameter", "Result")
+
+# What OpenVINO appends to an operator's name if it computes an output in another type.
+APPENDED = re.compile(r"(\.\d+)+$")
 
 
 class ExecutedNode(NamedTuple):
@@ -135,7 +139,7 @@ class ExecutedGraph:
         self.operators = model.get_ordered_ops()
         self.constants = constants_in(self.operators)
         self.by_name = {it.get_friendly_name(): it for it in self.operators}
-        self.nodes = executed_nodes(compiled)
+        self.nodes = self.with_own_names(executed_nodes(compiled))
         # The nodes that give tensors of the model's, each with its operators.
         self.computing = {
             node: operators
@@ -143,6 +147,19 @@ class ExecutedGraph:
             if (operators := [self.by_name[name] for name in node.origins if name in self.by_name])
             and node.type not in WITHOUT_TENSOR
         }
+
+    def with_own_names(self, nodes: Sequence[ExecutedNode]) -> list[ExecutedNode]:
+        """Return nodes with the names that operators have in the model. A conversion back to the
+        type of an output comes after the node that computes it, and keeps its name."""
+        seen = {name for node in nodes for name in node.origins}
+
+        def own_name(name: str) -> str:
+            plain = APPENDED.sub("", name)
+            is_known = name in self.by_name or plain not in self.by_name or plain in seen
+            seen.add(plain)
+            return name if is_known else plain
+
+        return [it._replace(origins=tuple(map(own_name, it.origins))) for it in nodes]
 
     @cached_property
     def signatures(self) -> Counter[tuple[str, ...]]:

@@ -21,7 +21,7 @@ import onnx
 from onnx import helper
 
 from lar.dumps.recording import LayerPlaces, Unheld, leaves_of, number_outputs, write_outputs
-from lar.engines.driver import Driver
+from lar.engines.driver import Driver, Misfit
 from lar.engines.onnx_file import control_flow
 from lar.engines.onnx_file.bodies import Body, bodies_in, name_by_paths, names_taken
 from lar.engines.onnx_file.contents import inputs_in, read_message, refuse_others
@@ -340,7 +340,7 @@ class EvaluatorDriver(Driver):
         """Compute the outputs; what is dumped is written meanwhile.
 
         Raises:
-            UsageError: none of them can be computed, and nothing is dumped.
+            Misfit, UsageError: none of them can be computed, and nothing is dumped.
         """
         visits, self.visits = self.visits, []
 
@@ -354,6 +354,8 @@ class EvaluatorDriver(Driver):
         if len(lacking) == len(values) and not self.context.written:
             operator, says, _ = lacking[0]
             problem = f"ONNX's reference evaluator cannot compute {operator}"
+            if says.startswith("with "):
+                raise Misfit(f"{problem} {says}")
             hint = f"it says: {says}" if says else "it has no such operator"
             raise UsageError(problem, hint, subject=self.spec.model)
 

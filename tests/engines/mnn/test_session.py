@@ -64,14 +64,6 @@ def test_an_optional_input_is_not_fed(run_lar: RunLar, tmp_path: Path) -> None:
     assert "MNN's converter makes a constant of the optional input w" in done.stderr
 
 
-def test_a_model_without_inputs_is_run_and_dumped(tmp_path: Path) -> None:
-    text = "() => (float[2,3] y) { r = RandomUniform<shape = [2, 3], seed = 1.0>() y = Relu(r) }"
-    model = save_named(tmp_path / "drawn.onnx", text)
-    folder = tmp_path / "dump"
-    run_ok(model, engine="mnn", iter=1, bin_io_dump=str(folder))
-    assert "y" in {tensor.name for tensor in lar.open_dump(folder)}
-
-
 def test_what_mnn_prints_is_not_in_the_way_of_json(run_lar: RunLar) -> None:
     done = run_lar(str(DIGITS), "--engine", "mnn", "--iter", "1", "--in-process", "--json", "-")
     assert json.loads(done.stdout)["engine"]["name"] == "mnn"
@@ -121,8 +113,7 @@ def test_a_damaged_file_is_a_usage_error(run_lar: RunLar, tmp_path: Path, size: 
 def test_a_shape_that_does_not_fit_names_what_mnn_says(run_lar: RunLar, tmp_path: Path) -> None:
     kept = own_model("mnn", DIGITS, tmp_path)
     done = run_lar(str(kept), "--input", "{1,1,16,16}", code=2)
-    assert "MNN cannot compute it with data of shape {1,1,16,16}" in done.stderr
-    assert "MNN says: Compute Shape Error for logits" in done.stderr
+    assert "cannot compute it with data of shape {1,1,16,16}: Compute Shape Error" in done.stderr
     assert run_lar(str(kept), "--input", "{4,1,8,8}", "--iter", "1").returncode == 0
 
 

@@ -12,7 +12,7 @@ import lar
 from lar.engines import engine_named
 from lar.engines.openvino.driver import CompiledDriver
 from lar.records.run import RunContext, RunSpec
-from tests.engines.onnx_models import DIGITS, MODELS, needs
+from tests.engines.onnx_models import DIGITS, MODELS, needs, save_named, text_of
 from tests.engines.test_onnx_engines import sides
 
 pytestmark = needs("openvino")
@@ -69,6 +69,14 @@ def test_what_cannot_be_taken_out_is_said(tmp_path: Path) -> None:
     assert not names & dump.index.left_out.keys()
     for reason in dump.index.left_out.values():
         assert "OpenVINO executes other operators" in reason
+
+
+def test_integers_of_64_bits_are_dumped(tmp_path: Path) -> None:
+    """OpenVINO computes them in 32 bits, and calls what gives them otherwise."""
+    model = save_named(tmp_path / "integers.onnx", text_of("integers"))
+    found = lar.compare(*sides("openvino", model, model))
+    names = {it.expected.name for it in found.tensors if it.passed}
+    assert names == {"x", "f", "a", "y", "whole", "b", "found"}
 
 
 def test_integers_have_their_scales(root: Path) -> None:

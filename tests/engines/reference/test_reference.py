@@ -130,9 +130,8 @@ def test_an_operator_that_cannot_take_its_inputs_is_named(tmp_path: Path) -> Non
     text = "(float[4] x) => (y) { [product] y = MatMul(x, w) }"
     path = save(tmp_path, text, w=np.ones((3, 3), np.float32))
     result = lar.run(path, engine="reference")
-    failure = failure_of(result, 2)
-    assert "cannot compute MatMul of opset 17" in failure.message
-    assert "it says: with (4,), (3, 3): Unable to multiply" in failure.hint
+    message = failure_of(result, 2).message
+    assert "cannot compute MatMul of opset 17 with (4,), (3, 3): Unable to multiply" in message
 
 
 def test_an_output_that_is_left_out_is_no_input_that_is_left_out(tmp_path: Path) -> None:
