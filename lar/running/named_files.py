@@ -6,8 +6,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from lar.files.input_file import check_input
-
 
 def check_files(values: Mapping[str, Any]) -> None:
     """Refuse what is seen at a glance in the arguments of a command: a model that is not there, and
@@ -18,7 +16,11 @@ def check_files(values: Mapping[str, Any]) -> None:
     """
     model: str = values["model"]
     if model and not os.path.lexists(model):
-        check_input(model, what="model file")
+        from pathlib import Path
+
+        from lar.engines.formats import read_head
+
+        read_head(Path(model))
     for key in ("json", "csv", "html"):
         name = values.get(key)
         if name is not None and name != "-" and not is_writable(name):
