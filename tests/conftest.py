@@ -122,9 +122,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     with contextlib.suppress(ImportError):
         from hypothesis.internal.constants_ast import constants_from_module
 
-        for name in own_share(config, sorted(sys.modules)):
-            if name.startswith("lar."):
-                constants_from_module(sys.modules[name])
+        for name in own_share(config, sorted(it for it in sys.modules if it.startswith("lar."))):
+            constants_from_module(sys.modules[name])
 
 
 @pytest.hookimpl(trylast=True)
@@ -163,6 +162,8 @@ def worker_forks() -> Iterator[WorkerForks]:
     may read it while it is loaded."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_process, "start_python", fork_or_start)
+        # Linux keeps a CPU busy where a process is reaped while the last of its threads ends.
+        patch.setattr(worker_process, "GLANCE_SECONDS", 0.004)
         yield FORKS
     FORKS.close()
 

@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lar.engines import ENGINES, engine_named
+from lar.files.libraries import load_lazily
 from lar.files.python_process import module_path
 from lar.running.worker_process import start_python
 from lar.worker import end_with_parent
@@ -64,7 +65,8 @@ OTHER_TASKS = {"megengine": "graph"}
 # a worker may need, since each would import it anew.
 PACKAGES = ["dumps", "engines.onnx_file", "files", "graphs", "measurement", "profiles", "worker"]
 
-# What else is imported, by engine and driver. A function imports the engine's library as lar does.
+# What else is loaded, by engine and driver: modules, files that the engine's library would load at
+# the first model, and functions of lar that import it.
 LIBRARIES = json.loads((Path(__file__).parent / "forked_libraries.json").read_text())
 
 # As `lar.running.worker_process` starts Python; the tests' folder is not on the path of a worker.
@@ -84,6 +86,7 @@ class Loaded(NamedTuple):
     engine: str
     driver: str
     # In any order: the current folder decides whether the first of them is there a second time.
+    # Without those that ONNX Runtime's converters append for themselves.
     path: frozenset[str]
     environment: frozenset[tuple[str, str]]
 
@@ -167,7 +170,7 @@ class WorkerForks:
         loaded = Loaded(
             engine,
             driver,
-            frozenset(path),
+            frozenset(it for it in path if "/onnxruntime/" not in it),
             frozenset(it for it in environment.items() if it[0] not in HARMLESS_VARIABLES),
         )
         with self._lock:  # some tests run several models at once
@@ -189,8 +192,10 @@ class WorkerForks:
                 env={
                     **engine_named(loaded.engine).environment,
                     **os.environ,
-                    # While NumPy is loaded: the workers have the environment that they are given.
+                    # For NumPy while it is loaded, and for the loader, as each worker would look up
+                    # its symbols. The workers have the environment that they are given.
                     "OPENBLAS_NUM_THREADS": "1",
+                    "LD_BIND_NOW": "1",
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -210,9 +215,8 @@ class WorkerForks:
 
     def close(self) -> None:
         """End the processes."""
-        for channel in self._sockets.values():
-            if channel is not None:
-                channel.close()
+        for channel in filter(None, self._sockets.values()):
+            channel.close()
         for process in self._processes:
             process.wait(timeout=10)
 
@@ -228,8 +232,7 @@ def fork_or_start(
 ) -> int:
     """Fork a worker, or start it as lar does: one that gets an environment of its own, which an
     engine may read while it is loaded, or another Python."""
-    is_own = not environment and not python
-    forked = FORKS.start(arguments, os.environ, files) if is_own else None
+    forked = None if environment or python else FORKS.start(arguments, os.environ, files)
     return start_python(arguments, environment, files, python) if forked is None else forked
 
 
@@ -246,8 +249,9 @@ def answer_requests(file: int, engine: str, driver: str) -> None:
         for module in pkgutil.iter_modules(importlib.import_module(package).__path__):
             importlib.import_module(f"{package}.{module.name}")
     for name in LIBRARIES.get(f"{engine}/{driver}", ()):
-        found = imported(name)
-        if ":" in name:
+        if "*" in name:
+            load_lazily(name)
+        elif callable(found := imported(name)):
             found()
     with socket.socket(fileno=file) as channel:
         if len(os.listdir("/proc/self/task")) > len(threads):

@@ -37,7 +37,7 @@ def module_path() -> list[str]:
     path = [os.path.abspath(it) for it in others if it]
     if first and (has_safe_path() or os.path.realpath(first) != here):
         path.insert(0, os.path.abspath(first))
-    return path if home in map(os.path.realpath, path) else [*path, home]
+    return path if home in path or home in map(os.path.realpath, path) else [*path, home]
 
 
 def has_safe_path() -> bool:

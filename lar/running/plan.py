@@ -76,7 +76,7 @@ def plan_run(
         # Options that cannot go together come first: no other error matters then.
         check_rules((rule for rule in rules if isinstance(rule, Exclusion)), asked)
         driver = driver_for(engine, settings, values["driver"])
-        check_rules(rules, asked)
+        check_rules((rule for rule in rules if not isinstance(rule, Exclusion)), asked)
         fed = (path for _, inputs in items for _, path in inputs)
         read = (*paths_in(values["input"] or ()), *fed, *source.folders)
         refuse_clashes(places_of(source.model, values), read)
@@ -239,10 +239,10 @@ def places_of(model: str, values: Mapping[str, Any]) -> list[Place]:
     places = [Place(model, what="the model")]
     for option in table.OPTIONS:
         value = values.get(option.key)
-        path = os.path.normpath(str(value))
         is_stdout = option.purpose == "report" and value == "-"
         if not option.is_given(values) or option.writes in STREAMS or is_stdout:
             continue
+        path = os.path.normpath(str(value))
         if option in TENSORS:
             places += places_of_dump(path, option.flag)
         elif option.writes:

@@ -130,8 +130,9 @@ def test_an_unknown_name_is_looked_for_among_all() -> None:
 
 @each_row("engines/drivers/unusable")
 def test_an_engine_that_cannot_be_used_gives_the_reason(
-    run_lar: RunLar, site: Path, source: str, reason: str
+    run_lar: RunLar, site: Path, monkeypatch: pytest.MonkeyPatch, source: str, reason: str
 ) -> None:
+    monkeypatch.setattr("lar.running.isolation.find_devices", lambda engine: ("cpu",))
     install(site, "broken", source)
     with pytest.raises(EngineMissing, match=reason):
         engine_named("broken")
