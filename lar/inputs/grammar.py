@@ -114,7 +114,8 @@ def check_file(part: str) -> None:
     Raises:
         UsageError: it is not there.
     """
-    path = _RAW_FORM.sub(r"\1", place_of(part)[1])
+    path = place_of(part)[1]
+    path = found[1] if (found := _RAW_FORM.fullmatch(path)) else path
     if path.lower().endswith(SUFFIXES) and part.count(":") < 2 and not os.path.exists(path):
         raise input_error(path, "no such file", CHECK_PATH)
 
