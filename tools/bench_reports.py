@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import report_differences
-from bench_tune import SMALL, best_of, tune
+from bench_tune import RIVALS, SMALL, best_of, tune
 from figures import Figures, Outcome, Settings, note, repeat
 from processes import (
     DIGITS,
     LAR,
     LARGE,
     RESNET50,
-    RESNET50_ONNX,
     Cost,
     cost_of,
     make_large,
@@ -108,8 +107,8 @@ def median_with_profile(model: str) -> float:
     return statistics.median(run.samples.end_to_end) / statistics.median(run.unprofiled.end_to_end)
 
 
-FIGURES.versus("cost-mge", partial(median_with_profile, RESNET50), lambda: 1.0)
-FIGURES.versus("cost-onnx", partial(median_with_profile, RESNET50_ONNX), lambda: 1.0)
+for name, rival in zip(("cost-mge", "cost-onnx"), RIVALS, strict=True):
+    FIGURES.versus(name, partial(median_with_profile, rival), lambda: 1.0)
 
 
 @FIGURES.row("kept")
