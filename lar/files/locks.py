@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
-from glob import iglob
 from pathlib import Path
 
 from lar.errors import UsageError, printable
@@ -98,6 +97,8 @@ def pids_of_holders(status: os.stat_result) -> Iterator[str]:
     rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     pids = [row[4] for row in rows if row[5] == name]
     yield from (pid for pid in pids if pid != own)
+    from glob import iglob  # few locks are held by others
+
     # The process that locked it may have ended, like `flock 9` in a shell, and left it to others.
     for path in iglob("/proc/[0-9]*/fdinfo/*"):
         with contextlib.suppress(OSError):

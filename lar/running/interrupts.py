@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import signal
 import sys
 import time
@@ -35,7 +34,7 @@ def heed_interrupts() -> None:
 
     A second one right after the first loses nothing that the first one keeps.
     """
-    last = -math.inf
+    last = float("-inf")
 
     def interrupt(signal_number: int, frame: FrameType | None) -> None:
         nonlocal last
