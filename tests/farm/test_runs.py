@@ -168,14 +168,15 @@ def write_tensor(path: Path, array: np.ndarray[Any, Any]) -> None:
 
 
 def test_what_fails_there_fails_here(
-    cluster: LocalCluster, write_script: WriteScript, run_lar: RunLar
+    cluster: LocalCluster, write_script: WriteScript, run_lar: RunLar, tmp_path: Path
 ) -> None:
     elsewhere = ("--scheduler", cluster.address)
+    (tmp_path / "damaged.npy").write_text("no array")
     crash = script(write_script, faults=[{"at": "start", "index": 1, "do": "abort"}])
     here, there = run_lar(crash, "--iter", "2"), run_lar(crash, "--iter", "2", *elsewhere)
     assert (here.returncode, here.stderr) == (there.returncode, there.stderr)
     assert there.returncode == 4
-    words = (script(write_script), "--input", "data:missing.npy")
+    words = (script(write_script), "--input", f"data:{tmp_path / 'damaged.npy'}")
     here, there = run_lar(*words), run_lar(*words, *elsewhere)
     assert (here.returncode, here.stderr) == (there.returncode, there.stderr)
     assert there.returncode == 2

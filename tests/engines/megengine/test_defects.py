@@ -198,7 +198,7 @@ class TestEffect:
     def test_nchw88_without_the_fix_does_not_end_well(self, tmp_path: Path) -> None:
         try:
             words = ("-c", KEEP_OUTPUT, MODELS / "digits_cnn.mge", "nchw88", "", tmp_path / "o")
-            done = run_python(*words, timeout=6)
+            done = run_python(*words, timeout=4)
         except subprocess.TimeoutExpired:
             return
         assert done.returncode != 0
