@@ -42,6 +42,7 @@ def test_each_runner_counts_its_iterations(result: RunResult) -> None:
 def test_times_are_seconds_without_loss(result: RunResult) -> None:
     warmup, samples = (replace(each, cpu=each.host) for each in (result.warmup, result.samples))
     rows = rows_of(replace(result, warmup=warmup, samples=samples))
+    assert {"end_to_end_seconds", "frequency_hz"} <= rows[0].keys()
     for name, column in SAMPLE_COLUMNS.items():
         values = getattr(warmup, column) + getattr(samples, column)
         cells = [row[name] for row in rows]
