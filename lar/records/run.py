@@ -498,7 +498,7 @@ class FedInput(Tensor):
 class OutputSummary(Tensor):
     """One output of the last iteration: enough to see a wrong run, and its hash to compare two.
 
-    `minimum`, `maximum` and `mean` are over the finite elements, None if there are none.
+    `minimum`, `maximum` and `mean` are over the finite elements; without any, each is None.
     """
 
     minimum: float | None = None

@@ -48,8 +48,8 @@ from lar.reports.text import cut_end
 
 T = TypeVar("T")
 
-# Limits of what is printed without --all: the worst tensors, fewer if the sides are the same, and
-# the notes if the sides are the same.
+# Without --all at most so many tensors are printed, the worst ones. If the sides are the same, it
+# is fewer tensors, and at most so many notes.
 MOST_ROWS = 20
 MOST_ROWS_OF_SAME = 5
 MOST_NOTES_OF_SAME = 4
@@ -243,7 +243,7 @@ def node_of(operator: OperatorFacts) -> str:
 
 
 def describe_proof(culprit: Culprit) -> Iterator[str]:
-    """Yield the proof of a culprit, or why there is none, and what is wrong with its output."""
+    """Yield the proof of a culprit, or why it is not proven, and what is wrong with its output."""
     alone, start = culprit.alone, "  alone, on the same inputs,"
     figures = alone if culprit.proven else culprit.output.figures
     worst = f"; worst element {describe_element(it)}" if (it := figures and figures.worst) else ""
@@ -278,8 +278,8 @@ def describe_facts(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> 
 def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[TensorComparison]]:
     """Return the tensors of the table in the order of execution, and the line above it.
 
-    These are the tensors that differ. If there are none, they are those that were also run alone,
-    or compared with the truth or over items.
+    These are the tensors that differ. If all agree, they are those that were also run alone, or
+    compared with the truth or over items.
     """
     if everything:
         return "tensors:", list(comparison.tensors)

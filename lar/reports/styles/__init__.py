@@ -188,7 +188,7 @@ STYLES: Mapping[str, Style] = {
 # Exports of a profile for other programs: the function that makes the content, and a description.
 EXPORTS: Mapping[str, tuple[Callable[[Profile], Iterator[bytes]], str]] = {
     "chrome": (export_chrome, "for chrome://tracing"),
-    "perfetto": (export_chrome, "the same, for ui.perfetto.dev"),
+    "perfetto": (export_chrome, "for ui.perfetto.dev, the same file as for chrome"),
     "tensorboard": (export_tensorboard, "for torch-tb-profiler; name it RUN/NAME.pt.trace.json"),
 }
 
