@@ -744,8 +744,8 @@ class RunResult(Ran, Made):
     requests arrived at a rate. `algorithms`
     and `numeric_errors` are known where winograd was preferred. `cases` has the testcases that
     were run, `items` the classes of a data set's items; `top1` and `top5` are the shares of the
-    labelled items that are right. `unprofiled` is there in a profiled run:
-    the samples of the same run without the profiler, made before it. `uncached_operators` counts
+    labelled items that are right. `profiled` is there with `--profile`:
+    the samples of the same run with the profiler, made after it. `uncached_operators` counts
     the operators that ran and are not in the cache that was given. `summary` is there when an
     iteration was timed; results of older versions have none.
     """
@@ -759,7 +759,7 @@ class RunResult(Ran, Made):
     prepare_seconds: float | None = None
     warmup: Samples = field(default_factory=Samples)
     samples: Samples = field(default_factory=Samples)
-    unprofiled: Samples = field(default_factory=Samples)
+    profiled: Samples = field(default_factory=Samples)
     sources: TimeSources = field(default_factory=TimeSources)
     noise_sources: NoiseSources | None = None
     summary: Summary | None = None

@@ -227,7 +227,7 @@ def format_profile(result: RunResult) -> list[str]:
         return []
     from lar.profiles.costs import cost_of  # few runs are profiled
 
-    cost = cost_of(result.samples, result.unprofiled)
+    cost = cost_of(result.profiled, result.samples)
     if cost is None:
         return [f"profile: {place}"]
     timed, plain = cost.calm

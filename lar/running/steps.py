@@ -2,7 +2,7 @@
 
     place the files that it writes
       unpack its testcases
-        make a plain run before a profiled one
+        make a plain run, which gives the times, before a profiled one
           lend it a work folder, have its engine settle what is left there
             run it in a worker process, or in this one
       deliver the files
@@ -41,9 +41,16 @@ from lar.measurement.rows import SampleRows
 from lar.measurement.summary import accuracy_of, summarize
 from lar.options.option import Option
 from lar.options.paths import index_place
-from lar.options.table import BIN_OUT_DUMP, BY_KEY, PROFILE_SYSCALLS, PROFILES, one_of
+from lar.options.table import (
+    BIN_OUT_DUMP,
+    BY_KEY,
+    PROFILE_FILES,
+    PROFILE_SYSCALLS,
+    PROFILES,
+    one_of,
+)
 from lar.records.events import Unpacked
-from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
+from lar.records.run import Failure, RunContext, RunResult, RunSpec
 from lar.running.isolation import INTERRUPTED, run_here, run_isolated, run_task, with_model
 from lar.running.plan import STREAMS, TENSORS
 from lar.running.worker_process import WorkerProcess
@@ -259,9 +266,6 @@ def deliver(source: Path, place: Path, kind: str) -> None:
         os.replace(index, index_place(place))
 
 
-# Enough for a median; a long profiled run should not take twice as long for it.
-PLAIN_ITERATIONS = 30
-
 IN_GZIP = (
     "the profile has more than 8 MB and is in gzip: for a program that reads JSON alone, as "
     "profile_analyze, `gzip -dc FILE` prints it"
@@ -308,7 +312,7 @@ def maker_of(spec: RunSpec, launch: Make) -> Make:
         make = partial(engine.staged.run, run_isolated, launch)
     if make is not launch or engine.leaves_files(spec):
         make = partial(settle_run, make)
-    if one_of(PROFILES, spec.settings):
+    if one_of(PROFILE_FILES, spec.settings):
         make = partial(run_profiled, make)
     return make
 
@@ -365,19 +369,20 @@ def settle_run(make: Make, spec: RunSpec, context: RunContext, listener: Listene
     return result
 
 
-class PlainRun(SideListener):
-    """Shows the plain run as progress alone, since the profiled one prints its lines."""
+class ProfiledRun(SideListener):
+    """Shows the profiled run as progress alone, since the plain one has printed its lines."""
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         whole = count_of(result.spec.sample_count, "iteration")
-        text = f"timing without the profiler: {last} of {whole}"
+        text = f"profiling: {last} of {whole}"
         self.shown.on_progress(text, time.monotonic() - self.began)
 
 
 def run_profiled(make: Make, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
-    """Make a plain run and then the profiled one; return the result of that.
+    """Make a plain run, which gives the times, and then the profiled one, which writes the files.
 
-    Where the plain run does not end well, the profiled one is not made.
+    Return the result of the plain run, with the times of the profiled one. Where the plain run does
+    not end well, the profiled one is not made.
 
     Raises:
         UsageError: a file cannot be written, or calls of the system cannot be traced here.
@@ -387,15 +392,15 @@ def run_profiled(make: Make, spec: RunSpec, context: RunContext, listener: Liste
 
         require_strace()
     written = context.written
-    before = make(plain_spec(spec), replace(context, written={}), PlainRun(listener))
-    if before.status != "ok":
-        return without_profile(before, spec)
-    result = replace(make(spec, context, listener), unprofiled=before.samples)
-    if result.status != "ok":
+    plain = make(plain_spec(spec), replace(context, written={}), listener)
+    if plain.status != "ok":
+        return replace(plain, spec=spec)
+    result = with_profiled(plain, make(spec, context, ProfiledRun(listener)))
+    option = next((each for each in PROFILES if each.key in written), None)
+    if result.status != "ok" or option is None:
         return result
     from lar.profiles.trace_file import is_packed, is_packed_name  # few runs are profiled
 
-    option = next(each for each in PROFILES if each.key in written)
     place = os.path.abspath(str(spec.settings[option.key]))
     try:
         with writing(place, option.flag):
@@ -406,13 +411,21 @@ def run_profiled(make: Make, spec: RunSpec, context: RunContext, listener: Liste
     return replace(result, warnings=(*result.warnings, IN_GZIP)) if in_gzip else result
 
 
-def without_profile(plain: RunResult, spec: RunSpec) -> RunResult:
-    """Return the result of a profiled run that was not made, since the plain one ended badly."""
-    failure = plain.failure
-    if failure is not None and plain.status == "timed_out":
-        failure = replace(failure, problem=f"{failure.problem}, before the profiler was used")
-    found = replace(plain, spec=spec, failure=failure, unprofiled=plain.samples)
-    return replace(found, warmup=Samples(), samples=Samples())
+def with_profiled(plain: RunResult, profiled: RunResult) -> RunResult:
+    """Return the result of a plain run with the times, the end and the warnings of the profiled."""
+    failure = profiled.failure
+    if failure is not None and profiled.status != "interrupted":
+        failure = replace(failure, problem=f"with the profiler: {failure.problem}")
+    return replace(
+        plain,
+        spec=profiled.spec,
+        status=profiled.status,
+        phase=profiled.phase,
+        failure=failure,
+        log_tail=profiled.log_tail,
+        profiled=profiled.samples,
+        warnings=tuple(dict.fromkeys((*plain.warnings, *profiled.warnings))),
+    )
 
 
 def plain_spec(spec: RunSpec) -> RunSpec:
@@ -420,9 +433,7 @@ def plain_spec(spec: RunSpec) -> RunSpec:
     options = [BY_KEY[key] for key in spec.settings]
     kept = [option.key for option in options if option.purpose != "profile" and not option.writes]
     settings = {key: spec.settings[key] for key in kept}
-    several = bool(spec.cases or spec.items)
-    iterations = spec.iterations if several else min(spec.iterations, PLAIN_ITERATIONS)
-    return replace(spec, settings=settings, iterations=iterations)
+    return replace(spec, settings=settings)
 
 
 def complete_profile(path: str, place: str, result: RunResult, deadline: float | None) -> None:
@@ -459,10 +470,10 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
                 folder=folder,
                 machine=machine,
                 peak_memory_bytes=result.peak_memory_bytes,
-                cost=cost_of(result.samples, result.unprofiled),
+                cost=cost_of(result.profiled, result.samples),
                 peak=None if profile.on_device else find_peak(facts.threads or 1, deadline),
-                noise=noise_of(result.samples, result.spec.runners),
-                plain=plain_iterations_of(result.unprofiled),
+                noise=noise_of(result.profiled, result.spec.runners),
+                plain=plain_iterations_of(result.samples),
             ),
             operators=name_operators(profile.operators, model=model, engine=facts.engine),
             spans=ranges,

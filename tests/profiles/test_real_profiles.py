@@ -19,7 +19,7 @@ import lar
 from lar.engines.advice import suggestions_of
 from lar.engines.operator_times import read_profile
 from lar.profiles.activities import launches_of, put_in_ranges
-from lar.profiles.breakdown import breakdown_of, describe_disturbance, disturbed_steps
+from lar.profiles.breakdown import breakdown_of, disturbed_steps
 from lar.profiles.costs import describe_cost, fit_to_plain
 from lar.profiles.roofline import NEAR_PERCENT, host_peak_of, piece_of, work_of
 from lar.profiles.times import self_times_of, timed_allocations
@@ -60,19 +60,6 @@ def made(
 @pytest.fixture
 def profile(made: tuple[str, Profile, str]) -> Profile:
     return made[1]
-
-
-def test_the_run_and_the_profile_say_the_same_of_what_disturbed_it(
-    made: tuple[str, Profile, str],
-) -> None:
-    _, profile, printed = made
-    waited = sum("queue delay" in causes for causes in disturbed_steps(profile).values())
-    said = re.search(
-        r"disturbed iterations:.*?(\d+) (waited for a CPU that other work held)", printed
-    )
-    assert waited == (int(said[1]) if said else 0)
-    if said:
-        assert f"{waited} {said[2]}, up to" in describe_disturbance(profile)
 
 
 def test_operators_sum_to_no_more_than_an_iteration_without_the_profiler(profile: Profile) -> None:

@@ -97,7 +97,7 @@ def test_a_profiled_run_says_what_the_profiler_cost(
     key: str, plain: list[float], line: str | None
 ) -> None:
     spec = replace(SPEC, settings={key: "p.json"})
-    result = replace(result_of(0.006), spec=spec, unprofiled=Samples(end_to_end=tuple(plain)))
+    result = replace(result_of(*plain), spec=spec, profiled=Samples(end_to_end=(0.006,)))
     assert format_profile(result) == [f"profile: p.json; {line}" if line else "profile: p.json"]
     assert format_profile(replace(result, status="failed")) == []
     assert format_profile(result_of(0.006)) == []

@@ -16,15 +16,14 @@ from lar.errors import UsageError
 from lar.profiles import trace_file
 from lar.profiles.costs import cost_of
 from lar.profiles.ranges import patterns_of
-from lar.records.events import Event, Finished
 from lar.records.profile import Peak
-from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples
+from lar.records.run import Failure, RunContext, RunResult, RunSpec, Samples, Status
 from lar.running.plan import plan_run
 from lar.running.steps import (
-    PLAIN_ITERATIONS,
-    PlainRun,
+    ProfiledRun,
     command_line,
     make_run,
+    maker_of,
     plain_spec,
     run_profiled,
 )
@@ -75,8 +74,8 @@ def test_a_profile_is_completed_by_what_the_parent_knows(script: str, tmp_path: 
     assert (facts.cost.profiled_iterations, facts.cost.unprofiled_iterations) == (5, 5)
     assert known(facts.peak).threads == 1
     assert [span.name for span in profile.spans_of("user_annotation")] == ["body"] * 5
-    unprofiled = json.loads((tmp_path / "r.json").read_text())["unprofiled"]
-    assert unprofiled["end_to_end"] == [0.75, 1.0, 0.5, 0.75, 1.0]
+    profiled = json.loads((tmp_path / "r.json").read_text())["profiled"]
+    assert profiled["end_to_end"] == [0.75, 1.0, 0.5, 0.75, 1.0]
 
 
 def test_the_command_line_is_lars_own_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,8 +95,8 @@ def test_the_current_folder_may_be_gone_in_the_end(
     monkeypatch.chdir(gone)
 
     class Leaving(Listener):
-        def on_event(self, event: Event, result: RunResult) -> None:
-            if isinstance(event, Finished):
+        def on_progress(self, text: str, elapsed: float) -> None:
+            if text.startswith("profiling") and gone.exists():
                 gone.rmdir()
 
     spec = plan_run(script, {"profile": str(tmp_path / "p.json")})
@@ -120,13 +119,10 @@ def test_what_python_code_gives_is_checked_too(script: str, given: object) -> No
         lar.run(script, profile="p.json", range_by=given)
 
 
-def test_the_plain_run_writes_nothing_and_is_not_long() -> None:
+def test_the_plain_run_writes_nothing() -> None:
     settings = {"profile": "p.json", "profile_memory": True, "range_by": "a=b", "multithread": 2}
     spec = spec_with({**settings, "bin_out_dump": "dump"}, iterations=1000)
-    plain = plain_spec(spec)
-    assert plain.settings == {"multithread": 2}
-    assert plain.iterations == PLAIN_ITERATIONS
-    assert plain_spec(replace(spec, iterations=7)).iterations == 7
+    assert plain_spec(spec) == replace(spec, settings={"multithread": 2})
 
 
 def test_a_data_set_is_run_whole_without_the_profiler_too(
@@ -140,7 +136,7 @@ def test_a_data_set_is_run_whole_without_the_profiler_too(
     inputs = [{"name": "data", "dtype": "float32", "shape": [1, 1]}]
     script = write_script(times=TIMES, operators=OPERATORS, inputs=inputs)
     result = finished(lar.run(script, tmp_path / "items", iter=2, profile=str(tmp_path / "p.json")))
-    assert len(result.unprofiled.end_to_end) == len(result.samples.end_to_end) == 6
+    assert len(result.profiled.end_to_end) == len(result.samples.end_to_end) == 6
 
 
 def test_a_plain_run_that_ends_badly_is_the_result() -> None:
@@ -156,11 +152,32 @@ def test_a_plain_run_that_ends_badly_is_the_result() -> None:
     context = RunContext(written={"profile": "never written"})
     result = run_profiled(plain, spec, context, Listener())
     assert (result.status, result.spec) == ("timed_out", spec)
-    assert result.failure == Failure(
-        "timed out after 1 s in phase load, before the profiler was used", "more time"
-    )
-    assert (result.samples.end_to_end, result.unprofiled.end_to_end) == ((), (0.5,))
+    assert result.failure == Failure("timed out after 1 s in phase load", "more time")
+    assert (result.samples.end_to_end, result.profiled.end_to_end) == ((0.5,), ())
     assert [each.settings for each in ran] == [{}]
+
+
+@pytest.mark.parametrize("option", ["profile", "profile_host", "profile_raw"])
+@pytest.mark.parametrize(
+    ("status", "problem"), [("crashed", "with the profiler: gone"), ("interrupted", "gone")]
+)
+def test_the_times_stay_where_the_profiler_ends_badly(
+    option: str, status: Status, problem: str
+) -> None:
+    def make(each: RunSpec, context: RunContext, listener: Listener) -> RunResult:
+        if not each.settings:
+            return replace(result_of(each, 0.5), warnings=("slow",), peak_memory_bytes=1)
+        broken = replace(result_of(each, 9.0), status=status, phase="load", log_tail="x")
+        failure = Failure("gone", exit_code=4)
+        return replace(broken, failure=failure, warnings=("slow", "lost"), peak_memory_bytes=2)
+
+    spec = spec_with({option: "p.json"})
+    result = maker_of(spec, make)(spec, RunContext(written={option: "p.new"}), Listener())
+    assert (result.spec, result.status, result.phase) == (spec, status, "load")
+    assert result.failure == Failure(problem, exit_code=4)
+    assert (result.samples.end_to_end, result.profiled.end_to_end) == ((0.5,), (9.0,))
+    assert (result.warnings, result.log_tail) == (("slow", "lost"), "x")
+    assert result.peak_memory_bytes == 1
 
 
 def test_an_interrupt_while_the_peak_is_measured_leaves_the_earlier_profile(
@@ -239,7 +256,7 @@ def test_a_profile_of_the_warm_up_alone_is_told(script: str, tmp_path: Path) -> 
     assert lar.read_profile(tmp_path / "p.json").facts.cost is None
 
 
-def test_the_plain_run_shows_as_progress_alone() -> None:
+def test_the_profiled_run_shows_as_progress_alone() -> None:
     class Screen(Listener):
         def __init__(self) -> None:
             self.seen: list[str] = []
@@ -251,13 +268,13 @@ def test_the_plain_run_shows_as_progress_alone() -> None:
             self.seen.append(text)
 
     screen = Screen()
-    listener = PlainRun(screen)
+    listener = ProfiledRun(screen)
     result = result_of(spec_with({}, iterations=10, warmup_iterations=2))
     listener.on_rows(None, 0, 3, result)  # type: ignore[arg-type]
     listener.on_log(b"words")
     listener.on_progress("searching", 1.0)
     assert screen.seen == [
-        "timing without the profiler: 3 of 12 iterations",
+        "profiling: 3 of 12 iterations",
         "words",
         "searching",
     ]

@@ -145,21 +145,21 @@ def test_an_item_of_a_data_set_begins_its_iteration(write_script: WriteScript, i
             assert own[1].duration_ns >= 2e6
 
 
-def test_of_a_data_set_reports_have_the_iterations_that_the_run_printed(
+def test_of_a_data_set_reports_have_the_iterations_of_the_profiled_run(
     write_script: WriteScript, items: Path, tmp_path: Path
 ) -> None:
     """A step is the loading of an item, the copy of the input and an iteration."""
     path = tmp_path / "p.json"
     result = lar.run(write_script(**SCRIPT), str(items), profile=str(path), iter=1, warmup_iter=1)
     profile = lar.read_profile(path)
-    times_ns = [1e9 * each for each in result.samples.end_to_end]
-    printed = statistics.median(times_ns)
+    times_ns = [1e9 * each for each in result.profiled.end_to_end]
+    known = statistics.median(times_ns)
     steps = [step.duration_ns for step in profile.timed_steps()]
-    assert statistics.median(iteration_times_of(profile)) == pytest.approx(printed, abs=2)
+    assert statistics.median(iteration_times_of(profile)) == pytest.approx(known, abs=2)
     # An input is copied in 2 ms, the first one before a warm-up.
     others = zip(steps[1:], times_ns[1:], strict=True)
     assert all(step > time_ns + 1e6 for step, time_ns in others)
-    assert profiled_seconds_of(profile) == pytest.approx(printed / 1e9, abs=2e-9)
+    assert profiled_seconds_of(profile) == pytest.approx(known / 1e9, abs=2e-9)
 
 
 def test_a_copy_of_the_outputs_ends_the_iteration(write_script: WriteScript) -> None:

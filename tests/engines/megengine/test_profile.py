@@ -132,7 +132,7 @@ def test_each_iteration_tells_each_operator(mobilenet: Made) -> None:
 
 def test_the_end_of_an_iteration_leaves_the_writing_of_the_profile_out(mobilenet: Made) -> None:
     """The engine needs longer for that than the operators of this model take."""
-    profile, samples = mobilenet.profile, mobilenet.result.samples
+    profile, samples = mobilenet.profile, mobilenet.result.profiled
     timed = profile.timed_steps()
     expected = [seconds * 1e9 for seconds in samples.end_to_end]
     assert [step.duration_ns for step in timed] == pytest.approx(expected, abs=1000)
