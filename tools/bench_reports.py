@@ -11,12 +11,12 @@ import math
 import statistics
 import sys
 import tempfile
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import report_differences
-from bench_tune import RIVALS, SMALL, best_of, tune
+from bench_tune import SMALL, best_of, tune
 from figures import Figures, Outcome, Settings, note, repeat
 from processes import (
     DIGITS,
@@ -104,16 +104,10 @@ def reported_with_profile(model: str) -> float:
     """Return the median iteration that a run with `--profile` reports over that of a run without;
     the note compares the iterations that the profiler records with it."""
     run, plain = profile_of(model, iter=100)[1], run_model(model, iter=100)
-    recorded, *reported = (
-        statistics.median(samples.end_to_end)
-        for samples in (run.profiled, run.samples, plain.samples)
-    )
+    samples = run.profiled, run.samples, plain.samples
+    recorded, *reported = (statistics.median(it.end_to_end) for it in samples)
     note(f"recorded {recorded / reported[0]:.2f}x")
     return reported[0] / reported[1]
-
-
-for name, rival in zip(("cost-mge", "cost-onnx"), RIVALS, strict=True):
-    FIGURES.versus(name, partial(reported_with_profile, rival), lambda: 1.0)
 
 
 @FIGURES.row("kept")

@@ -14,7 +14,6 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
@@ -46,14 +45,12 @@ def write_cat(folder: Path) -> None:
 
 def write_json(path: Path, tensors: dict[str, Array]) -> None:
     """Write load_and_run's JSON format: each tensor's shape, type and flat values."""
-    described = {name: _describe(tensor) for name, tensor in tensors.items()}
+    described = {}
+    for name, tensor in tensors.items():
+        # Whole numbers without ".0" take half the room.
+        raw = [int(value) if value == int(value) else value for value in tensor.ravel().tolist()]
+        described[name] = {"shape": list(tensor.shape), "type": tensor.dtype.name, "raw": raw}
     path.write_text(json.dumps(described, separators=(",", ":")) + "\n")
-
-
-def _describe(tensor: Array) -> dict[str, Any]:
-    # Whole numbers without ".0" take half the room.
-    raw = [int(value) if value == int(value) else value for value in tensor.ravel().tolist()]
-    return {"shape": list(tensor.shape), "type": tensor.dtype.name, "raw": raw}
 
 
 def write_digits(folder: Path) -> None:

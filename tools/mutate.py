@@ -5,11 +5,12 @@
     uv run python tools/mutate.py --count 20 --under lar/inputs --list
 
 A change turns a comparison, adds one to a number, swaps `and` with `or`, adds or removes a `not`,
-or returns another value. Each is made in a copy of the tree, and the nearest files of tests run
-until the first fails: near are those named after the module or one beside it in the imports, those
-that import it or what imports it, that name the changed function, the command or what an engine
-calls it, and those of its folder. Files that start processes come last. Files that fail or take too
-long without any change are left out. Changes that survived are printed as differences.
+or returns another value of the function's type: mypy refuses one of another type. Each is made in a
+copy of the tree, and the nearest files of tests run until the first fails: near are those named
+after the module or one beside it in the imports, those that import it or what imports it, that name
+the changed function, the command or what an engine calls it, and those of its folder. Files that
+start processes come last. Files that fail or take too long without any change are left out. Changes
+that survived are printed as differences.
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ WANTED = 85  # per cent to be noticed
 PROGRESS = 20  # changes after which a line says how many were noticed
 STARTS_PROCESSES = re.compile(r"\brun_lar\b|subprocess|\belsewhere\b|run_isolated|multiprocessing")
 
+# What may stand in place of a returned value, by its type.
+OTHERS = {"bool": "(not ({}))", "int": "(({}) + 1)", "float": "(({}) + 1)", "str": "(({}) + '.')"}
 # What may stand in place of each comparison.
 OTHER_COMPARISONS: Mapping[type[ast.cmpop], list[type[ast.cmpop]]] = {
     first: others
@@ -108,8 +111,18 @@ def names_around(tree: ast.AST, line: int) -> Iterator[str]:
                 yield name
 
 
-def changes_in(node: ast.AST) -> Iterator[tuple[str, ast.expr, str]]:
-    """Yield the kind of each change, what it replaces, and the new text."""
+def other_value(value: ast.expr, kind: str) -> str:
+    """Return code for another value of a type, empty where none is known."""
+    text = ast.unparse(value)
+    nothing = "None" if "None" in kind and text != "None" else ""
+    return OTHERS[kind].format(text) if kind in OTHERS else nothing
+
+
+def changes_in(node: ast.AST, kind: str = "") -> Iterator[tuple[str, ast.expr, str]]:
+    """Yield the kind of each change, what it replaces, and the new text; `kind` is the type that
+    the function around the node returns."""
+    if isinstance(node, ast.FunctionDef) and node.returns:
+        kind = ast.unparse(node.returns)
     match node:
         case ast.Compare():
             for place, operator in enumerate(node.ops):
@@ -131,12 +144,10 @@ def changes_in(node: ast.AST) -> Iterator[tuple[str, ast.expr, str]]:
             is_changed = isinstance(test, (ast.Compare, ast.BoolOp, ast.UnaryOp))
             if not is_changed and text != "TYPE_CHECKING":
                 yield "not", test, f"(not {text})"
-        case ast.Return(value=ast.Constant(value=bool() as value) as constant):
-            yield "return", constant, str(not value)
-        case ast.Return(value=ast.expr() as returned) if ast.unparse(returned) != "None":
-            yield "return", returned, "None"
+        case ast.Return(value=ast.expr() as returned) if text := other_value(returned, kind):
+            yield "return", returned, text
     for child in parts_of(node):
-        yield from changes_in(child)
+        yield from changes_in(child, kind)
 
 
 def parts_of(node: ast.AST) -> Iterator[ast.AST]:

@@ -26,7 +26,9 @@ def test_each_kind_of_change_is_found_but_none_in_texts(tmp_path: Path) -> None:
         "(value != 2)",
         "3",  # in the comparison
         "(not is_small(value))",
-        "None",
+        "(not (value < LIMIT and (not value == 2)))",
+        "(('large') + '.')",
+        "((f'{value + 1}') + '.')",
     }
 
 
@@ -42,7 +44,7 @@ def test_changes_are_tried_and_those_that_survive_are_listed(tmp_path: Path) -> 
     for folder in ("lar", "tests"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "__init__.py").touch()
-    (tmp_path / "lar" / "sizes.py").write_text("def is_small(value):\n    return value < 7\n")
+    (tmp_path / "lar" / "sizes.py").write_text("def is_small(value) -> bool:\n    return value < 7\n")
     (tmp_path / "tests" / "test_sizes.py").write_text(
         "from lar.sizes import is_small\n\ndef test_it():\n    assert is_small(9) is False\n"
     )
