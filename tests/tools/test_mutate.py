@@ -44,7 +44,9 @@ def test_changes_are_tried_and_those_that_survive_are_listed(tmp_path: Path) -> 
     for folder in ("lar", "tests"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "__init__.py").touch()
-    (tmp_path / "lar" / "sizes.py").write_text("def is_small(value) -> bool:\n    return value < 7\n")
+    (tmp_path / "lar" / "sizes.py").write_text(
+        "def is_small(value) -> bool:\n    return value < 7\n"
+    )
     (tmp_path / "tests" / "test_sizes.py").write_text(
         "from lar.sizes import is_small\n\ndef test_it():\n    assert is_small(9) is False\n"
     )
