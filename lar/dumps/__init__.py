@@ -9,6 +9,7 @@ The worker that makes a dump imports only this part of dumps: their formats take
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -71,10 +72,14 @@ def write_facts(folder: Path, facts: DumpFacts) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    import msgspec  # slow to import, and a plain run needs no facts
+    # Without msgspec: its import would take a worker as long as it takes to read a model's file.
+    content = json.dumps(facts._replace(algorithms={}), default=fields_of)
+    Path(f"{folder}{SUFFIX}").write_text(content)
 
-    content = msgspec.json.encode(facts._replace(algorithms={}), enc_hook=dict)
-    Path(f"{folder}{SUFFIX}").write_bytes(content)
+
+def fields_of(value: Any) -> dict[str, Any]:
+    """Return a mapping, or the fields of a record, as a dictionary."""
+    return dict(value if isinstance(value, Mapping) else vars(value))
 
 
 def read_facts(folder: Path) -> DumpFacts:

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
+from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
@@ -253,6 +254,8 @@ class Watch(Account):
             if any(BY_KEY[key].purpose == "dump" for key in self.spec.settings):
                 # What finishes a dump, while the worker loads: later it would cost time.
                 import lar.engines.model_names  # noqa: F401
+                with contextlib.suppress(ImportError):  # an engine may have no module for them
+                    import_module(".dumps", type(self.engine).__module__)
             return self.finish()
         except KeyboardInterrupt:
             self.give_up("interrupted", INTERRUPTED)
@@ -327,10 +330,8 @@ class Watch(Account):
         while not self.ended:
             self.attend()
         self.worker.end()  # the rest is done while its memory is freed
-        found = self.complete()
-        seconds = time.monotonic() - self.context.began
-        self.result = replace(found, wall_seconds=seconds, log_tail=self.log_tail())
-        return self.result
+        found, seconds = self.complete(), time.monotonic() - self.context.began
+        return replace(found, wall_seconds=seconds, log_tail=self.log_tail())
 
     def receive_events(self) -> bool:
         """Take the events that have come; False at their end."""

@@ -374,8 +374,7 @@ class ProfiledRun(SideListener):
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         whole = count_of(result.spec.sample_count, "iteration")
-        text = f"profiling: {last} of {whole}"
-        self.shown.on_progress(text, time.monotonic() - self.began)
+        self.shown.on_progress(f"profiling: {last} of {whole}", time.monotonic() - self.began)
 
 
 def run_profiled(make: Make, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
@@ -423,6 +422,7 @@ def with_profiled(plain: RunResult, profiled: RunResult) -> RunResult:
         phase=profiled.phase,
         failure=failure,
         log_tail=profiled.log_tail,
+        wall_seconds=profiled.wall_seconds,
         profiled=profiled.samples,
         warnings=tuple(dict.fromkeys((*plain.warnings, *profiled.warnings))),
     )
@@ -430,10 +430,9 @@ def with_profiled(plain: RunResult, profiled: RunResult) -> RunResult:
 
 def plain_spec(spec: RunSpec) -> RunSpec:
     """Return the same run without a profile, and without the files that it writes."""
-    options = [BY_KEY[key] for key in spec.settings]
-    kept = [option.key for option in options if option.purpose != "profile" and not option.writes]
-    settings = {key: spec.settings[key] for key in kept}
-    return replace(spec, settings=settings)
+    left_out = {it.key for it in BY_KEY.values() if it.purpose == "profile" or it.writes}
+    kept = {key: value for key, value in spec.settings.items() if key not in left_out}
+    return replace(spec, settings=kept)
 
 
 def complete_profile(path: str, place: str, result: RunResult, deadline: float | None) -> None:

@@ -116,8 +116,9 @@ def read_quantizations(path: str | Path) -> DumpFacts:
         dtype = opened.dtype_of(operator)
         parameters = dtype and dtype.table(2)
         scale = parameters.real(0) if parameters else None
-        name, *_ = (*opened.names_of(operator, OUTPUTS), "")
-        if name and parameters and scale is not None:
+        if parameters is None or scale is None:
+            continue
+        for name in filter(None, opened.names_of(operator, OUTPUTS)[:1]):
             zero_point = parameters.integer(1, "<B")
             quantizations[name] = Quantization(scale=(scale,), zero_point=(zero_point,))
             operands[name] = opened.names_of(operator, INPUTS)
