@@ -137,6 +137,7 @@ def late(face: Method, place: str) -> Method:
         found = imported(place, type(self).__module__)
         return found(*values) if callable(found) else found
 
+    vars(method)["place"] = place  # to import it sooner
     return cast(Method, method)
 
 

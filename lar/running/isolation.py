@@ -20,12 +20,12 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
 from lar import __version__, errors
 from lar.engines import engine_named
+from lar.engines.engine import imported
 from lar.engines.listener import Listener
 from lar.errors import ENGINE_HINT, EXIT_CODES, EngineMissing, LarError, OutOfTime, memory_error
 from lar.measurement.machine import read_machine, read_model_file
@@ -254,8 +254,9 @@ class Watch(Account):
             if any(BY_KEY[key].purpose == "dump" for key in self.spec.settings):
                 # What finishes a dump, while the worker loads: later it would cost time.
                 import lar.engines.model_names  # noqa: F401
-                with contextlib.suppress(ImportError):  # an engine may have no module for them
-                    import_module(".dumps", type(self.engine).__module__)
+
+                if place := vars(type(self.engine).describe_dump).get("place"):
+                    imported(place, type(self.engine).__module__)
             return self.finish()
         except KeyboardInterrupt:
             self.give_up("interrupted", INTERRUPTED)
