@@ -17,7 +17,9 @@ def main() -> None:
             signal.signal(number, lambda *_: leave_with(b"interrupted", 130))
     try:
         from lar.cli.main import run_from_shell  # the slow part of the start
+        from lar.files.python_process import delay_packages
 
+        delay_packages()
         run_from_shell()
     except (MemoryError, ImportError) as error:
         # A shared object for which the address space has no room is an error of the import.

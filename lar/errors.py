@@ -16,29 +16,18 @@ from __future__ import annotations
 
 import contextlib
 import errno
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-EXIT_CODES = {
-    "ok": 0,
-    "failed": 4,
-    "crashed": 4,
-    "timed_out": 124,
-    "interrupted": 130,
-}
+EXIT_CODES = {"ok": 0, "failed": 4, "crashed": 4, "timed_out": 124, "interrupted": 130}
 
 # The system's errors for a disk, a quota or a limit (`ulimit -f`) that is full.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
-# The messages of Python, C++ and the loader of libraries if they get no memory.
+# The messages of Python, C++ and the loader of libraries if they get no memory; a thread's stack is
+# memory too.
 MEMORY_REFUSED = (
-    "memoryerror",
-    "bad_alloc",
-    "failed to map segment",
-    "cannot allocate memory",
-    "out of memory",
-    # A thread's stack is memory too.
-    "pthread_create failed",
-    "can't start new thread",
+    *("memoryerror", "bad_alloc", "failed to map segment", "cannot allocate memory"),
+    *("out of memory", "pthread_create failed", "can't start new thread"),
 )
 
 # A text names at most so many things, and counts the others.
@@ -224,19 +213,6 @@ def is_nearly_used(limit: int) -> bool:
     except (OSError, StopIteration):
         return False
     return limit - peak < LARGE_LIBRARY_BYTES
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return the known word nearest to a mistyped one, empty when none is near."""
-    from difflib import get_close_matches  # slow to import, and needed for mistakes only
-
-    return next(iter(get_close_matches(word, list(known), 1)), "")
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` at a mistyped word, empty when none is near."""
-    near = nearest(word, known)
-    return f"; did you mean {near!r}?" if near else ""
 
 
 def printable(text: str, kept: str = "") -> str:

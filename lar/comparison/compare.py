@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from lar.comparison.causes import culprit_of, find_coarse
@@ -20,7 +20,7 @@ from lar.comparison.pairs import Measure, Names, Paired, facts_from
 from lar.comparison.rounding import FINE, Rounding, coarsest
 from lar.dumps import Dump
 from lar.dumps.excerpts import excerpts_of
-from lar.errors import UsageError, count_of
+from lar.errors import UsageError, count_of, join_first
 from lar.graphs import OperatorKinds
 from lar.graphs.graph import Graph, Node, name_of, results_of, sources_of
 from lar.graphs.matching import Pair, match
@@ -44,12 +44,10 @@ from lar.records.comparison import (
     TruthErrors,
     UnmatchedTensor,
 )
+from lar.records.record import Record
 
 SIDES: tuple[Literal["actual", "expected"], ...] = ("actual", "expected")
 OTHER_FORM = "a constant that the other side holds in another form, or not at all"
-
-# At most so many names are in a note.
-MOST_NAMED = 5
 
 
 def find_notes(
@@ -61,7 +59,7 @@ def find_notes(
     if paired.drawn:
         nodes = sorted({pair.expected for pair in paired.drawn}, key=lambda it: it.place)
         first = [it for it in nodes if not paired.graphs[1].random.intersection(it.parents)]
-        names = listed([it.name.removeprefix(PART) for it in first or nodes])
+        names = join_first([it.name.removeprefix(PART) for it in first or nodes])
         yield f"random operators: not comparable are {names} and what is computed from them"
     inside = [it for it in paired.compared.values() if not (it.passed or it.is_input)]
     if finding == "same" and inside:
@@ -89,7 +87,7 @@ def note_dumps(paired: Paired) -> Iterator[str]:
             )
         if dump.missing:
             files = count_of(len(dump.missing), "file")
-            yield f"the dump {name} lacks {files} that its index names: {listed(dump.missing)}"
+            yield f"the dump {name} lacks {files} that its index names: {join_first(dump.missing)}"
 
 
 def note_inputs(paired: Paired) -> Iterator[str]:
@@ -101,11 +99,6 @@ def note_inputs(paired: Paired) -> Iterator[str]:
             yield f"the batch differs: {batches} {theirs[0]}"
         else:
             yield f"the input {found.expected.name} differs: the sides were fed with other data"
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return the first of some names."""
-    return ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
 
 
 def find_unmatched(paired: Paired) -> Iterator[UnmatchedTensor]:
@@ -176,8 +169,7 @@ def find_left_out(paired: Paired) -> Iterator[LeftOut]:
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Request:
+class Request(Record):
     """The options of a comparison of two dumps.
 
     With `raw`, quantised tensors are compared by their integers, else by the real numbers that they
@@ -480,7 +472,7 @@ def describe_items(culprits: Mapping[str, Culprit]) -> str:
     name = next(iter(culprits.values())).output.expected.name
     if len(culprits) == 1:
         return f"only item {next(iter(culprits))} shows the fault at {name}"
-    return f"only {len(culprits)} items show the fault at {name}: {listed([*culprits])}"
+    return f"only {len(culprits)} items show the fault at {name}: {join_first([*culprits])}"
 
 
 def key_of(tensor: TensorComparison) -> Key:

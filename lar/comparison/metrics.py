@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections import namedtuple
 from dataclasses import replace
 from functools import cache
 from typing import Any, NamedTuple
@@ -94,22 +95,10 @@ class Size(NamedTuple):
     equal: bool = False
 
 
-class Sums(NamedTuple):
-    """Sums over the elements that are finite on both sides.
-
-    From `kept` on, fills that agree are left out. `kept` is the number of the others; `difference`,
-    `actual` and `expected` are sums of squares, `shift` is the difference times the expected side,
-    `cross` the actual side times the expected one.
-    """
-
-    counted: Any
-    absolute: Any
-    kept: Any
-    difference: Any
-    actual: Any
-    expected: Any
-    shift: Any
-    cross: Any
+# Sums over the elements that are finite on both sides. From `kept` on, fills that agree are left
+# out; `kept` is the number of the others. `difference`, `actual` and `expected` have squares;
+# `shift` is the difference times the expected side, `cross` the actual side times the expected.
+Sums = namedtuple("Sums", "counted absolute kept difference actual expected shift cross")
 
 
 def measure(
@@ -207,7 +196,7 @@ class PairOfBlocks:
             counted -= int(np.count_nonzero(~np.isfinite(self.raw[0]) | ~np.isfinite(self.raw[1])))
         absolute = np.abs(difference)
         past = self.add_errors(absolute, actual, expected, bad)
-        total, kept_count = absolute.sum(), counted
+        total, kept_count = inner(absolute, ones(absolute.dtype)[: absolute.size]), counted
         if self.fill < math.inf:
             kept = np.abs(expected) < self.fill
             kept = kept if past is None else kept | past
@@ -218,17 +207,12 @@ class PairOfBlocks:
             noise, energy = square(difference), square(expected)
             absolute = absolute[kept]
             kept_count -= kept.size - absolute.size
-        self.peak = max(self.peak, float(absolute.max(initial=0.0)))
-        self.sums += Sums(
-            counted=counted,
-            absolute=total,
-            kept=kept_count,
-            difference=noise,
-            actual=square(actual),
-            expected=energy,
-            shift=inner(difference, expected),
-            cross=inner(actual, expected),
-        )
+            self.peak = max(self.peak, float(absolute.max(initial=0.0)))
+        shift = inner(difference, expected)
+        own, cross = energy + 2 * shift + noise, energy + shift
+        if noise > energy / 4:  # these would be differences of large numbers
+            own, cross = square(actual), inner(actual, expected)
+        self.sums += Sums(counted, total, kept_count, noise, own, energy, shift, cross)
 
     def without_nonfinite(self, actual: Array, expected: Array) -> tuple[Array, Array, Array]:
         """Count NaN and infinite elements; return wider copies with zeros in their places.
@@ -309,6 +293,7 @@ class PairOfBlocks:
         sums = Sums(*self.sums)
         noise = finite(np.sqrt(sums.difference / sums.expected)) if sums.difference else 0.0
         scale = float(np.sqrt(sums.expected / sums.kept))
+        peak = self.peak if self.fill < math.inf else self.max_absolute
         figures = Figures(
             elements=math.prod(self.shape),
             identical=self.identical,
@@ -329,7 +314,7 @@ class PairOfBlocks:
             max_relative=finite(self.max_relative),
             relative_l2=noise,
             scale=finite(scale),
-            peak=finite(np.divide(self.peak, scale)) if self.peak else 0.0,
+            peak=finite(np.divide(peak, scale)) if peak else 0.0,
             gain=finite(1 + sums.shift / sums.expected),
             cosine=cosine_of(sums),
             snr_db=0.0 - 20 * math.log10(noise) if noise else None,

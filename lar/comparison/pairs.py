@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import permutations
-from math import inf
+from math import inf, prod
 from typing import Any, TypeVar
 
 import numpy as np
 
+from lar.comparison.apart import work_apart
 from lar.comparison.metrics import Bounds, bounds_of, measure, size_beside
 from lar.comparison.rounding import Explain, Rounding, worst_channel_of
 from lar.dumps import Array, DumpedTensor, Stored
@@ -45,6 +47,10 @@ SAME_QUANTITY = 0.99
 
 # With more axes than this, their orders are not tried.
 MOST_AXES = 6
+
+# Constants of fewer elements are compared sooner than a process is copied. A copy holds a pair of
+# tensors beside the one in this process, so none may have more elements than this.
+MANY, LARGEST = 1 << 22, 1 << 24
 
 # A range that clips more than this part of a tensor is wrong.
 MOST_CLIPPED = 0.05
@@ -81,8 +87,6 @@ class Measure:
 
     def measure_constants(self, pairs: Sequence[ConstantPair]) -> dict[str, TensorComparison]:
         """Compare pairs of constants, and return the comparisons by the actual key."""
-        if self.by_default and not self.excerpts:
-            self.rounding.learn_from_weights(pairs)
         found = {}
         for pair in pairs:
             explain = partial(self.rounding.explain_constant, pair) if self.by_default else None
@@ -295,7 +299,19 @@ class Paired:
 
     def measure_all(self, progress: Callable[[str], None]) -> None:
         """Measure every pair, one at a time; put those apart that random operators made differ."""
-        self.constants = self.measure.measure_constants(self.twins.constants)
+        constants, is_whole = self.twins.constants, not self.measure.excerpts
+        if is_whole and self.measure.by_default:
+            self.measure.rounding.learn_from_weights(constants)
+        for pair in constants if is_whole else ():
+            learn_of_twins(self.values, pair[:2])
+        sizes = [prod(it.expected.shape) for it in constants]
+        beside = work_apart if sum(sizes) > MANY and max(sizes) < LARGEST else nullcontext
+        with beside(partial(self.measure.measure_constants, constants)) as measured:
+            self.measure_computed(progress)
+            self.constants = measured()
+
+    def measure_computed(self, progress: Callable[[str], None]) -> None:
+        """Measure every pair that the models compute, one at a time."""
         pairs = self.pairs
         for number, pair in enumerate(pairs):
             progress(f"{number} of {len(pairs)} tensors compared")

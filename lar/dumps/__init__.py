@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -73,13 +74,10 @@ def write_facts(folder: Path, facts: DumpFacts) -> None:
         OSError: it cannot be written.
     """
     # Without msgspec: its import would take a worker as long as it takes to read a model's file.
-    content = json.dumps(facts._replace(algorithms={}), default=fields_of)
+    content = json.dumps(
+        facts, default=lambda it: dict(it if isinstance(it, Mapping) else vars(it))
+    )
     Path(f"{folder}{SUFFIX}").write_text(content)
-
-
-def fields_of(value: Any) -> dict[str, Any]:
-    """Return a mapping, or the fields of a record, as a dictionary."""
-    return dict(value if isinstance(value, Mapping) else vars(value))
 
 
 def read_facts(folder: Path) -> DumpFacts:
@@ -91,6 +89,17 @@ def read_facts(folder: Path) -> DumpFacts:
         return msgspec.convert(msgspec.json.decode(content), DumpFacts)
     except (OSError, ValueError):
         return NO_FACTS
+
+
+def keep_freed() -> None:
+    """Have the C library keep memory that is freed: one tensor of a dump is read or written after
+    the other, and the system clears the memory that it gives anew."""
+    from ctypes import CDLL
+
+    with suppress(AttributeError):  # not the GNU C library
+        mallopt = CDLL(None).mallopt
+        for parameter in (-1, -3):  # malloc.h: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
+            mallopt(parameter, 1 << 30)
 
 
 Array: TypeAlias = "np.ndarray[Any, Any]"

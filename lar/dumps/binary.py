@@ -29,7 +29,7 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from io import BufferedReader
 from itertools import accumulate
@@ -40,7 +40,7 @@ from typing import NamedTuple
 from lar.dumps import Array, Stored
 from lar.errors import DumpError
 from lar.files.input_file import open_input
-from lar.records.record import Record
+from lar.records.record import Record, ShortRecord
 
 # This follows the name of a sequence or a map in the name of one of its elements.
 ELEMENT = re.compile(r"\[[^][]*\]$")
@@ -280,8 +280,7 @@ BY_DTYPE: Mapping[str, ElementType] = {
 DECLARED = {"Int32": ("Int64", "Uint32", "Uint64"), "Uint8": (TEXT.name,)}
 
 
-@dataclass(frozen=True)
-class TensorHeader:
+class TensorHeader(ShortRecord):
     """What a file holds before its elements, which begin at `offset` and take `size` bytes."""
 
     path: Path

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from lar.engines import megengine, mnn, onnxruntime, openvino, reference
 from lar.engines.engine import DriverEntry, Engine, imported
 from lar.engines.formats import Format, format_in, format_named, read_head
-from lar.errors import EngineMissing, UsageError, nearest
+from lar.errors import EngineMissing, UsageError
 from lar.options.option import flag_of
+from lar.options.suggestions import nearest_spelling
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -125,7 +126,7 @@ def engine_named(name: str) -> Engine:
     if why := added_engines()[1].get(name):
         raise EngineMissing(f"the engine {name} cannot be used: {why}", "install its package again")
     known = [engine.name for engine in all_engines()]
-    near = nearest(name.lower(), known)
+    near = nearest_spelling(name.lower(), known)
     hint = f"did you mean {near}?" if near else f"engines: {', '.join(known)}"
     raise UsageError(f"there is no engine {name!r}", hint, flag="--engine")
 

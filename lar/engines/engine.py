@@ -15,7 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 
-from lar.errors import EngineMissing, LarError, UsageError, nearest
+from lar.errors import EngineMissing, LarError, UsageError
+from lar.options.suggestions import nearest_spelling
 from lar.options.table import ENGINE_OPTION
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ def unknown_property(
     """Return the error of a property, or of `what` else `flag` names, that the engine does not
     have; `otherwise` is the hint where no known one is near."""
     by_lower = {each.lower(): each for each in known}
-    near = by_lower.get(nearest(key.lower(), by_lower))
+    near = by_lower.get(nearest_spelling(key.lower(), by_lower))
     hint = f"did you mean {near}?" if near else otherwise
     return UsageError(f"{engine} has no {what} {key!r}", hint, flag=flag)
 

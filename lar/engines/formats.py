@@ -9,7 +9,8 @@ import os
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from lar.errors import UsageError, nearest
+from lar.errors import UsageError
+from lar.options.suggestions import nearest_spelling
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,7 +133,7 @@ def hint_at_models(model: Path) -> str:
         return f"give a model in it: {names}" if names else "give a model file"
     if os.path.lexists(model):
         return ""
-    near = nearest(model.name, models_in(model.parent))
+    near = nearest_spelling(model.name, models_in(model.parent))
     return f"did you mean {model.with_name(near)}?" if near else ""
 
 

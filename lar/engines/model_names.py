@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 
@@ -21,8 +21,10 @@ from lar.files.input_file import check_input
 from lar.graphs.graph import graph_of
 from lar.graphs.origins import SEPARATORS, ModelOperator, name_origins
 from lar.inputs import Array
-from lar.records.profile import ProfiledOperator
 from lar.records.run import TensorInfo
+
+if TYPE_CHECKING:
+    from lar.records.profile import ProfiledOperator
 
 Side = TypeVar("Side")
 

@@ -24,10 +24,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from lar.records.record import Record
 
 if TYPE_CHECKING:
     from lar.graphs import OperatorKinds
@@ -36,8 +38,7 @@ if TYPE_CHECKING:
 Shape = tuple[int | None, ...] | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Operation:
+class Operation(Record):
     """One operator, as far as its work depends on it.
 
     `type` is the engine's own name; `kind` a row of `FORMULAS`, None if none fits.
@@ -137,8 +138,7 @@ def positions(shapes: tuple[Shape, ...], index: int) -> int:
 Types = Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorFacts:
+class OperatorFacts(Record):
     """The content of such a file.
 
     Attributes:

@@ -12,12 +12,34 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
 
+# Few commands need these packages.
+DELAYED = ("numpy.fft", "numpy.ma", "numpy.polynomial", "numpy.random")
 HOME = os.path.join(os.path.dirname(__file__), os.pardir, os.pardir)
 OWN_PATH = "import sys; sys.path[:] = {path!r}\n"
 # Another Python has its own libraries, and those of PYTHONPATH, as `site` has made them absolute.
 OTHER_PATH = "import sys; sys.path[:] = [folder for folder in sys.path if folder]\n"
+
+
+def delay_packages() -> None:
+    """Have Python run some packages of NumPy when they are used, as NumPy 2 does by itself; NumPy 1
+    runs them when it is imported, which takes half as long again."""
+
+    def find_spec(name: str, path: Sequence[str] | None, target: Any = None) -> Any:
+        if name not in DELAYED:
+            return None
+        from importlib.machinery import PathFinder
+        from importlib.util import LazyLoader
+
+        spec = PathFinder.find_spec(name, path, target)
+        if spec and spec.loader:
+            spec.loader = LazyLoader(spec.loader)
+        return spec
+
+    namespace: Any = type(sys.implementation)
+    sys.meta_path.insert(0, namespace(find_spec=find_spec))
 
 
 def python_command(code: str, *words: str, python: str = "") -> list[str]:

@@ -57,7 +57,7 @@ from lar.graphs.signatures import (
 from lar.records.comparison import MatchedBy
 
 # What ONNX Runtime's quantiser appends to the name of a tensor.
-APPENDED = re.compile(
+APPENDED = (  # compiled when it is used
     r"(?P<name>.+?)(_(Dequantize|Quantize)Linear_(Input|Output)(_\d+)?|_quantized)(_token_\d+)?"
 )
 
@@ -131,7 +131,7 @@ def names_of(
     taken = Counter(name for names in own.values() for name in names)
     named = {}
     for node, names in own.items():
-        more = [found["name"] for name in names if (found := APPENDED.fullmatch(name))]
+        more = [found["name"] for name in names if (found := re.fullmatch(APPENDED, name))]
         if is_quantizing(node):
             more.append(node.parents[0].name)
         named[node] = (*names, *(name for name in dict.fromkeys(more) if not taken[name]))
@@ -153,7 +153,7 @@ def names_of_constants(graph: Graph) -> dict[str, str]:
 
 def name_before(name: str) -> str:
     """Return a name without what a quantiser appended."""
-    found = APPENDED.fullmatch(name)
+    found = re.fullmatch(APPENDED, name)
     return found["name"] if found else name
 
 
@@ -530,7 +530,7 @@ class Matching:
             more = self.added_more(node)
             behind = results_of(node, self.twins) if more else []
             late = any(more * self.added_more(each) < 0 for each in behind)
-            if late and not self.is_sure(node):
+            if late and node not in self.named and not self.near(node, self.twins[node]):
                 del self.twins[self.twins.pop(node)]
 
     def added_more(self, node: Node) -> int:
@@ -538,10 +538,6 @@ class Matching:
         regions = (region_of(each, self.twins) for each in (node, self.twins[node]))
         one, other = (sum(it.steps.count("add") for it in region) for region in regions)
         return one - other
-
-    def is_sure(self, node: Node) -> bool:
-        """Return whether the name or the values of a tensor confirm its twin."""
-        return node in self.named or (node in self.twins and self.near(node, self.twins[node]))
 
     def match_other_shapes(self) -> None:
         """Match the tensors of one name that are left, although shapes, types or values differ.

@@ -31,6 +31,7 @@ class Values:
     _given = dict[str, Any]()  # the names of the fields, with their defaults or their `Field`s
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         kind: Any = dataclass(init=False, repr=False, eq=False)(cls)
         cls._given = {f.name: f if f.default is MISSING else f.default for f in fields(kind)}
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+from lar.records.record import Record, ShortRecord
 
 
 def sort_rows(
@@ -46,8 +48,7 @@ def no_value(row: object) -> Cell:
     return None
 
 
-@dataclass(frozen=True)
-class Column(Generic[AnyRow]):
+class Column(ShortRecord, Generic[AnyRow]):
     """One column: `title` is its heading in text, `value` its plain value of a row.
 
     In CSV, JSON and pages the heading is `key`, or the title and `unit`. A cell in text is `text`
@@ -129,8 +130,7 @@ class Rule(NamedTuple):
     fixed: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Layout:
+class Layout(Record):
     """The layout of a table as text."""
 
     start: str = ""
@@ -169,8 +169,7 @@ MARKDOWN = Layout(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table(Generic[Row]):
+class Table(Record, Generic[Row]):
     """The rows of a table, and the columns made of them.
 
     `shown` are the columns of the text if they differ in order or number. `above` stands between
@@ -218,8 +217,7 @@ class Table(Generic[Row]):
 AnyTable = Table[Any]
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(ShortRecord):
     """A part that only pages have: a picture to draw, or a file to save.
 
     `kind` names the function in `pages/report.js` that draws it; `figures` are its data.

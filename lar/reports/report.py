@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from lar.errors import printable
+from lar.records.record import Record
 from lar.records.summary import Difference, Interval
 from lar.reports.model import AnyTable, Plot
 from lar.reports.text import PAPER, Screen, format_table
@@ -13,8 +13,7 @@ from lar.reports.text import PAPER, Screen, format_table
 Part = str | AnyTable | Plot
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(Record):
     """The report that a command or a style makes of a record.
 
     `body` is the text, as lines and tables; `tables` become CSV, JSON and HTML. JSON is made of

@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Literal
 
-from lar.errors import UsageError, nearest
+from lar.errors import UsageError
 from lar.measurement.differences import Spread, compare_groups, compare_pairs, usual_spread
 from lar.measurement.statistics import (
     median_interval,
@@ -23,6 +23,7 @@ from lar.measurement.statistics import (
     percentile_of,
     statistics_of,
 )
+from lar.options.suggestions import nearest_spelling
 from lar.records.run import RunResult
 from lar.records.summary import Difference, Interval, Verdict
 from lar.results import (
@@ -338,7 +339,7 @@ def has(row: Row, wanted: Mapping[str, str]) -> bool:
 def no_row(asked: str, rows: Sequence[Row], varying: Sequence[str]) -> UsageError:
     """Return the error for a baseline that fits no row, with the rows that there are."""
     names = [row.name for row in rows]
-    near = nearest(asked, names)
+    near = nearest_spelling(asked, names)
     values = dict.fromkeys(row.facts[fact] for row in rows for fact in varying if row.facts[fact])
     hint = f"give one of: {', '.join(names)}"
     hint += f"; or a value: {', '.join(values)}" * bool(values)
@@ -421,7 +422,7 @@ def names_by(by: Sequence[str], names: Sequence[str]) -> list[str]:
         options = [name for name in names if is_option(name)] if word == "option" else []
         found = options or [name for name in names if name in (word, flag)]
         if not found and word != "option":
-            near = nearest(word, [*NAMES, *names])
+            near = nearest_spelling(word, [*NAMES, *names])
             hint = f"did you mean {near}?" if near else f"facts: {', '.join(NAMES)}"
             raise UsageError(
                 "no result has such an option, and no fact has that name",

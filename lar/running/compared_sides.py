@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import partial
 from pathlib import Path
 from string import ascii_uppercase
@@ -39,6 +39,7 @@ from lar.options.option import flag_of, is_set
 from lar.options.paths import INDEX_SUFFIX
 from lar.options.table import BIN_IO_DUMP, ON, OVERWRITE, SCHEDULER
 from lar.records.comparison import Comparison, ComparisonOfSides, Only, Tolerance
+from lar.records.record import ShortRecord
 from lar.records.run import RunContext, RunResult, RunSpec, TensorInfo, format_shape
 
 if TYPE_CHECKING:
@@ -57,8 +58,7 @@ MakeOn: TypeAlias = Callable[[RunSpec, RunContext, str], RunResult]
 """What makes a run on another machine, one that has a label."""
 
 
-@dataclass(frozen=True)
-class ModelRun:
+class ModelRun(ShortRecord):
     """A model and the options to run it with, by key, as texts.
 
     A model with testcases brings its own inputs; of several testcases one is compared. `label` is
@@ -191,7 +191,6 @@ def check_any_model(sides: Iterable[Side], flag: str) -> None:
         raise UsageError(problem, f"leave {flag} out, or give a model as a side", flag=flag)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Asked(Request):
     """What a comparison is asked for, besides its sides: see `compare`.
 

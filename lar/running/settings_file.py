@@ -18,12 +18,13 @@ from typing import Any
 from lar.datasets.testcases import Source
 from lar.engines import engine_for, find_engine
 from lar.engines.engine import Engine
-from lar.errors import UsageError, did_you_mean
+from lar.errors import UsageError
 from lar.files.input_file import read_input
 from lar.measurement.machine import read_machine, read_model_file
 from lar.options import table
 from lar.options.command_line import join_options, parse_values
 from lar.options.option import Option
+from lar.options.suggestions import did_you_mean
 from lar.options.table import BENCH_KEYS, BY_KEY, SETTINGS
 from lar.records.record import record_from_json, record_to_json
 from lar.records.run import MachineFacts

@@ -31,11 +31,12 @@ from typing import Any, Literal, NamedTuple
 from lar.engines import all_engines, engine_for, engine_named, readers_of
 from lar.engines.engine import Engine, Site
 from lar.engines.formats import models_in
-from lar.errors import LarError, UsageError, nearest
+from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input, read_input
 from lar.measurement.machine import read_cpu_limit, read_instruction_sets
 from lar.options.command_line import parse_values, parse_words
 from lar.options.option import flag_of, is_set
+from lar.options.suggestions import nearest_spelling
 from lar.options.table import (
     ADDED,
     BY_KEY,
@@ -153,7 +154,7 @@ def find_choice(
     if not text.startswith("-"):
         known = {*own, *(choice.name for each in others for choice in each.choices)}
         if text not in known:
-            near = nearest(text, sorted(known))
+            near = nearest_spelling(text, sorted(known))
             raise wrong(
                 path,
                 f"{dimension}: there is no choice {text!r} here",

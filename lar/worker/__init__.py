@@ -18,7 +18,7 @@ from lar.files.libraries import load_lazily
 
 # Modules with libraries of their own, which those that `import_ahead` imports need: the system
 # loads one library at a time, so that they would wait for the engine's.
-WITH_LIBRARIES = ("array", "mmap", "resource", "shutil", "numpy")
+WITH_LIBRARIES = ("array", "mmap", "resource", "shutil", "numpy", "_opcode", "hashlib", "random")
 
 
 def start(argv: list[str], library: str = "") -> None:

@@ -125,20 +125,6 @@ def test_the_plain_run_writes_nothing() -> None:
     assert plain_spec(spec) == replace(spec, settings={"multithread": 2})
 
 
-def test_a_data_set_is_run_whole_without_the_profiler_too(
-    write_script: WriteScript, tmp_path: Path
-) -> None:
-    (tmp_path / "items").mkdir()
-    for number in range(3):
-        (tmp_path / "items" / f"{number}.json").write_text(
-            '{"data": {"shape": [1, 1], "type": "float32", "raw": [0]}}'
-        )
-    inputs = [{"name": "data", "dtype": "float32", "shape": [1, 1]}]
-    script = write_script(times=TIMES, operators=OPERATORS, inputs=inputs)
-    result = finished(lar.run(script, tmp_path / "items", iter=2, profile=str(tmp_path / "p.json")))
-    assert len(result.profiled.end_to_end) == len(result.samples.end_to_end) == 6
-
-
 def test_a_plain_run_that_ends_badly_is_the_result() -> None:
     spec = spec_with({"profile": "p.json"})
     ran: list[RunSpec] = []

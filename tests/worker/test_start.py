@@ -56,7 +56,7 @@ def test_a_worker_waits_for_no_library_but_the_engine_s() -> None:
     code = (
         "import sys; from importlib import import_module\n"
         "from lar.worker import WITH_LIBRARIES, import_ahead\n"
-        "_, *_, numpy = map(import_module, WITH_LIBRARIES); before = {*sys.modules}\n"
+        "import numpy; [*map(import_module, WITH_LIBRARIES)]; before = {*sys.modules}\n"
         "import_ahead(['run', 'megengine', 'lite'])\n"
         "import lar.worker.execution as x; assert [*x.summarize_outputs({'y': numpy.ones(3)})]\n"
         "later = (sys.modules[each] for each in {*sys.modules} - before)\n"

@@ -7,14 +7,13 @@ written over those of the iteration before.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lar.dumps import NO_FACTS, DumpFacts, Kernel, OperatorFact, read_facts, write_facts
+from lar.dumps import NO_FACTS, DumpFacts, Kernel, OperatorFact, keep_freed, read_facts, write_facts
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.graph_operators import read_quantizations
 from lar.engines.megengine.symbols import attach_profiler
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 PROFILE = ".profile.json"
 CHOICES = ".choices"
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-KEPT_BYTES = 1 << 30
 
 
 def compute_in_calling_thread(driver: LiteDriver, _: object) -> None:
@@ -54,7 +51,7 @@ def dump_tensors(driver: LiteDriver, _: object) -> None:
     if driver.runner == 0:
         folder = driver.context.written[BIN_IO_DUMP.key]
         os.mkdir(folder)
-        keep_freed_memory()
+        keep_freed()  # the engine copies each tensor twice: a third of what the dump adds
         keep_choices(Path(folder + CHOICES))
         driver.network.io_bin_dump(folder)
         keep_operators(driver, Path(folder + PROFILE))
@@ -63,18 +60,6 @@ def dump_tensors(driver: LiteDriver, _: object) -> None:
         with contextlib.suppress(ValueError, LookupError, OSError, LarError, struct.error):
             facts = read_quantizations(driver.model_file)
         write_facts(Path(folder), facts._replace(outputs=[*driver.outputs()]))
-
-
-def keep_freed_memory() -> None:
-    """Have the C library keep memory that is freed.
-
-    The engine copies each tensor twice to write it. Memory that comes from the system anew each
-    time costs a third of what the dump adds.
-    """
-    with contextlib.suppress(AttributeError):  # not the GNU C library
-        mallopt = ctypes.CDLL(None).mallopt
-        for parameter in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-            mallopt(parameter, KEPT_BYTES)
 
 
 def keep_operators(driver: LiteDriver, place: Path) -> None:

@@ -1,0 +1,41 @@
+"""Work that a copy of this process does, beside this one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from lar.files.python_process import fork_python
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def work_apart(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
+    """Begin work in a copy of this process; yield what waits for its result.
+
+    Where there can be no copy, or it ends without a result, this process does the work when it is
+    asked for the result. A copy has one thread, so a process with several is not copied.
+    """
+    threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ()
+    if len(threads) != 1 or len(os.sched_getaffinity(0)) < 2:
+        yield work
+        return
+    receiving, sending = os.pipe()
+
+    def send() -> None:
+        with os.fdopen(sending, "wb") as file:
+            file.write(pickle.dumps(work()))
+
+    copy = fork_python({}, send)
+    os.close(sending)
+    try:
+        with os.fdopen(receiving, "rb") as file:
+            yield lambda: pickle.loads(sent) if (sent := file.read()) else work()
+    finally:
+        os.kill(copy, signal.SIGKILL)
+        os.waitpid(copy, 0)
