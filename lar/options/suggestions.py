@@ -38,14 +38,13 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
 def nearest_spelling(word: str, known: Collection[str]) -> str:
     """Return the known word that a mistyped one was meant to be, empty if no word is near.
 
-    It is the word that it begins, or the nearest by one typing mistake, two in a long word. In a
-    word of two letters a mistake makes another word.
+    It is the word that it begins, or the nearest by one typing mistake, two in a long word.
     """
     letters = word.lstrip("-")
     begun = [each for each in known if each.startswith(word)]
     if len(begun) == 1 and len(letters) >= 3:
         return begun[0]
-    most = 0 if len(letters) < 3 else 1 if len(letters) < 8 else 2
+    most = 1 if len(letters) < 8 else 2
     near = [each for each in known if abs(len(each.lstrip("-")) - len(letters)) <= most]
     distances = {each: typing_mistakes(letters, each.lstrip("-")) for each in near}
     return min((it for it in near if distances[it] <= most), key=distances.__getitem__, default="")

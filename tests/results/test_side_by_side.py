@@ -216,8 +216,8 @@ def test_a_row_without_a_twin_has_no_baseline() -> None:
 
 
 def test_baselines_that_are_none_are_refused() -> None:
-    with pytest.raises(UsageError, match="--baseline: r9: names no row") as error:
-        compare(results_of_two_machines(), baseline="r9")
+    with pytest.raises(UsageError, match="--baseline: row 9: names no row") as error:
+        compare(results_of_two_machines(), baseline="row 9")
     assert "give one of: r0, r1" in error.value.hint
     twice = [
         make_result(TIMES),
