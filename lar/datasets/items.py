@@ -43,7 +43,8 @@ def items_in(texts: Sequence[str], *, with_arrays: bool = True) -> list[tuple[st
     without `with_arrays`.
 
     Raises:
-        UsageError: a text is wrong, a source is empty or broken, or the sources differ in length.
+        UsageError: a text is wrong, a source is empty or broken, or the sources differ in length;
+            with `with_arrays`, a stack is damaged.
     """
     check_texts(texts)
     parts = split_items(*texts)
@@ -56,6 +57,11 @@ def items_in(texts: Sequence[str], *, with_arrays: bool = True) -> list[tuple[st
     places = [place_of(part) for part in parts]
     columns = [files_of(path) for _, path in places]
     if not any(columns):
+        for _, path in places if with_arrays else ():
+            if path.lower().endswith(STACKS) and not shapes_of(path):
+                from lar.inputs.readers import read_path  # it says what is wrong
+
+                read_path(path)
         return None
     count = len(columns[0] or ())
     for part, files in zip(parts, columns, strict=True):
