@@ -58,7 +58,7 @@ def items_in(texts: Sequence[str], *, with_arrays: bool = True) -> list[tuple[st
     columns = [files_of(path) for _, path in places]
     if not any(columns):
         for _, path in places if with_arrays else ():
-            if path.lower().endswith(STACKS) and not shapes_of(path):
+            if path.lower().endswith(STACKS) and os.path.isfile(path) and not shapes_of(path):
                 from lar.inputs.readers import read_path  # it says what is wrong
 
                 read_path(path)
