@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
@@ -16,6 +17,7 @@ import msgspec
 from lar.dumps import Dump, DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.graph import with_operators, with_quantizations
 from lar.engines import operator_kinds_of, read_operators, read_quantizations
+from lar.engines.engine import Engine, imported
 from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input
 from lar.graphs.graph import graph_of
@@ -42,19 +44,29 @@ MOVES = ("move", "cast")
 VERSION = re.compile(r"V\d$")
 
 
-def name_by_model(index: DumpIndex, *, model: Path, engine: str) -> DumpIndex:
-    """Return the index of an engine's dump with the model's names; without them if the model's file
-    does not say them."""
-    try:
-        operators = read_operators(model)
-    except (OSError, ValueError, LarError):
-        return index
-    return name_by_operators(index, operators, engine)
+def read_ahead(engine: Engine, model: Path) -> None:
+    """Do what finishes a dump, as far as it can be done before: import the engine's part of it, and
+    read the model."""
+    if place := vars(type(engine).describe_dump).get("place"):
+        imported(place, type(engine).__module__)
+    operators_of(model)
+
+
+# Keeps the last one; its time says whether the file has changed.
+read_once = lru_cache(maxsize=1)(lambda model, changed_ns: read_operators(model))
+
+
+def operators_of(model: Path) -> tuple[ModelOperator, ...]:
+    """Return the operators of a model, none if its file does not say them."""
+    with contextlib.suppress(OSError, ValueError, LarError):
+        return read_once(model, os.stat(model).st_mtime_ns)
+    return ()
 
 
 def name_by_operators(
     index: DumpIndex, operators: Sequence[ModelOperator], engine: str
 ) -> DumpIndex:
+    """Return the index of an engine's dump with the model's names; as it is without operators."""
     kinds = operator_kinds_of(engine).kinds
     return name_origins(index, operators, {name for name, kind in kinds.items() if kind in MOVES})
 
@@ -173,7 +185,7 @@ def name_operators(
     operators: Sequence[ProfiledOperator], *, model: Path, engine: str
 ) -> tuple[ProfiledOperator, ...]:
     """Return a profile's operators with the model's names of the tensors that they give."""
-    index = name_by_model(graph_of(operators, engine).dump_index, model=model, engine=engine)
+    index = name_by_operators(graph_of(operators, engine).dump_index, operators_of(model), engine)
     origins = {tensor.key: tensor.origin for tensor in index.tensors if tensor.origin}
     return tuple(
         msgspec.structs.replace(

@@ -25,7 +25,6 @@ from typing import TypeVar
 
 from lar import __version__, errors
 from lar.engines import engine_named
-from lar.engines.engine import imported
 from lar.engines.listener import Listener
 from lar.errors import ENGINE_HINT, EXIT_CODES, EngineMissing, LarError, OutOfTime, memory_error
 from lar.measurement.machine import read_machine, read_model_file
@@ -253,10 +252,9 @@ class Watch(Account):
             self.send(task)
             if any(BY_KEY[key].purpose == "dump" for key in self.spec.settings):
                 # What finishes a dump, while the worker loads: later it would cost time.
-                import lar.engines.model_names  # noqa: F401
+                from lar.engines.model_names import read_ahead
 
-                if place := vars(type(self.engine).describe_dump).get("place"):
-                    imported(place, type(self.engine).__module__)
+                read_ahead(self.engine, Path(self.spec.model))
             return self.finish()
         except KeyboardInterrupt:
             self.give_up("interrupted", INTERRUPTED)

@@ -230,9 +230,10 @@ def finish(option: Option[Any], source: Path, spec: RunSpec, result: RunResult) 
     pattern = str(spec.settings.get("dump_filter", ""))
     facts = engine_named(spec.engine).describe_dump(source)
     if option in TENSORS:
-        from lar.engines.model_names import name_by_model
+        from lar.engines.model_names import name_by_operators, operators_of
 
-        name = partial(name_by_model, model=Path(spec.model), engine=spec.engine)
+        operators = operators_of(Path(spec.model))
+        name = partial(name_by_operators, operators=operators, engine=spec.engine)
         index = finish_dump(source, facts, pattern, spec, result, name)
         return "" if option is BIN_OUT_DUMP else name_of_run(spec, index.iteration)
     finish_text(source, pattern, result.status == "ok")
