@@ -135,10 +135,11 @@ def changes_in(node: ast.AST, kind: str = "") -> Iterator[tuple[str, ast.expr, s
             yield "and/or", node, f"({ast.unparse(ast.BoolOp(other_operator, node.values))})"
         case ast.UnaryOp(op=ast.Not()):
             yield "not", node, f"({ast.unparse(node.operand)})"
-        case ast.Constant(value=bool()):
-            pass
-        case ast.Constant(value=int() | float()):
-            yield "number", node, repr(node.value + 1)  # type: ignore[operator]
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as value)):
+            yield "number", node, repr(1 - value)
+            return
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            yield "number", node, repr(value + 1)
         case ast.If(test=test) | ast.IfExp(test=test):
             text = ast.unparse(test)
             is_changed = isinstance(test, (ast.Compare, ast.BoolOp, ast.UnaryOp))

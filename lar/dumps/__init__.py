@@ -98,8 +98,9 @@ def keep_freed() -> None:
 
     with suppress(AttributeError):  # not the GNU C library
         mallopt = CDLL(None).mallopt
-        for parameter in (-1, -3):  # malloc.h: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
-            mallopt(parameter, 1 << 30)
+        # malloc.h: M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_TOP_PAD
+        for parameter, kept_bytes in ((-1, 1 << 30), (-3, 1 << 30), (-2, 1 << 24)):
+            mallopt(parameter, kept_bytes)
 
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
