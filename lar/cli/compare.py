@@ -78,14 +78,12 @@ def main(arguments: argparse.Namespace) -> int:
     check_rules((bounds, *SHARED), Asked(vars(arguments)))
     from lar.cli.outlet import LateLine
     from lar.cli.report_files import open_places
-    from lar.dumps import keep_freed
     from lar.running.compared_sides import check_any_model, compare, side_of
 
     reports = [(form_of(name, arguments.format), name, "--report") for name in arguments.report]
     if arguments.format and all(map(form_named, arguments.report)):
         flag = f"--format {arguments.format}"
         raise UsageError("no report needs it", "add --report -", flag=flag)
-    keep_freed()
     with contextlib.ExitStack() as stack:
         sides = [*map(side_of, (arguments.actual, arguments.expected, *arguments.others))]
         if arguments.scheduler:

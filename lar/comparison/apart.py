@@ -9,7 +9,7 @@ import signal
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from lar.files.python_process import fork_python
+from lar.dumps import keep_freed
 
 T = TypeVar("T")
 
@@ -25,13 +25,15 @@ def work_apart(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
     if len(threads) != 1 or len(os.sched_getaffinity(0)) < 2:
         yield work
         return
+    keep_freed()
     receiving, sending = os.pipe()
-
-    def send() -> None:
-        with os.fdopen(sending, "wb") as file:
-            file.write(pickle.dumps(work()))
-
-    copy = fork_python({}, send)
+    copy = os.fork()
+    if not copy:
+        try:
+            with os.fdopen(sending, "wb") as file:
+                file.write(pickle.dumps(work()))
+        finally:
+            os._exit(0)  # whatever happened: without a result, the work is done again
     os.close(sending)
     try:
         with os.fdopen(receiving, "rb") as file:

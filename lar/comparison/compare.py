@@ -350,8 +350,6 @@ def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]
 # For each pair of tensors it keeps sums, one number an item, and the worst item's comparison.
 
 
-Key = tuple[str, str]
-
 SEVERITY = ("nothing", "same", "rounding", "different", "fault")
 
 
@@ -425,15 +423,15 @@ class CollectedItems:
     def __init__(self) -> None:
         self.items: list[str] = []
         self.main: Comparison | None = None  # the first item with the worst finding
-        self.pairs: dict[Key, TensorOverItems] = {}
-        self.culprits: dict[Key, dict[str, Culprit]] = {}  # by item
+        self.pairs: dict[tuple[str, str], TensorOverItems] = {}
+        self.culprits: dict[tuple[str, str], dict[str, Culprit]] = {}  # by item
 
     def add(self, item: str, found: Comparison) -> None:
         """Add the comparison of an item."""
         self.items.append(item)
         if found.culprits and all(culprit.is_coarse for culprit in found.culprits):
             found = replace(found, finding="same")  # other items may fill the range
-        if self.main is None or severity_of(found) > severity_of(self.main):
+        if not self.main or SEVERITY.index(found.finding) > SEVERITY.index(self.main.finding):
             self.main = found
         for tensor in found.tensors:
             self.pairs.setdefault(key_of(tensor), TensorOverItems(tensor)).add(item, tensor)
@@ -475,12 +473,8 @@ def describe_items(culprits: Mapping[str, Culprit]) -> str:
     return f"only {len(culprits)} items show the fault at {name}: {join_first([*culprits])}"
 
 
-def key_of(tensor: TensorComparison) -> Key:
+def key_of(tensor: TensorComparison) -> tuple[str, str]:
     return tensor.actual.key, tensor.expected.key
-
-
-def severity_of(found: Comparison) -> int:
-    return SEVERITY.index(found.finding)
 
 
 def badness_of(found: TensorComparison) -> tuple[bool, float]:

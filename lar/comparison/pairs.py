@@ -321,8 +321,7 @@ class Paired:
             if not found.passed and any(map(set.__contains__, random, pair[:2])):
                 self.drawn.append(pair)
             else:
-                is_output = pair.actual in self.outputs
-                self.compared[pair.actual] = replace(found, is_output=True) if is_output else found
+                self.compared[pair.actual] = replace(found, is_output=pair.actual in self.outputs)
         for node in (node for pair in self.drawn for node in pair[:2]):
             del self.by_node[node]
 
