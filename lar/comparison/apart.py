@@ -21,14 +21,13 @@ def work_apart(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
     Where there can be no copy, or it ends without a result, this process does the work when it is
     asked for the result. A copy has one thread, so a process with several is not copied.
     """
-    threads = os.listdir("/proc/self/task") if os.path.isdir("/proc/self/task") else ()
-    if len(threads) != 1 or len(os.sched_getaffinity(0)) < 2:
-        yield work
-        return
-    keep_freed()
     receiving, sending = os.pipe()
-    copy = os.fork()
-    if not copy:
+    copy = -1
+    with contextlib.suppress(OSError, AttributeError):  # too many processes, or another system
+        if len(os.listdir("/proc/self/task")) == 1 < len(os.sched_getaffinity(0)):
+            keep_freed()
+            copy = os.fork()
+    if copy == 0:
         try:
             with os.fdopen(sending, "wb") as file:
                 file.write(pickle.dumps(work()))
@@ -39,5 +38,6 @@ def work_apart(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
         with os.fdopen(receiving, "rb") as file:
             yield lambda: pickle.loads(sent) if (sent := file.read()) else work()
     finally:
-        os.kill(copy, signal.SIGKILL)
-        os.waitpid(copy, 0)
+        if copy > 0:
+            os.kill(copy, signal.SIGKILL)
+            os.waitpid(copy, 0)

@@ -252,13 +252,11 @@ def judge(paired: Paired, search: Search, only: Only, *, isolate: bool) -> Compa
     ]
     finding = find_finding([*map(paired.found, deciding)], blames, paired)
     precision, snr_db = rounding_of(tensors) if finding == "same" else ("", None)
-    dumps = (graph.dump for graph in paired.graphs)
-    actual, expected = (
-        facts_from(SideFacts, it.index, source=it.source, tensors=len(it)) for it in dumps
-    )
+    both = (graph.dump for graph in paired.graphs)
+    one, other = (facts_from(SideFacts, it.index, source=it.source, tensors=len(it)) for it in both)
     return Comparison(
-        actual=actual,
-        expected=expected,
+        actual=one,
+        expected=other,
         tolerance=paired.measure.tolerance,
         finding=finding,
         only=only,
