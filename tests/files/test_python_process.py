@@ -74,3 +74,9 @@ def test_another_python_keeps_the_folders_of_pythonpath(tmp_path: Path) -> None:
         env={"PYTHONPATH": str(tmp_path / "there")},
     )
     assert (done.stdout, done.stderr) == ("['a b']\n", "")
+
+
+def test_numpy_runs_some_packages_when_they_are_used() -> None:
+    code = "from lar.files import python_process as it\nit.delay_packages()\nimport sys, numpy\n"
+    code += "print('numpy.random.mtrand' in sys.modules, numpy.random.PCG64(0).lock is not None)"
+    assert run_python("-c", code, code=0).stdout == "False True\n"
