@@ -6,6 +6,9 @@ import functools
 import os
 from collections.abc import Collection, Iterable, Mapping
 
+# As difflib counts letters: `mobilenet.mge` is `mobilenet_v2.mge`.
+ALIKE = 0.8
+
 
 @functools.cache
 def other_runners() -> Mapping[str, str]:
@@ -38,7 +41,8 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
 def nearest_spelling(word: str, known: Collection[str]) -> str:
     """Return the known word that a mistyped one was meant to be, empty if no word is near.
 
-    It is the word that it begins, or the nearest by one typing mistake, two in a long word.
+    It is the word that it begins, the nearest by one typing mistake, two in a long word, or one
+    that has most of its letters in their order.
     """
     letters = word.lstrip("-")
     begun = [each for each in known if each.startswith(word)]
@@ -47,7 +51,12 @@ def nearest_spelling(word: str, known: Collection[str]) -> str:
     most = 1 if len(letters) < 8 else 2
     near = [each for each in known if abs(len(each.lstrip("-")) - len(letters)) <= most]
     distances = {each: typing_mistakes(letters, each.lstrip("-")) for each in near}
-    return min((it for it in near if distances[it] <= most), key=distances.__getitem__, default="")
+    nearest = min(
+        (it for it in near if distances[it] <= most), key=distances.__getitem__, default=""
+    )
+    from difflib import get_close_matches  # slow to import, and needed for mistakes only
+
+    return nearest or next(iter(get_close_matches(word, list(known), 1, ALIKE)), "")
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
