@@ -45,8 +45,8 @@ VERSION = re.compile(r"V\d$")
 
 
 def read_ahead(engine: Engine, model: Path) -> None:
-    """Do what finishes a dump, as far as it can be done before: import the engine's part of it if it
-    has one, and then read the model."""
+    """Do what finishes a dump, as far as it can be done before: import the engine's part of it, if
+    it has one, and then read the model."""
     if place := vars(type(engine).describe_dump).get("place"):
         imported(place, type(engine).__module__)
         operators_of(model)

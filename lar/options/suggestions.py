@@ -6,9 +6,6 @@ import functools
 import os
 from collections.abc import Collection, Iterable, Mapping
 
-# As difflib counts letters: `mobilenet.mge` is `mobilenet_v2.mge`.
-ALIKE = 0.8
-
 
 @functools.cache
 def other_runners() -> Mapping[str, str]:
@@ -41,22 +38,17 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
 def nearest_spelling(word: str, known: Collection[str]) -> str:
     """Return the known word that a mistyped one was meant to be, empty if no word is near.
 
-    It is the word that it begins, the nearest by one typing mistake, two in a long word, or one
-    that has most of its letters in their order.
+    It is the word that it begins, or the nearest by one typing mistake; in a word of eight letters
+    or more by two, or by one in four letters.
     """
     letters = word.lstrip("-")
     begun = [each for each in known if each.startswith(word)]
     if len(begun) == 1 and len(letters) >= 3:
         return begun[0]
-    most = 1 if len(letters) < 8 else 2
+    most = 1 if len(letters) < 8 else max(2, len(letters) // 4)
     near = [each for each in known if abs(len(each.lstrip("-")) - len(letters)) <= most]
     distances = {each: typing_mistakes(letters, each.lstrip("-")) for each in near}
-    nearest = min(
-        (it for it in near if distances[it] <= most), key=distances.__getitem__, default=""
-    )
-    from difflib import get_close_matches  # slow to import, and needed for mistakes only
-
-    return nearest or next(iter(get_close_matches(word, list(known), 1, ALIKE)), "")
+    return min((it for it in near if distances[it] <= most), key=distances.__getitem__, default="")
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
