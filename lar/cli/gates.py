@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from lar.errors import EXIT_CODES, format_message, one_line
+from lar.errors import EXIT_CODES, format_message, join_first, one_line
 from lar.options.values import read_number, require
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lar.records.summary import Difference
 
 FAILED, SLOWER, MISSING, UNJUDGED, PASSED = EXIT_CODES["failed"], 1, 2, 5, 0
-SHOWN = 3  # names in a sentence
 
 
 class Outcome(NamedTuple):
@@ -149,6 +148,4 @@ def count_verdicts(outcomes: Iterable[Outcome]) -> str:
 
 def join(texts: Iterable[str]) -> str:
     """Return the first texts as one, and the number of the others."""
-    every = [one_line(text) for text in texts]
-    more = len(every) - SHOWN
-    return "; ".join(every[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    return join_first([*map(one_line, texts)], "; ")
