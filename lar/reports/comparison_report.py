@@ -48,8 +48,8 @@ from lar.reports.text import cut_end
 
 T = TypeVar("T")
 
-# Without --all at most so many tensors are printed, the worst ones. If the sides are the same, it
-# is fewer tensors, and at most so many notes.
+# How many of the worst tensors are printed without --all; how many tensors and notes where the
+# sides are the same.
 MOST_ROWS = 20
 MOST_ROWS_OF_SAME = 5
 MOST_NOTES_OF_SAME = 4

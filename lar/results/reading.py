@@ -114,7 +114,7 @@ def parts_in(data: bytes, name: str) -> tuple[Part, ...]:
     """Return the parts in a file's content, which may be in gzip.
 
     Raises:
-        UsageError: there are none, or it is damaged.
+        UsageError: the file holds no results, or is damaged.
     """
     data = unpack(data, name, HINT)
     text = data.removeprefix(b"\xef\xbb\xbf").strip()

@@ -359,7 +359,7 @@ def aggregate_records(name: str, group: Sequence[Record], how: str) -> Record:
 
 
 def aggregate(values: Sequence[float | None], how: str) -> float | None:
-    """Return maximum, minimum, sum or mean of the known values, None if there are none.
+    """Return the maximum, minimum, sum or mean of the known values, None if no value is known.
 
     The mean is that sum over the number of all values, as in MegEngine's tool.
     """

@@ -212,7 +212,7 @@ def chosen_rows(profile: Profile, options: Mapping[str, Any]) -> list[Row]:
     in ncu's --nvtx-include.
 
     Raises:
-        UsageError: there are none.
+        UsageError: no launch matches the pattern, or the profile holds none.
     """
     pattern, key = options.get("filter", ""), options.get("group_by", "operator")
     matches = re.compile(pattern).search

@@ -204,7 +204,7 @@ class TableTotals:
 
 
 def totals_of_rows(rows: Sequence[KeyAverage]) -> TableTotals:
-    """Sum up the operators, or all rows if there are none; unknown times add nothing."""
+    """Sum up the operators, or all rows if no row is an operator; unknown times add nothing."""
     operators = [row for row in rows if row.kind == "operator"]
     return TableTotals(
         self_cpu_ns=sum(row.self_cpu_ns or 0 for row in operators or rows),
