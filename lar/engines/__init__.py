@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import glob
 import operator
 import os
 import sys
@@ -87,23 +88,15 @@ def load_added(point: EntryPoint) -> object:
         return point.load()
 
 
-def lists_engines(info: str) -> bool:
-    """Return whether a package names engines, by the folder with the facts about it."""
-    try:
-        with open(f"{info}/entry_points.txt", "rb") as file:
-            return f"[{ENTRY_POINTS}]".encode() in file.read()
-    except OSError:  # it has no entry points
-        return False
-
-
 def has_added_engines() -> bool:
     """Return whether a package in the folders of `sys.path` may add engines; an archive may."""
+    named = f"[{ENTRY_POINTS}]".encode()
     for folder in sys.path:
         if os.path.isfile(folder):
             return True
-        with contextlib.suppress(OSError):  # there is no such folder
-            for name in os.listdir(folder or os.curdir):
-                if name.endswith("-info") and lists_engines(f"{folder or os.curdir}/{name}"):
+        for file in glob.iglob(f"{glob.escape(folder or os.curdir)}/*-info/entry_points.txt"):
+            with contextlib.suppress(OSError), open(file, "rb") as points:
+                if named in points.read():
                     return True
     return False
 

@@ -142,6 +142,15 @@ def late(face: Method, place: str) -> Method:
     return cast(Method, method)
 
 
+def import_late(engine: object, method: str) -> bool:
+    """Import what a method of an engine calls, before it is called; return whether it has a
+    `late` function."""
+    place = vars(getattr(type(engine), method)).get("place")
+    if place:
+        imported(place, type(engine).__module__)
+    return bool(place)
+
+
 def late_function(package: str, place: str) -> Callable[..., Any]:
     """Return a function of a package that is imported when it is called."""
     return lambda *values: imported(place, package)(*values)

@@ -17,7 +17,7 @@ import msgspec
 from lar.dumps import Dump, DumpedOperator, DumpedTensor, DumpIndex
 from lar.dumps.graph import with_operators, with_quantizations
 from lar.engines import operator_kinds_of, read_operators, read_quantizations
-from lar.engines.engine import Engine, imported
+from lar.engines.engine import Engine, import_late
 from lar.errors import LarError, UsageError
 from lar.files.input_file import check_input
 from lar.graphs.graph import graph_of
@@ -47,8 +47,7 @@ VERSION = re.compile(r"V\d$")
 def read_ahead(engine: Engine, model: Path) -> None:
     """Do what finishes a dump, as far as it can be done before: import the engine's part of it, if
     it has one, and then read the model."""
-    if place := vars(type(engine).describe_dump).get("place"):
-        imported(place, type(engine).__module__)
+    if import_late(engine, "describe_dump"):
         operators_of(model)
 
 

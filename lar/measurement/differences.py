@@ -43,6 +43,13 @@ FEWEST_CALM = 2
 # turn for a CPU, more is lost: so many times as much is assumed.
 LOST_PER_WAIT = 2
 
+# A turn takes about so long: disturbances are often longer, and meet neighbouring turns alike.
+TURN_SECONDS = 0.01
+MOST_PER_TURN = 64
+# The untimed iterations at the start of a turn: the caches hold what other processes left there.
+UNTIMED_SECONDS = 5e-4
+MOST_UNTIMED = 8
+
 
 class Ratios(NamedTuple):
     """The logarithms of a variant's times over the baseline's, for neighbouring turns by round.
@@ -54,6 +61,15 @@ class Ratios(NamedTuple):
     rounds: list[list[float]]
     are_calm: bool
     least: Sequence[list[float]] = ()
+
+
+def iterations_in_turn(seconds: float) -> tuple[int, int]:
+    """Return how many iterations of that length a turn has: untimed and timed ones. A long one
+    hardly depends on what it finds in the caches."""
+    timed = min(max(round(TURN_SECONDS / seconds), 2), MOST_PER_TURN)
+    if seconds >= 10 * TURN_SECONDS:
+        return 0, timed
+    return min(max(math.ceil(UNTIMED_SECONDS / seconds), 1), MOST_UNTIMED), timed
 
 
 def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from lar import __version__, errors
 from lar.engines import engine_named
+from lar.engines.engine import import_late
 from lar.engines.listener import Listener
 from lar.errors import ENGINE_HINT, EXIT_CODES, EngineMissing, LarError, OutOfTime, memory_error
 from lar.measurement.machine import read_machine, read_model_file
@@ -250,8 +251,10 @@ class Watch(Account):
         """Have the worker do its task, and return the result; `last` is its answer."""
         try:
             self.send(task)
+            # What ends a run, and finishes a dump, while the worker loads: later it costs time.
+            if task == "run":
+                import_late(self.engine, "hints_for")
             if any(BY_KEY[key].purpose == "dump" for key in self.spec.settings):
-                # What finishes a dump, while the worker loads: later it would cost time.
                 from lar.engines.model_names import read_ahead
 
                 read_ahead(self.engine, Path(self.spec.model))

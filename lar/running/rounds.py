@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import get_args
 
 from lar.errors import LarError
-from lar.measurement.differences import centre_of_turn, kept_of
+from lar.measurement.differences import centre_of_turn, iterations_in_turn, kept_of
 from lar.measurement.machine import read_memory
 from lar.measurement.rows import samples_since
 from lar.measurement.statistics import percentile_of
@@ -34,12 +34,6 @@ from lar.running.api import file_of, inputs_like
 from lar.running.isolation import TurnWorker
 from lar.running.steps import unpack_cases
 
-# A turn takes about so long: disturbances are often longer, and meet neighbouring turns alike.
-TURN_SECONDS = 0.01
-MOST_PER_TURN = 64
-# The untimed iterations at the start of a turn: the caches hold what other processes left there.
-UNTIMED_SECONDS = 5e-4
-MOST_UNTIMED = 8
 SHORTEST_SECONDS = 1e-7
 
 FIRST_CYCLE = -1  # of the iterations by which a member's speed is learned
@@ -370,16 +364,6 @@ def is_same_data(mine: FedInput, its: FedInput) -> bool:
         return its.generated
     # What is generated depends on the input's name.
     return mine.source == its.source and (mine.name == its.name or not mine.generated)
-
-
-def iterations_in_turn(seconds: float) -> tuple[int, int]:
-    """Return how many iterations of that length a turn has: untimed and timed ones. A long one
-    hardly depends on what it finds in the caches."""
-    seconds = max(seconds, SHORTEST_SECONDS)
-    timed = min(max(round(TURN_SECONDS / seconds), 2), MOST_PER_TURN)
-    if seconds >= 10 * TURN_SECONDS:
-        return 0, timed
-    return min(max(math.ceil(UNTIMED_SECONDS / seconds), 1), MOST_UNTIMED), timed
 
 
 def places_in_memory(members: Sequence[Member]) -> int:

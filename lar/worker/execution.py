@@ -11,10 +11,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lar.datasets.classes import classes_of
-from lar.datasets.judging import Judge
 from lar.engines import engine_named
 from lar.engines.driver import SILENT, Driver, Silent
 from lar.errors import NO_ROOM, LarError, UsageError, first_line
@@ -54,6 +52,9 @@ from lar.records.run import (
     TensorInfo,
     TimeSources,
 )
+
+if TYPE_CHECKING:
+    from lar.datasets.judging import Judge
 
 Look = Callable[[Mapping[str, Any]], None]
 
@@ -148,6 +149,8 @@ class Feeder:
         ]
         try:
             feed = self.read(items, generates=False)
+            from lar.datasets.judging import Judge  # few runs need it
+
             is_exact = engine_named(self.spec.engine).is_exact
             judge = Judge(number, case, self.spec, self.emit, self.notes, is_exact)
         except UsageError as error:
@@ -210,22 +213,12 @@ GROWTH = 1.5
 NARROW_LOOKS = 2
 
 
-class Runners(Protocol):
-    """Runs iterations; has the table of each runner."""
-
-    tables: Sequence[SampleRows]
-
-    def run(
-        self, count: int, *, seconds: float = math.inf, requests: Requests | None = None
-    ) -> float: ...
-
-
 def room_in(tables: Sequence[SampleRows]) -> int:
     """Return how many more iterations every table has room for."""
     return min(rows.capacity - rows.count for rows in tables)
 
 
-def warm_up(runners: Runners, most_seconds: float) -> bool:
+def warm_up(runners: Copies, most_seconds: float) -> bool:
     """Run windows of iterations until two of them agree; return whether that was in time."""
     spent, before = 0.0, None
     while spent < most_seconds:
@@ -244,7 +237,7 @@ def warm_up(runners: Runners, most_seconds: float) -> bool:
     return False
 
 
-def measure(runners: Runners, spec: RunSpec) -> Stopped:
+def measure(runners: Copies, spec: RunSpec) -> Stopped:
     """Run the timed iterations; return how that ended."""
     stopping = spec.stopping
     if spec.pacing.rate is not None:
@@ -256,7 +249,7 @@ def measure(runners: Runners, spec: RunSpec) -> Stopped:
     return Stopped(ending="duration" if met else "room", met=met, seconds=seconds)
 
 
-def serve(runners: Runners, spec: RunSpec, rate: float) -> Stopped:
+def serve(runners: Copies, spec: RunSpec, rate: float) -> Stopped:
     """Serve requests that arrive at a rate."""
     duration, room = spec.stopping.duration_seconds, room_in(runners.tables)
     firsts = [rows.count for rows in runners.tables]
@@ -277,7 +270,7 @@ def serve(runners: Runners, spec: RunSpec, rate: float) -> Stopped:
     )
 
 
-def approach(runners: Runners, stopping: Stopping) -> Stopped:
+def approach(runners: Copies, stopping: Stopping) -> Stopped:
     """Run iterations until the median is known as well as is asked for."""
     target, least = stopping.target_interval or 0.0, stopping.min_seconds or 0.0
     most = math.inf if stopping.max_seconds is None else stopping.max_seconds
@@ -563,6 +556,8 @@ class Execution:
                 else:
                     self.seconds = self.copies.run(spec.iterations, feed.judge)
                 if feed.item is not None and spec.tell_classes:
+                    from lar.datasets.classes import classes_of  # few runs need it
+
                     outputs = self.driver.outputs()
                     classes = classes_of(feed.item, outputs[next(iter(outputs))])
                     self.emit(events.Classified((classes,)))

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from lar.measurement.loop import Requests
 from lar.measurement.rows import SampleRows
 from lar.records.run import Pacing, RunSpec, Stopped, Stopping
-from lar.worker.execution import WINDOW_SECONDS, measure, warm_up, warnings_of
+from lar.worker.execution import WINDOW_SECONDS, Copies, measure, warm_up, warnings_of
 from tests.tables import each_row
 
 
-class Played:
+class Played(Copies):
     """Runners that play times; all stop at the same time."""
 
     def __init__(self, *times: Iterable[float], capacity: int = 10**6) -> None:
@@ -26,13 +25,11 @@ class Played:
         self.tables: Sequence[SampleRows] = [SampleRows.anonymous(capacity) for _ in times]
         self.chunks: list[float] = []
 
-    def run(
-        self, count: int, *, seconds: float = math.inf, requests: Requests | None = None
-    ) -> float:
+    def run(self, count: int, look: object = None, *, seconds: float = math.inf, **_: Any) -> float:
         longest = 0.0
         for times, rows in zip(self.times, self.tables, strict=True):
             spent = 0.0
-            for _ in range(count):
+            for _number in range(count):
                 time = next(times)
                 rows.append(time, 0.0, 0.0)
                 spent += time
