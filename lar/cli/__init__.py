@@ -2,8 +2,9 @@
 
 A command is a module `lar/cli/NAME.py`, with `main(arguments)`. It may have `ARGUMENTS`
 (`lar.cli.arguments`); `EPILOG`, the last lines of its help; `MISSING`, the message for a missing
-argument; and `hint_at(flag, near)`, the hint at a flag that it does not take, where `near` names
-the one that may have been meant. `other_ways.txt` says what does the same as a flag that has gone.
+argument; and `hint_at(known, near)`, the hint at a flag that the command does not take: `known` is
+the option of `lar run` with that flag, and `near` names the flag that may have been meant.
+`other_ways.txt` says what does the same as a flag that has gone.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from lar.cli import COMMANDS, load_command
 from lar.cli.screen import help_width
 from lar.errors import UsageError
 from lar.files.input_file import FLAG
+from lar.options.suggestions import nearest_spelling
 from lar.options.values import parse_bytes
 
 TYPE_CHECKING = False
@@ -223,7 +224,11 @@ class Parser(argparse.ArgumentParser):
             message = self.missing
         elif "required: MODEL" in message:
             message = "no model is given"
-        raise UsageError(message, f"`{self.prog} --help` lists what it takes")
+        hint = f"`{self.prog} --help{' all' * (self.prog == 'lar run')}` lists what it takes"
+        if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            near = nearest_spelling(found[1], re.findall(r"'([^']*)'", found[2]))
+            hint = f"did you mean {near}?" if near else hint
+        raise UsageError(message, hint)
 
 
 def parser_of(command: str) -> Parser:

@@ -12,14 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lar.cli.arguments import argument, declared, heading, option
 from lar.errors import Interrupted, UsageError
 from lar.options.option import Option, is_set
-from lar.options.table import (
-    BENCH_OPTIONS,
-    COPY_TO_HOST,
-    SCHEDULER,
-    VERBOSE,
-    WARMUP_ITER,
-    option_of,
-)
+from lar.options.table import BENCH_OPTIONS, COPY_TO_HOST, SCHEDULER, VERBOSE, WARMUP_ITER
 
 if TYPE_CHECKING:
     from lar.options.paths import Place
@@ -44,9 +37,9 @@ HOW = ("rtol", "atol", "raw", "case", "isolate", "only", "truth")
 MISSING = "give two sides: A B"
 
 
-def hint_at(flag: str, near: str) -> str:
-    """Return the hint at a flag that is not one of this command: one of `lar run` is for a side."""
-    known = option_of(flag.removeprefix("--").replace("-", "_"))
+def hint_at(known: Option[Any] | None, near: str) -> str:
+    """Return the hint at a flag that this command does not take; `known` is the option of `lar run`
+    with that flag, which one side may have."""
     if known is None:
         return near or 'a flag for one model is quoted with it: "model.onnx --cpu"'
     return f'it is for one model alone, quoted with it: "model.onnx {known.usage}"'

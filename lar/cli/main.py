@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-from lar.cli import COMMANDS, load_command, other_way, overview
+from lar.cli import COMMANDS, PAGES, load_command, other_way, overview
 from lar.errors import (
     EXIT_CODES,
     NO_ROOM,
@@ -153,8 +153,9 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
         return first, words[1:]
     if first.startswith("-") or "." in first or os.sep in first or os.path.exists(first):
         return "run", words
-    near = nearest_spelling(first, COMMANDS)
-    hint = other_way("commands", first) or (f"did you mean `lar {near}`?" if near else "")
+    near = nearest_spelling(first, [*COMMANDS, *PAGES])
+    meant = near if near in COMMANDS else f"help {near}"
+    hint = other_way("commands", first) or (f"did you mean `lar {meant}`?" if near else "")
     raise UsageError(
         f"unknown command {first!r}",
         hint or "`lar help` lists the commands; a model is a file: `lar FILE`",
@@ -173,10 +174,15 @@ def refuse_unknown(word: str, parser: argparse.ArgumentParser, command: ModuleTy
         raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
     if flag in flags:
         raise UsageError("stands after --, where no flags do", "leave the -- out", flag=flag)
+    from lar.options.table import option_of  # not for other errors: some commands need no table
+
     hint = other_way(command.__name__.rpartition(".")[2], flag) or suggest_flag(flag, flags)
+    known = option_of(flag.lstrip("-").replace("-", "_"))
     if hasattr(command, "hint_at"):
-        hint = command.hint_at(flag, hint)
-    raise UsageError(f"unknown flag {flag}", hint or f"`{parser.prog} --help` lists the flags")
+        hint = command.hint_at(known, hint)
+    taken = "`lar run` takes it; " if known else ""
+    lists = f"{taken}`{parser.prog} --help{' all' * (parser.prog == 'lar run')}` lists the flags"
+    raise UsageError(f"unknown flag {flag}", hint or lists)
 
 
 def print_error(message: str, hint: str) -> None:

@@ -157,11 +157,14 @@ def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
     """
     import zipfile  # slow to import, and few runs have a stack
 
+    from lar.inputs.readers import check_archive
+
     try:
         with open_input(path) as file:
             if path.lower().endswith(".npy"):
                 return {"": shape_in(file.read(4096))}
             with zipfile.ZipFile(file) as archive:
+                check_archive(archive, os.fstat(file.fileno()).st_size, path)
                 heads = {name: archive.open(name).read(4096) for name in archive.namelist()}
         return {name.removesuffix(".npy"): shape_in(head) for name, head in heads.items()}
     except Exception:

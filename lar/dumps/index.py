@@ -203,14 +203,13 @@ def open_archive(path: Path) -> Dump:
     """
     import numpy as np
 
-    from lar.files.unpacking import check_unpacked
+    from lar.inputs.readers import check_archive
 
     open_input(path, error=DumpError).close()
     with naming(str(path)):
         archive = np.load(path)
-        unpacked_bytes = sum(member.file_size for member in archive.zip.infolist())
         names = [name for name in archive.files if name[-1:] != "/"]
-    check_unpacked(unpacked_bytes, path.stat().st_size, str(path), error=DumpError)
+    check_archive(archive.zip, path.stat().st_size, str(path), DumpError)
 
     def read(name: str) -> Array:
         return numbers_of(lambda: archive[name], f"{path}: {name}")

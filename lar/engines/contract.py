@@ -105,7 +105,7 @@ def is_declared_well(it: Subject) -> None:
     engine = it.engine
     require(engine_named(engine.name) is engine, f"lar finds another engine named {engine.name}")
     require(engine.is_installed, f"it is not installed; its hint is {engine.install_hint}")
-    require(engine.version, "its version is not known")
+    require(engine.version, "its version is not known: set `distribution` or `version`")
     require(engine.formats and engine.drivers, "it has no format or no driver")
     names = {each.name for each in engine.drivers}
     require(engine.driver_class(it.driver).name == it.driver, "a driver's class has another name")

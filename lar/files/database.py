@@ -14,11 +14,10 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 from urllib.parse import quote
 
 from lar.errors import LarError, UsageError, error_of_write, limit_of
-from lar.files import locks
+from lar.files.locks import PATIENCE_SECONDS, WAIT, holder_of
 from lar.files.report_file import check_writable
 from lar.files.work_folders import error_of_full_disk
 
@@ -26,6 +25,12 @@ from lar.files.work_folders import error_of_full_disk
 STORE_ID = 0x6C617273  # "lars"
 
 HEAD = b"SQLite format 3\x00"
+
+# A table of stored columns, or an index of them. Anything else, as a generated column, may compute
+# what it likes, even without an end.
+PLAIN = re.compile(
+    r"CREATE (TABLE \w+ ?\([\w\s,']*(unique \([\w, ]+\)[\w\s,']*)?|INDEX \w+ on \w+ \([\w, ]+)\)"
+)
 
 
 def refuse_no_database(place: str, flag: str) -> None:
@@ -54,8 +59,7 @@ def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
     with contextlib.ExitStack() as stack:
         with explained(place):
             address = f"file:{quote(os.fsencode(os.path.abspath(place)))}?mode={mode}"
-            patience = locks.PATIENCE_SECONDS
-            connection = sqlite3.connect(address, patience, isolation_level=None, uri=True)
+            connection = sqlite3.connect(address, PATIENCE_SECONDS, isolation_level=None, uri=True)
             stack.callback(connection.close)
             connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
             # The folder is synchronised too when the journal has gone: else a power cut right after
@@ -97,8 +101,8 @@ def error_of_database(error: sqlite3.DatabaseError, place: str) -> LarError:
         hint = "check its permissions and those of its folder"
         return refusal("the store cannot be opened or written", hint)
     if "locked" in text or "busy" in text:
-        holder, seconds = locks.holder_of(place), locks.PATIENCE_SECONDS
-        return refusal(f"{holder} has locked the store for {seconds:g} s", locks.WAIT)
+        problem = f"{holder_of(place)} has locked the store for {PATIENCE_SECONDS:g} s"
+        return refusal(problem, WAIT)
     if "full" in text or "disk I/O" in text:
         # SQLite has one text for both, and for a write that a limit stops.
         full = error_of_full_disk(os.path.dirname(place) or os.curdir)
@@ -138,15 +142,15 @@ class Database:
             UsageError: the file is something else, or of a newer lar.
         """
         refusal = partial(UsageError, subject=self.path)
-        version = self._first("pragma user_version")
-        application = self._first("pragma application_id")
-        is_empty = not (application or version or self._first("select count(*) from sqlite_master"))
-        if application != STORE_ID and not is_empty:
+        version, application = (
+            self._connection.execute(f"pragma {name}").fetchone()[0]
+            for name in ("user_version", "application_id")
+        )
+        parts = self._connection.execute("select name, sql from sqlite_master").fetchall()
+        if application != STORE_ID and (application or version or parts):
             raise refusal("is a database, but not a store of lar", "give another file")
-        # lar never makes these, and they may compute anything, even without an end.
-        foreign = self._first("select name from sqlite_master where type in ('view', 'trigger')")
-        if foreign is not None:
-            problem = f"the store is damaged: {foreign!r} in it computes something"
+        if foreign := [name for name, sql in parts if sql and not PLAIN.fullmatch(str(sql))]:
+            problem = f"the store is damaged: {foreign[0]!r} in it may compute something"
             raise refusal(problem, "bring back a copy of it")
         if version > newest:
             problem = (
@@ -154,11 +158,6 @@ class Database:
             )
             raise refusal(problem, "use that lar, or another store")
         return int(version)
-
-    def _first(self, query: str) -> Any:
-        """Return the first value that a query finds, None if it finds none."""
-        found = self._connection.execute(query).fetchone()
-        return found and found[0]
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -12,6 +12,7 @@ from lar.errors import UsageError, printable
 
 # So long lar waits for another program; its own processes are done sooner.
 PATIENCE_SECONDS = 3.0
+STAYED_LOCKED = set[str]()  # while this process waited for them
 WAIT = "wait until that has ended, or end it"
 
 
@@ -28,12 +29,13 @@ def locked(
     """Hold a lock on a folder or file, if the file system has such locks.
 
     A lock that is not `needed` guards work that may be left undone. The value is False then if
-    another program has held it for `seconds`, `PATIENCE_SECONDS` unless given.
+    another program has held it for `seconds`, `PATIENCE_SECONDS` unless given. A process waits so
+    long once: while the place stays locked, it does not wait for it again.
 
     Raises:
         UsageError: another program has held it so long, and it is needed.
     """
-    seconds = PATIENCE_SECONDS if seconds is None else seconds
+    seconds = PATIENCE_SECONDS * (place not in STAYED_LOCKED) if seconds is None else seconds
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with contextlib.ExitStack() as stack:
         is_free = True
@@ -41,6 +43,7 @@ def locked(
             file = os.open(place, os.O_RDONLY | os.O_NONBLOCK)  # else a pipe would be waited for
             stack.callback(os.close, file)
             is_free = take_lock(file, kind, seconds)
+        (STAYED_LOCKED.discard if is_free else STAYED_LOCKED.add)(place)
         if needed and not is_free:
             raise UsageError(f"{holder_of(place)} has locked it", hint, flag=flag, subject=place)
         yield is_free

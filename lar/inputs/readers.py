@@ -42,6 +42,7 @@ npy_format: Any = np.lib.format
 
 # The bit of a .zip's flags that an encrypted member has.
 ENCRYPTED = 1
+SAVE_ARRAYS = "save arrays with numpy.savez"
 
 _JSON_FORM = 'write {"data": {"shape": [1, 2], "type": "float32", "raw": [0.5, 2]}}'
 
@@ -238,23 +239,36 @@ def read_npz(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Load
     except Exception as error:  # for damage, zipfile raises nearly anything
         if isinstance(error, OSError) and error.errno != errno.EINVAL:  # it seeks before the file
             raise
-        hint = "copy or save it again"
-        raise input_error(path, "is damaged, or not a .npz archive", hint) from None
+        problem = "is damaged, or not a .npz archive"
+        raise input_error(path, problem, "copy or save it again") from None
+
+
+def check_archive(
+    archive: ZipFile, size: int, path: str, error: type[UsageError] = UsageError, flag: str = ""
+) -> None:
+    """Refuse an archive that unpacks to too much. So does any that is not packed as NumPy packs:
+    Python unpacks a whole block of it at once, which may be of any size.
+
+    Raises:
+        UsageError: it is refused.
+    """
+    members = archive.infolist()
+    check_unpacked(sum(it.file_size for it in members), size, path, error=error, flag=flag)
+    if any(it.compress_type not in (0, 8) for it in members):  # stored, deflated
+        raise error("is not packed as NumPy packs", SAVE_ARRAYS, flag=flag, subject=path)
 
 
 def _read_members(archive: ZipFile, size: int, path: str, wanted: str) -> tuple[Loaded, ...]:
     members = {member.filename: member for member in archive.infolist()}
-    unpacked_bytes = sum(member.file_size for member in members.values())
-    check_unpacked(unpacked_bytes, size, path, flag="--input")
+    check_archive(archive, size, path, flag="--input")
     strangers = [name for name in members if not name.endswith(".npy")]
     if strangers:
-        problem = f"holds {strangers[0]}, which is not a .npy array"
-        raise input_error(path, problem, "save arrays with numpy.savez")
+        raise input_error(path, f"holds {strangers[0]}, which is not a .npy array", SAVE_ARRAYS)
     names, found = pick_names([name[:-4] for name in members], wanted, path), []
     for name in names:
         member, where = members[f"{name}.npy"], f"{path}: array {name!r}"
         if member.flag_bits & ENCRYPTED:
-            raise input_error(where, "is encrypted", "save arrays with numpy.savez")
+            raise input_error(where, "is encrypted", SAVE_ARRAYS)
         with archive.open(member) as stream:
             array = _read_array(stream, member.file_size, where)
         found.append(Loaded(array, path, name=name, name_binds=len(names) > 1))

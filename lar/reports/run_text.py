@@ -81,7 +81,8 @@ def format_event(event: Event, spec: RunSpec) -> str:
     match event:
         case EngineStarted(engine):
             title = engine_named(engine.name).title
-            line = f"lar {__version__}: using {title} {engine.version} ({engine.driver})"
+            used = title, engine.version, f"({engine.driver})"
+            line = f"lar {__version__}: using {' '.join(filter(None, used))}"
             kernels = engine.libraries.get("megdnn")
             return f"{line} and megdnn {kernels}" if kernels else line
         case Loaded(seconds, _):

@@ -305,5 +305,5 @@ def known_option(key: str, named: str) -> Option[Any]:
     else:
         prefix = "" if named == option.flag else f"{option.flag} "
         problem = f"{prefix}does not say how a model is run"
-        hint = "what may differ are options of the engine, the inputs, --engine and --driver"
+        hint = "options of the engine, inputs and most of `lar run --help run` may differ"
     raise UsageError(problem, hint or "`lar run --help all` lists the flags", flag=named)

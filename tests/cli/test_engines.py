@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lar import engines as lar_engines
 from tests.cli.failures import broken, shim
 from tests.cli.marks import needs_megengine
 from tests.command_lines import run_lar
@@ -41,7 +42,7 @@ def test_installed_engines() -> None:
 @pytest.mark.usefixtures("own_engines")
 def test_options() -> None:
     rows = rows_of(run_lar("engines").stdout)
-    assert rows["option"] == ["megengine", "onnxruntime", "openvino", "mnn", "reference"]
+    assert rows["option"] == [engine.name for engine in lar_engines.ENGINES]
     for flag in ("--cpu", "--cuda", "--verbose"):
         assert len(rows[flag]) == len(rows["option"])
     assert rows["--cuda"][0].endswith("(lite)")

@@ -104,9 +104,13 @@ def test_a_lock_that_is_let_go_in_time_is_taken(
                 assert not again
 
 
-def test_a_lock_that_comes_too_late_is_let_go(tmp_path: Path) -> None:
-    with held(tmp_path), locks.locked(str(tmp_path), needed=False) as is_free:
-        assert not is_free
+def test_a_lock_that_comes_too_late_is_let_go_and_not_waited_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seconds in (0.1, 600):
+        monkeypatch.setattr(locks, "PATIENCE_SECONDS", seconds)
+        with held(tmp_path), locks.locked(str(tmp_path), needed=False) as is_free:
+            assert not is_free
     with locks.locked(str(tmp_path)) as is_free:
         assert is_free
 

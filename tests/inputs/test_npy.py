@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_np
 
 from lar import inputs
-from lar.errors import UsageError, one_line
+from lar.datasets.items import shapes_of
+from lar.dumps.index import open_dump
+from lar.errors import DumpError, UsageError, one_line
 from lar.files import unpacking
 from lar.files.input_file import VARIABLE
 from lar.inputs import Loaded
@@ -85,6 +87,15 @@ def test_an_archive_gives_the_wanted_array(tmp_path: Path) -> None:
 def test_broken_and_foreign_files_are_refused(tmp_path: Path, data: bytes, problem: str) -> None:
     caught = refused(problem, read_bytes, data, tmp_path / "a.npy")
     assert caught.message.startswith(f"--input: {tmp_path / 'a.npy'}: ")
+
+
+def test_an_archive_that_is_unpacked_in_blocks_of_any_size_is_refused(tmp_path: Path) -> None:
+    for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        with zipfile.ZipFile(tmp_path / "a.npz", "w", method) as archive:
+            archive.writestr("a.npy", npy_bytes(np.zeros((9, 3))))
+        refused("is not packed as NumPy packs", read_path, str(tmp_path / "a.npz"))
+        refused("is not packed as NumPy packs", open_dump, tmp_path / "a.npz", kind=DumpError)
+        assert shapes_of(str(tmp_path / "a.npz")) == {}
 
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(

@@ -325,6 +325,16 @@ def test_a_store_of_a_newer_schema_is_refused(place: str) -> None:
     assert Path(place).read_bytes() == before
 
 
+COMPUTING = (Path(__file__).parent / "computing_stores.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("statement", COMPUTING)
+def test_a_store_that_may_compute_something_is_refused(place: str, statement: str) -> None:
+    fill(place, [make_result(TIMES)])
+    ask(place, statement)
+    refused("the store is damaged: '(v|t|more|results)' in it may compute", ids_in, place)
+
+
 def test_what_is_no_store_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     text = tmp_path / "text"
     text.write_text("not a database, but long enough to be one" * 40)
@@ -378,7 +388,7 @@ def test_a_damaged_result_is_named_and_the_others_are_read(place: str) -> None:
 
 def test_a_store_that_another_keeps_is_named(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(place, [make_result(TIMES)])
-    monkeypatch.setattr("lar.files.locks.PATIENCE_SECONDS", 0.05)
+    monkeypatch.setattr("lar.files.database.PATIENCE_SECONDS", 0.05)
     connection = sqlite3.connect(place, isolation_level=None)
     connection.execute("begin exclusive")
     says = rf"process {os.getpid()} \(.+\) has locked the store for 0\.05 s"
@@ -460,14 +470,3 @@ def test_a_wrong_value_damages_its_row_alone(place: str, column: str, run_lar: R
 def may_be(column: str, value: str) -> bool:
     """Return whether a column may hold such a value: seconds may be missing."""
     return value == "null" and COLUMNS[column].empty is None
-
-
-def test_a_store_that_computes_something_is_refused(place: str) -> None:
-    fill(place, make_runs(1, 0.01))
-    ask(
-        place,
-        "alter table results rename to kept",
-        "create view results as with recursive many(n) as (select 1 union all select n + 1 from "
-        f"many) select {', '.join(names_in(place))} from kept, many",
-    )
-    refused("the store is damaged: 'results' in it computes", ids_in, place)

@@ -83,12 +83,6 @@ def test_real_networks_are_drawn_the_same_and_run(name: str) -> None:
     assert len(outputs) == len(model.graph.output)
 
 
-def test_real_pairs_have_names_of_their_own() -> None:
-    names = [pair.name for pair in real_pairs.real_pairs()]
-    assert len(names) == len(set(names))
-    assert len(names) > 250
-
-
 def test_edits_are_drawn_the_same_and_show() -> None:
     for number in (0, 2, 24, 49):
         edit, again = random_edits.draw_edit(number), random_edits.draw_edit(number)

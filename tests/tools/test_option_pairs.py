@@ -38,14 +38,6 @@ def write_recording(file: Path, *cases: Case) -> Path:
     return file
 
 
-def test_flags_are_those_of_a_run_with_the_words_for_their_values() -> None:
-    flags = option_pairs.flags_of_run()
-    assert flags["--cpu"] == ""
-    assert flags["--iter"] == "N"
-    assert flags["--input-layout"] == "{nchw,nhwc}"
-    assert "--help" not in flags
-
-
 def test_every_pair_is_planned_once_with_no_flag_and_each_alone() -> None:
     cases = option_pairs.plan_cases(["--a", "--b", "--json"])
     assert cases[:4] == [(), ("--a",), ("--b",), ("--json",)]

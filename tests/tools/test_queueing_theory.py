@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from queueing_theory import expected_wait, waits_by_recursion
 
@@ -20,11 +18,3 @@ def test_a_queue_waits_as_long_as_theory_says() -> None:
     assert sum(waits) / count == pytest.approx(expected, rel=0.1)
     arrivals = [began - wait for began, wait in zip(samples.began, waits, strict=True)]
     assert waits == pytest.approx(waits_by_recursion(arrivals, services), abs=1e-8)
-
-
-def test_the_theory_on_cases_that_are_known() -> None:
-    # Of equal times it is half of what it is of exponential ones, load / (1 - load) services.
-    assert expected_wait(0.5, [1.0] * 9) == pytest.approx(0.5)
-    assert expected_wait(1.0, [1.0]) == math.inf
-    assert waits_by_recursion([0, 1, 5], [2, 2, 2]) == [0, 1, 0]
-    assert waits_by_recursion([], []) == []
