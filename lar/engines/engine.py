@@ -146,9 +146,7 @@ def import_late(engine: object, method: str) -> bool:
     """Import what a method of an engine calls, before it is called; return whether it has a
     `late` function."""
     place = vars(getattr(type(engine), method)).get("place")
-    if place:
-        imported(place, type(engine).__module__)
-    return bool(place)
+    return bool(place and imported(place, type(engine).__module__))
 
 
 def late_function(package: str, place: str) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from lar.dumps import NO_FACTS, DumpFacts, Kernel, OperatorFact, keep_freed, read_facts, write_facts
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
-from lar.engines.megengine.graph_operators import read_quantizations
+from lar.engines.megengine.graph_operators import parameters_of, read_quantizations
 from lar.engines.megengine.symbols import attach_profiler
 from lar.errors import LarError
 from lar.options.table import BIN_IO_DUMP, CUDA, TEXT_DUMPS
@@ -129,8 +129,8 @@ def operators_of(folder: Path) -> list[OperatorFact]:
     """
     try:
         profile = json.loads(Path(str(folder) + PROFILE).read_bytes())
-        order, known = order_of(profile["host"]), profile["opr_footprint"]
-        return [OperatorFact(int(key), known.get(key, {}).get("param") or {}) for key in order]
+        order, work = order_of(profile["host"]), profile["opr_footprint"]
+        return [OperatorFact(int(it), parameters_of(work.get(it, {}).get("param"))) for it in order]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return []
 

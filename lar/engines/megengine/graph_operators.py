@@ -21,7 +21,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lar.datasets import testcases
 from lar.dumps import DumpFacts
@@ -123,6 +123,12 @@ def read_quantizations(path: str | Path) -> DumpFacts:
             quantizations[name] = Quantization(scale=(scale,), zero_point=(zero_point,))
             operands[name] = opened.names_of(operator, INPUTS)
     return DumpFacts(quantizations=quantizations, operands=operands)
+
+
+def parameters_of(found: dict[str, Any] | list[Any] | None) -> dict[str, Any]:
+    """Return the parameters of an operator by name. The engine's profile has a list of them for an
+    operator that picks elements, such as Subtensor."""
+    return {"items": found} if isinstance(found, list) else found or {}
 
 
 def sort_inputs(names: Sequence[str], model: str) -> list[str]:

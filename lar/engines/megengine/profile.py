@@ -25,6 +25,7 @@ from lar.dumps.graph import CONSTANT
 from lar.engines.driver import HOST_THREAD, EngineTrace
 from lar.engines.megengine.algorithms import ChoiceListener, algorithms_in
 from lar.engines.megengine.clocks import Iteration, alignments_of, fit_clocks, place_executions
+from lar.engines.megengine.graph_operators import parameters_of
 from lar.engines.megengine.model_file import CONSTANTS, INPUT, operation_of
 from lar.engines.megengine.operator_kinds import FACTS
 from lar.engines.operator_facts import flops_of
@@ -87,7 +88,6 @@ class OperatorReader:
         made = facts_of(outputs, known.out_shapes)
         workspaces = filter(is_workspace, (self.variables[number] for number in operator.output))
         plans = [var.mem_plan for var in workspaces if var.mem_plan]  # vectors of bytes
-        parameters = known.param or {}
         return ProfiledOperator(
             id=key,
             type=operator.type,
@@ -95,7 +95,7 @@ class OperatorReader:
             module=module_of([var.name for var in inputs], [var.name for var in outputs]),
             inputs=taken,
             outputs=made,
-            parameters={"items": parameters} if isinstance(parameters, list) else parameters,
+            parameters=parameters_of(known.param),
             flops=flops_of_operator(operator.type, taken, made, known) if footprint else None,
             size_bytes=self.moved_bytes_of(operator, taken, made) if footprint else None,
             workspace_bytes=sum(sum(it.layout.shape[:1]) for it in plans) if plans else None,

@@ -26,6 +26,7 @@ from lar.records.run import OutputSummary
 from tests.conftest import RunLar
 from tests.engines.megengine.probe import say_with_tool
 from tests.engines.megengine.programs import DIGITS, MODELS, REPOSITORY
+from tests.engines.megengine.traced import dump_traced
 from tests.engines.runs import run_ok
 from tests.tables import each_row
 
@@ -159,6 +160,22 @@ def test_the_operators_are_known_with_other_dumps_and_executions(
         operators.append(lar.open_dump(tmp_path / name).index.operators)
     assert operators == [operators[0]] * 4
     assert len(lar.open_dump(tmp_path / "out").index.tensors) == 2
+
+
+def pick(data: Any) -> Any:
+    return data[:, 1:, 2:] + 1
+
+
+def test_an_operator_that_picks_elements_has_a_list_of_parameters(
+    run_lar: RunLar, elsewhere: Callable[..., None], tmp_path: Path
+) -> None:
+    data = np.zeros((2, 3, 4), np.float32)
+    elsewhere(dump_traced, tmp_path / "pick.mge", pick, {"data": data})
+    run_lar("pick.mge", "--iter", "1", "--bin-io-dump", "dump", cwd=tmp_path, code=0)
+    kept = lar.open_dump(tmp_path / "dump").index.operators
+    (picked,) = (each for each in kept if each.type == "Subtensor")
+    assert picked.parameters["items"]
+    run_lar("compare", "dump", "pick.mge --multithread 2", cwd=tmp_path, code=0)
 
 
 def test_an_interrupted_run_leaves_what_there_is(tmp_path: Path) -> None:
