@@ -23,7 +23,7 @@ from lar.dumps.index import read_headers, read_index, tensor_files, write_index
 from lar.errors import UsageError
 from lar.files.work_folders import error_of_full_disk
 from lar.options.paths import index_place, paths_in
-from lar.options.table import BIN_OUT_DUMP
+from lar.options.table import BIN_OUT_DUMP, ENGINE_ENV
 from lar.records.run import Item, RunResult, RunSpec
 
 # The fields that a run's spec and an index share.
@@ -89,11 +89,12 @@ def finish_dump(
 
 def facts_of_run(spec: RunSpec, model_sha256: str) -> dict[str, Any]:
     """Return the fields of an index that are known before the run."""
+    variables = " ".join(f"{key}={value}" for key, value in sorted(spec.environment.items()))
     feeding = {"batch_size": spec.batch_size, "shape": spec.shape or None, **asdict(spec.image)}
     return {
         **{name: getattr(spec, name) for name in FIELDS_OF_RUN},
         "model_sha256": model_sha256,
-        "settings": dict(spec.settings),
+        "settings": {**spec.settings, **({ENGINE_ENV.key: variables} if variables else {})},
         "items": spec.item_names,
         "feeding": {key: str(value) for key, value in feeding.items() if value is not None},
     }

@@ -14,7 +14,7 @@ from lar.errors import LarError, UsageError, writing
 from lar.files.work_folders import work_folder
 from lar.inputs import Array
 from lar.measurement.machine import read_model_file
-from lar.options.table import BY_KEY
+from lar.options.table import BY_KEY, ENGINE_ENV, check_typed
 from lar.records.run import RunContext, RunResult, RunSpec
 from lar.running.isolation import TurnWorker, require_ok
 from lar.running.steps import unpack_cases
@@ -103,15 +103,17 @@ def spec_of_dump(index: DumpIndex) -> RunSpec:
     """Return the spec of the run that made a dump, with all that its model's results depend on.
 
     Raises:
-        UsageError: a predicate of the dump, which names no model that is still there.
+        UsageError: a predicate of the dump: it names no model that is still there, or sets an
+            option that only the command line may set.
     """
     if not index.model or not index.engine:
         raise UsageError("is a dump that names no model to run operators of")
-    model = Path(index.model)
-    if not model.exists():
+    if not Path(index.model).exists():
         raise UsageError(f"is a dump whose model {index.model} is not there")
-    if read_model_file(model).sha256 != index.model_sha256:
+    if read_model_file(Path(index.model)).sha256 != index.model_sha256:
         raise UsageError(f"is a dump whose model {index.model} has changed since")
+    # Operators run alone without the variables of the dump's run: they set nothing.
+    check_typed(index.settings, {ENGINE_ENV.key: index.settings.get(ENGINE_ENV.key)}, ())
     spec = RunSpec(model=index.model, engine=index.engine, driver=index.driver)
     return replace(spec, device=index.device or "cpu", settings=index.settings)
 

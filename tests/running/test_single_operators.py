@@ -30,6 +30,7 @@ from tests.cli.runs import Array, save_altered
 from tests.command_lines import ROOT, run_lar
 from tests.conftest import WriteScript
 from tests.engines.onnx_models import save_model
+from tests.refusals import refused
 from tests.tables import each_row
 
 PROB = DumpedTensor(key="prob", name="prob", dtype="float32", shape=(2,))
@@ -144,14 +145,14 @@ def test_a_dump_stands_for_its_model_while_that_is_unchanged(tmp_path: Path) -> 
     )
     spec, notes = spec_for_isolation(spec_of_dump(index))
     assert (spec.model, spec.settings, notes) == (str(model), {"cpu": True}, ())
+    refused("sets --c-opr-lib x.so: ", spec_of_dump, replace(index, settings={"c_opr_lib": "x.so"}))
     problems = {
         "names no model": replace(index, model=""),
         "is not there": replace(index, model=f"{model}.gone"),
         "has changed since": replace(index, model_sha256="0"),
     }
     for problem, other in problems.items():
-        with pytest.raises(UsageError, match=problem):
-            spec_of_dump(other)
+        refused(problem, spec_of_dump, other)
         given = Dump("d", other, lambda _: np.zeros(1))
         with pytest.raises(UsageError, match=f"^--isolate: d: is a dump .*{problem}") as caught:
             lar.compare(given, given, isolate=True)
