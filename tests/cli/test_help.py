@@ -60,12 +60,11 @@ def test_a_page_is_no_wider_than_the_screen(topic: str) -> None:
 
 
 def test_the_words_of_a_page_stay() -> None:
-    whole, fitted, wide = (printed("help", "dumps", columns=it) for it in (0, 70, 200))
-    assert "\n- A folder that is not empty is refused;" in fitted
-    assert "\n  32 bits if they fit.\n" in fitted
-    last = whole[whole.index("\n- A folder") :]
+    whole, fitted, wide = (printed("help", "farm", columns=it) for it in (0, 70, 200))
+    last = whole.split("\n\n")[-1]
     assert fitted.split()[-len(last.split()) :] == last.split()
-    assert wide.split("\n\n")[-1] == whole.split("\n\n")[-1]
+    assert fitted.count("\n") > whole.count("\n")
+    assert wide.split("\n\n")[-1].split() == last.split()
 
 
 def test_the_beginning_of_a_topic_is_enough() -> None:
