@@ -1,4 +1,4 @@
-"""Work that a copy of this process does, beside this one."""
+"""Runs a function in a copy of this process, while this process goes on."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def work_apart(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
-    """Begin work in a copy of this process; yield what waits for its result.
+    """Begin work in a copy of this process; yield a function that waits for the result.
 
-    Where there can be no copy, or it ends without a result, this process does the work when it is
-    asked for the result. A copy has one thread, so a process with several is not copied.
+    If there is no copy, or the copy ends without a result, that function does the work in this
+    process. A copy has only one thread, so a process with several threads is not copied.
     """
     receiving, sending = os.pipe()
     copy = -1
