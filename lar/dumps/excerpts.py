@@ -146,7 +146,7 @@ def format_block(
         f"var{variable.id} produced: name={variable.name} layout={layout} "
         f"owner_opr={variable.operator}{{{variable.operator_type}}} opr{variable.operator_id}"
     )
-    yield head.replace("\n", r"\n").replace("\r", r"\r")  # names in ONNX models may contain line ends
+    yield head.replace("\n", r"\n").replace("\r", r"\r")  # names of ONNX may have line ends
     yield " deps:"
     for index, (each, values) in enumerate(inputs):
         yield f"  [i{index}]var{each.id}: {values} s"

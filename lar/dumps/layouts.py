@@ -244,7 +244,7 @@ def layouts_of_operator(
         return "", ""
     taken, weight, given = map(tensors.get, (*operator.inputs[:2], *operator.outputs[:1]))
     layout = guess_layout(given, weight) if given and weight else ""
-    if re.fullmatch(r"nchw(4|32|64)", layout) and taken:  # the input may have blocks of another size
+    if re.fullmatch(r"nchw(4|32|64)", layout) and taken:  # the input may have other blocks
         return f"nchw{taken.shape[-1] if taken.shape else 0}", layout
     return layout, layout
 
