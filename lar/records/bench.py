@@ -19,7 +19,7 @@ Stop = Literal["clear", "precise", "budget", "interrupted", "failed", "single"]
 """Why a bench ended:
 
 clear        each variant is faster or slower than its baseline
-precise      each variant is faster or slower, or differs from its baseline by less than the margin
+precise      not all variants differ, but a difference as large as the margin would have been shown
 budget       the time was spent
 interrupted  the user ended it
 failed       too few variants could be measured
