@@ -270,7 +270,7 @@ def usual_spread(groups: Iterable[Sequence[float]]) -> Spread | None:
 
 
 def trimmed_mean(values: Sequence[float]) -> float:
-    """Return the mean without the quarter of the values at each end, so that outliers do not count."""
+    """Return the mean without a quarter of the values at each end: outliers do not count."""
     ordered = sorted(values)
     cut = int(len(ordered) * TRIMMED_RATIOS)
     kept = ordered[cut : len(ordered) - cut]

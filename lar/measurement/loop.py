@@ -141,8 +141,8 @@ def sleep_until(driver: Sleeper, when: float, rest: Rest) -> None:
         rest.beat()
 
 
-# A reading of the noise takes up to 0.1 ms, in which an engine's idle threads fall asleep. Short
-# iterations share one reading, so that at most one of many iterations is affected.
+# A reading of the noise takes up to 0.1 ms, after which an engine's idle threads start more slowly.
+# Short iterations share one reading, so that at most one of many iterations is affected.
 READING_INTERVAL_SECONDS = 1e-3
 
 
@@ -288,7 +288,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def is_failure(status: object) -> bool:
-    """Return whether a status is the error code of a C function; other functions return no number."""
+    """Return whether a status is an error code of a C function; other functions return None."""
     return isinstance(status, int) and status != 0
 
 
