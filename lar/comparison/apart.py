@@ -32,7 +32,7 @@ def work_apart(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
             with os.fdopen(sending, "wb") as file:
                 file.write(pickle.dumps(work()))
         finally:
-            os._exit(0)  # whatever happened: without a result, the work is done again
+            os._exit(0)  # after any error too: the other process then does the work
     os.close(sending)
     try:
         with os.fdopen(receiving, "rb") as file:

@@ -468,7 +468,7 @@ class CollectedItems:
 
 
 def describe_items(culprits: Mapping[str, Culprit]) -> str:
-    """Say in words which items show one fault; `culprits` has its record for each such item."""
+    """Say in words which items show a fault; `culprits` has the record of the fault by item."""
     name = next(iter(culprits.values())).output.expected.name
     if len(culprits) == 1:
         return f"only item {next(iter(culprits))} shows the fault at {name}"

@@ -264,8 +264,8 @@ def converted(array: Array, actual: DumpedTensor, quantization: Quantization | N
 # half-precision weights at the end of a weak branch, deep in a net.
 JUMP = 12.0
 
-# If the outputs differ, an error of only this part of the tolerance may be the first fault too:
-# behind that operator, errors grow in the way that rounding grows.
+# If the outputs differ, the fault may begin with an error of only this part of the tolerance:
+# behind the operator at fault, errors grow as rounding errors do.
 SUSPECT = 0.2
 
 # An error above this many times the expected rounding has another cause.
@@ -275,7 +275,7 @@ GROSS = 1.5 * SLACK
 # tensors of the pair are different quantities.
 HEALED = 0.2
 
-# For that, this many pairs behind a pair are looked at.
+# The largest number of pairs behind a pair whose errors are checked for this.
 MOST_BEHIND = 3
 
 # If no candidate is proven, up to this many other pairs that differ are run alone.
@@ -407,8 +407,8 @@ class Search:
     def take_slightly_wrong(self, pairs: Iterable[Pair]) -> None:
         """Blame the first pair that is off by a part of the tolerance.
 
-        This is for outputs that differ although no operator differs alone: behind such a pair,
-        errors grow in the way that rounding grows.
+        This is done if the outputs differ, but no operator differs when it is run alone. Behind
+        such a pair, errors grow as rounding errors do.
         """
         for pair in pairs:
             found = self.alone.get(pair.actual, Alone()).found
@@ -547,7 +547,7 @@ def is_added_move(node: Node) -> bool:
 
 
 def add_blame(blames: list[Blame], blame: Blame) -> None:
-    """Add a culprit; if an earlier one shares operators with it, keep only the shared ones."""
+    """Add a culprit; if an earlier culprit shares operators, keep only the shared operators."""
     for place, earlier in enumerate(blames):
         actual = shared(earlier.actual, blame.actual)
         expected = shared(earlier.expected, blame.expected)

@@ -39,7 +39,7 @@ MASK = -1e8
 ONE_STEP = ("int8", "uint8", "QuantizedS8", "Quantized8Asymm", "QuantizedS4", "Quantized4Asymm")
 
 
-# Real numbers that are one step apart may differ by a little more through rounding.
+# Through rounding, numbers that are one step apart may differ by slightly more than a step.
 SLIGHTLY_MORE = 1 + 1e-5
 
 # From the C library. It is faster than NumPy's comparison, which writes a byte for each element.

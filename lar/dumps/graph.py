@@ -67,7 +67,7 @@ def is_open(key: str, tensors: Tensors, found: Found) -> bool:
 
 
 def follow_moves(operator: DumpedOperator, tensors: Tensors, found: Found) -> None:
-    """Pass a scale on from the inputs to the outputs of an operator that moves numbers, or back."""
+    """Give the scale of an operator's inputs to its outputs, or back, if it only moves numbers."""
     taken = operator.inputs if operator.type == "Concat" else operator.inputs[:1]
     sides = [{found[it] for it in side if it in found} for side in (taken, operator.outputs)]
     if sides[0] and not all(key in found for key in taken):

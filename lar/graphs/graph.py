@@ -109,8 +109,8 @@ class Graph:
 
     The order is a walk back from the outputs that takes the longest branch first. So two engines
     that compute the same net get the same order: fused operators and the order of execution do not
-    matter. A dump without operators keeps its own order. `constants` has the names of tensors that
-    are constants there, and so no nodes.
+    matter. A dump without operators keeps its own order. For such a dump, `constants` has the names
+    of tensors that are constants, and therefore no nodes.
     """
 
     def __init__(self, dump: Dump, kinds: OperatorKinds, constants: Container[str] = ()) -> None:

@@ -55,7 +55,7 @@ from lar.graphs.signatures import (
 )
 from lar.records.comparison import MatchedBy
 
-# What ONNX Runtime's quantiser appends to the name of a tensor.
+# The endings that ONNX Runtime's quantiser appends to the name of a tensor.
 APPENDED = (  # compiled when it is used
     r"(?P<name>.+?)(_(Dequantize|Quantize)Linear_(Input|Output)(_\d+)?|_quantized)(_token_\d+)?"
 )
@@ -528,7 +528,7 @@ class Matching:
         return frozenset(it if it in self.places else self.twins[it] for it in nodes)
 
     def drop_before_bias(self) -> None:
-        """Drop pairs of which one side adds a bias before the tensor, and the other side behind it.
+        """Drop a pair if one side adds a bias before its tensor, and the other side behind it.
 
         Pairs that names or values confirm are kept.
         """
@@ -680,7 +680,7 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
 
 
 def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
-    """Return the nodes at one place of both graphs, if the actual name stands at another place.
+    """Return nodes at one place, if the actual node's name is elsewhere on the expected side.
 
     This happens if branches are joined in another order, or if names count tensors differently.
     """

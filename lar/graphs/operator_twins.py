@@ -92,7 +92,7 @@ def is_outside(operator: ProfiledOperator, kinds: OperatorKinds) -> bool:
 def unique_names(
     operators: Sequence[ProfiledOperator], places: Iterable[int]
 ) -> dict[tuple[str, str], int]:
-    """Return the places of operators whose type and name no other operator has."""
+    """Return the places of operators by type and name, if no other operator has both."""
     names = [(each.type, lasting_name(each)) for each in operators]
     counts = Counter(names)
     return {names[it]: it for it in places if counts[names[it]] == 1 and names[it][1]}

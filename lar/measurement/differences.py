@@ -155,7 +155,7 @@ ALPHA = 0.05
 FIRST_LOOK = 5
 STEP = math.sqrt(2)
 FIRST_SHARE = 0.2
-FEWEST_DEGREES = 2  # of freedom: three pairs of processes, two runs against two
+FEWEST_DEGREES = 2  # degrees of freedom: three pairs of processes, or two runs on each side
 POWER_QUANTILE = 1.2815515655446004  # of a normal variable, for a power of 0.9
 
 # An interval of this half-width leaves any ratio possible, and does not count.

@@ -226,7 +226,7 @@ def open_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, .
 
 
 def read_samples(tables: Sequence[SampleRows]) -> tuple[Samples, Samples]:
-    """Return the samples of all runners: those of the warm-up, and those of timed iterations."""
+    """Return two records for all runners: the samples of the warm-up and the timed samples."""
     pairs = [(rows, rows.warmups_so_far) for rows in tables]
     firsts = (rows.began(min(count, rows.count - 1)) for rows, count in pairs if rows.count)
     zero = min(firsts, default=0.0)

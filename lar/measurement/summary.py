@@ -275,10 +275,7 @@ def relative_half_width(times: Sequence[float]) -> float | None:
 
 
 def accuracy_of(items: Sequence[ItemClasses]) -> tuple[int, int, int]:
-    """Return three numbers: labelled items, those whose class is first, those with it in five.
-
-    "In five" means that the item's class is among the five classes with the highest scores.
-    """
+    """Return how many items are labelled, how many are right in top-1, and how many in top-5."""
     labelled = [item for item in items if item.label is not None]
     first = sum(item.classes[:1] == (item.label,) for item in labelled)
     return len(labelled), first, sum(item.label in item.classes for item in labelled)

@@ -35,10 +35,10 @@ class Turn(Record):
     """The timed iterations that a process made while the others waited.
 
     Attributes:
-        round: the number of the process: each round starts one for each variant.
+        round: the number of the round; each round starts one process for each variant.
         cycle: the number of the turn in its process; turns of one cycle are neighbours in time.
-        began: seconds since the bench began.
-        samples: the timed iterations.
+        began: the time when the turn began, in seconds since the bench began.
+        samples: the samples of the timed iterations.
     """
 
     round: int

@@ -172,7 +172,7 @@ class LeftOut(OneSided):
 
 
 class OperatorFacts(GraphOperator):
-    """An operator of one side; `output` is the name of its output, and `layout` the layout of that.
+    """An operator of one side; `output` and `layout` are the name and the layout of its output.
 
     An `opaque` operator runs a function, or code of another library, whose tensors are not dumped.
     """
