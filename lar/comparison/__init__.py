@@ -1,1 +1,1 @@
-"""Compares two dumps: which tensor is which, how far apart they are, which operator is at fault."""
+"""Compares two dumps: pairs their tensors, measures the pairs, and finds the operator at fault."""

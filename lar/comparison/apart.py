@@ -1,4 +1,4 @@
-"""Work that a copy of this process does, beside this one."""
+"""Runs a function in a copy of this process, while this process goes on."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def work_apart(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
-    """Begin work in a copy of this process; yield what waits for its result.
+    """Begin work in a copy of this process; yield a function that waits for the result.
 
-    Where there can be no copy, or it ends without a result, this process does the work when it is
-    asked for the result. A copy has one thread, so a process with several is not copied.
+    If there is no copy, or the copy ends without a result, that function does the work in this
+    process. A copy has only one thread, so a process with several threads is not copied.
     """
     receiving, sending = os.pipe()
     copy = -1
@@ -32,7 +32,7 @@ def work_apart(work: Callable[[], T]) -> Iterator[Callable[[], T]]:
             with os.fdopen(sending, "wb") as file:
                 file.write(pickle.dumps(work()))
         finally:
-            os._exit(0)  # whatever happened: without a result, the work is done again
+            os._exit(0)  # after any error too: the other process then does the work
     os.close(sending)
     try:
         with os.fdopen(receiving, "rb") as file:

@@ -1,14 +1,14 @@
 """Describes a culprit: its operators, the weights that differ, and in words what is wrong.
 
-A cause has a name if the elements show it: a scale, a zero point, ... Each kind is a way to make
-one side of the other. A kind is named if it explains nearly all of the difference; the rest may be
-rounding and other errors.
+A difference has a kind if the elements show its cause: a scale, a zero point, ... Each kind is a
+change that turns the elements of one side into those of the other. A kind is named if it explains
+nearly all of the difference. The rest may be rounding and other errors.
 
-Finds quantised tensors with a wrong scale, even if its error is only rounding.
+This module also finds quantised tensors with a wrong scale, even if the only error is rounding.
 
-What a coarse scale loses is rounding, so the error alone does not show it. The values of the side
-with the finer numbers show what the range has to hold. A bias shows which scale it was made for: an
-engine may read its integers by the scale of its operator's input.
+A scale that is too coarse causes rounding, so the error alone does not show the fault. The values
+of the side with the finer numbers show which range the scale must cover. A bias shows the scale
+that it was made for: an engine may read the bias's integers by the scale of its operator's input.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from lar.graphs.matching import Pair
 from lar.graphs.signatures import Values, channel_axis, extent_of, whole
 from lar.records.comparison import Culprit, OperatorFacts, TensorComparison
 
-# A scale is wrong if it is so many times what the values need, and so many times more than any
-# scale before it. Data that fills a fifth of its calibrated range is usual.
+# A scale is wrong if it is at least this many times coarser than the values need, and if no scale
+# before it is nearly as coarse. Data often fills only a fifth of its calibrated range.
 TOO_COARSE = 8.0
 
-# Factors that differ by less are the same. Multiples of a tensor have a cosine this near to 1.
+# Two factors that differ by less than this are equal. If the cosine of two tensors is above the
+# second limit, one tensor is a multiple of the other.
 SAME_FACTOR = 0.01
 ONE_DIRECTION = 1 - 1e-5
 
-# Types of more bits hold sums, and are as good as floating-point numbers.
+# Integers with more bits than this hold sums. They are as exact as floating-point numbers.
 MOST_BITS = 16
 
-# The limits of an operator's results, whatever its inputs: a range may be chosen for all of them.
+# The least and the greatest result that an operator can have. A calibrated range may cover both.
 BOUNDED = {"softmax": (0.0, 1.0), "sigmoid": (0.0, 1.0), "relu6": (0.0, 6.0), "tanh": (-1.0, 1.0)}
 
 
@@ -68,10 +69,10 @@ class Ranges:
         ]
 
     def describe(self, pair: Pair) -> str:
-        """Return how much coarser a scale is than the values need, empty if it is not.
+        """Say in words how much coarser a scale is than the values need; empty if it is right.
 
-        An input of the model is not to blame, nor is a tensor that has the scale of its source or
-        whose source fills as little of its own range.
+        Three kinds of tensors are not to blame: an input of the model, a tensor with the scale of
+        its source, and a tensor whose source fills just as little of its own range.
         """
         nodes = pair.actual, pair.expected
         steps = [*map(self.step_of, (0, 1), nodes)]
@@ -87,12 +88,12 @@ class Ranges:
         if times < TOO_COARSE or times < TOO_COARSE * self.times_before(side, node):
             return ""
         name = self.paired.names[side]
-        return f"that of {name} is {times:.0f} times coarser than the values need"
+        return f"in {name} it is {times:.0f} times coarser than the values need"
 
     def describe_misread(self, pair: Pair) -> str:
-        """Return which bias an engine reads by a scale that it was not made for, else empty.
+        """Say in words which bias an engine reads by a wrong scale; empty without such a bias.
 
-        The scale is that of the actual tensor of a pair.
+        The scale by which the engine reads the bias is that of the pair's actual tensor.
         """
         steps = [*map(self.step_of, (0, 1), pair[:2])]
         taken = self.paired.constants_of(pair.actual.children) if steps[0] else []
@@ -111,9 +112,9 @@ class Ranges:
         return ""
 
     def times_before(self, side: int, node: Node) -> float:
-        """Return how many times too coarse the scales before a tensor are, at least 1.
+        """Return how many times too coarse the coarsest scale before a tensor is, at least 1.
 
-        It is infinite if one of the nearest is the same scale.
+        The result is infinite if one of the tensor's sources has the same scale as the tensor.
         """
         quantized = self.quantized[side]
         known = {it for it in quantized if it in self.paired.by_node or is_given(it)}
@@ -131,12 +132,12 @@ class Ranges:
         return self.step_of(side, node) / needed if needed else math.inf
 
     def step_of(self, side: int, node: Node) -> float:
-        """Return the step of a tensor of at most 16 bits, 0 for any other."""
+        """Return the step of a quantised tensor of at most 16 bits; 0 for any other tensor."""
         step = self.rounding.step_of(side, node.tensor) if node.tensor else None
         return step.size if step and step.size > 0 and step.bits <= MOST_BITS else 0.0
 
     def step_for(self, side: int, node: Node, low: float, high: float) -> float:
-        """Return the least step with which a tensor holds all numbers from `low` to `high`."""
+        """Return the smallest step at which a tensor's integers reach from `low` to `high`."""
         assert node.tensor
         step = self.rounding.step_of(side, node.tensor)
         assert step
@@ -145,7 +146,7 @@ class Ranges:
 
 
 def is_given(node: Node) -> bool:
-    """Return whether a tensor is an input of the model, in whatever type."""
+    """Return whether a tensor is an input of the model, or such an input cast to another type."""
     while node.is_cast:
         (node,) = node.parents
     return node.is_input
@@ -158,25 +159,25 @@ def bounds_of_results(node: Node) -> Iterator[tuple[float, float]]:
             yield from (ends for name, ends in BOUNDED.items() if name in step)
 
 
-# The part of the difference's energy that a kind may leave.
+# The part of the difference's energy that may stay unexplained if a kind is named.
 LEFT = 0.05
 
-# A factor this near to 1 changes nothing.
+# A factor that differs from 1 by no more than this counts as 1.
 SAME = 0.02
 
-# Factors of all channels that differ by less than this are the same.
+# If the factors of all channels differ by less than this, they are one factor.
 SAME_FACTORS = 1e-3
 
-# A channel is the wrong one if its error has so many times the energy of any other's.
+# A channel is wrong if the energy of its error is more than this many times that of any other.
 OUTSTANDING = 20
 
-# A step this near to a whole number is one.
+# A number of steps counts as whole if it is nearer than this to a whole number.
 WHOLE = 0.1
 NONFINITE = (("infinite", "overflow to infinity", np.isinf), ("NaN", "no number", np.isnan))
 
 
 def culprit_of(blame: Blame, paired: Paired) -> Culprit:
-    """Return the record of a culprit, with those of its own weights that differ."""
+    """Return the record of a culprit, with the weights of its operators that differ."""
     taken = [(it, it.figures) for it in paired.constants_of(blame.actual)]
     parameters = [it for it, found in taken if not found or found.max_absolute not in (0.0, None)]
     alone = blame.alone.found
@@ -195,7 +196,7 @@ def culprit_of(blame: Blame, paired: Paired) -> Culprit:
 
 
 def kind_of_weights(parameters: Sequence[TensorComparison], paired: Paired) -> str:
-    """Return which weights differ most, where and how; empty if all agree."""
+    """Say in words which weights differ most, where and how; empty if all weights agree."""
     wrong = [it for it in parameters if not it.passed and it.figures]
     if not wrong:
         return ""
@@ -205,7 +206,10 @@ def kind_of_weights(parameters: Sequence[TensorComparison], paired: Paired) -> s
 
 
 def kind_of(output: TensorComparison, paired: Paired) -> str:
-    """Return what is wrong with a culprit's output or weights, empty if no element shows it."""
+    """Say in words what is wrong with a tensor of a culprit; empty if its elements do not show it.
+
+    The tensor is the culprit's output, or its weights.
+    """
     if output.figures is None or output.axes or paired.measure.excerpts:
         return ""
     keys = output.actual.key, output.expected.key
@@ -214,13 +218,13 @@ def kind_of(output: TensorComparison, paired: Paired) -> str:
     one, other = (it.astype(np.float64).reshape(output.expected.shape) for it in arrays)
     found = map(Values.quantization_of, paired.values, tensors)
     step = max((max(it.scale) for it in found if it), default=0.0)
-    # In weights the channels of the output come first.
+    # The first axis of weights counts the output's channels.
     axis = 0 if output.constant else None
     return find_kind(Sides(one, other, step, axis, paired.names))
 
 
 def describe_difference(found: TensorComparison, names: Names) -> str:
-    """Return the name of a tensor and by how much it differs."""
+    """Say in words which tensor differs, and by how much."""
     figures = found.figures
     text = found.expected.name or found.actual.name
     if figures is None or figures.relative_l2 is None:
@@ -244,8 +248,8 @@ def operator_facts(paired: Paired, side: int, node: Node) -> OperatorFacts:
 class Sides(NamedTuple):
     """The elements of both sides, of one shape and in plain axes, as float64.
 
-    `step` is that of a quantised type, 0 for any other. `axis` is that of the channels, None if
-    unknown. `names` are what the sides are called.
+    `step` is the step of a quantised type, 0 for any other type. `axis` is the axis of the
+    channels, None if unknown. `names` are the names of the two sides.
     """
 
     one: Array
@@ -259,7 +263,10 @@ class Sides(NamedTuple):
         return self.one - self.other
 
     def explain(self, rest: Array) -> bool:
-        """Return whether a kind explains nearly all of the difference; `rest` is what it leaves."""
+        """Return whether a kind explains nearly all of the difference.
+
+        `rest` is the part of the difference that the kind does not explain.
+        """
         return energy_of(rest) <= LEFT * energy_of(self.difference)
 
     def both_ways(self) -> Iterator[tuple[str, Array, Array]]:
@@ -269,7 +276,7 @@ class Sides(NamedTuple):
 
 
 def find_kind(sides: Sides) -> str:
-    """Return how one side's elements differ from the other's, empty without a simple kind."""
+    """Say in words of which kind the difference of two sides is; empty if no kind fits."""
     if text := find_nonfinite(sides):
         return text
     energy = energy_of(sides.difference)
@@ -279,7 +286,7 @@ def find_kind(sides: Sides) -> str:
 
 
 def find_nonfinite(sides: Sides) -> str:
-    """Detect infinite numbers or NaN that only one side has."""
+    """Detect elements that are infinite or NaN on one side only."""
     for name, side, twin in sides.both_ways():
         for what, kind, is_bad in NONFINITE:
             if count := int(np.count_nonzero(is_bad(side) & np.isfinite(twin))):
@@ -288,7 +295,7 @@ def find_nonfinite(sides: Sides) -> str:
 
 
 def find_scale(sides: Sides) -> str:
-    """Detect a factor of the whole tensor."""
+    """Detect that one tensor is a multiple of the other."""
     one, other = sides.one, sides.other
     square = energy_of(other)
     factor = float((one * other).sum()) / square if square else 1.0
@@ -298,7 +305,7 @@ def find_scale(sides: Sides) -> str:
 
 
 def find_zero_point(sides: Sides) -> str:
-    """Detect a number that is added to all elements except clipped ones."""
+    """Detect a number that one side adds to all elements, except to clipped elements."""
     inside = is_inside(sides.one) & is_inside(sides.other)
     difference = sides.difference
     share = np.count_nonzero(inside) / difference.size
@@ -306,7 +313,7 @@ def find_zero_point(sides: Sides) -> str:
         return ""
     shift = float(np.median(difference[inside]))
     energy = energy_of(difference[inside])
-    # Clipped elements differ less than the others, not more.
+    # An added number changes clipped elements less than other elements, never more.
     if not shift or energy < energy_of(difference) * share / 2:
         return ""
     if energy_of(difference[inside] - shift) > LEFT * energy:
@@ -318,9 +325,9 @@ def find_zero_point(sides: Sides) -> str:
 
 
 def find_saturation(sides: Sides) -> str:
-    """Detect a number at which one side's elements end and the other's do not.
+    """Detect that the elements of one side are clipped at a number, and those of the other are not.
 
-    If the number is 0, the other side lacks an activation.
+    If the number is 0, the side without clipping lacks an activation.
     """
     for name, side, twin in sides.both_ways():
         low, high = float(side.min()), float(side.max())
@@ -336,17 +343,17 @@ def find_saturation(sides: Sides) -> str:
 
 
 def find_border(sides: Sides) -> str:
-    """Detect a difference only at the borders of images."""
+    """Detect that images differ only at their borders, which shows another padding."""
     difference = sides.difference
     if difference.ndim != 4 or min(difference.shape[2:]) < 5:
         return ""
     if sides.explain(difference[:, :, 1:-1, 1:-1]):
-        return f"padding: {sides.names[0]} and {sides.names[1]} differ at the border alone"
+        return f"padding: {sides.names[0]} and {sides.names[1]} differ only at the border"
     return ""
 
 
 def find_channels(sides: Sides) -> str:
-    """Detect factors of the channels: one wrong channel, or the scales of another axis."""
+    """Detect one wrong channel, or a factor for each channel, as from scales of a wrong axis."""
     shape = sides.one.shape
     axis = channel_axis(len(shape)) if sides.axis is None else sides.axis
     if len(shape) < 2 or shape[axis] < 2:
@@ -382,6 +389,6 @@ def energy_of(array: Array) -> float:
 
 
 def is_inside(side: Array) -> Array:
-    """Return which elements are neither the least nor the greatest."""
+    """Return a mask of the elements that are neither the smallest nor the largest one."""
     inside: Array = (side > side.min()) & (side < side.max())
     return inside

@@ -1,9 +1,9 @@
 """Compares two dumps: finds twins, measures pairs, judges by the outputs, and proves a cause.
 
-Several sides are each compared with the first, to find the odd one out. The truth, what the model
-should give, says how far both sides are from it.
+If there are more than two sides, each is compared with the first one, to find the side that
+differs from most. The truth is what the model should give; both sides can be compared with it.
 
-Facts for the reader beside the finding: notes, tensors without twins, what was not compared.
+Besides the finding, a comparison has notes, tensors without twins, and what was not compared.
 """
 
 from __future__ import annotations
@@ -60,20 +60,20 @@ def find_notes(
         nodes = sorted({pair.expected for pair in paired.drawn}, key=lambda it: it.place)
         first = [it for it in nodes if not paired.graphs[1].random.intersection(it.parents)]
         names = join_first([it.name.removeprefix(PART) for it in first or nodes])
-        yield f"random operators: not comparable are {names} and what is computed from them"
+        yield f"random operators: {names}, and all tensors computed from them, are not compared"
     inside = [it for it in paired.compared.values() if not (it.passed or it.is_input)]
     if finding == "same" and inside:
         differ = count_of(len(inside), "tensor") + (" differs" if len(inside) == 1 else " differ")
         earliest = min(inside, key=lambda it: it.depth)
         if earliest.precision:
             differ += f", first {earliest.expected.name}"
-            yield f"inside, {differ}; the outputs agree as {earliest.precision} rounds"
+            yield f"inside, {differ}; the outputs agree within {earliest.precision} rounding"
         else:
-            yield f"inside, {differ}; nothing of it reaches the outputs"
+            yield f"inside, {differ}; the outputs do not"
     behind = {node for blame in blames for end in blame.expected for node in end.children}
     following = (paired.by_node[node] for node in behind & paired.by_node.keys())
     if not isolate and not all(paired.found(pair).passed for pair in following):
-        yield "behind a culprit there may be more: --isolate runs each operator alone"
+        yield "there may be more culprits behind these: --isolate runs each operator alone"
 
 
 def note_dumps(paired: Paired) -> Iterator[str]:
@@ -82,8 +82,8 @@ def note_dumps(paired: Paired) -> Iterator[str]:
         dump = values.dump
         if values.unscaled:
             yield (
-                f"nothing says which numbers {len(values.unscaled)} quantised tensors of "
-                f"{name} stand for: --model FILE does"
+                f"{len(values.unscaled)} quantised tensors of {name} have no known scale: "
+                "--model FILE gives it"
             )
         if dump.missing:
             files = count_of(len(dump.missing), "file")
@@ -128,7 +128,7 @@ def find_unmatched(paired: Paired) -> Iterator[UnmatchedTensor]:
 
 
 def describe_moved(node: Node, paired: Paired) -> str:
-    """Return whose data a tensor holds or helps to move, empty for any other tensor."""
+    """Say in words whose data a tensor holds, or helps to move; empty for any other tensor."""
     originals = paired.twins.originals
     if node in originals:
         name = originals[node].name
@@ -136,12 +136,12 @@ def describe_moved(node: Node, paired: Paired) -> str:
     for each in results_of(node, originals) if node.is_move else ():
         original = originals[each]
         if original in sources_of(node, {original}):
-            return f"between {original.name} and {each.name}, which holds its data"
+            return f"between {original.name} and {each.name}, a copy of it"
     return ""
 
 
 def describe_fused(node: Node, paired: Paired, side: int) -> str:
-    """Return the operator of the other side that a tensor is a part of, empty without one."""
+    """Say in words which operator of the other side contains a tensor; empty if none does."""
     for each in results_of(node, paired.by_node):
         twin = paired.by_node[each][:2][1 - side]
         maker = twin.operator.type if twin.operator else "an operator"
@@ -150,7 +150,7 @@ def describe_fused(node: Node, paired: Paired, side: int) -> str:
 
 
 def find_left_out(paired: Paired) -> Iterator[LeftOut]:
-    """Yield the outputs that are not compared, and what a side computed but did not record."""
+    """Yield the outputs that are not compared, and computed tensors that a dump lacks."""
     drawn = {node for pair in paired.drawn for node in pair[:2]}
     for side, name in enumerate(SIDES):
         graph, index = paired.graphs[side], paired.graphs[side].dump.index
@@ -159,23 +159,23 @@ def find_left_out(paired: Paired) -> Iterator[LeftOut]:
         for node in graph.outputs:
             reason = f"{paired.names[1 - side]} has no such output"
             if not drawn.isdisjoint({node, paired.twins.originals.get(node, node)}):
-                reason = "random operators draw what it is computed from"
+                reason = "it is computed from random numbers"
             elif paired.pair_of(node):
                 continue
             yield LeftOut(side=name, name=node.name, reason=reason, is_output=True)
 
 
-# Takes a few words on what is being done.
+# Takes a short description of the work that begins now.
 Progress = Callable[[str], None]
 
 
 class Request(Record):
     """The options of a comparison of two dumps.
 
-    With `raw`, quantised tensors are compared by their integers, else by the real numbers that they
-    stand for. With `isolate`, each operator of the actual side is run alone. `only` says what
-    decides: the outputs, or all tensors that both have. `progress` takes words on what is being
-    done.
+    With `raw`, quantised tensors are compared by their integers, else by the real numbers that the
+    integers stand for. With `isolate`, each operator of the actual side is run alone. `only` says
+    which tensors decide: the outputs, or all tensors that both sides have. `progress` is called
+    with a short description of each step.
     """
 
     tolerance: Tolerance = field(default_factory=Tolerance)
@@ -195,13 +195,13 @@ def compare_dumps(
 ) -> Comparison:
     """Compare two dumps.
 
-    `kinds_of` takes an engine's name and returns what its operators do. `operators_of` gives what
-    runs a side's operators alone, and is called only if there are candidates. `names` are what the
-    sides are called.
+    `kinds_of` takes an engine's name and returns what its operators do. `operators_of` returns an
+    object that runs a side's operators alone; it is called only if there are candidates. `names`
+    are the names of the two sides.
 
     Raises:
         DumpError: a tensor is missing or damaged.
-        UsageError: there are no whole tensors to run operators alone on.
+        UsageError: operators are to be run alone, but the dump has no whole tensors.
     """
     if request.isolate and expected.excerpts:
         raise UsageError(
@@ -225,7 +225,10 @@ def compare_dumps(
 def make_graphs(
     actual: Dump, expected: Dump, kinds_of: Callable[[str], OperatorKinds]
 ) -> tuple[Graph, Graph]:
-    """Return the graphs of two dumps; one without operators has the other's constants, by name."""
+    """Return the graphs of two dumps.
+
+    If one dump has no operators, the names of the other dump's constants show its constants.
+    """
     graphs = [Graph(dump, kinds_of(dump.index.engine)) for dump in (actual, expected)]
     for side, graph in enumerate(graphs):
         other = graphs[1 - side]
@@ -240,7 +243,8 @@ def judge(paired: Paired, search: Search, only: Only, *, isolate: bool) -> Compa
     deciding = find_deciding(paired, only)
     blames, interrupted = find_culprits(search, deciding, isolate=isolate)
     coarse = [*find_coarse(paired)] if paired.measure.by_default else []
-    # One input that fills little of a range is no fault; a bias that is read wrongly is one.
+    # If this input fills little of a range, that is no fault: other inputs may fill it. A bias that
+    # is read by a wrong scale is a fault.
     firm = [it for it in coarse if only == "common" or (isolate and it.is_misread)]
     blames = without_behind(blames, firm)
     coarse = without_behind(coarse, blames)
@@ -278,7 +282,8 @@ def judge(paired: Paired, search: Search, only: Only, *, isolate: bool) -> Compa
 def find_deciding(paired: Paired, only: Only) -> list[Pair]:
     """Return the pairs that decide: the outputs, or all computed tensors.
 
-    These are all if the user asks for it, or if a side has no outputs of the model.
+    All computed tensors decide if the user asks for it, if no output could be compared, or if a
+    dump has no operators.
     """
     computed = [pair for pair in paired.pairs if not paired.found(pair).is_input]
     outputs = [pair for pair in computed if pair.actual in paired.outputs]
@@ -290,9 +295,9 @@ def find_deciding(paired: Paired, only: Only) -> list[Pair]:
 def find_culprits(
     search: Search, deciding: Sequence[Pair], *, isolate: bool
 ) -> tuple[list[Blame], tuple[str, ...]]:
-    """Find culprits if the outputs differ, or if differences may hide behind a coarse type.
+    """Find culprits if the outputs differ, or if a coarse type may hide differences.
 
-    Return a note with them if the user interrupted the search.
+    The second value holds a note if the user interrupted the search.
     """
     paired = search.paired
     wrong = [pair for pair in deciding if not paired.found(pair).passed]
@@ -311,7 +316,7 @@ def find_culprits(
 
 
 def with_single(found: TensorComparison, run: Alone | None, isolate: bool) -> TensorComparison:
-    """Return the comparison of a pair, with what its operator gave alone."""
+    """Return the comparison of a pair, with the result of running its operator alone."""
     if run is None:
         return found
     alone = run.found
@@ -332,9 +337,9 @@ def find_finding(
 
 
 def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]:
-    """Return the coarse type that explains differences, and the least SNR of an output in dB.
+    """Return the coarse type whose rounding explains differences, and the lowest SNR of an output.
 
-    The type is empty if no such type is needed.
+    The SNR is in dB. The type is empty if float32 explains all differences.
     """
     computed = [(it, it.figures) for it in tensors if it.precision and it.figures]
     if not any((figures.relative_l2 or 0.0) > FINE for _, figures in computed):
@@ -343,9 +348,8 @@ def rounding_of(tensors: Iterable[TensorComparison]) -> tuple[str, float | None]
     return coarsest(it.precision for it, _ in computed), min(noisy, default=None)
 
 
-# Collects errors over the items of a data set: comparisons come one by one, and are not kept.
-#
-# For each pair of tensors it keeps sums, one number an item, and the worst item's comparison.
+# The errors over the items of a data set. The comparisons of items come one by one and are not
+# kept: for each pair of tensors only sums and the comparison of the worst item stay in memory.
 
 
 SEVERITY = ("nothing", "same", "rounding", "different", "fault")
@@ -377,7 +381,7 @@ class Errors:
             self.noise += (figures.max_absolute or 0.0) ** 2
 
     def sum_up(self, pair: TensorComparison) -> ErrorsOverItems | None:
-        """Return the errors over all items, None without any."""
+        """Return the errors over all items, None if no item could be compared."""
         if self.worst is None:
             return None
         snr = snr_of(self.worst)
@@ -394,7 +398,7 @@ class Errors:
 
 
 class TensorOverItems:
-    """What is kept of a pair of tensors: its worst comparison, and its errors."""
+    """The worst comparison of a pair of tensors, and the pair's errors over all items."""
 
     def __init__(self, first: TensorComparison) -> None:
         self.worst, self.entire, self.single = first, Errors(), Errors()
@@ -437,10 +441,10 @@ class CollectedItems:
             self.culprits.setdefault(key_of(culprit.output), {})[item] = culprit
 
     def sum_up(self) -> Comparison:
-        """Return one comparison of all items, with culprits of any item.
+        """Return one comparison for all items, with the culprits of each item.
 
-        Each pair is as in its worst item, with its errors over all items. A scale is too coarse
-        only if it is so in each item.
+        Each pair has the comparison of its worst item, and its errors over all items. A scale is
+        reported as too coarse only if every item shows this.
         """
         assert self.main is not None
         found = [
@@ -464,7 +468,7 @@ class CollectedItems:
 
 
 def describe_items(culprits: Mapping[str, Culprit]) -> str:
-    """Return which items show a fault that is the same in each."""
+    """Say in words which items show a fault; `culprits` has the record of the fault by item."""
     name = next(iter(culprits.values())).output.expected.name
     if len(culprits) == 1:
         return f"only item {next(iter(culprits))} shows the fault at {name}"
@@ -483,8 +487,8 @@ def badness_of(found: TensorComparison) -> tuple[bool, float]:
 def snr_of(figures: Figures) -> float:
     """Return the ratio of signal to noise in dB.
 
-    It is infinite if the sides are equal, minus infinite if one has no numbers, or if the expected
-    side is 0 and the other is not.
+    The ratio is infinite if the sides are equal. It is minus infinite if a NaN or an infinity is on
+    one side only, or if the expected tensor is 0 and the actual one is not.
     """
     if figures.nonfinite_mismatches:
         return -math.inf
@@ -500,10 +504,10 @@ Keys = dict[str, TensorComparison]
 
 
 def compare_sides(count: int, compare: Callable[[int, int], Comparison]) -> ComparisonOfSides:
-    """Compare three or more sides; `compare` takes the numbers of two, the expected one last.
+    """Compare three or more sides; `compare` takes the numbers of two sides, the expected one last.
 
-    Tensors are matched with those of the first side. Two others are compared if both differ from
-    it.
+    Tensors are matched with the tensors of the first side. Two other sides are compared with each
+    other only if both differ from the first side.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -536,8 +540,8 @@ def tensor_of_sides(
 ) -> TensorOfSides:
     """Return a tensor of the first side with its twins.
 
-    `passed` tells which other sides are the same as a whole, `between` has the pairs of two other
-    sides that agree.
+    `passed` says for each other side whether it agrees with the first side as a whole. `between`
+    has the agreeing pairs of two other sides.
     """
     known = [(side, pair) for side, pair in enumerate(row, 1) if pair is not None]
     groups: list[list[int]] = [[0]]
@@ -565,24 +569,24 @@ def tensor_of_sides(
 
 
 def odd_of(groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """Return the sides that differ from most, empty if no group is the largest."""
+    """Return the sides outside the largest group of sides; empty if no group is the largest."""
     sizes = sorted(map(len, groups), reverse=True)
     if len(sizes) < 2 or sizes[0] == sizes[1]:
         return ()
     return tuple(sorted(side for group in groups if len(group) < sizes[0] for side in group))
 
 
-# At most so many reasons for a missing truth are listed.
+# The largest number of reasons for a missing truth that is listed.
 MOST_REASONS = 3
 
 
 def judge_by_truth(
     found: Comparison, against: Sequence[Comparison], truth: Dump, *, nearest: int
 ) -> Comparison:
-    """Return a comparison of two dumps with the distance of both from the truth, `against` which
-    each was compared.
+    """Return a comparison of two dumps, with the distances of both sides from the truth.
 
-    Twins in the truth are found for the side that is `nearest` to its model, 0 or 1.
+    `against` has the comparison of each side with the truth. `nearest` is the side, 0 or 1, whose
+    model is nearest to the truth's: twins of its tensors are looked up first.
     """
     mine, theirs = (
         {it.actual.key: it for it in against[side].tensors if not it.constant} for side in (0, 1)
@@ -606,7 +610,7 @@ def judge_by_truth(
         truth=Truth(side=against[nearest].expected, actual=sides[0][0], expected=sides[1][0]),
         notes=(
             *found.notes,
-            *(f"no truth for {kind} here (both engines differ from it alike)" for kind in doubted),
+            *(f"the truth of {kind} is in doubt: the engines agree against it" for kind in doubted),
             *dict.fromkeys(list(truth.index.left_out.values())[:MOST_REASONS]),
         ),
     )
@@ -615,8 +619,8 @@ def judge_by_truth(
 def without_doubt(found: Comparison, against: Comparison, side: int) -> tuple[Findings, list[str]]:
     """Return how a side differs from the truth, and the types of operators whose truth is in doubt.
 
-    It is in doubt if both sides agree with each other but not with the truth: a side is at fault
-    only if the sides differ too.
+    The truth of an operator is in doubt if both sides agree with each other, but not with the
+    truth. A side is at fault only if the two sides differ there too.
     """
     blamed = {(it.output.actual, it.output.expected)[side].key for it in found.culprits}
     compared = {(it.actual, it.expected)[side].key for it in found.tensors}
@@ -636,6 +640,6 @@ def without_doubt(found: Comparison, against: Comparison, side: int) -> tuple[Fi
 def has_coarse_tensors(dump: Dump) -> bool:
     """Return whether a dump has quantised tensors or tensors of half precision.
 
-    Its model may have them too, as one that was made from another model.
+    Its model may have been quantised, or cast to half precision, from another model.
     """
     return any(it.quantization is not None or it.dtype in ("float16", "BFloat16") for it in dump)

@@ -1,12 +1,13 @@
-"""Finds the operators at fault: their inputs agree with the other side's, their output does not.
+"""Finds the operators at fault: their inputs agree on both sides, but their outputs differ.
 
-The search begins at the outputs that differ and goes back through the pairs that differ. Candidates
-are where these begin. Each is run alone, on both sides, on the same inputs; it is a culprit only if
-its output still differs. The operators between the nearest tensors with twins are run together:
-this is one operator, or several if the other side fused them.
+The search begins at the outputs that differ, and goes back through the pairs that differ. An
+operator is a candidate if its output differs and its inputs agree. Each candidate is run alone, on
+both sides, with the same inputs. A candidate is a culprit only if its output still differs. All
+operators between the nearest tensors with twins are run together: one operator, or several
+operators if the other side fused them.
 
-The inputs of an operator that is run alone are the expected values. So the output differs from the
-expected tensor only by the operator's own error, whatever comes before it.
+An operator that is run alone gets the expected values as inputs. So its output differs from the
+expected tensor only by the operator's own error. Errors of earlier operators do not count.
 """
 
 from __future__ import annotations
@@ -50,35 +51,40 @@ from lar.graphs.signatures import Values, integers_of, is_blocked, squeezed, who
 from lar.records.comparison import TensorComparison, Tolerance
 from lar.records.run import Quantization
 
-NOT_REPEATED = "the engine of {side} does not compute it alone as it did in the run"
+NOT_REPEATED = "run alone, the engine of {side} gives another result than in the run"
 
 
 class Operators(Protocol):
     """Computes tensors of one side's model alone."""
 
     def find_missing(self, tensors: Iterable[DumpedTensor]) -> set[str]:
-        """Return the keys of tensors that can be neither given nor computed, as inside a fusion.
+        """Return the keys of tensors that can be neither fed nor computed.
+
+        Such a tensor lies inside a fused operator.
 
         Raises:
             LarError: the engine failed.
         """
 
     def compute(self, output: DumpedTensor, values: Mapping[str, Array]) -> Array:
-        """Compute a tensor from the values of others, by their names, all in their stored form.
+        """Compute a tensor from the values of other tensors, which `values` has by name.
+
+        All arrays are in the form in which the dump stores them.
 
         Raises:
-            LarError: it cannot be cut out of the model, or the engine failed.
+            LarError: its operators cannot be cut out of the model, or the engine failed.
         """
 
 
 OperatorsOf = Callable[[int], "Operators | str"]
-"""Takes a side, 0 or 1; returns what runs its operators alone, or why nothing does."""
+"""Takes a side, 0 or 1; returns an object that runs its operators alone, or why nothing can."""
 
 
 class Alone(NamedTuple):
-    """The comparison of what an operator gives alone with the expected tensor.
+    """The comparison of an operator's output, when it is run alone, with the expected tensor.
 
-    `nodes` are what was run. `doubt` says why it was not run, or why it proves nothing.
+    `nodes` are the nodes whose operators were run. `doubt` says why they were not run, or why the
+    result proves nothing.
     """
 
     found: TensorComparison | None = None
@@ -87,7 +93,7 @@ class Alone(NamedTuple):
 
     @property
     def is_right(self) -> bool:
-        """Whether it was run and agrees."""
+        """Whether the operator was run alone, and its output agrees."""
         return self.found is not None and self.found.passed
 
 
@@ -99,13 +105,13 @@ class Prover:
         self.measure, self.letters = paired.measure, paired.names
         self.operators_of = operators_of
         self.loaded: dict[int, Operators | str] = {}
-        self.fed: dict[int, set[Node]] = {}  # by side: the nodes that can be given
+        self.fed: dict[int, set[Node]] = {}  # by side: the nodes whose values can be fed
 
     def prove(self, pair: Pair, *, though_right: bool = False) -> Alone:
-        """Run the operators of a pair alone on the expected values before it.
+        """Run the operators of a pair alone, with the expected values as inputs.
 
-        If they differ, or with `though_right`, check that each side alone gives what it gave in the
-        run.
+        If their output differs, or with `though_right`, check each side: run alone, its operators
+        must give the same output as in the run.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -122,14 +128,14 @@ class Prover:
         return alone
 
     def run(self, pair: Pair) -> Alone:
-        """Run what computes the actual tensor of a pair on the expected values before it.
+        """Run the operators that compute a pair's actual tensor, with the expected inputs.
 
         Raises:
-            LarError: it cannot be run alone.
+            LarError: they cannot be run alone.
         """
         operators, actual = self.operators(0), tensor_of(pair.actual)
         if pair.actual not in self.fed[0] and operators.find_missing([actual]):
-            raise LarError(f"the engine of {self.letters[0]} does not give this tensor alone")
+            raise LarError(f"the engine of {self.letters[0]} cannot compute this tensor alone")
         before = self.values_before(pair.actual)
         named = {tensor_of(it.actual).name: array for it, array in before.items()}
         array = operators.compute(actual, named)
@@ -139,7 +145,7 @@ class Prover:
         return Alone(found, frozenset(region_of(pair.actual, self.fed_before(pair.actual, 0))))
 
     def values_before(self, node: Node) -> dict[Pair, Array]:
-        """Return the inputs of an actual node: the expected values, stored as the actual ones.
+        """Return the expected values of an actual node's inputs, in the actual side's stored form.
 
         Raises:
             LarError: an input has no twin on the expected side, or a type that cannot be fed.
@@ -148,16 +154,18 @@ class Prover:
         fed = self.fed_before(node, 0)
         for each in region_of(node, fed):
             if each.is_input or each.operator is None:
-                raise LarError("what it is computed from has no twin", subject=each.name)
+                raise LarError("it has no twin in the other dump", subject=each.name)
         pairs = [self.pairs[each] for each in sources_of(node, fed)]
         values, compared = self.measure.values, self.compared
         return {it: stored_as(it, values, compared[it.actual].axes) for it in pairs}
 
     def check_repeated(self, pair: Pair) -> None:
-        """Check that each side, alone and on its own inputs, gives what it gave in the run.
+        """Check that operators that are run alone, on their own inputs, repeat their output.
+
+        The output of each side must be the output of the run.
 
         Raises:
-            LarError: one does not, or cannot be run.
+            LarError: a side gives another output, or cannot be run.
         """
         for side, node in enumerate(pair[:2]):
             operators, tensor = self.operators(side), tensor_of(node)
@@ -175,14 +183,14 @@ class Prover:
                 raise LarError(NOT_REPEATED.format(side=self.letters[side]))
 
     def operators(self, side: int) -> Operators:
-        """Return what runs the operators of a side alone.
+        """Return the object that runs the operators of a side alone.
 
         Raises:
-            LarError: nothing does.
+            LarError: the operators of this side cannot be run alone.
         """
         if side not in self.loaded:
             found, missing = self.operators_of(side), set[str]()
-            # An expected tensor can replace the actual one if the two can be compared.
+            # An expected tensor can be fed in place of its actual twin if the two are comparable.
             comparable = (it for it in self.pairs.values() if self.compared[it.actual].figures)
             nodes = {pair[:2][side] for pair in comparable}
             try:
@@ -198,18 +206,18 @@ class Prover:
         return known
 
     def fed_before(self, node: Node, side: int) -> set[Node]:
-        """Return the nodes of a side that can be given to an operator.
+        """Return the nodes of a side whose values can be fed to an operator.
 
-        Nodes in a body of the operator are not among them: they are run with it.
+        Nodes in a body of the operator are left out, since the operator computes them itself.
         """
         fed = self.fed[side]
         return {each for each in fed if not is_within(each, node)} if node.has_bodies else fed
 
 
 def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) -> Array:
-    """Return the expected values of a pair, stored as the actual tensor: type, shape and layout.
+    """Return the expected values of a pair in the type, shape and layout of the actual tensor.
 
-    The actual tensor's `axes` may stand in another order.
+    `axes` is the order of the actual tensor's axes on the expected side, empty if it is the same.
 
     Raises:
         LarError: the type cannot be fed.
@@ -231,10 +239,10 @@ def stored_as(pair: Pair, values: tuple[Values, Values], axes: Collection[int]) 
 
 
 def converted(array: Array, actual: DumpedTensor, quantization: Quantization | None) -> Array:
-    """Return numbers in plain axes in the type of the actual tensor.
+    """Convert numbers in plain axes to the type of the actual tensor.
 
     Raises:
-        LarError: they cannot be fed.
+        LarError: numbers of this type cannot be fed.
     """
     element = BY_DTYPE.get(actual.dtype)
     unscaled = quantization is None and "uantized" in actual.dtype
@@ -250,34 +258,37 @@ def converted(array: Array, actual: DumpedTensor, quantization: Quantization | N
 # The search for the operators at fault
 
 
-# An operator made an error that is so many times the error of its inputs. Rounding in one operator
-# adds less, and an operator makes less of errors of its inputs: up to 10 times in a matrix product
-# of similar numbers. Half-precision weights at the end of a weak branch, deep in a net, make 14.
+# An operator is a candidate if its error is more than this many times the error of its inputs. The
+# rounding of one operator adds less. An operator also enlarges the errors of its inputs less: by 10
+# at most, in a matrix product of similar numbers. A fault may give as little as 14, such as
+# half-precision weights at the end of a weak branch, deep in a net.
 JUMP = 12.0
 
-# If the end of a run differs, an error of only this part of the tolerance may be a jump too: behind
-# it, errors grow as rounding does.
+# If the outputs differ, the fault may begin with an error of only this part of the tolerance:
+# behind the operator at fault, errors grow as rounding errors do.
 SUSPECT = 0.2
 
-# An error of so many times the expected rounding has another cause.
+# An error above this many times the expected rounding has another cause.
 GROSS = 1.5 * SLACK
 
-# If an error becomes so much smaller behind a pair, it was no error: the pair was two quantities.
+# If the error behind a pair is at most this part of the pair's error, there is no fault: the two
+# tensors of the pair are different quantities.
 HEALED = 0.2
 
-# At most so many pairs behind one are looked at for that.
+# The largest number of pairs behind a pair whose errors are checked for this.
 MOST_BEHIND = 3
 
-# If no candidate is proven, so many other pairs that differ are run alone.
+# If no candidate is proven, up to this many other pairs that differ are run alone.
 MOST_TRIES = 16
 
 
 class Blame(NamedTuple):
-    """The operators that compute a wrong output: nodes of both sides, and the pairs that go in.
+    """The operators that compute a wrong output: the nodes of both sides, and the input pairs.
 
-    `alone` has what they gave when they were run alone. `scale` says what is wrong with the
-    output's scale, if that is known. With `is_coarse`, the scale is wrong only if no other input
-    fills its range, or because an operator behind it misreads it (`is_misread`).
+    `alone` is the result of running them alone. `scale` says in words what is wrong with the
+    output's scale, if that is known. With `is_coarse`, the scale is too coarse for these values,
+    but other inputs of the model may fill its range. With `is_misread`, an operator behind the
+    output reads its bias by this wrong scale.
     """
 
     actual: tuple[Node, ...]
@@ -291,23 +302,26 @@ class Blame(NamedTuple):
 
     @property
     def proven(self) -> bool:
-        """Whether it was run alone on both sides and differs."""
+        """Whether the fault is proven: run alone on both sides, the outputs differ."""
         is_wrong = self.alone.found is not None and not self.alone.found.passed
         return (is_wrong and not self.alone.doubt) or self.is_coarse
 
 
 class Search:
-    """The search for culprits among pairs that have been compared; `alone` has what was run."""
+    """The search for culprits among compared pairs.
+
+    `alone` has the result of each operator that was run alone.
+    """
 
     def __init__(self, paired: Paired, prover: Prover, progress: Callable[[str], None]) -> None:
         self.paired, self.prover, self.progress = paired, prover, progress
         self.blames: list[Blame] = []
-        self.first: list[Pair] = []  # where differences begin that reach the outputs
-        self.behind: set[Node] = set()  # culprits, suspects and what is computed from them
+        self.first: list[Pair] = []  # the pairs where differences of the outputs begin
+        self.behind: set[Node] = set()  # culprits, suspects and all nodes computed from them
         self.alone: dict[Node, Alone] = {}
 
     def find(self, ends: Sequence[Pair]) -> list[Blame]:
-        """Find what makes some pairs differ; pairs behind a culprit are not judged."""
+        """Find the culprits before the pairs `ends`; pairs behind a culprit are not judged."""
         wrong = [*in_order(walk(ends, self.wrong_sources))]
         self.first = [pair for pair in wrong if self.is_first(pair)]
         self.try_all(self.first)
@@ -319,15 +333,15 @@ class Search:
         return self.blames
 
     def find_interrupted(self) -> list[Blame]:
-        """Return what was found before an interrupt; what was not run by then is a suspect."""
+        """Return what was found before an interrupt; candidates not run by then are suspects."""
         left = [pair for pair in self.first if pair.actual not in self.alone]
         doubt = Alone(doubt="interrupted before it was run alone")
         return [*self.blames, *(blame_of(pair, self.paired, doubt) for pair in left)]
 
     def find_inside(self) -> list[Blame]:
-        """Find wrong operators although the outputs agree within what rounding explains.
+        """Find wrong operators although rounding explains the differences of the outputs.
 
-        Either both sides round alike there, or the error is far larger than their rounding.
+        At such an operator both sides round alike, or the error is far larger than their rounding.
         """
         rounding, found = self.paired.measure.rounding, self.paired.found
         first = filter(self.is_first, self.paired.pairs)
@@ -338,9 +352,9 @@ class Search:
         return (it for it in self.paired.sources(pair) if is_off(self.paired.found(it)))
 
     def find_everywhere(self) -> list[Blame]:
-        """Run every operator alone, and find those at fault, even one behind the other.
+        """Run every operator alone, and find all that are at fault, even behind another fault.
 
-        An operator that cannot be run is a suspect if its inputs agree.
+        An operator that cannot be run alone is a suspect if its inputs agree.
         """
         pairs = [it for it in self.paired.pairs if it.actual.operator and not it.actual.is_input]
         blamed: set[Node] = set()
@@ -357,7 +371,7 @@ class Search:
         return self.blames
 
     def try_all(self, pairs: Iterable[Pair], *, until_proven: bool = False) -> None:
-        """Run candidates alone; keep those that still differ, and those that cannot be run."""
+        """Run candidates alone; keep a candidate if its output differs or it cannot be run."""
         for pair in pairs:
             if known_side(pair) in self.behind:
                 continue
@@ -370,7 +384,7 @@ class Search:
                     return
 
     def try_one(self, pair: Pair) -> Blame | None:
-        """Run what computes a pair alone, and return it, None if it is right."""
+        """Run the operators of a pair alone; return their blame, or None if they are right."""
         alone = self.alone[pair.actual] = self.prover.prove(pair)
         if alone.is_right or self.heals(pair, alone):
             return None
@@ -387,13 +401,14 @@ class Search:
         if found.precision:
             return True  # an error past its tolerance is more than rounding
         if DISCRETE.search(kind) and any(error_of(it)[0] for it in sources):
-            return False  # a rounding error of its input may make it jump
+            return False  # its result may jump if its input has a rounding error
         return growth_of(found, sources) > JUMP
 
     def take_slightly_wrong(self, pairs: Iterable[Pair]) -> None:
-        """Take the first pair that is off by a part of the tolerance, if no operator alone differs.
+        """Blame the first pair that is off by a part of the tolerance.
 
-        Behind it, errors have grown as rounding does.
+        This is done if the outputs differ, but no operator differs when it is run alone. Behind
+        such a pair, errors grow as rounding errors do.
         """
         for pair in pairs:
             found = self.alone.get(pair.actual, Alone()).found
@@ -403,15 +418,16 @@ class Search:
                 break
 
     def heals(self, pair: Pair, alone: Alone) -> bool:
-        """Return whether the pairs behind one do not show its difference.
+        """Return whether the difference of a pair vanishes in the pairs behind it.
 
-        Then the pair is two quantities, such as before and behind a factor that one side applies
-        later.
+        Then the two tensors are different quantities. For example, one is before a factor and the
+        other behind it, because one side applies the factor later.
         """
         found = alone.found
         if found is None or self.paired.found(pair).is_output:
             return False
-        # Whichever is more than rounding: the error of the whole, or that of the worst element.
+        # The error of the whole tensor counts, unless rounding explains it: then the error of the
+        # worst element counts.
         place = 1 if error_of(found)[0] <= SLACK * (found.explained or 0.0) else 0
         before = error_of(found)[place]
         open_pairs, seen = [pair], {pair}
@@ -430,11 +446,11 @@ class Search:
 
 
 def sources_in_step(pair: Pair, paired: Paired) -> list[TensorComparison] | None:
-    """Return the comparisons of those sources that can have made a pair differ.
+    """Return the comparisons of the sources that can have made a pair differ.
 
-    It is None if the pair is of other iterations or of another branch on each side. Tensors in the
-    body of a loop hold all iterations in a row, and each iteration uses results of the one before:
-    only what differs in the same iteration, or before, can have made a tensor differ.
+    The result is None if the two tensors belong to different iterations or branches. A tensor in
+    the body of a loop holds all iterations in a row, and each iteration uses results of the
+    iteration before. So a source counts only if it differs in the same iteration or earlier.
     """
     branches = [IN_BODY.findall(node.name) for node in pair[:2]]
     if all(branches) and branches[0] != branches[1]:
@@ -450,12 +466,15 @@ def sources_in_step(pair: Pair, paired: Paired) -> list[TensorComparison] | None
 
 
 def is_inside(pair: Pair, outer: Pair) -> bool:
-    """Return whether a pair is in a body of the operator that gives `outer`."""
+    """Return whether a pair lies in a body of the operator whose output is `outer`."""
     return is_within(known_side(pair), known_side(outer))
 
 
 def begins_off(loop: Pair, paired: Paired) -> bool:
-    """Return whether the body of a loop starts with other data, or is run in other iterations."""
+    """Return whether the two sides start the body of a loop with different data.
+
+    If the sides run different numbers of iterations, this is true too.
+    """
     fed = (it for it in paired.pairs if type_of(it) == BODY_INPUT and is_inside(it, loop))
     return any(first_iteration(paired.found(each)) == 0 for each in fed)
 
@@ -469,40 +488,41 @@ def first_iteration(found: TensorComparison) -> float:
 
 
 def differs_later(source: TensorComparison, found: TensorComparison) -> bool:
-    """Return whether an input differs only after the first iteration that its output does."""
+    """Return whether an input begins to differ in a later iteration than its output."""
     in_step = source.expected.shape[:1] == found.expected.shape[:1]
     return in_step and not source.passed and first_iteration(source) > first_iteration(found)
 
 
 def blame_of(pair: Pair, paired: Paired, alone: Alone) -> Blame:
-    """Return the operators that compute a pair from the nearest twins."""
+    """Return the blame of a pair: the operators that compute it from the nearest twins."""
     actual, expected = (in_weight(region_of(node, paired.by_node)) for node in pair[:2])
     return Blame(actual, expected, tuple(paired.sources(pair)), paired.found(pair), alone)
 
 
 def without_behind(blames: Sequence[Blame], others: Sequence[Blame]) -> list[Blame]:
-    """Return the culprits that are neither among others nor behind them."""
+    """Return the culprits in `blames` that are neither in `others` nor behind them."""
     ends = {node for blame in others for node in (*blame.actual, *blame.expected)}
     behind = with_results(ends)
     return [it for it in blames if behind.isdisjoint((*it.actual, *it.expected))]
 
 
 def is_off(found: TensorComparison) -> bool:
-    """Return whether a pair differs, or nearly so: a difference may have begun there."""
+    """Return whether a pair differs, or nearly differs, so that a fault may begin there."""
     types = found.actual.dtype, found.expected.dtype
     least = SUSPECT * max(DEFAULT_RTOL.get(each.lower(), math.inf) for each in types)
     return not found.passed or (not found.precision and error_of(found)[0] >= least)
 
 
 def is_gross(found: TensorComparison) -> bool:
-    """Return whether an error is far more than what rounding explains."""
+    """Return whether an error is far larger than rounding explains."""
     return found.figures is None or error_of(found)[0] > GROSS * (found.explained or 0.0)
 
 
 def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """Return one node for each operator, the heaviest first, those that only move data last.
+    """Return one node for each operator, the one that computes most first.
 
-    Nodes that only feed data are left out, and added moves if there are other nodes.
+    Operators that only move data come last. Nodes that only feed data are left out. Moves that an
+    engine added are left out if there are other nodes.
     """
     listed = {
         id(node.operator): node
@@ -518,16 +538,16 @@ def in_weight(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def is_added_move(node: Node) -> bool:
-    """Return whether an engine added an operator that brings a tensor into another layout.
+    """Return whether an engine added this operator, to bring a tensor into another layout.
 
-    Then the tensors before and behind it have the same name.
+    Then the tensors before and behind the operator have the same name.
     """
     near = (*node.parents, *node.children)
     return node.is_move and any(each.name == node.name for each in near)
 
 
 def add_blame(blames: list[Blame], blame: Blame) -> None:
-    """Add a culprit; if an earlier one shares operators with it, keep only the shared ones."""
+    """Add a culprit; if an earlier culprit shares operators, keep only the shared operators."""
     for place, earlier in enumerate(blames):
         actual = shared(earlier.actual, blame.actual)
         expected = shared(earlier.expected, blame.expected)
@@ -538,6 +558,6 @@ def add_blame(blames: list[Blame], blame: Blame) -> None:
 
 
 def shared(nodes: Iterable[Node], others: Iterable[Node]) -> tuple[Node, ...]:
-    """Return the nodes whose operators also gave one of the other nodes."""
+    """Return the nodes whose operator is also the operator of one of the other nodes."""
     operators = [node.operator for node in others]
     return tuple(node for node in nodes if any(node.operator is each for each in operators))

@@ -1,7 +1,7 @@
-"""The figures of a pair of arrays, such as errors and cosine, in few passes over memory.
+"""Computes the figures of a pair of arrays, such as errors and cosine, in few passes over memory.
 
-Arrays are read in blocks that stay in the processor's cache, so a pair costs little more memory
-than itself. Blocks of equal bytes need no differences. Signs are those of actual - expected.
+Arrays are read in blocks that stay in the processor's cache, so a comparison takes little memory
+besides the arrays. Blocks with equal bytes are not subtracted. A difference is actual - expected.
 """
 
 from __future__ import annotations
@@ -19,28 +19,30 @@ from lar.dumps import Array, Stored
 from lar.graphs.signatures import BLOCK, Elements, elements_of
 from lar.records.comparison import Element, Figures, Tolerance
 
-# Default tolerance of a type, relative to the element and to the size of the tensor: sums in
-# another order and winograd algorithms stay below it, a cast to the next smaller type does not.
+# The default tolerance of a type, relative to the element and to the size of the tensor. Errors of
+# winograd algorithms and of sums in another order are smaller than the tolerance. The error of a
+# cast to the next smaller type is larger.
 DEFAULT_RTOL = {"float64": 1e-7, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 DEFAULT_RTOL |= {"complex64": 1e-4, "complex128": 1e-7, "tf32": 1e-4}
 
-# A fill marks elements to leave out, as -1e9 in the mask of an attention. It is a number as large
-# as this that is so many octaves above all others. Coordinates of an image are smaller. Numbers
-# that a network computes, such as powers and probabilities, are smaller or have no such gap.
+# A fill is a number that marks elements to leave out, such as -1e9 in the mask of an attention. Its
+# absolute value is at least FILL, and more than GAP octaves above all other elements. Coordinates
+# of an image are smaller. Numbers that a network computes, such as powers and probabilities, are
+# smaller or have no such gap.
 FILL = 2.0**13
 GAP = 8
 
-# Numbers this far below 0 stand for minus infinity.
+# Numbers below this stand for minus infinity.
 MASK = -1e8
 
-# Rounding to a quantised type may go either way: one step is no difference.
+# Quantised types: rounding may go up or down, so a difference of one step is within the tolerance.
 ONE_STEP = ("int8", "uint8", "QuantizedS8", "Quantized8Asymm", "QuantizedS4", "Quantized4Asymm")
 
 
-# Real numbers that are one step apart may differ by a little more through rounding.
+# Through rounding, numbers that are one step apart may differ by slightly more than a step.
 SLIGHTLY_MORE = 1 + 1e-5
 
-# From the C library. NumPy's comparison writes a byte for each element before it looks.
+# From the C library. It is faster than NumPy's comparison, which writes a byte for each element.
 memory_compare = ctypes.CDLL(None).memcmp
 memory_compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
@@ -48,10 +50,10 @@ memory_compare.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 class Bounds(NamedTuple):
     """The tolerance of one pair.
 
-    With `scaled`, `atol` counts in units of the expected tensor's size. `max_error`, if given,
-    decides alone. With `symmetric` it does not matter which side is the expected one: the larger of
-    two elements counts, and the smaller of the tensors' sizes. `atol` is at least `least`. With
-    `masks`, numbers far below 0 agree with any that a coarser type has in their place.
+    With `scaled`, `atol` is in units of the expected tensor's size. If `max_error` is given, it
+    alone decides. With `symmetric`, both sides count alike: the tolerance depends on the larger of
+    two elements, and on the smaller of the two tensors' sizes. `atol` is at least `least`. With
+    `masks`, numbers that stand for minus infinity agree with each other.
     """
 
     rtol: float = 0.0
@@ -64,10 +66,10 @@ class Bounds(NamedTuple):
 
 
 def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> Bounds:
-    """Return the bounds of a tolerance for tensors of one or two types, by their names in dumps.
+    """Return the bounds of a tolerance for tensors of one or two types.
 
-    The default is that of the coarser type. With integers of real numbers it is `step`, the coarser
-    scale.
+    `dtypes` are the names of the types in dumps; the default tolerance of the coarser type counts.
+    For integers that stand for real numbers, the default is `step`, the coarser scale.
     """
     if tolerance.max_error is not None:
         return Bounds(max_error=tolerance.max_error)
@@ -84,10 +86,10 @@ def bounds_of(tolerance: Tolerance, *dtypes: str, step: float | None = None) -> 
 
 
 class Size(NamedTuple):
-    """The size of a tensor's elements, and the absolute value from which elements are fills.
+    """The size of a tensor's elements, and the smallest absolute value that is a fill.
 
-    `scale` is the root mean square of the finite elements without fills. With `equal`, the other
-    side is known to hold the same bytes.
+    `scale` is the root mean square of the finite elements without fills. With `equal`, both sides
+    are known to hold the same bytes.
     """
 
     scale: float
@@ -95,18 +97,19 @@ class Size(NamedTuple):
     equal: bool = False
 
 
-# Sums over the elements that are finite on both sides. From `kept` on, fills that agree are left
-# out; `kept` is the number of the others. `difference`, `actual` and `expected` have squares;
-# `shift` is the difference times the expected side, `cross` the actual side times the expected.
+# Sums over the elements that are finite on both sides. `counted` is their number, and `absolute`
+# sums absolute differences. All other sums leave out fills that agree; `kept` is the number of
+# elements without these. `difference`, `actual` and `expected` sum squares. `shift` sums the
+# difference times the expected element, `cross` the actual times the expected element.
 Sums = namedtuple("Sums", "counted absolute kept difference actual expected shift cross")
 
 
 def measure(
     actual: Array | Elements, expected: Array | Elements, bounds: Bounds, size: Size | None = None
 ) -> Figures:
-    """Return all figures of a pair of one shape, of any numeric types.
+    """Return all figures of two arrays of one shape, of any numeric types.
 
-    `size` is the expected tensor's, None if unknown.
+    `size` is the size of the expected tensor, None if unknown.
 
     Raises:
         ValueError: the shapes differ.
@@ -126,8 +129,8 @@ def measure(
 
 
 def size_beside(actual: Elements, expected: Elements) -> Size:
-    """Return the size of an expected tensor, 0 if both have the same bytes and need none."""
-    # Most of the weights are equal when two runs of a model are compared.
+    """Return the size of an expected tensor; 0 if both tensors have the same bytes."""
+    # If two runs of one model are compared, most weights are equal, and their size is not needed.
     if hold_the_same(actual, expected):
         return Size(0.0, equal=True)
     with np.errstate(all="ignore"):
@@ -140,7 +143,7 @@ class PairOfBlocks:
     def __init__(self, actual: Elements, expected: Elements, bounds: Bounds, size: Size) -> None:
         self.sums: Any = np.zeros(len(Sums._fields), np.longdouble)
         self.identical, self.shape = True, expected.shape
-        # If all other elements are 0, the fill is the tensor's content.
+        # If all other elements are 0, the large numbers are the tensor's content, and no fills.
         self.fill = size.fill if size.scale > 0 else math.inf
         self.max_absolute = self.max_relative = self.max_error = self.peak = 0.0
         self.mismatches = self.nonfinite_mismatches = 0
@@ -151,7 +154,7 @@ class PairOfBlocks:
         self.bounds = bounds
         if bounds.scaled:
             self.bounds = bounds._replace(atol=max(bounds.atol * size.scale, bounds.least))
-        # The size of the actual tensor is needed only for errors near the tolerance.
+        # The size of the actual tensor is computed only when an error is near the tolerance.
         self.unsized = actual if bounds.scaled and bounds.symmetric else None
         self.relative_atol = bounds.atol
         self.same_type = actual.dtype == expected.dtype
@@ -160,7 +163,7 @@ class PairOfBlocks:
         self.raw: tuple[Array, Array]
 
     def add_block(self, actual: Array, expected: Array, equal: bool) -> None:
-        """Add the next block of both sides; `equal` says that all bytes are known to be equal."""
+        """Add the next block of both sides; with `equal`, their bytes are known to be equal."""
         self.raw = actual, expected
         equal = equal or (self.same_type and equal_bytes(actual, expected))
         self.identical &= equal
@@ -171,7 +174,7 @@ class PairOfBlocks:
         self.start += actual.size
 
     def add_equal(self, block: Array) -> bool:
-        """Add a block that is equal on both sides; return False if its sums would not be exact."""
+        """Add a block that is equal on both sides; if its sums are not exact, return False."""
         counted, energy = block.size, square(block)
         if not has_exact_squares(block, energy):
             return False
@@ -186,8 +189,8 @@ class PairOfBlocks:
         counted, bad = actual.size, None
         difference = actual - expected
         noise, energy = square(difference), square(expected)
-        # A NaN or an infinity makes one of these NaN or infinite, and so may numbers whose squares
-        # overflow; squares of small numbers vanish. All of these need the slow way.
+        # A NaN, an infinity or a square that overflows makes one of these sums NaN or infinite.
+        # Squares of very small numbers become 0. All of these cases need the slow way.
         least = least_energy(self.dtype)
         if not (least < noise < math.inf and least < energy < math.inf):
             actual, expected, bad = self.without_nonfinite(actual, expected)
@@ -210,14 +213,14 @@ class PairOfBlocks:
             self.peak = max(self.peak, float(absolute.max(initial=0.0)))
         shift = inner(difference, expected)
         own, cross = energy + 2 * shift + noise, energy + shift
-        if noise > energy / 4:  # these would be differences of large numbers
+        if noise > energy / 4:  # else `own` and `cross` would be differences of large numbers
             own, cross = square(actual), inner(actual, expected)
         self.sums += Sums(counted, total, kept_count, noise, own, energy, shift, cross)
 
     def without_nonfinite(self, actual: Array, expected: Array) -> tuple[Array, Array, Array]:
         """Count NaN and infinite elements; return wider copies with zeros in their places.
 
-        The third array marks the places where only one side has them or the sides differ.
+        The third array marks the places where NaN or infinite elements do not agree.
         """
         for side, block in enumerate((actual, expected)):
             self.nans[side] += int(np.count_nonzero(np.isnan(block)))
@@ -234,7 +237,7 @@ class PairOfBlocks:
     ) -> Array | None:
         """Add the errors of a block of finite elements; `bad` marks mismatches known before.
 
-        Return where elements are past the tolerance, None if all are within it.
+        Return a mask of the elements past the tolerance, None if all elements are within it.
         """
         largest, mask = float(absolute.max()), bad
         bounds = self.bounds_for(largest)
@@ -324,7 +327,7 @@ class PairOfBlocks:
 def with_mask_of(actual: Array, expected: Array) -> Array:
     """Return an actual block with the expected numbers where both stand for minus infinity.
 
-    The mask of an attention has -1e9 there, or -65504 or -inf in float16.
+    In the mask of an attention, minus infinity is -1e9; in float16 it is -65504 or -inf.
     """
     if actual.dtype.kind == "c" or not min(actual.min(), expected.min()) <= MASK:
         return actual
@@ -373,21 +376,21 @@ def working_type(actual: np.dtype[Any], expected: np.dtype[Any]) -> np.dtype[Any
 
 
 def wider_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a type that holds the squares of a working type, however large or small."""
+    """Return a type that holds the squares of all numbers of a working type."""
     real = np.dtype(np.float64 if dtype.name in ("float32", "complex64") else np.longdouble)
     return np.result_type(real, np.complex64) if dtype.kind == "c" else real
 
 
 @cache
 def least_energy(dtype: np.dtype[Any]) -> float:
-    """Return the energy of a block below which squares may matter that were rounded to 0."""
+    """Return the energy of a block below which squares that were rounded to 0 may matter."""
     limits = np.finfo(dtype)
     return float(limits.tiny) * BLOCK / float(limits.eps)
 
 
 @cache
 def ones(dtype: np.dtype[Any]) -> Array:
-    """Return a block of ones: NumPy takes five times as long for a maximum with a single number."""
+    """Return a block of ones: a maximum with one number takes NumPy five times as long."""
     return np.ones(BLOCK, dtype)
 
 
@@ -406,7 +409,7 @@ def has_exact_squares(block: Array, energy: Any) -> bool:
 
 
 def size_of(elements: Elements) -> Size:
-    """Return the size of a tensor, 0 if it has no finite element."""
+    """Return the size of a tensor's elements; 0 if no element is finite."""
     total, counted, may_have_fills = add_up(elements, math.inf)
     fill = find_fill(elements) if may_have_fills else math.inf
     if fill < math.inf:
@@ -417,7 +420,7 @@ def size_of(elements: Elements) -> Size:
 def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
     """Return the sum of squares and the number of the finite elements below a fill.
 
-    The third value says whether there may be fills among them.
+    The third value says whether there may be fills among these elements.
     """
     dtype = working_type(elements.dtype, elements.dtype)
     total, counted, may_have_fills = np.longdouble(0.0), 0, False
@@ -428,7 +431,7 @@ def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
             block = block[np.isfinite(block)].astype(wider_type(dtype))
             block = block[np.abs(block) < fill]
             energy = square(block)
-        # Searched only if the energy of a block shows that it may have some.
+        # A block is searched for fills only if its energy shows that it may have fills.
         may_have_fills |= bool(energy >= FILL**2 and np.abs(block).max() >= FILL)
         total, counted = total + energy, counted + block.size
     return total, counted, may_have_fills
@@ -436,7 +439,7 @@ def add_up(elements: Elements, fill: float) -> tuple[Any, int, bool]:
 
 def find_fill(elements: Elements) -> float:
     """Return the smallest absolute value that is a fill; infinity if the tensor has no fill."""
-    octaves: set[int] = set()  # n has those from 2**(n-1) to 2**n; 0 has zeros
+    octaves: set[int] = set()  # octave n has absolute values from 2**(n-1) to 2**n; 0 has zeros
     for block in elements.blocks():
         absolute = np.abs(block[np.isfinite(block)])
         octaves.update(np.unique(np.frexp(absolute)[1]).tolist())

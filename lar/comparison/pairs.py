@@ -1,4 +1,4 @@
-"""Measures the pairs of twins of two graphs: in plain axes, as real numbers, beside rounding."""
+"""Measures pairs of twins in plain axes and as real numbers, and compares them with rounding."""
 
 from __future__ import annotations
 
@@ -39,35 +39,36 @@ from lar.records.comparison import (
 )
 
 Facts = TypeVar("Facts", TensorFacts, OperatorFacts, SideFacts)
-Names = tuple[str, str]  # of the sides
+Names = tuple[str, str]  # the names of the two sides
 Tensors = tuple[DumpedTensor, DumpedTensor]
 
-# Tensors in other axes are one quantity with differences if their cosine is above this.
+# Two tensors in different axes are one quantity if their cosine is above this.
 SAME_QUANTITY = 0.99
 
-# With more axes than this, their orders are not tried.
+# If a tensor has more axes than this, other orders of its axes are not tried.
 MOST_AXES = 6
 
-# Constants of fewer elements are compared sooner than a process is copied. A copy holds a pair of
-# tensors beside the one in this process, so none may have more elements than this.
+# Constants with no more than MANY elements together are compared faster than a process is copied.
+# The copy holds a pair of tensors beside the pair in this process. So the process is copied only
+# if every constant has fewer than LARGEST elements.
 MANY, LARGEST = 1 << 22, 1 << 24
 
-# A range that clips more than this part of a tensor is wrong.
+# If clipping changes a tensor by more than this part of its length, the range is wrong.
 MOST_CLIPPED = 0.05
 
-# These operators compute numbers near 1, but results may be far smaller, and then two float32
-# implementations differ by this much: for -16 the sigmoid of ONNX Runtime gives 0 or 1.5e-7.
+# These operators round as if their results were near 1. If results are far smaller, two float32
+# implementations may differ by NEAR_ONE_ROUNDING: for -16, ONNX Runtime's sigmoid is 0 or 1.5e-7.
 NEAR_ONE = {"sigmoid", "hardsigmoid", "softmax", "tanh"}
 NEAR_ONE_ROUNDING = 4 * 2.0**-23
-# A tensor within that tolerance holds only faint numbers if its error as a whole is above this.
+# A tensor within that tolerance holds only numbers far below 1 if its relative error is above this.
 FAINT = 1e-3
 
 
 @dataclass
 class Measure:
-    """Compares pairs of tensors of two dumps; `values` are those of their graphs.
+    """Compares pairs of tensors of two dumps; `graphs` and `values` have one entry for each side.
 
-    If the user gave no tolerance, what rounding explains counts as equal.
+    If the user gave no tolerance, a difference that rounding explains counts as equal.
     """
 
     graphs: tuple[Graph, Graph]
@@ -82,11 +83,11 @@ class Measure:
 
     @property
     def excerpts(self) -> bool:
-        """Whether only a few numbers of each tensor are there."""
+        """Whether the dumps hold only a few numbers of each tensor."""
         return self.values[0].dump.excerpts
 
     def measure_constants(self, pairs: Sequence[ConstantPair]) -> dict[str, TensorComparison]:
-        """Compare pairs of constants, and return the comparisons by the actual key."""
+        """Compare pairs of constants; return the comparisons by the key of the actual constant."""
         found = {}
         for pair in pairs:
             explain = partial(self.rounding.explain_constant, pair) if self.by_default else None
@@ -101,10 +102,10 @@ class Measure:
         fed: Mapping[Pair, Array],
         compared: Mapping[Node, TensorComparison],
     ) -> TensorComparison:
-        """Compare what the operator of a pair gave alone with the expected tensor.
+        """Compare the output of an operator that was run alone with the expected tensor.
 
-        `array` is stored as on the actual side, `fed` is what the operator was fed with. What these
-        values lost in the actual types is explained.
+        `array` is that output, stored as on the actual side. `fed` has the values that the operator
+        was fed with. Rounding that converted them to the types of the actual side is explained.
         """
         sources = []
         for each, value in fed.items():
@@ -118,9 +119,10 @@ class Measure:
     def measure_pair(
         self, pair: Pair, sources: Sequence[TensorComparison], rounding: Rounding
     ) -> TensorComparison:
-        """Compare a pair of computed tensors by what rounding explains.
+        """Compare a pair of computed tensors; by default, rounding may explain the difference.
 
-        `sources` are the twins before it; what is rounded on the way counts as another source.
+        `sources` are the comparisons of the twins before the pair. A tensor that is rounded between
+        them and the pair counts as another source.
         """
         known, explain = known_side(pair), None
         if self.by_default and not self.excerpts:
@@ -131,7 +133,10 @@ class Measure:
         return replace(found, depth=known.depth, is_input=known.is_input)
 
     def measure_rounded(self, pair: Pair, rounding: Rounding) -> Iterator[TensorComparison]:
-        """Yield what rounding to integers and clipping change between a pair and its sources."""
+        """Yield the errors of rounding to integers and of clipping, between a pair and its sources.
+
+        Each is the comparison of the integers with the numbers before rounding.
+        """
         for side, integers, numbers in rounding.rounded_within(pair):
             values = self.values[side]
             one, other = values.elements(integers), values.elements(numbers)
@@ -149,7 +154,7 @@ class Measure:
                 )
 
     def with_actual(self, pair: Pair, array: Array) -> Measure:
-        """Return a measure with an array in place of a pair's actual tensor."""
+        """Return a `Measure` with an array in place of a pair's actual tensor."""
         alone = self.values[0].with_array(tensor_of(pair.actual).key, array)
         return replace(self, values=(alone, self.values[1]))
 
@@ -161,9 +166,9 @@ class Measure:
         sources: Sequence[TensorComparison] = (),
         faint: Bounds | None = None,
     ) -> TensorComparison:
-        """Compare two tensors; with `explain`, the tolerance is what rounding explains.
+        """Compare two tensors; with `explain`, the tolerance is the error that rounding explains.
 
-        It is never less than that of `faint` numbers.
+        `faint` is the least tolerance, for tensors that hold numbers far below 1.
 
         Raises:
             DumpError: a tensor is missing or damaged.
@@ -215,12 +220,12 @@ class Measure:
         return self.record_of(tensors, by, passed=False, problem=f"shapes differ: {shapes}")
 
     def record_of(self, tensors: Tensors, by: MatchedBy, **found: Any) -> TensorComparison:
-        """Return the comparison of two tensors with what was `found`."""
+        """Return the comparison of two tensors; `found` has its other fields."""
         actual, expected = map(self.facts_of, (0, 1), tensors)
         return TensorComparison(actual=actual, expected=expected, matched_by=by, **found)
 
     def compare_excerpts(self, tensors: Tensors, by: MatchedBy) -> TensorComparison:
-        """Compare two tensors of a text: statistics and, in one layout, the first values."""
+        """Compare two excerpts: the statistics and, if the layouts are equal, the first values."""
         found = self.unlike(tensors, by)
         if squeezed(found.actual.shape) != squeezed(found.expected.shape):
             return found
@@ -250,9 +255,10 @@ class Measure:
 class Paired:
     """Two graphs, their twins and the comparisons of all pairs.
 
-    `compared` has these by the actual node, `constants` by the actual key. `drawn` are pairs that
-    random operators made differ; they are not among the `pairs`. `outputs` are the actual nodes of
-    the models' outputs. `names` are what the sides are called.
+    `compared` has the comparisons of computed tensors by the actual node, `constants` has the
+    others by the actual key. `drawn` are pairs that differ because of random operators; they are
+    not among the `pairs`. `outputs` are the actual nodes of the models' outputs. `names` are the
+    names of the two sides.
     """
 
     def __init__(self, measure: Measure, twins: Twins, names: Names) -> None:
@@ -273,15 +279,15 @@ class Paired:
 
     @cached_property
     def loops(self) -> list[Pair]:
-        """The pairs whose operators run a body in each iteration."""
+        """The pairs whose operators are loops: they run a body in each iteration."""
         return [pair for pair in self.pairs if type_of(pair) in LOOPS]
 
     def find_outputs(self) -> set[Node]:
         """Return the actual nodes of the models' outputs.
 
-        An output without a pair is there too; one that holds the data of another tensor may have
-        that tensor's pair. If a dump does not name the outputs, they are the tensors without
-        children.
+        An actual output without a pair is included. An output that only holds another tensor's data
+        may have the pair of that tensor. If a dump does not name its outputs, the tensors without
+        children count as outputs.
         """
         found: set[Node] = set()
         for side, graph in enumerate(self.graphs):
@@ -294,11 +300,11 @@ class Paired:
         return found
 
     def pair_of(self, node: Node) -> Pair | None:
-        """Return the pair of a tensor, or that of the tensor whose data it holds."""
+        """Return the pair of a tensor, or the pair of the tensor whose data it holds."""
         return self.by_node.get(node) or self.by_node.get(self.twins.originals.get(node, node))
 
     def measure_all(self, progress: Callable[[str], None]) -> None:
-        """Measure every pair, one at a time; put those apart that random operators made differ."""
+        """Measure every pair; put pairs that differ because of random operators into `drawn`."""
         constants, is_whole = self.twins.constants, not self.measure.excerpts
         if is_whole and self.measure.by_default:
             self.measure.rounding.learn_from_weights(constants)
@@ -329,7 +335,7 @@ class Paired:
         return self.compared[pair.actual]
 
     def around(self, pair: Pair, near: Callable[..., list[Node]]) -> list[Pair]:
-        """Return the nearest twins before or behind a pair, on either side."""
+        """Return the nearest twins on both sides; `near` looks before or behind a node."""
         nodes = (node for side in pair[:2] for node in near(side, self.by_node))
         return [*dict.fromkeys(map(self.by_node.__getitem__, nodes))]
 
@@ -340,7 +346,7 @@ class Paired:
         return self.around(pair, results_of)
 
     def grow_gradually(self) -> bool:
-        """Return whether an error grows anywhere from inputs that differ too."""
+        """Return whether any pair has a larger error than its inputs, which have errors too."""
         found = ((self.found(pair), self.sources(pair)) for pair in self.pairs)
         return any(1 < growth_of(it, map(self.found, sources)) < inf for it, sources in found)
 
@@ -349,23 +355,23 @@ class Paired:
         return (it for it in self.compared.values() if it.is_input and not it.passed)
 
     def constants_of(self, nodes: Iterable[Node]) -> list[TensorComparison]:
-        """Return the comparisons of the constants that some actual operators take."""
+        """Return the comparisons of the constants that the operators of actual nodes take."""
         integers_of = self.graphs[0].integers_of
         taken = dict.fromkeys(integers_of(key) for node in nodes for _, key in node.constants)
         return [self.constants[key] for key in taken if key in self.constants]
 
 
 def facts_from(kind: type[Facts], source: object, /, **own: Any) -> Facts:
-    """Return a record with a source's fields of the same names, and with `own` values."""
+    """Return a record with the fields that an object has by the same names, and `own` values."""
     known = vars(source)
     names = (kind.__dataclass_fields__.keys() & known.keys()) - own.keys()
     return kind(**own, **{name: known[name] for name in names})
 
 
 def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:
-    """Return the order of one tensor's axes that brings it nearest to another one.
+    """Return the order of one tensor's axes in which its values are nearest to another tensor's.
 
-    It is empty if no order fits their shapes. Axes of one element do not count.
+    The result is empty if the shapes fit in no order. Axes of one element do not count.
     """
     array, wanted = (whole(it).reshape(squeezed(it.shape)) for it in (one, other))
     orders = permutations(range(array.ndim)) if array.ndim <= MOST_AXES else ()
@@ -380,7 +386,7 @@ def axes_between(one: Elements, other: Elements) -> tuple[int, ...]:
 
 
 def padded(text: Elements, other: Elements) -> Elements:
-    """Return texts with zeros on the last axis, so that they are as wide as the other side's."""
+    """Pad the last axis of coded strings with zeros, up to the width of the other side's."""
     more = (other.shape or (0,))[-1] - (text.shape or (0,))[-1]
     if more <= 0:
         return text
@@ -395,10 +401,10 @@ def permuted(elements: Elements, axes: tuple[int, ...]) -> Elements:
 
 
 def faint_bounds(pair: Pair, sources: Iterable[TensorComparison]) -> Bounds:
-    """Return the least tolerance for numbers far below 1.
+    """Return the least tolerance of a pair whose numbers may be far below 1.
 
-    They come from an operator that rounds as if they were near 1, or are computed from such
-    numbers.
+    Such numbers come from an operator that rounds as if its results were near 1, or are computed
+    from such results.
     """
     steps = {step for node in pair[:2] for step in node.steps}
     peaks = (
@@ -411,7 +417,7 @@ def faint_bounds(pair: Pair, sources: Iterable[TensorComparison]) -> Bounds:
 
 
 def known_side(pair: Pair) -> Node:
-    """Return the expected node of a pair, or the actual one if its dump alone has operators."""
+    """Return the expected node of a pair, or the actual node if only its dump has operators."""
     return pair.actual if pair.expected.steps == UNKNOWN_STEPS else pair.expected
 
 
@@ -436,7 +442,7 @@ def in_order(pairs: Iterable[Pair]) -> Iterator[Pair]:
 
 
 def error_of(found: TensorComparison) -> tuple[float, float]:
-    """Return two errors in units of the tensor's size: of the whole, and of the worst element."""
+    """Return two errors in units of the tensor's size: of the whole and of the worst element."""
     figures = found.figures
     if figures is None or figures.nonfinite_mismatches or figures.relative_l2 is None:
         return (0.0, 0.0) if found.passed else (inf, inf)
@@ -444,10 +450,10 @@ def error_of(found: TensorComparison) -> tuple[float, float]:
 
 
 def growth_of(found: TensorComparison, sources: Iterable[TensorComparison]) -> float:
-    """Return the factor by which an error exceeds the errors of the inputs.
+    """Return the factor by which a tensor's error exceeds the errors of its inputs.
 
-    It is infinite if the inputs have no errors. The error of the whole or that of the worst element
-    counts, whichever grew more: a fault may concern a single element.
+    The factor is infinite if the inputs have no errors. It is the larger of two factors, for the
+    error of the whole and for the worst element, since a fault may concern a single element.
     """
     before = [error_of(source) for source in sources]
     growths = [0.0]

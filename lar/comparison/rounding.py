@@ -1,19 +1,20 @@
-"""What rounding explains of the difference between two tensors.
+"""Computes how large a difference between two tensors rounding can explain.
 
-The error that an operator adds to those of its inputs depends on the coarser of the two
-computations: on the relative rounding u of a floating-point type or the step s of a quantised one:
+An operator adds an error of its own to the errors of its inputs. The coarser type of the two sides
+decides: the relative rounding u of a floating-point type, or the step s of a quantised type.
 
-- storing adds u of each element, or s / 2 at most and s / sqrt(12) on average;
-- a sum of K products in precision u adds about sqrt(K) u, with the K of a usual convolution;
-  if only its factors are rounded, as to TF32, it adds u, and storing adds nothing;
-- weights that are stored in the type add as much of their own.
+- Storing the output adds u times each element; for a quantised type s / 2 at most, and s / sqrt(12)
+  on average.
+- A sum of K products in precision u adds about sqrt(K) u. K is that of a usual convolution. If only
+  the factors are rounded, as in TF32, the sum adds u, and storing adds nothing.
+- Weights that are stored in the coarse type add the same error again.
 
-Errors of the inputs are passed on: an addition or a maximum adds them up, other operators may
-enlarge them several times. An error is the length of the difference over that of the tensor. An
-operator with a much larger error is at fault.
+Errors of the inputs are passed on. An addition or a maximum adds them up; other operators may
+enlarge them several times. An error is the length of the difference, divided by the length of the
+tensor. An operator with a much larger error is at fault.
 
-This measure is for sides that compute in a type coarser than float32. Between two float32 runs a
-fixed tolerance shows errors that are smaller than those of any cast.
+All of this is for sides that compute in a type coarser than float32. Two float32 runs are compared
+with a fixed tolerance, which detects errors smaller than the error of any cast.
 """
 
 from __future__ import annotations
@@ -38,52 +39,53 @@ from lar.records.comparison import Figures, TensorComparison, TensorFacts
 UNITS = {"float16": 2.0**-11, "bfloat16": 2.0**-8}
 FINE_UNIT = 2.0**-24
 
-# The relative rounding of types for the factors of float32 products.
+# The relative rounding of types to which the factors of float32 products may be rounded.
 OF_FACTORS = {"tf32": 2.0**-11}
 
-# An error that float32 explains.
+# The largest error that rounding to float32 explains.
 FINE = 1e-5
 
-# A side as a whole computes in a coarse type if this part of its tensors are of that type; fewer
-# casts between float32 operators are a fault.
+# A side computes in a coarse type as a whole if at least this part of its tensors have that type.
+# If fewer tensors have it, casts between float32 operators are a fault.
 COARSE_SHARE = 0.25
 
-# Rounding equal numbers in another way changes some by a step, but not nearly all of them.
+# If two sides round equal numbers in different ways, some numbers differ by a step, but few enough
+# that the mean difference is below this part of a step.
 OF_A_STEP = 0.75
 
-# Steps that differ by less than this are the same.
+# Two steps that differ by less than this part are equal.
 SAME_STEP = 0.01
 
-# So few numbers may be float16 numbers by chance.
+# Fewer weights than this may be float16 numbers by chance.
 LEAST_WEIGHTS = 32
 
-# An error may be so many times the expected rounding.
+# Rounding explains an error up to this many times the expected error.
 SLACK = 4.0
 
-# Rounding leaves no error above this part of a tensor.
+# Rounding never explains an error above this part of the tensor's length.
 MOST_EXPLAINED = 0.7
 
-# The factor by which an operator enlarges its inputs' errors. Sums of similar numbers cancel out,
-# but their errors do not; for sums of other numbers the factor is least.
+# The factor by which an operator enlarges the errors of its inputs. In a sum of similar numbers,
+# the numbers cancel out, but their errors do not: the factor is large. In other sums it is small.
 GROWTH = 3.0
 LEAST_GROWTH, MOST_GROWTH = 1.25, 6.0
 
-# A convolution or a matrix product usually adds up so many products.
+# The number of products that a convolution or a matrix product usually adds up.
 USUAL_SUM = 1000
 
-# The error that 8-bit weights with one scale usually add; each bit less doubles it.
+# The error that 8-bit weights with one scale usually add. With each bit less, the error doubles.
 WEIGHTS_OF_8_BITS = 0.02
 
-# Channels of fewer elements are not measured.
+# Channels with fewer elements than this are not measured.
 LEAST_ELEMENTS = 4
 
-# Without a graph: the rounding that adds up in a deep network.
+# For dumps without operators: the rounding error that adds up in a deep network.
 WITHOUT_GRAPH = dict.fromkeys(("tf32", "float16", "int16"), 0.03)
 WITHOUT_GRAPH |= {"bfloat16": 0.1, "int8": 0.3, "int4": 1.0}
 
-# The largest error of elements, in units of the error of the whole.
+# The largest error of an element that counts as rounding, in units of the error of the whole.
 PEAK = 2.0
-# An element's error may be so many times the largest one of the inputs.
+# An element's error may be up to this many times the largest error of an element of the inputs.
 PEAK_GROWTH = 12.0
 
 # Operators that add up the errors of their inputs, or keep the largest.
@@ -97,8 +99,8 @@ KEEPING = {
 class Explained(NamedTuple):
     """The difference that rounding explains.
 
-    It has the type, the error of the whole, and the step of a quantised type. With `stored` both
-    sides compute alike, and only the results are rounded.
+    `precision` is the coarse type, `error` the error of the whole tensor, and `step` the step of a
+    quantised type. With `stored`, both sides compute alike, and only the results are rounded.
     """
 
     precision: str
@@ -124,7 +126,7 @@ class Explained(NamedTuple):
     ) -> bool:
         """Return whether rounding explains a tensor's error, given the errors of its inputs.
 
-        `worst_channel` measures the tensor's channels.
+        `worst_channel` returns the largest error of a channel of the tensor.
         """
         if figures.nonfinite_mismatches:
             return False
@@ -142,22 +144,23 @@ class Explained(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The step between neighbours of a quantised type, its bits, and its limits in steps."""
+    """The step between neighbours of a quantised type, its bits, and its ends in steps."""
 
     size: float
     bits: int
     ends: tuple[int, int] = (0, 0)
 
 
-# Takes the size of an expected tensor, and the tensor.
+# A function that takes the size and the elements of an expected tensor.
 Explain = Callable[[Size, Elements], "Explained | None"]
 
 
 def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
-    """Return the largest error of a channel over its length, or over a usual channel's length.
+    """Return the largest relative error of a channel.
 
-    If one of many channels is wrong, the error of the whole is small. Numbers that are not finite
-    on both sides, or as large as a fill, are left out.
+    The error is relative to the channel's length, or to the usual length of a channel if that is
+    larger. This shows one wrong channel among many, for which the error of the whole tensor is
+    small. Numbers that are not finite on one side, or as large as a fill, are left out.
     """
     shape = other.shape
     axis = channel_axis(len(shape))
@@ -177,14 +180,14 @@ def worst_channel_of(one: Elements, other: Elements, fill: float) -> float:
 
 
 def coarsest(precisions: Iterable[str]) -> str:
-    """Return the coarsest of some types, empty if no coarse type is among them."""
+    """Return the coarsest of some types; empty if no coarse type is among them."""
     found = {*precisions}
     order = ("int4", "int8", "bfloat16", "float16", "int16", "tf32")
     return next((each for each in order if each in found), "")
 
 
 class Rounding:
-    """What rounding explains of two graphs' pairs; `by_node` has them by nodes of both sides."""
+    """The differences that rounding explains in two graphs; `by_node` has the pair of each node."""
 
     def __init__(self, graphs: tuple[Graph, Graph], values: tuple[Values, Values]) -> None:
         self.graphs, self.values = graphs, values
@@ -192,7 +195,7 @@ class Rounding:
         self.whole = precision_of_sides(graphs)
 
     def among(self, pairs: Iterable[Pair]) -> Rounding:
-        """Return a copy that knows only these pairs."""
+        """Return a copy of this object with only these pairs."""
         other = copy(self)
         other.by_node = {node: pair for pair in pairs for node in pair[:2]}
         return other
@@ -200,16 +203,18 @@ class Rounding:
     def explain(
         self, pair: Pair, sources: Sequence[TensorComparison], size: Size, _: Elements
     ) -> Explained | None:
-        """Return what rounding explains of a pair, None if the types are as fine as float32.
+        """Return the difference that rounding explains in a pair.
 
-        `size` is the expected tensor's.
+        The result is None if all types are as fine as float32. `size` is that of the expected
+        tensor.
         """
         regions = [region_of(node, self.by_node) for node in pair[:2]]
         types = (it.tensor.dtype.lower() for it in pair[:2] if it.tensor)
         by_side = [*map(self.steps_of, (0, 1), regions)]
         steps = [*by_side[0], *by_side[1]]
         weights = [*map(self.quantised_weights, (0, 1), regions)]
-        # If one side's weights are not known, they count as equal if both sides are quantised.
+        # If the quantised weights of one side are not known, the weights count as equal, provided
+        # that both sides are quantised.
         alike = weights[0] == weights[1] if all(weights) else all(by_side)
         taken = {bits for side in weights for bits, _ in side}
         quantised = [f"int{bits}" for bits in (*(it.bits for it in steps), *taken) if bits <= 16]
@@ -237,9 +242,9 @@ class Rounding:
         return Explained(precision, math.hypot(*added), step, stored)
 
     def rounded_within(self, pair: Pair) -> Iterator[tuple[int, DumpedTensor, DumpedTensor]]:
-        """Yield what is rounded to integers between a pair and its sources.
+        """Yield the tensors that are rounded to integers between a pair and its sources.
 
-        Each has the side, the integers and the numbers before rounding.
+        Each item has the side, the tensor of integers, and the tensor before rounding.
         """
         for side, end in enumerate(pair[:2]):
             for node in region_of(end, self.by_node):
@@ -250,10 +255,10 @@ class Rounding:
                     yield side, node.tensor, before
 
     def round_alike(self, pair: Pair) -> bool:
-        """Return whether both sides round alike between a pair and its sources, or do not round.
+        """Return whether both sides round alike, or do not round, between a pair and its sources.
 
-        They must have the same steps, apart from those of the sources, and the same scales of
-        weights.
+        Both sides must have weights of the same scales, and the same steps. The steps of the
+        sources do not count.
         """
         sides = 0, 1
         regions = [region_of(node, self.by_node) for node in pair[:2]]
@@ -269,7 +274,7 @@ class Rounding:
     def quantised_weights(
         self, side: int, region: Sequence[Node]
     ) -> set[tuple[int, tuple[float, ...]]]:
-        """Return the bits and the scales of the quantised weights that some operators take."""
+        """Return the bits and the scales of the quantised weights of a region's operators."""
         graph, known = self.graphs[side], self.values[side].quantizations
         keys = {graph.integers_of(key) for node in region for _, key in node.constants}
         found = [(graph.dump.tensor(key).dtype, known[key].scale) for key in keys & known.keys()]
@@ -278,11 +283,14 @@ class Rounding:
     def explain_constant(
         self, pair: ConstantPair, size: Size, elements: Elements
     ) -> Explained | None:
-        """Return what rounding explains of two constants, None if neither is of a coarse type."""
+        """Return the difference of two constants that rounding explains.
+
+        The result is None if neither constant has a coarse type.
+        """
         steps = [step for step in map(self.step_of, (0, 1), pair[:2]) if step]
         makers = [graph.makers.get(it.key) for graph, it in zip(self.graphs, pair[:2], strict=True)]
         if not steps and not any(it and "dequantize" in it.type.lower() for it in makers):
-            # One side may have them in a coarse type, although the engine stores another.
+            # The weights of one side may be rounded to a coarse type, and stored in another one.
             unit = UNITS.get(self.whole)
             return Explained(self.whole, unit) if unit else None
         low, high = extent_of(elements)
@@ -293,9 +301,10 @@ class Rounding:
         return Explained(f"int{min(it.bits for it in known)}", error, step)
 
     def learn_from_weights(self, pairs: Sequence[ConstantPair]) -> None:
-        """Detect a side whose weights were rounded to float16 and are stored in a wider type.
+        """Detect a side whose weights were rounded to float16, and stored in a wider type.
 
-        All of several weights must be so: a single one is an operator at fault.
+        There must be several large weights, and all of them must be rounded. A single rounded
+        weight is the fault of an operator.
         """
         large = [pair for pair in pairs if pair.expected.dtype == "float32"]
         large = [pair for pair in large if prod(pair.expected.shape) >= LEAST_WEIGHTS]
@@ -307,12 +316,12 @@ class Rounding:
             self.whole = coarsest([self.whole, "float16"])
 
     def steps_of(self, side: int, nodes: Iterable[Node]) -> list[Step]:
-        """Return the steps of those tensors that are quantised."""
+        """Return the steps of the quantised tensors among some nodes."""
         found = (self.step_of(side, node.tensor) for node in nodes if node.tensor)
         return [step for step in found if step]
 
     def step_of(self, side: int, tensor: DumpedTensor | TensorFacts) -> Step | None:
-        """Return the largest step of a quantised tensor, None for any other tensor."""
+        """Return the step of a quantised tensor, with the largest of its scales; else None."""
         quantization = self.values[side].quantization_of(tensor)
         if quantization is None:
             return None
@@ -321,9 +330,9 @@ class Rounding:
         return Step(max(quantization.scale), bits, (least, least + 2**bits - 1))
 
     def growth_of(self, pair: Pair) -> float:
-        """Return the factor by which a sum of products enlarges its inputs' errors.
+        """Return the factor by which a sum of products enlarges the errors of its inputs.
 
-        It is larger for numbers that are much alike.
+        The factor is larger if the numbers in an input are similar to each other.
         """
         found = [LEAST_GROWTH]
         for node in sources_of(pair.expected, self.by_node):
@@ -340,10 +349,10 @@ class Rounding:
 
 
 def precision_of_sides(graphs: Sequence[Graph]) -> str:
-    """Return the coarse type that one of two sides computes in, or rounds factors to.
+    """Return the coarse type that one of two sides computes in, or to which it rounds factors.
 
-    If both sides have its weights and compute the same graph in a wider type, these are rounded
-    only once; a fusion rounds weights again.
+    If both sides compute the same graph in a wider type than the model's, the model's weights were
+    rounded only once, for both sides. If an engine fuses operators, it rounds weights again.
     """
     stored = coarsest(map(stored_type_of, graphs))
     named = [
@@ -355,7 +364,7 @@ def precision_of_sides(graphs: Sequence[Graph]) -> str:
 
 
 def stored_type_of(graph: Graph) -> str:
-    """Return the coarse type that many of a side's tensors have, else empty."""
+    """Return the coarse type that many tensors of a side have; empty if there is no such type."""
     types = [node.tensor.dtype.lower() for node in graph.nodes if node.tensor]
     floats = [name for name in types if "float" in name]
     for name in UNITS:
@@ -365,7 +374,7 @@ def stored_type_of(graph: Graph) -> str:
 
 
 def is_rounded(elements: Elements) -> bool:
-    """Return whether all elements are float16 numbers."""
+    """Return whether float16 can hold all elements without an error."""
     with np.errstate(over="ignore"):
         return all(np.array_equal(it.astype(np.float16), it) for it in elements.blocks())
 
@@ -373,10 +382,10 @@ def is_rounded(elements: Elements) -> bool:
 def inherited(
     sources: Sequence[TensorComparison], kinds: set[str], scale: float, growth: float
 ) -> float:
-    """Return the error that a tensor gets from its inputs' errors; `scale` is the tensor's size.
+    """Return the error that a tensor gets from the errors of its inputs.
 
-    If an input differs by more than rounding, only the explained part is passed on and does not
-    grow: a fault must not explain itself.
+    `scale` is the tensor's size. If an input differs by more than rounding explains, only the
+    explained part is passed on, and does not grow: a fault must not explain the errors behind it.
     """
     errors, failed = [], [0.0]
     for source in sources:

@@ -1,9 +1,9 @@
 """Dumps: the tensors of a run, each in a file, and the graph between them.
 
-A dump as all of lar sees it: an index of tensors and operators, and values read on demand; and the
-facts that an engine knows of a dump, besides what the names of its tensors say.
+For the rest of lar, a dump is an index of tensors and operators, and values that are read on
+demand. An engine adds facts that the names of the tensors do not show.
 
-The worker that makes a dump imports only this part of dumps: their formats take time to import.
+The worker that makes a dump imports only this file: the modules for file formats import slowly.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ SUFFIX = ".facts.json"
 
 
 class OperatorFact(NamedTuple):
-    """The facts of an operator besides its name, by its number (`Variable.operator_id`)."""
+    """The parameters of an operator; `number` is its number (`Variable.operator_id`)."""
 
     number: int
     parameters: dict[str, Any]
 
 
 class Kernel(NamedTuple):
-    """The operators for which an engine chooses one algorithm.
+    """A group of operators for which an engine chooses one algorithm.
 
-    It has their type, and the stored shapes of the inputs and of the first output.
+    All of them have this type, and these stored shapes of the inputs and of the first output.
     """
 
     type: str
@@ -46,13 +46,13 @@ class Kernel(NamedTuple):
 
 
 class DumpFacts(NamedTuple):
-    """The facts that an engine knows of a dump.
+    """The facts about a dump that only the engine has.
 
-    These are its operators in order, the dumped iteration (None: the last one), the chosen
-    algorithms, and by the names of tensors the real numbers that their integers stand for. A
-    negative axis counts from the last one. `operands` are the model's names for the inputs of the
-    operator that gives a tensor; an optimising engine may have replaced them. `outputs` and
-    `left_out` are those of `DumpIndex`.
+    `operators` are in the order of execution. `iteration` is the dumped iteration, None for the
+    last one. `algorithms` are the chosen algorithms. `quantizations` say by tensor name which real
+    numbers integers stand for; a negative axis counts from the last axis. `operands` has by tensor
+    name the model's names for the inputs of the operator that gives the tensor; an optimising
+    engine may have replaced these inputs. `outputs` and `left_out` are as in `DumpIndex`.
     """
 
     operators: Sequence[OperatorFact] = ()
@@ -68,12 +68,12 @@ NO_FACTS = DumpFacts()
 
 
 def write_facts(folder: Path, facts: DumpFacts) -> None:
-    """Write beside a folder what a worker knows of the dump in it, except algorithms.
+    """Write a worker's facts about a dump beside the dump's folder, except algorithms.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
-    # Without msgspec: its import would take a worker as long as it takes to read a model's file.
+    # Without msgspec: to import it would take a worker as long as to read a model file.
     content = json.dumps(
         facts, default=lambda it: dict(it if isinstance(it, Mapping) else vars(it))
     )
@@ -81,7 +81,7 @@ def write_facts(folder: Path, facts: DumpFacts) -> None:
 
 
 def read_facts(folder: Path) -> DumpFacts:
-    """Return what a worker has written beside a folder, empty if it died before."""
+    """Return the facts that a worker wrote beside a folder; no facts if it died before."""
     import msgspec
 
     try:
@@ -92,8 +92,10 @@ def read_facts(folder: Path) -> DumpFacts:
 
 
 def keep_freed() -> None:
-    """Have the C library keep memory that is freed: one tensor of a dump is read or written after
-    the other, and the system clears the memory that it gives anew."""
+    """Make the C library keep freed memory for the next tensor of a dump.
+
+    Else the system would clear new memory for each tensor, which takes time.
+    """
     from ctypes import CDLL
 
     with suppress(AttributeError):  # not the GNU C library
@@ -109,16 +111,18 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 class DumpedTensor(GraphTensor):
     """One tensor of a dump.
 
-    `key` is unique in the dump: the name of its file. `name` is the engine's name of the variable.
-    `dtype` is the name of a NumPy dtype, or MegEngine's name of a quantised type, as `QuantizedS8`,
-    or of one that NumPy lacks; `string` is text, stored as its bytes (uint8) in UTF-8 along the
-    last axis, padded with zeros. `shape` is that of the stored array. `layout` names a blocked one
-    (`nchw44`, `nchw88`, `nchw16c`, ..., `OIhw4i4o` of weights: see `layouts`) and is empty if the
-    axes are plain or unknown. `operator` is the key of the operator that made it, empty if unknown;
-    `slot` counts that operator's outputs. `run` counts the iterations, including the warm-up's, if
-    a dump keeps the outputs of each. `quantization` says which real numbers the stored integers
-    stand for, None if that is unknown or they are plain numbers. `origin` is the model file's name
-    of the tensor, empty if it is `name` or unknown.
+    `key` is the name of the tensor's file, and unique in the dump. `name` is the engine's name of
+    the variable. `dtype` is the name of a NumPy dtype. For a quantised type such as `QuantizedS8`,
+    or a type that NumPy lacks, it is MegEngine's name. The dtype `string` is for strings: their
+    UTF-8 bytes (uint8) lie along the last axis, padded with zeros.
+
+    `shape` is the shape of the stored array. `layout` is the name of a blocked layout, such as
+    `nchw44`, `nchw16c`, or `OIhw4i4o` for weights (see `layouts`). It is empty if the axes are
+    plain or unknown. `operator` is the key of the operator that made the tensor, empty if unknown;
+    `slot` is the number of the tensor among this operator's outputs. `run` is the number of the
+    iteration, warm-up included, if a dump keeps the outputs of each iteration. `quantization` says
+    which real numbers the stored integers stand for; None if that is unknown, or for plain numbers.
+    `origin` is the model file's name of the tensor, empty if it is unknown or equal to `name`.
     """
 
     slot: int = 0
@@ -129,8 +133,8 @@ class DumpedTensor(GraphTensor):
 class DumpedOperator(GraphOperator):
     """One operator: `inputs` and `outputs` are keys of tensors, in the operator's order.
 
-    An input that is not in the dump has a key all the same. `constant` marks weights and other
-    values that were not computed.
+    An input that the dump lacks has a key too. `constant` marks weights and other values that were
+    not computed.
     """
 
     inputs: tuple[str, ...] = ()
@@ -139,15 +143,15 @@ class DumpedOperator(GraphOperator):
 
 
 class DumpIndex(Origin, Encodable):
-    """The content and the origin of a dump, in the order of execution.
+    """The content and the origin of a dump; tensors and operators are in the order of execution.
 
-    `iteration` counts the dumped iteration, including the warm-up's. `items` are those of a data
-    set, each run for `iterations` iterations. `outputs` are the names of the model's outputs, in
-    its order; the tensors of a sequence or map `s` are named `s[0]`, `s[KEY]`. `left_out` says by
-    name why the dump lacks something that the engine computed. `inputs` are the values of
-    `--input`, `feeding` the options that say how they were used; `files` has the size in bytes and
-    the time of each file of the items. `products` is the type to which the factors of float32
-    products were rounded.
+    `iteration` is the number of the dumped iteration, warm-up included. `items` are the items of a
+    data set; each was run for `iterations` iterations. `outputs` are the names of the model's
+    outputs, in the model's order; the tensors of a sequence or a map `s` are named `s[0]` or
+    `s[KEY]`. `left_out` has the reason, by name, for each computed tensor that the dump lacks.
+    `inputs` are the values of `--input`, and `feeding` has the options that say how inputs were
+    used. `files` has the size in bytes and the time of each file of the items. `products` is the
+    type to which the factors of float32 products were rounded.
     """
 
     tensors: tuple[DumpedTensor, ...]
@@ -167,10 +171,10 @@ class DumpIndex(Origin, Encodable):
 
 
 class Stored(NamedTuple):
-    """The elements of a tensor as its file stores them, axes included.
+    """The elements of a tensor as its file stores them, in the stored axes.
 
-    `convert` makes the values of a part of them, which may take twice the memory; None if the
-    elements are the values.
+    `convert` computes the values of a part of the elements; they may take twice the memory, and
+    have the dtype `wider`. It is None if the elements are the values.
     """
 
     raw: Array
@@ -194,10 +198,10 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dump:
-    """An index and its values, each read when it is asked for and not kept.
+    """An index and the values of its tensors; values are read on demand and not kept.
 
-    `missing` are the keys of tensors whose files are gone; the index does not have them. With
-    `excerpts` each tensor has only a few numbers: see `lar.dumps.excerpts`.
+    `missing` are the keys of tensors whose files are missing; these tensors are not in the index.
+    With `excerpts` each tensor has only a few numbers: see `lar.dumps.excerpts`.
     """
 
     source: str
@@ -211,9 +215,9 @@ class Dump:
         return {tensor.key: tensor for tensor in self.index.tensors}
 
     def of_array(self, key: str, array: Array) -> Dump:
-        """Return this dump with an array in place of one of its tensors."""
+        """Return a copy of this dump in which an array replaces one tensor."""
         read = self.reader
-        other = copy.copy(self)  # with the tables that have been made
+        other = copy.copy(self)  # which keeps the tables that were computed before
         other.__dict__["reader"] = lambda tensor: array if tensor.key == key else read(tensor)
         return other
 
@@ -235,10 +239,10 @@ class Dump:
         return self._tensors[key]
 
     def read(self, key: str) -> Array:
-        """Read the values of a tensor, in its stored axes.
+        """Read the values of a tensor, in the stored axes.
 
         Raises:
-            DumpError: its file is missing or damaged.
+            DumpError: the tensor's file is missing or damaged.
         """
         return self.read_stored(key).values
 
@@ -246,7 +250,7 @@ class Dump:
         """Read a tensor in its stored form.
 
         Raises:
-            DumpError: its file is missing or damaged.
+            DumpError: the tensor's file is missing or damaged.
         """
         found = self.reader(self._tensors[key])
         return found if isinstance(found, Stored) else Stored(found)

@@ -1,24 +1,25 @@
-"""MegEngine's binary tensor file: one array and its name.
+"""Reads and writes MegEngine's binary tensor file: one array and its name.
 
     u32 length of the name, u32 code of the dtype, u32 number of axes, u32 for the size of each,
     the name, the elements
 
-All is little-endian, without gaps (mgb::debug::dump_tensor). MegEngine always writes seven axes,
-with 0 for the unused ones. It has no arrays without axes, and hardly any without elements, which
-would lose their shape. For arrays without elements lar writes the axes that they have, and for an
-array without axes one axis of size 1.
+The file is little-endian and has no gaps (mgb::debug::dump_tensor). MegEngine always writes seven
+axes, with size 0 for unused axes. It has no arrays without axes, and hardly any arrays without
+elements, whose shape this format would lose. For an array without elements, lar writes only the
+axes of the array. For an array without axes, lar writes one axis of size 1.
 
-MegEngine's own reader takes names for ASCII. lar writes other characters as `\\u4e2d`, and a
+MegEngine's own reader expects names in ASCII. lar writes other characters as `\\u4e2d`, and a
 backslash as `\\u005c`.
 
-In a dump, the name says which variable the array is, the operator that gave it, and its inputs:
+In a dump, the name has the variable of the array, the operator that gave it, and this operator's
+inputs:
 
     var={id:15, layout:{1(16384),16(1024),32(32),32(1) Float32}, Float32,
     owner:conv(data,c0.weight)[14]{ConvolutionForward}, name:c0.Convolution, slot:0,
     CompNode("cpu0:0" from "cpu0:0"), s, 4, 1} owner_opr_inputs=0={id:9, ...} 1={id:11, ...}
 
-in one line, as mgb::cg::dump_var_info writes it. With one input the `0=` is left out, and a
-variable without storage has `shape:{2}` in place of the layout. load_and_run's bin-out-dump
+This is one line, as mgb::cg::dump_var_info writes it. If there is only one input, `0=` is left out.
+A variable without storage has `shape:{2}` in place of the layout. load_and_run's bin-out-dump
 writes a space before the inputs.
 """
 
@@ -42,7 +43,7 @@ from lar.errors import DumpError
 from lar.files.input_file import open_input
 from lar.records.record import Record, ShortRecord
 
-# This follows the name of a sequence or a map in the name of one of its elements.
+# The name of an element is the name of its sequence or map, and this.
 ELEMENT = re.compile(r"\[[^][]*\]$")
 
 HEAD = re.compile(
@@ -57,15 +58,16 @@ AXIS = re.compile(r"(\d{1,19})(?:\(-?\d{1,19}\))?(?:,|$)")
 OWNER_END = re.compile(r"\{([^{}]*)\}, name:")
 INPUTS = re.compile(r" owner_opr_inputs= ?(?=\{id:\d|0=\{id:\d|$)")
 NEXT_INPUT = re.compile(r" \d{1,9}=(?=\{id:\d)")
-MOST_ATTEMPTS = 100  # to find where a part ends, since names may contain separators
+MOST_ATTEMPTS = 100  # attempts to find the end of a part: names may contain separators
 
 
 class Variable(Record):
     """A variable of the engine's graph.
 
-    `shape` is that of the array; a variable that is not `stored` has at most a shape. `format` is
-    that of a tensor that is not a plain array, as `I2D{2,1}`. `operator` and `operator_type` are
-    those of the operator whose output number `slot` it is.
+    `shape` is the shape of the array. A variable that is not `stored` has no array, and may have no
+    shape. `format` is the format of a tensor that is not a plain array, such as `I2D{2,1}`.
+    `operator` and `operator_type` are the name and the type of the operator that gives the
+    variable, as its output number `slot`.
     """
 
     id: int
@@ -80,12 +82,15 @@ class Variable(Record):
 
     @property
     def operator_id(self) -> int:
-        """The number of the operator, after which the engine numbers the outputs in their order."""
+        """The number of the operator; the engine gives its outputs the next numbers in order."""
         return self.id - 1 - self.slot
 
 
 class Numbering:
-    """The variables of a graph by name, in MegEngine's numbering: an operator, then its outputs."""
+    """The numbered variables of a graph by name.
+
+    As in MegEngine, an operator gets a number, and then its outputs get the next numbers.
+    """
 
     def __init__(self, fed: Iterable[str]) -> None:
         self.variables: dict[str, Variable] = {}
@@ -95,7 +100,7 @@ class Numbering:
     def add_node(self, kind: str, name: str, inputs: Iterable[str], outputs: Sequence[str]) -> None:
         """Number the inputs that have no number yet, then the operator and its outputs.
 
-        Inputs or outputs that are left out have empty names.
+        The model may omit optional inputs and outputs: their names are empty.
         """
         self.add_constants(filter(None, inputs))
         number = self._next_id
@@ -118,7 +123,7 @@ class Numbering:
                 self.add_node(kind, name, (), [name])
 
     def add_part(self, whole: str, name: str) -> None:
-        """Number a part of an operator's output, after all numbers so far."""
+        """Number a part of an operator's output with the next free number."""
         variable = self.variables[whole]
         slot = self._next_id - 1 - variable.operator_id
         self.variables[name] = replace(variable, id=self._next_id, name=name, slot=slot)
@@ -133,14 +138,15 @@ class DumpedName(NamedTuple):
 
 
 def parse_name(text: str) -> DumpedName | None:
-    """Parse a name; return None for a name of another kind.
+    """Parse the name of a dumped tensor; return None for a name in another format.
 
-    Names of variables and operators may contain any characters, even separators. If several
-    readings are possible, the operator's number decides, as most operators' names end with it.
+    Names of variables and operators may contain any characters, even separators. If a name can be
+    parsed in several ways, the number of the operator decides, since most operator names end with
+    this number.
     """
     if not text.startswith("var="):
         return None
-    # From the end: names come before the separator, and before the end of a variable.
+    # The last separator is tried first, since earlier ones may be parts of names.
     for separator in reversed([*INPUTS.finditer(text)][-MOST_ATTEMPTS:]):
         variable = parse_variable(text[len("var=") : separator.start()])
         inputs = parse_inputs(text[separator.end() :])
@@ -150,7 +156,7 @@ def parse_name(text: str) -> DumpedName | None:
 
 
 def parse_inputs(text: str) -> tuple[Variable, ...] | None:
-    """Parse the inputs of an operator, None if the text is something else."""
+    """Parse the inputs of an operator; return None if the text is something else."""
     if not text:
         return ()
     text = f"0={text}" if text.startswith("{") else text
@@ -166,9 +172,9 @@ def parse_inputs(text: str) -> tuple[Variable, ...] | None:
     return tuple(variables) if begin == len(text) else None
 
 
-@lru_cache(maxsize=4096)  # most variables come again as inputs
+@lru_cache(maxsize=4096)  # most variables occur again as inputs
 def parse_variable(text: str) -> Variable | None:
-    """Parse a variable, None if the text is something else or several variables."""
+    """Parse a variable; return None if the text is no variable, or several variables."""
     head = HEAD.match(text)
     tail = TAIL.fullmatch(text, max(text.rfind(", slot:"), 0))
     if head is None or tail is None or tail.start() < head.end():
@@ -212,7 +218,7 @@ def format_variable(variable: Variable) -> str:
 def format_layout(variable: Variable) -> str:
     """Format a layout with its strides in elements, or a shape for a variable without storage.
 
-    The last axis comes first in memory.
+    The last axis has stride 1.
     """
     if not variable.stored:
         return f"shape:{{{','.join(map(str, variable.shape))}}}"
@@ -231,8 +237,8 @@ COUNTS = struct.Struct("<3I")
 AXES = 7
 MOST_NAME_BYTES = 1 << 22
 MOST_ELEMENTS = 1 << 58
-LIKELY_HEAD = 1 << 10  # bytes before the elements, unless a name is very long
-HINT = "give a dump's folder or text, a tensor's file, a .npy, a .npz or a folder of .npy files"
+LIKELY_HEAD = 1 << 10  # the bytes before the elements are fewer, unless a name is very long
+HINT = "give a dump's folder or text file, a tensor file, a .npy, a .npz or a folder of .npy files"
 NOT_PLAIN = re.compile(r"[^\x00-\x7f]|\\")
 ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 
@@ -240,9 +246,9 @@ ESCAPED = re.compile(r"\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
 class ElementType(NamedTuple):
     """A dtype of MegEngine: its number, its name, and the NumPy dtype of its values.
 
-    `bits` are those of an element in a file, 0 if a value has as many. If they are less than a
-    byte, several elements share one, the first one in the lowest bits; `step` and `lowest` turn
-    these bits into a value.
+    `bits` is the number of bits of an element in a file; 0 if it is that of the NumPy dtype. If it
+    is less than 8, several elements share a byte, and the first element is in the lowest bits. Then
+    the value of an element is its bits times `step`, plus `lowest`.
     """
 
     code: int
@@ -254,21 +260,21 @@ class ElementType(NamedTuple):
 
     @property
     def dtype(self) -> str:
-        """The name of the NumPy dtype, or MegEngine's own if NumPy has none."""
+        """The name of the NumPy dtype, or MegEngine's name if NumPy lacks the type."""
         return self.name.lower() if PLAIN.fullmatch(self.name) else self.name
 
 
-# Names that NumPy has too, in small letters, and lar's own name for text.
+# Types that NumPy has too, under the same name in small letters, and lar's type for strings.
 PLAIN = re.compile(r"Float(16|32|64)|U?[Ii]nt(8|16|32|64)|Bool|Complex(64|128)|String")
 
-# The fields of ElementType. Codes are those of megdnn's DTypeEnum; from 200000 on they are lar's
-# own, for types that MegEngine lacks.
+# The rows have the fields of ElementType. Codes are those of megdnn's DTypeEnum. Codes from 200000
+# on are lar's own, for types that MegEngine lacks.
 _, *ROWS = Path(__file__).with_name("elements.txt").read_text().splitlines()
 ELEMENT_TYPES = tuple(
     ElementType(int(code), name, storage, *map(int, rest))
     for code, name, storage, *rest in map(str.split, ROWS)
 )
-# Text, stored as bytes: only the tensor's name says that these are not numbers.
+# Strings, stored as bytes. Only the tensor's name shows that these bytes are no numbers.
 TEXT = ElementType(1, "String", "u1")
 BY_CODE: Mapping[int, ElementType] = {element.code: element for element in ELEMENT_TYPES}
 BY_NAME: Mapping[str, ElementType] = {each.name: each for each in (*ELEMENT_TYPES, TEXT)}
@@ -276,12 +282,12 @@ BY_DTYPE: Mapping[str, ElementType] = {
     **{element.dtype: element for element in ELEMENT_TYPES},
     "bfloat16": BY_NAME["BFloat16"],  # from ml_dtypes, as NumPy has no such type
 }
-# The types that a tensor's name may declare, by the type of its file.
+# The types that the name of a tensor may declare, by the type in the file.
 DECLARED = {"Int32": ("Int64", "Uint32", "Uint64"), "Uint8": (TEXT.name,)}
 
 
 class TensorHeader(ShortRecord):
-    """What a file holds before its elements, which begin at `offset` and take `size` bytes."""
+    """The header of a tensor file; the elements begin at `offset` and take `size` bytes."""
 
     path: Path
     name: str
@@ -292,14 +298,15 @@ class TensorHeader(ShortRecord):
 
     @cached_property
     def meaning(self) -> DumpedName | None:
-        """The parsed name, if it is a variable's; few readers need it."""
+        """The parsed name, None if it is not the name of a variable."""
         return parse_name(self.name)
 
     @property
     def declared(self) -> ElementType:
-        """The type of the elements: 32 bits may store other integers, and bytes may store texts.
+        """The type of the elements, which the name may declare.
 
-        MegEngine has no such types, but its tools can read the values that fit.
+        A file of 32-bit integers may stand for other integers, and bytes may stand for strings.
+        MegEngine lacks such types, but its tools can read the stored values.
         """
         others = DECLARED.get(self.element.name)
         named = self.meaning.variable.dtype if others and self.meaning else ""
@@ -310,17 +317,17 @@ def load_tensor_binary(path: str | os.PathLike[str]) -> tuple[Array, str]:
     """Read a tensor that MegEngine, load_and_run or lar dumped; return its values and its name.
 
     Raises:
-        DumpError: the file is missing, damaged or no dumped tensor.
+        DumpError: the file is missing, damaged or not a dumped tensor.
     """
     header, stored = read_tensor(Path(path))
     return stored.values, header.name
 
 
 def read_tensor(path: Path) -> tuple[TensorHeader, Stored]:
-    """Read a file: what stands before the elements, and these.
+    """Read the header and the elements of a tensor file.
 
     Raises:
-        DumpError: the file is missing, damaged or no dumped tensor.
+        DumpError: the file is missing, damaged or not a dumped tensor.
     """
     with open_input(path, error=DumpError) as file:
         header = header_in(file, path)
@@ -328,20 +335,20 @@ def read_tensor(path: Path) -> tuple[TensorHeader, Stored]:
 
 
 def read_header(path: Path) -> TensorHeader:
-    """Read what stands before the elements.
+    """Read the header of a tensor file.
 
     Raises:
-        DumpError: the file is missing, damaged or no dumped tensor.
+        DumpError: the file is missing, damaged or not a dumped tensor.
     """
     with open_input(path, error=DumpError) as file:
         return header_in(file, path)
 
 
 def header_in(file: BufferedReader, path: Path) -> TensorHeader:
-    """Read what stands before the elements of an open file.
+    """Read the header of an open tensor file.
 
     Raises:
-        DumpError: the file is damaged or no dumped tensor.
+        DumpError: the file is damaged or not a dumped tensor.
     """
     head, file_size = file.read(LIKELY_HEAD), os.fstat(file.fileno()).st_size
     name_bytes, code, axes = COUNTS.unpack(head[: COUNTS.size].ljust(COUNTS.size, b"\xff"))
@@ -350,12 +357,12 @@ def header_in(file: BufferedReader, path: Path) -> TensorHeader:
     offset = COUNTS.size + 4 * axes + name_bytes
     head += file.read(max(offset - len(head), 0))
     if offset > len(head):
-        raise truncated(path, f"its name should end at byte {offset}, the file at {file_size}")
+        raise truncated(path, f"its name should end at byte {offset}, but it has {file_size} bytes")
     name = decode_name(head[offset - name_bytes : offset])
     sizes = struct.unpack_from(f"<{axes}I", head, COUNTS.size)
     element, size = BY_CODE[code], file_size - offset
     shape = shape_of(sizes, name, size)
-    # An array without elements may have any sizes that an array can have.
+    # An array without elements may have axes of any size, so zeros are left out of the product.
     if math.prod(filter(None, shape)) > MOST_ELEMENTS or size not in sizes_of(element, shape):
         listed = ", ".join(map(str, sizes))
         raise truncated(path, f"{size} bytes do not make an array of {element.name} {{{listed}}}")
@@ -363,10 +370,10 @@ def header_in(file: BufferedReader, path: Path) -> TensorHeader:
 
 
 def shape_of(sizes: tuple[int, ...], name: str, size: int) -> tuple[int, ...]:
-    """Return the shape for the sizes of a file's axes, with so many bytes of elements.
+    """Return the shape of a tensor; `sizes` are the file's axes, `size` the bytes of its elements.
 
-    A file without elements has zeros as sizes: its name shows which of them are axes. If there is
-    one element, the name shows whether the tensor has an axis.
+    In a file without elements, the sizes of axes may be 0; the tensor's name then shows which zeros
+    are axes. If there is only one element, the name shows whether the tensor has an axis.
     """
     if size and sizes != (1,):
         used = max((place for place, each in enumerate(sizes, 1) if each), default=len(sizes))
@@ -378,22 +385,22 @@ def shape_of(sizes: tuple[int, ...], name: str, size: int) -> tuple[int, ...]:
 
 
 def sizes_of(element: ElementType, shape: tuple[int, ...]) -> Iterator[int]:
-    """Yield the sizes in bytes that an array may have in a file, the size without gaps first."""
+    """Yield the possible sizes of an array in bytes; the size without gaps comes first."""
     count = math.prod(shape)
     bits = element.bits or 8 * int(element.storage.lstrip("<")[1:] or 1)
     yield (count * bits + 7) // 8
     if element.name.startswith("Quantized") and bits < 8 and count and shape:
-        yield count // shape[-1] * ((shape[-1] * bits + 7) // 8)  # rows begin with a byte
+        yield count // shape[-1] * ((shape[-1] * bits + 7) // 8)  # each row begins a byte
 
 
 def elements_in(file: BufferedReader, header: TensorHeader) -> Stored:
-    """Read the elements behind a header; types whose values take more memory stay as stored.
+    """Read the elements behind a header; a type whose values take more memory stays as stored.
 
-    As values, BFloat16 becomes float32; quantised numbers stay integers, and become int8 or uint8
-    if they have less than a byte.
+    The values of BFloat16 are float32. The values of a quantised type are its integers, as int8 or
+    uint8 if they have fewer than 8 bits.
 
     Raises:
-        DumpError: the file was cut off meanwhile.
+        DumpError: the file was cut off after its header was read.
     """
     import numpy as np
 
@@ -412,7 +419,7 @@ def elements_in(file: BufferedReader, header: TensorHeader) -> Stored:
 
 
 def widen(stored: Array) -> Array:
-    """Return the float32 numbers of which BFloat16 keeps the upper half."""
+    """Convert BFloat16 to float32: the stored bits are the upper half of a float32."""
     import numpy as np
 
     wide = stored.astype("<u4")
@@ -421,9 +428,9 @@ def widen(stored: Array) -> Array:
 
 
 def write_tensor(path: Path, array: Array, name: str) -> None:
-    """Write an array to a file.
+    """Write an array to a tensor file.
 
-    Integers of 64 bits are stored in 32 if the name declares their dtype and the values fit.
+    Integers of another type are stored as int32 if the name declares their type and all values fit.
 
     Raises:
         DumpError: the format lacks the dtype, or allows fewer axes.
@@ -450,7 +457,7 @@ def write_tensor(path: Path, array: Array, name: str) -> None:
 
 
 def make_readable(header: TensorHeader) -> None:
-    """Write a name again in ASCII, so that MegEngine's own reader can read it.
+    """Rewrite a tensor's name in ASCII, so that MegEngine's own reader can read the file.
 
     Raises:
         OSError: the file cannot be written.
@@ -464,7 +471,7 @@ def make_readable(header: TensorHeader) -> None:
 
 
 def head_of(shape: tuple[int, ...], element: ElementType, name_bytes: int) -> bytes:
-    """Return the bytes before the name."""
+    """Return the part of the header before the name."""
     padded = (*shape, *[0] * (AXES - len(shape)))
     sizes = padded if math.prod(shape) and shape else shape or (1,)
     counts = COUNTS.pack(name_bytes, element.code, len(sizes))
@@ -479,12 +486,12 @@ def encode_name(name: str) -> bytes:
 
 def unescape(found: re.Match[str]) -> str:
     number = int(found[1] or found[2], 16)
-    # A report cannot contain half a character.
+    # Half of a surrogate pair stays escaped: a report cannot contain it.
     return found[0] if number > 0x10FFFF or 0xD800 <= number < 0xE000 else chr(number)
 
 
 def decode_name(data: bytes) -> str:
-    """Decode a name, even one that another program wrote in UTF-8."""
+    """Decode a name; it may also be a name that another program wrote in UTF-8."""
     return ESCAPED.sub(unescape, data.decode("utf-8", "backslashreplace"))
 
 
@@ -493,7 +500,7 @@ def truncated(path: Path, why: str) -> DumpError:
 
 
 def unpack(stored: Array, element: ElementType, shape: tuple[int, ...]) -> Array:
-    """Return the elements from bytes (uint8) that each hold several."""
+    """Unpack elements of fewer than 8 bits: each byte (uint8) holds several elements."""
     import numpy as np
 
     bits, count = element.bits, math.prod(shape)

@@ -1,6 +1,6 @@
-"""The last steps of a dump, when its run has ended: filter it and write its index.
+"""The last steps of a dump, after its run has ended: filter the tensors, and write the index.
 
-`--resume`: a dump goes on with the items of a data set whose outputs a folder lacks.
+With `--resume`, a dump goes on with the items of a data set whose outputs the folder lacks.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ def finish_dump(
     result: RunResult,
     name: Callable[[DumpIndex], DumpIndex] = lambda index: index,
 ) -> DumpIndex:
-    """Write the index beside a folder of tensors, and remove those that a pattern leaves out.
+    """Write the index beside a folder of tensors; remove the tensors that do not match a pattern.
 
-    The graph stays whole. If the run failed, tensors that were cut off are removed. Names become
-    readable for MegEngine's own tool. `name` adds the model's names to an index.
+    The index keeps the whole graph. If the run failed, tensors that were cut off are removed. Names
+    are rewritten so that MegEngine's own tool can read them. `name` adds the model's names to an
+    index.
 
     Returns:
         The index.
 
     Raises:
-        UsageError: nothing is left, though the run has ended well.
-        DumpError: a file of such a run is damaged.
+        UsageError: the run ended well, but no tensor is left.
+        DumpError: the run ended well, but a file is damaged.
         OSError: the folder cannot be written.
     """
     complete, engine = result.status == "ok", result.engine
@@ -61,13 +62,13 @@ def finish_dump(
     for header in headers:
         if header.path.name in kept and not header.name.isascii():
             make_readable(header)
-    # If the run failed, the dumped iteration is the one after the last reported one.
+    # If the run failed, the dumped iteration is the one after the last reported iteration.
     iterations = len(result.warmup.end_to_end) + len(result.samples.end_to_end)
     last = iterations // spec.runners - complete
     place = index_place(folder)
     index = replace(
         index,
-        # A folder that grows has an index from the start, which describes the data of that time.
+        # With --resume, an index was written before the run. It describes the data of that time.
         files=read_index(place).files if place.exists() else files_of_items(spec),
         complete=complete,
         outputs=tuple(facts.outputs),
@@ -83,12 +84,12 @@ def finish_dump(
         **facts_of_run(spec, result.model.sha256 if result.model else ""),
     )
     write_index(place, index)
-    Path(f"{folder}{SUFFIX}").unlink(missing_ok=True)  # all of it is in the index
+    Path(f"{folder}{SUFFIX}").unlink(missing_ok=True)  # the index has all facts
     return index
 
 
 def facts_of_run(spec: RunSpec, model_sha256: str) -> dict[str, Any]:
-    """Return the fields of an index that are known before the run."""
+    """Return those fields of an index that are known before the run."""
     variables = " ".join(f"{key}={value}" for key, value in sorted(spec.environment.items()))
     feeding = {"batch_size": spec.batch_size, "shape": spec.shape or None, **asdict(spec.image)}
     return {
@@ -101,15 +102,15 @@ def facts_of_run(spec: RunSpec, model_sha256: str) -> dict[str, Any]:
 
 
 def files_of_items(spec: RunSpec) -> dict[str, str]:
-    """Return the size and time of the files from which a data set's items are read.
+    """Return the size and the time of each file from which items of a data set are read.
 
-    A checksum would have to read them all, which takes as long as a run.
+    Checksums are not used: to read all files would take as long as a run.
     """
     if not spec.items:
         return {}
     listed = [path for item in spec.items for _, path in item.inputs]
     files = {}
-    for path in listed or paths_in(spec.inputs):  # the items of a stack have no files of their own
+    for path in listed or paths_in(spec.inputs):  # items of a stack share its files
         with contextlib.suppress(OSError):
             status = os.stat(path)
             files[path] = f"{status.st_size} {status.st_mtime_ns}"
@@ -117,7 +118,10 @@ def files_of_items(spec: RunSpec) -> dict[str, str]:
 
 
 def number_of_run(spec: RunSpec, iteration: int) -> int:
-    """Return the number of an iteration among all runs of the data set, of which this is a part."""
+    """Return the number of an iteration, counted over the whole data set.
+
+    With `--resume`, a run covers only a part of the data set.
+    """
     if len(spec.items) == len(spec.item_names):
         return iteration
     position, rest = divmod(max(0, iteration - spec.warmup_iterations), max(1, spec.iterations))
@@ -126,7 +130,7 @@ def number_of_run(spec: RunSpec, iteration: int) -> int:
 
 
 def name_of_run(spec: RunSpec, number: int) -> str:
-    """Return the item or testcase of a run, empty if all runs are alike."""
+    """Return the item or testcase of an iteration by name; empty if all iterations are alike."""
     names = spec.item_names or tuple(case.name for case in spec.cases)
     position = max(0, number - spec.warmup_iterations) // max(1, spec.iterations)
     return names[min(position, len(names) - 1)] if len(names) > 1 else ""
@@ -135,7 +139,7 @@ def name_of_run(spec: RunSpec, number: int) -> str:
 def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
     """Return an index of the tensors whose name, or operator's name, matches a pattern.
 
-    Names of the engine and of the model count.
+    The name may be the engine's or the model's.
     """
     names = {operator.key: operator.name for operator in index.operators}
     named = ((it, (it.name, it.origin, names.get(it.operator, ""))) for it in index.tensors)
@@ -144,11 +148,11 @@ def filter_tensors(index: DumpIndex, pattern: str) -> DumpIndex:
 
 
 def finish_text(path: Path, pattern: str, complete: bool) -> None:
-    """Remove the blocks of a text dump that a pattern leaves out, and mark an incomplete one.
+    """Remove the blocks of a text dump that do not match a pattern, and mark an incomplete dump.
 
     Raises:
-        UsageError: nothing is left, though the run has ended well.
-        OSError: the file cannot be written; engines do not report that.
+        UsageError: the run ended well, but no block is left.
+        OSError: the engine could not write the whole file, or it cannot be rewritten.
     """
     with path.open("rb+") as file:
         file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
@@ -165,11 +169,11 @@ def check_left(left: object, pattern: str, complete: bool) -> None:
     """Refuse a filter that leaves nothing of a complete dump.
 
     Raises:
-        UsageError: the filter leaves nothing.
+        UsageError: no name in the dump matches the filter.
     """
     if complete and pattern and not left:
         problem = f"no variable and no operator has {pattern!r} in its name"
-        hint = "dump without it once: the index beside the dump lists the names"
+        hint = "dump without this flag once: the index beside the dump lists the names"
         raise UsageError(problem, hint, flag="--dump-filter")
 
 
@@ -180,11 +184,11 @@ HINT = "give a new folder, or the same data and options as before"
 def go_on(spec: RunSpec, place: Path, model_sha256: str) -> RunSpec:
     """Return the spec for the items that a folder lacks, and mark the folder as incomplete.
 
-    If all items are done, the last one is run again, which changes nothing.
+    If all items are done, the last item is run again, which changes nothing.
 
     Raises:
         UsageError: the folder has something else than a part of this run.
-        OSError: it cannot be read or written.
+        OSError: the folder cannot be read or written.
     """
     facts = {**facts_of_run(spec, model_sha256), "files": files_of_items(spec)}
     index = DumpIndex(tensors=(), operators=(), complete=False, device=spec.device, **facts)
@@ -202,10 +206,10 @@ def other_run(place: Path | str, problem: str, hint: str = HINT) -> UsageError:
 
 
 def check_same_run(index: DumpIndex, place: Path) -> None:
-    """Refuse a folder that another run has dumped, or that has something else in it.
+    """Refuse a folder that another run has dumped, or that contains other files.
 
     Raises:
-        UsageError: saying what it is, or in what they differ.
+        UsageError: it says which file is no output, or what differs between the runs.
     """
     if not index_place(place).exists():
         raise other_run(place, "has no index beside it")
@@ -221,17 +225,17 @@ def check_same_run(index: DumpIndex, place: Path) -> None:
 def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place: Path) -> None:
     """Refuse to go on if the data of finished items has changed.
 
-    Data of an unfinished item may have changed: it may be what ended the run.
+    Data of unfinished items may have changed: perhaps damaged data ended the run.
 
     Raises:
-        UsageError: naming the file.
+        UsageError: it names the changed file.
     """
     todo = {item.number for item in left}
     done = [item for item in spec.items if item.number not in todo]
     if not done:
         return
     theirs, ours = read_index(index_place(place)).files, index.files
-    # The warm-up is of the first item; an item of a stack needs all its files.
+    # The warm-up uses the first item. If items are slices of a stack, all files of the stack count.
     read = {path for item in (spec.items[0], *done) for _, path in item.inputs}
     for path in read or ours:
         if path in theirs and theirs[path] != ours.get(path):
@@ -239,7 +243,7 @@ def check_same_data(spec: RunSpec, left: Sequence[Item], index: DumpIndex, place
 
 
 def facts_of_index(index: DumpIndex) -> dict[str, object]:
-    """Return the facts that two parts of one run share."""
+    """Return the facts of an index that two parts of one run share."""
     return {
         "model": index.model_sha256,
         "engine": (index.engine, index.driver),
@@ -250,7 +254,7 @@ def facts_of_index(index: DumpIndex) -> dict[str, object]:
 
 
 def outputs_in(place: Path) -> Runs:
-    """Return the whole outputs in a folder, by the numbers of their runs."""
+    """Return the headers of all complete outputs in a folder, by the number of their run."""
     runs = Runs(list)
     for header in read_headers(place, damaged=True):
         runs[run_of(header)[0]].append(header)
@@ -258,9 +262,9 @@ def outputs_in(place: Path) -> Runs:
 
 
 def items_left(spec: RunSpec, runs: Runs) -> tuple[Item, ...]:
-    """Return the items that lack an output of a run; all items if the warm-up lacks one.
+    """Return the items with an incomplete run; all items if a run of the warm-up is incomplete.
 
-    A complete run has as many outputs as the run with most.
+    A run is complete if no run has more outputs.
     """
     outputs = max(map(len, runs.values()), default=1)
     first, count = spec.warmup_iterations, spec.iterations

@@ -1,16 +1,16 @@
-"""MegEngine's text dump, and the excerpts of tensors that it has.
+"""MegEngine's text dump, and the excerpts of tensors in it.
 
     var17 produced: name=ADD layout={4(1) Float32} owner_opr=ADD3(a,b)[16]{Elemwise} opr16
      deps:
       [i0]var3: [0, 1, 2, 3] s
      val: [1, 3, 5, 7]min=1 max=7 mean=4 l2=4.58 sd=2.58 s
 
-Each variable has a block: five values, then `...`; numbers are %.4g, statistics are %.3g. Other
-lines between the blocks are skipped.
+Each variable has such a block. It shows at most five values, and `...` for the others. Values are
+in the format %.4g, statistics in the format %.3g. Other lines between the blocks are skipped.
 
-An excerpt is an array of float64: min, max, mean, root mean square, standard deviation, then the
-first values in their stored order. When a dump of whole tensors is compared with a text, its
-excerpts are compared too.
+An excerpt is an array of float64: minimum, maximum, mean, root mean square, standard deviation,
+then the first values in their stored order. If a dump of whole tensors is compared with a text
+dump, lar makes excerpts of the whole tensors, and compares excerpts.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ UNFINISHED = "not complete: the run ended before"  # the last line if the run fa
 
 
 def is_text_dump(path: Path) -> bool:
-    """Return whether the first bytes of a file hold the first line of a block.
+    """Return whether a file is a text dump: its first bytes hold the first line of a block.
 
     Raises:
-        DumpError: it cannot be read.
+        DumpError: the file cannot be read.
     """
     with open_input(path, error=DumpError) as file:
         return HEAD.search(file.read(HEAD_BYTES).decode(errors="replace")) is not None
 
 
 def open_text(path: Path) -> Dump:
-    """Open the text of a dump; if it has a tensor several times, the last one counts.
+    """Open a text dump; if it has several blocks for a tensor, the last one counts.
 
     Raises:
-        DumpError: it cannot be read, or has no whole block.
+        DumpError: the file cannot be read, or has no whole block.
     """
     import numpy as np
 
@@ -85,16 +85,16 @@ def open_text(path: Path) -> Dump:
 
 
 def split_blocks(text: str) -> Iterator[tuple[re.Match[str], str]]:
-    """Yield the first line of each block, and the whole block."""
+    """Yield the match of each block's first line, and the text of the whole block."""
     heads = [*HEAD.finditer(text)]
     for head, following in zip_longest(heads, heads[1:]):
         yield head, text[head.start() : following.start() if following else len(text)]
 
 
 def blocks_in(text: str) -> Iterator[tuple[TensorHeader, list[float]]]:
-    """Yield the tensors of whole blocks, with headers as of a dump's files, and their excerpts.
+    """Yield a header, like that of a tensor file, and the excerpt for each whole block.
 
-    Blocks that are cut off, or without storage, are left out.
+    Blocks that are cut off, and blocks of variables without storage, are left out.
     """
     for head, block in split_blocks(text):
         layout, content = LAYOUT.fullmatch(head["layout"]), CONTENT.search(block)
@@ -124,7 +124,7 @@ def blocks_in(text: str) -> Iterator[tuple[TensorHeader, list[float]]]:
 def filter_blocks(path: Path, wanted: re.Pattern[str]) -> int:
     """Keep the blocks of variables whose name, or operator's name, matches a pattern.
 
-    Return how many are left.
+    Return the number of blocks that are left.
 
     Raises:
         OSError: the file cannot be read or written.
@@ -140,13 +140,13 @@ def filter_blocks(path: Path, wanted: re.Pattern[str]) -> int:
 def format_block(
     variable: Variable, array: Array, inputs: Sequence[tuple[Variable, str]]
 ) -> Iterator[str]:
-    """Yield the lines of a variable's block; inputs come with their first values as text."""
+    """Yield the lines of a variable's block; each input has its first values as text."""
     _, _, layout = format_layout(variable).partition(":")
     head = (
         f"var{variable.id} produced: name={variable.name} layout={layout} "
         f"owner_opr={variable.operator}{{{variable.operator_type}}} opr{variable.operator_id}"
     )
-    yield head.replace("\n", r"\n").replace("\r", r"\r")  # names in ONNX models may have this
+    yield head.replace("\n", r"\n").replace("\r", r"\r")  # names of ONNX may have line ends
     yield " deps:"
     for index, (each, values) in enumerate(inputs):
         yield f"  [i{index}]var{each.id}: {values} s"
@@ -168,7 +168,7 @@ def format_statistics(array: Array) -> str:
 
 
 def excerpt_of(array: Array) -> Array:
-    """Return the statistics of an array, NaN where it has none, and its first values."""
+    """Return the statistics of an array and its first values; NaN for a missing statistic."""
     import numpy as np
 
     values = np.real(array).astype(np.float64).reshape(-1)
@@ -182,16 +182,16 @@ def excerpt_of(array: Array) -> Array:
 
 
 def excerpts_of(dump: Dump) -> Dump:
-    """Return a dump with the excerpts of its tensors instead of their values."""
+    """Return a dump in which each tensor is replaced by its excerpt."""
     if dump.excerpts:
         return dump
     return replace(dump, reader=lambda tensor: excerpt_of(dump.read(tensor.key)), excerpts=True)
 
 
 def as_printed(actual: Array, expected: Array) -> Array:
-    """Return an excerpt with the expected numbers where the text could print the same digits.
+    """Return an actual excerpt, with the expected number where a text dump prints equal digits.
 
-    The last digit may be one more or less.
+    Digits count as equal if the last digit differs by at most one.
     """
     import numpy as np
 

@@ -1,8 +1,7 @@
 """The graph of a dump, from the names of its tensors: operators, their order, blocked layouts.
 
-The real numbers that a dump's integers stand for: known for some tensors, followed to others.
-
-Operators that only move numbers keep their scale.
+This module also finds the quantization of tensors. It is known for some tensors, and passed on to
+others: operators that only move numbers keep the scale.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from lar.dumps.binary import DumpedName, TensorHeader, Variable
 from lar.dumps.layouts import CONVOLUTIONS, layout_of_format, layouts_of
 from lar.records.run import Quantization
 
-# The inputs and outputs of these have integers that stand for real numbers in the same way.
+# The inputs and the outputs of these operators have the same scale.
 KEEPING = re.compile(
     r"Reshape|Dimshuffle|AxisAddRemove|RelayoutFormat|Broadcast|Identity|Copy|Subtensor|Concat"
     r"|(Adaptive)?PoolingForward|PaddingForward|ResizeForward"
@@ -29,7 +28,7 @@ Found: TypeAlias = dict[str, Quantization]
 
 
 def with_quantizations(index: DumpIndex, facts: DumpFacts) -> DumpIndex:
-    """Return the index of a dump with what an engine or the model file says of its integers."""
+    """Return the index of a dump with the quantizations that the engine or the model file gives."""
     by_key = {tensor.key: tensor for tensor in index.tensors}
     fitting = {it.key: fit_to(facts.quantizations.get(it.name), it) for it in index.tensors}
     found = {key: quantization for key, quantization in fitting.items() if quantization}
@@ -46,7 +45,10 @@ def with_quantizations(index: DumpIndex, facts: DumpFacts) -> DumpIndex:
 
 
 def fit_to(quantization: Quantization | None, tensor: DumpedTensor) -> Quantization | None:
-    """Return a tensor's quantization with its axis counted from the first, None if unfit."""
+    """Return a quantization with an axis that counts from the first one.
+
+    The result is None if the quantization does not fit the tensor.
+    """
     if quantization is None or is_floating(tensor) or quantization.axis is None:
         return None if is_floating(tensor) else quantization
     axis = quantization.axis + (len(tensor.shape) if quantization.axis < 0 else 0)
@@ -60,12 +62,12 @@ def is_floating(tensor: DumpedTensor) -> bool:
 
 
 def is_open(key: str, tensors: Tensors, found: Found) -> bool:
-    """Return whether a tensor may hold quantised integers of unknown scale."""
+    """Return whether a tensor may hold quantised integers whose scale is not known yet."""
     return key in tensors and key not in found and tensors[key].dtype not in ("bool", "int64")
 
 
 def follow_moves(operator: DumpedOperator, tensors: Tensors, found: Found) -> None:
-    """Give one scale to both sides of an operator that moves numbers, if one side has it."""
+    """Give the scale of an operator's inputs to its outputs, or back, if it only moves numbers."""
     taken = operator.inputs if operator.type == "Concat" else operator.inputs[:1]
     sides = [{found[it] for it in side if it in found} for side in (taken, operator.outputs)]
     if sides[0] and not all(key in found for key in taken):
@@ -80,9 +82,9 @@ def follow_moves(operator: DumpedOperator, tensors: Tensors, found: Found) -> No
 def follow_operands(
     operator: DumpedOperator, tensors: Tensors, found: Found, facts: DumpFacts
 ) -> None:
-    """Note the scales of a convolution's weights and bias.
+    """Find the scales of a convolution's weights and bias by their names in the model.
 
-    These lost their names when the engine brought them into a layout.
+    The engine changed these names when it brought the weights and the bias into another layout.
     """
     given = tensors.get(operator.outputs[0])
     names = facts.operands.get(given.name, ()) if given else ()
@@ -92,7 +94,7 @@ def follow_operands(
             found[key] = quantization
 
 
-# Operators that hold a value; all others compute one, or take in the model's input.
+# Operators that hold a value. All other operators compute a value, or are inputs of the model.
 CONSTANT = re.compile(
     r"ImmutableTensor|(Volatile)?SharedDeviceTensor(WithFormat)?|"
     r"MultipleDeviceTensor(WithFormat)?Holder|Constant|Initializer"
@@ -104,8 +106,8 @@ OUTPUT_FILE = re.compile(r"(run(\d{1,9})-)var ?\d+")
 def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> DumpIndex:
     """Return the index of the tensors in a folder.
 
-    The order is the engine's, from the facts. Without them the engine's numbers give the order, as
-    far as the graph allows.
+    The order of operators comes from the engine's facts. Without facts, operators are in the order
+    of their numbers, as far as the graph allows.
     """
     files = [(header, *run_of(header)) for header in headers]
     keys = {(run, it.meaning.variable.id): it.path.name for it, run, _ in files if it.meaning}
@@ -113,7 +115,7 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
     tensors: list[DumpedTensor] = []
     operators: dict[str, DumpedOperator] = {}
     ranks: dict[str, tuple[int, ...]] = {}
-    for header, run, scope in reversed(files):  # an operator is known from its first output
+    for header, run, scope in reversed(files):  # so that an operator's first output counts
         variable, inputs = header.meaning or DumpedName(Variable(id=-1, name=header.name))
         kind, number = variable.operator_type, variable.operator_id
         tensor = DumpedTensor(
@@ -152,9 +154,9 @@ def index_of(headers: Iterable[TensorHeader], facts: DumpFacts = NO_FACTS) -> Du
 
 
 def with_operators(index: DumpIndex, operators: Iterable[DumpedOperator]) -> DumpIndex:
-    """Return the index of tensors with the operators that give them, by their keys.
+    """Return an index of tensors with the operators that give them.
 
-    An operator without inputs is a constant or not by its type.
+    If an operator has no inputs, its type says whether it is a constant.
     """
     made = tuple(
         replace(it, constant=not it.inputs and CONSTANT.fullmatch(it.type) is not None)
@@ -169,9 +171,9 @@ def with_operators(index: DumpIndex, operators: Iterable[DumpedOperator]) -> Dum
 
 
 def run_of(header: TensorHeader) -> tuple[int, str]:
-    """Return the run of a dump's file, and the beginning of its keys.
+    """Return the number of the run that wrote a tensor file, and the beginning of its keys.
 
-    The beginning is empty if a folder has only one run.
+    The beginning is empty if the folder has only one run.
     """
     found = OUTPUT_FILE.fullmatch(header.path.name)
     return (int(found[2]), found[1]) if found else (0, "")
@@ -180,9 +182,9 @@ def run_of(header: TensorHeader) -> tuple[int, str]:
 def sort_operators(
     operators: Mapping[str, DumpedOperator], ranks: Mapping[str, tuple[int, ...]]
 ) -> list[DumpedOperator]:
-    """Return operators by rank, but each behind those that give its inputs.
+    """Sort operators by rank, but put each operator behind those that give its inputs.
 
-    Operators that wait for each other, which no engine writes, come in any order.
+    If operators form a cycle, which no engine writes, their order is arbitrary.
     """
     makers = {it: key for key, operator in operators.items() for it in operator.outputs}
     left = sorted(operators, key=ranks.__getitem__, reverse=True)

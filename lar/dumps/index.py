@@ -1,11 +1,12 @@
 """Dumps on disk: a folder of tensors and, beside it, `FOLDER.index.json`.
 
-The folder holds tensors only, since MegEngine's own tool reads every file in it. load_and_run
-leaves a dump without an index: then the names inside the files say what it holds.
+The folder holds only tensors, since MegEngine's own tool reads every file in it. load_and_run
+writes a dump without an index; then the index is made from the names inside the files.
 
-Dumps of plain arrays are a folder of `.npy`, a `.npz`, one `.npy`, arrays in Python. They have
-names and values, but no operators: another framework or a chip's tools wrote them. Source of their
-format: numpy.lib.format. NumPy is slow to import, and few dumps need it here.
+A dump may also consist of plain arrays: a folder of `.npy` files, a `.npz`, one `.npy`, or arrays
+in Python. Another framework or the tools of a chip wrote them. They have names and values, but no
+operators. Source of their format: numpy.lib.format. Functions import NumPy only when they need it,
+since its import is slow.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ from lar.records.record import record_of_format, record_to_json
 def open_dump(path: str | os.PathLike[str]) -> Dump:
     """Open a file or folder with tensors; no tensor is read yet.
 
-    It may be a dump's folder or its index, a folder of `.npy` files, a `.npz`, a `.npy`, the text
-    of `--io-dump`, or a tensor's file.
+    `path` may be a dump's folder or its index, a folder of `.npy` files, a `.npz`, a `.npy`, the
+    text file of `--io-dump`, or a tensor file.
 
     Raises:
-        DumpError: it is missing, damaged, or of an unknown kind.
+        DumpError: the file or folder is missing, damaged, or of an unknown kind.
     """
     place = Path(str(path).removesuffix(INDEX_SUFFIX))
     if place.is_dir():
@@ -53,11 +54,11 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
 
 
 def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
-    """Return the index of a folder, and the keys of tensors in it whose files are missing.
+    """Return the index of a folder, and the keys of tensors whose files are missing.
 
-    Those tensors are left out of the index. Without an index file, it is made from the names inside
-    the files. If the index file names other files than the folder has, it is from an earlier dump;
-    if it names none, lar died before the dump's end.
+    These tensors are left out of the index. Without an index file, the index is made from the names
+    inside the tensor files. If the index file names other files than the folder has, it belongs to
+    an earlier dump, and is not used. If it names no files, lar died before the end of the dump.
 
     Raises:
         DumpError: the folder holds no dump, or the index is damaged.
@@ -78,7 +79,7 @@ def index_of_folder(folder: Path) -> tuple[DumpIndex, tuple[str, ...]]:
 
 
 def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:
-    """Return whether an index is of the files in a folder, not of others with the same names."""
+    """Return whether an index describes the files in a folder, and not files of an earlier dump."""
     listed, found = (
         {(tensor.key, tensor.name, tensor.dtype, tuple(tensor.shape)) for tensor in side}
         for side in (tensors, index_of(read_headers(folder)).tensors)
@@ -87,7 +88,7 @@ def is_index_of(tensors: Iterable[DumpedTensor], folder: Path) -> bool:
 
 
 def tensor_files(folder: Path) -> list[str]:
-    """Return the names of the files in a folder, without hidden ones."""
+    """Return the names of the files in a folder, without hidden files."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
     except OSError as error:
@@ -95,10 +96,10 @@ def tensor_files(folder: Path) -> list[str]:
 
 
 def read_headers(folder: Path, damaged: bool = False) -> list[TensorHeader]:
-    """Read the headers of all tensors in a folder; if `damaged`, skip those that cannot be read.
+    """Read the headers of all tensor files in a folder; with `damaged`, skip unreadable files.
 
     Raises:
-        DumpError: a file is no dumped tensor, or damaged.
+        DumpError: a file is damaged, or not a dumped tensor.
     """
     paths = [folder / name for name in tensor_files(folder)]
     return [read_header(path) for path in paths if not damaged or is_tensor(path)]
@@ -127,10 +128,10 @@ def reader_of(folder: Path) -> Callable[[DumpedTensor], Stored]:
 
 
 def read_index(path: Path) -> DumpIndex:
-    """Read an index, of any version so far.
+    """Read the index of a dump, in any format that lar has ever written.
 
     Raises:
-        DumpError: it is damaged, or of a version that this lar does not read.
+        DumpError: the index is damaged, or has a format that this lar does not read.
     """
     data = read_input(path, error=DumpError, limit=MOST_TEXT_BYTES)
     try:
@@ -141,12 +142,12 @@ def read_index(path: Path) -> DumpIndex:
 
 
 def write_index(path: Path, index: DumpIndex) -> None:
-    """Write an index; it replaces an older one as a whole.
+    """Write an index; an older index is replaced in one step.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the index cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.new")  # not of tempfile: only its owner could read it
+    temporary = path.with_name(f".{path.name}.new")  # files of `tempfile` are only for their owner
     try:
         temporary.write_bytes(record_to_json(index))
         os.replace(temporary, path)
@@ -162,10 +163,10 @@ HINT = "save arrays of numbers, with numpy.save or numpy.savez"
 
 
 def dump_of_arrays(arrays: Mapping[str, object], source: str = "arrays") -> Dump:
-    """Return a dump of arrays in memory, by their names.
+    """Return a dump of named arrays in memory.
 
     Raises:
-        DumpError: there are no arrays, or one is not an array of numbers.
+        DumpError: there are no arrays, or a value is not an array of numbers.
     """
     import numpy as np
 
@@ -177,7 +178,7 @@ def dump_of_arrays(arrays: Mapping[str, object], source: str = "arrays") -> Dump
 
 
 def open_arrays(path: Path) -> Dump:
-    """Open a `.npy` file, or a folder of them; an array's name is its file's, without `.npy`.
+    """Open a `.npy` file, or a folder of `.npy` files; the file names are the names of the arrays.
 
     Raises:
         DumpError: a file is damaged, or not an array of numbers.
@@ -189,17 +190,17 @@ def open_arrays(path: Path) -> Dump:
 
     def read(name: str, mode: Literal["r"] | None = None) -> Array:
         place = files[name]
-        open_input(place, error=DumpError).close()  # if it cannot be read, this says why
+        open_input(place, error=DumpError).close()  # its error says why a file cannot be read
         return numbers_of(partial(np.load, place, mode), str(place))
 
     return dump_of(str(path), ((name, read(name, "r")) for name in files), read)
 
 
 def open_archive(path: Path) -> Dump:
-    """Open a `.npz` archive; each array is read when it is asked for.
+    """Open a `.npz` archive; each array is read on demand.
 
     Raises:
-        DumpError: it is damaged, or holds other things than arrays of numbers.
+        DumpError: the archive is damaged, or holds something else than arrays of numbers.
     """
     import numpy as np
 
@@ -218,10 +219,10 @@ def open_archive(path: Path) -> Dump:
 
 
 def dump_of(source: str, heads: Iterable[tuple[str, Array]], read: Callable[[str], Array]) -> Dump:
-    """Return a dump of arrays that are read by their names; `heads` has types and shapes.
+    """Return a dump of arrays that `read` reads by name; types and shapes come from `heads`.
 
     Raises:
-        DumpError: there are no arrays, or one cannot be read.
+        DumpError: there are no arrays, or an array cannot be read.
     """
     tensors = tuple(
         DumpedTensor(key=name, name=name, dtype=array.dtype.name, shape=array.shape)
@@ -234,7 +235,7 @@ def dump_of(source: str, heads: Iterable[tuple[str, Array]], read: Callable[[str
 
 @contextlib.contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Add the place to whatever NumPy's parsers, or the owner of a value, raise.
+    """Convert any error of NumPy, or of a value's own code, to a `DumpError` with the place.
 
     Raises:
         DumpError: the value cannot be read.
@@ -246,10 +247,10 @@ def naming(where: str) -> Iterator[None]:
 
 
 def numbers_of(read: Callable[[], object], where: str) -> Array:
-    """Return an array in this machine's order of bytes.
+    """Read an array of numbers, and return it in this machine's byte order.
 
     Raises:
-        DumpError: it cannot be read, is no array, or contains texts, records or Python objects.
+        DumpError: it cannot be read, is no array, or contains strings, records or Python objects.
     """
     import numpy as np
 

@@ -1,8 +1,8 @@
 """Blocked layouts: tensors that keep a few channels of a pixel together, and their plain form.
 
-Every layout has a tag in oneDNN's notation: the axes from the outermost to the innermost. An axis
-is a capital if blocks behind contain a part of it; each block has its size. Plain data is nchw.
-With blocks of b channels:
+Every layout has a tag in oneDNN's notation, which lists the axes from the outermost to the
+innermost. A capital letter is an axis that is divided into blocks; the size of a block and its
+axis stand at the end of the tag. Plain data is nchw. With blocks of b channels:
 
     nchw4 nchw44 nchw44_dot nchw88 nchw32 nchw64    nChw<b>c    MegEngine
     nchw8c nchw16c                                  nChw<b>c    ONNX Runtime
@@ -10,17 +10,17 @@ With blocks of b channels:
     nhwcd4                                          nhCw4c      MegEngine on OpenCL
     nhwc                                            nhwc        ONNX Runtime, of int8
 
-Layouts of weights have their tags as names. Plain weights are oihw, output channels first, and
-goihw if there are groups of channels.
+A layout of weights is named by its tag. Plain weights are oihw, output channels first, or goihw if
+there are groups of channels.
 
-If the channels of a plain tensor do not fill its blocks, zeros follow, or whatever the engine left
-there.
+If the channels of a tensor do not fill the last block, zeros follow, or whatever the engine left in
+memory.
 
-Blocked layouts of a dump's tensors, found from the operators around them.
+This module also finds the blocked layouts of a dump's tensors, from the operators around them.
 
-An array of five axes proves nothing: videos have five too. Certain are the formats that the engine
-names, and convolutions over two axes whose result has five; operators that keep the layout pass it
-on.
+An array of five axes alone proves nothing, since videos have five axes too. Two cases are certain:
+the engine names the format, or the result of a convolution over two axes has five axes. Operators
+that keep the layout pass it on.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ PLAIN_ORDERS = ("nchw", "oihw", "goihw")
 class Axes(NamedTuple):
     """The axes of a layout.
 
-    `plain` has the plain axes in order, `outer` the array's axes from the outermost to the
-    innermost, `blocks` the blocked axes with their sizes.
+    `plain` has the plain axes in order. `outer` has the array's axes without the blocks, from the
+    outermost to the innermost. `blocks` has the axis and the size of each block.
     """
 
     plain: str
@@ -60,7 +60,7 @@ class Axes(NamedTuple):
 
     @property
     def places(self) -> tuple[int, ...]:
-        """The places in the array of the parts of each plain axis, one axis after the other."""
+        """The order of the array's axes in which the parts of each plain axis stand together."""
         letters = [*self.outer, *(letter for letter, _ in self.blocks)]
         return tuple(sorted(range(len(letters)), key=lambda it: self.plain.index(letters[it])))
 
@@ -69,14 +69,14 @@ NO_AXES = Axes("", "", ())
 
 
 def block_of(layout: str) -> int:
-    """Return how many channels a block of a layout of data has, 0 for any other layout."""
+    """Return the number of channels in a block of a data layout; 0 for any other layout."""
     axes = axes_of(layout)
     return axes.blocks[0][1] if axes.plain == "nchw" and axes.blocks else 0
 
 
 @cache
 def axes_of(layout: str) -> Axes:
-    """Return the axes of a layout that is not plain, `NO_AXES` for any other."""
+    """Return the axes of a blocked layout; `NO_AXES` for a plain or unknown layout."""
     found = TAG.fullmatch(TAGS.get(layout) or NCHWC.sub(r"nChw\1", layout))
     order, tail = (found[1] or found[3], found[2] or "") if found else ("", "")
     parts = re.findall(r"(\d+)([a-z])", tail)
@@ -88,29 +88,29 @@ def axes_of(layout: str) -> Axes:
 
 
 def fits_layout(shape: Sequence[int], layout: str) -> bool:
-    """Return whether a tensor of this blocked layout can have this shape."""
+    """Return whether a tensor in this blocked layout can have this shape."""
     axes = axes_of(layout)
     blocks = tuple(size for _, size in axes.blocks)
     return len(shape) >= len(axes.outer) > 0 and tuple(shape[len(axes.outer) :]) == blocks
 
 
 def plain_shape(shape: Sequence[int], layout: str) -> tuple[int, ...]:
-    """Return the plain shape of a blocked tensor, with all channels in its blocks."""
+    """Return the plain shape of a blocked tensor; padding counts as channels."""
     axes = axes_of(layout)
     sizes = dict(axes.blocks)
     return tuple(shape[axes.outer.index(it)] * sizes.get(it, 1) for it in axes.plain)
 
 
 def to_plain(array: Array, layout: str, shape: Sequence[int] | None = None) -> Array:
-    """Return a blocked tensor in plain axes, cut to its plain shape if that is given."""
+    """Return a blocked tensor in plain axes, cut to the plain `shape` if it is given."""
     plain = array.transpose(axes_of(layout).places).reshape(plain_shape(array.shape, layout))
     return plain[tuple(map(slice, shape or ()))]
 
 
 def in_plain_order(array: Array, layout: str, shape: Sequence[int]) -> Array:
-    """Return the elements of `to_plain` in order, but in other axes.
+    """Return the elements of `to_plain` in the same order, but in other axes.
 
-    This makes no copy unless it cuts padding.
+    The array is copied only if padding must be cut.
     """
     if plain_shape(array.shape, layout) == tuple(shape):
         return array.transpose(axes_of(layout).places)
@@ -118,7 +118,7 @@ def in_plain_order(array: Array, layout: str, shape: Sequence[int]) -> Array:
 
 
 def to_blocked(array: Array, layout: str, shape: Sequence[int]) -> Array:
-    """Return a plain array in a blocked layout, as a tensor of that shape is stored.
+    """Return a plain array in a blocked layout; `shape` is the shape of the stored tensor.
 
     Zeros fill up the blocks.
     """
@@ -132,7 +132,7 @@ def to_blocked(array: Array, layout: str, shape: Sequence[int]) -> Array:
 
 
 def is_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> bool:
-    """Return whether a shape with its blocks filled up is the padded shape."""
+    """Return whether a shape becomes the padded shape when its blocks are filled up."""
     axes = axes_of(layout)
     sizes = [dict(axes.blocks).get(letter, 1) for letter in axes.plain]
     return len(shape) == len(padded) == len(sizes) and all(
@@ -142,14 +142,14 @@ def is_padded(padded: Sequence[int], shape: Sequence[int], layout: str) -> bool:
 
 CONVOLUTIONS = ("ConvolutionForward", "ConvBiasForward")
 
-# The inputs and outputs of these have one layout, except constants of fewer axes.
+# All inputs and outputs of these operators have one layout, except constants with fewer axes.
 KEEPING = re.compile(
     r"ConvolutionForward|ConvBiasForward|Elemwise(MultiType)?|TypeCvt|Concat|Identity"
     r"|(Adaptive)?PoolingForward|ResizeForward|WarpPerspectiveForward"
     r"|QLinear(Add|Mul|Concat|LeakyRelu|Sigmoid)"
 )
 
-# By the engine's own name for a tensor's format.
+# The layout for an engine's name of a tensor format.
 LAYOUTS = {
     r"I2D\{2,.*": "nhwcd4",
     r"NCHWC\{(\d{1,3})\}": r"nchw\1c",
@@ -165,7 +165,7 @@ def layouts_of(
 ) -> dict[str, str]:
     """Return the layouts of the tensors that are certainly blocked, by key.
 
-    A layout that a tensor has already counts if it fits.
+    If a tensor's `layout` is given and fits its shape, it counts.
     """
     known = {tensor.key: tensor for tensor in tensors}
     found = {it.key: it.layout for it in tensors if fits_layout(it.shape, it.layout)}
@@ -199,9 +199,9 @@ def layouts_of(
 def layout_of_weight(shape: tuple[int, ...], before: str, after: str, group: bool) -> str:
     """Return the layout of a convolution's weights, empty if it is unknown or plain.
 
-    `before` and `after` are those of its input and output; `group` says that the engine calls it a
-    convolution by groups. Source: `ConvBias` and `opr_param_defs.py` of MegDNN, and the dumps of
-    MegEngine 1.13.
+    `before` and `after` are the layouts of the convolution's input and output. `group` says that
+    the engine calls it a group convolution. Source: `ConvBias` and `opr_param_defs.py` of MegDNN,
+    and the dumps of MegEngine 1.13.
     """
     block = block_of(after)
     if after == "chwn4":
@@ -210,7 +210,8 @@ def layout_of_weight(shape: tuple[int, ...], before: str, after: str, group: boo
         tags = [f"oIhw{block_of(before)}i", f"goIhw{block_of(before)}i"]
     elif after in ("nchw44", "nchw44_dot", "nchw88"):
         both = f"{block}o{block}i" if after == "nchw44_dot" else f"{block}i{block}o"
-        # With one channel a group: {G/b,1,1,FH,FW,b}. A filter of the block's size looks alike.
+        # With one channel in each group, the shape is {G/b,1,1,FH,FW,b}. A filter of the block's
+        # size may have such a shape too.
         each = shape[1:3] == (1, 1) and (group or shape[-2] != block)
         tags = [f"Goihw{block}g" if each else f"OIhw{both}", f"gOIhw{both}", f"Ohwi{block}o"]
     else:
@@ -219,10 +220,10 @@ def layout_of_weight(shape: tuple[int, ...], before: str, after: str, group: boo
 
 
 def layout_of_format(text: str) -> str:
-    """Return the layout for an engine's name of a tensor's format, empty for an unknown format.
+    """Return the layout for an engine's name of a tensor format; empty for an unknown format.
 
-    `I2D{2,1}` is an image of four channels a pixel, `NCHWC{16}` has ONNX Runtime's blocks. Weights
-    are images too, with another axis of channels.
+    `I2D{2,1}` is an image with four channels in each pixel. `NCHWC{16}` has ONNX Runtime's blocks.
+    Weights have such formats too, with another axis of channels.
     """
     return next((re.sub(*it, text) for it in LAYOUTS.items() if re.fullmatch(it[0], text)), "")
 
@@ -230,7 +231,7 @@ def layout_of_format(text: str) -> str:
 def layouts_of_operator(
     operator: DumpedOperator, tensors: Mapping[str, DumpedTensor]
 ) -> tuple[str, str]:
-    """Return the layouts of an operator's inputs and outputs, empty if they are not certain."""
+    """Return the layouts of an operator's inputs and of its outputs; empty if not certain."""
     kind, parameters = operator.type, operator.parameters
     # ONNX Runtime computes these operators with the channels of images last.
     last = kind.startswith("QLinear") and parameters.get("channels_last") == 1
@@ -243,15 +244,16 @@ def layouts_of_operator(
         return "", ""
     taken, weight, given = map(tensors.get, (*operator.inputs[:2], *operator.outputs[:1]))
     layout = guess_layout(given, weight) if given and weight else ""
-    if re.fullmatch(r"nchw(4|32|64)", layout) and taken:  # it may have blocks of another size
+    if re.fullmatch(r"nchw(4|32|64)", layout) and taken:  # the input may have other blocks
         return f"nchw{taken.shape[-1] if taken.shape else 0}", layout
     return layout, layout
 
 
 def guess_layout(given: DumpedTensor, weight: DumpedTensor) -> str:
-    """Return the layout of the result of a convolution over two axes: it is blocked if it has five.
+    """Return the layout of the result of a convolution over two axes; five axes are blocked.
 
-    nchw4, nchw44 and chwn4 hold the same numbers; the shape of the weights distinguishes them:
+    The layouts nchw4, nchw44 and chwn4 have results of similar shapes. The shapes of the weights
+    distinguish them:
     {OC,IC/4,FH,FW,4}, {OC/4,IC/4,FH,FW,4,4} or {OC/4,FH,FW,IC,4}, {IC/4,FH,FW,OC,4}.
     """
     if len(given.shape) != 5 or given.shape[-1] not in (4, 8, 32, 64):

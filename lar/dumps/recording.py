@@ -1,12 +1,11 @@
-"""What a worker writes of a run: the tensors of its layers, as files or as text, and its outputs.
+"""Writes the dump of a run, in its worker: the tensors of layers, as files or as text, and outputs.
 
-Each output of an iteration has a file: `run0-var5`, including the warm-up's runs.
+Each output of each iteration has a file, such as `run0-var5`. Warm-up iterations count too.
 
-The tensors of a value that may be more than one, or none: sequences, maps, texts.
-
-The tensors of a sequence `s` are named `s[0]`, `s[1]`, ...; those of a map `p` have its keys, as
-`p[cat]`. A sequence of maps with equal keys has one tensor for each key, with the items on its
-first axis. Texts are kept as bytes in UTF-8 on a last axis, padded with zeros.
+A value may be a sequence, a map or strings, and have several tensors or no tensor. The tensors of a
+sequence `s` are named `s[0]`, `s[1]`, ...; the tensors of a map `p` have its keys in their names,
+such as `p[cat]`. A sequence of maps with equal keys has one tensor for each key, with the items on
+its first axis. Strings are kept as UTF-8 bytes on an additional last axis, padded with zeros.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 class Part(NamedTuple):
     """A tensor of a value: its name, its array as a file holds it, and MegEngine's dtype name.
 
-    The dtype of a text is `String`.
+    The dtype of strings is `String`.
     """
 
     name: str
@@ -41,26 +40,26 @@ class Part(NamedTuple):
 
 
 class Unheld(NamedTuple):
-    """A value that no file can hold: its name, and why."""
+    """A value that no file can hold: its name, and the reason."""
 
     name: str
     reason: str
 
 
 def parts_of(name: str, value: object) -> Iterator[Part | Unheld]:
-    """Yield the tensors of a value as a file holds them, or why no file can."""
+    """Yield the tensors of a value as files hold them, or `Unheld` for what no file can hold."""
     for each, leaf in leaves_of(name, value):
         yield leaf if isinstance(leaf, Unheld) else part_of(each, leaf)
 
 
 def leaves_of(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yield the parts of a value, with names: arrays, numbers and texts.
+    """Yield the parts of a value with their names: arrays, numbers and strings.
 
-    Sequences and maps are taken apart. An optional value that is not there, or an empty sequence,
-    becomes `Unheld`.
+    Sequences and maps are divided into their items. An absent optional value and an empty sequence
+    become `Unheld`.
     """
     if value is None:
-        yield name, Unheld(name, "an optional value that is not there")
+        yield name, Unheld(name, "an optional value that is absent")
     elif isinstance(value, list) and not value:
         yield name, Unheld(name, "a sequence without items")
     elif isinstance(value, (Mapping, list)):
@@ -71,7 +70,7 @@ def leaves_of(name: str, value: object) -> Iterator[tuple[str, object]]:
 
 
 def items_of(value: Mapping[Any, object] | list[object]) -> Mapping[Any, object]:
-    """Return the items of a map by key, or those of a sequence by number.
+    """Return the items of a map by key, or the items of a sequence by number.
 
     A sequence of maps with equal keys becomes a map of arrays.
     """
@@ -84,11 +83,11 @@ def items_of(value: Mapping[Any, object] | list[object]) -> Mapping[Any, object]
 
 
 def part_of(name: str, value: object) -> Part | Unheld:
-    """Return the part for an array, or for a value that NumPy makes an array of."""
+    """Return the part for an array, or for a value that NumPy can convert to an array."""
     array = np.asarray(value)
     is_text = array.dtype.kind in "OSU"
     array = bytes_of_texts(array) if is_text else array
-    if array.dtype.name.startswith("float8"):  # float32 holds each of their values
+    if array.dtype.name.startswith("float8"):  # float32 holds all float8 values
         array = array.astype(np.float32)
     element = binary.BY_DTYPE.get(array.dtype.name)
     if element is None:
@@ -99,14 +98,14 @@ def part_of(name: str, value: object) -> Part | Unheld:
 
 
 def texts_of_bytes(coded: Array) -> Array:
-    """Return the texts for bytes that a file has on the last axis."""
+    """Decode strings whose bytes are on the last axis."""
     rows = coded.reshape(-1, coded.shape[-1])
     texts = [row.tobytes().rstrip(b"\0").decode("utf-8", "replace") for row in rows]
     return np.array(texts, str).reshape(coded.shape[:-1])
 
 
 def bytes_of_texts(texts: Array) -> Array:
-    """Return texts (object, str or bytes) as uint8 with one more axis, as wide as the longest."""
+    """Code strings (object, str or bytes) as uint8, on one more axis that fits the longest one."""
     coded = [
         each if isinstance(each, bytes) else str(each).encode("utf-8", "surrogateescape")
         for each in texts.reshape(-1)
@@ -116,11 +115,11 @@ def bytes_of_texts(texts: Array) -> Array:
     return np.frombuffer(padded, np.uint8).reshape(*texts.shape, width)
 
 
-NO_VALUES = "the engine keeps no values of it"
+NO_VALUES = "the engine does not keep its values"
 
 
 class Dumped(NamedTuple):
-    """A tensor of the graph: its variable, its array, and its operator's inputs as variables."""
+    """A tensor of the graph: its variable, the inputs of its operator, and its array."""
 
     variable: Variable
     inputs: tuple[Variable, ...]
@@ -130,7 +129,8 @@ class Dumped(NamedTuple):
 class Layer(NamedTuple):
     """An operator: its inputs, its outputs with their values, and its parameters.
 
-    Inputs and outputs are by name, in order. A value is None if the engine does not keep it.
+    `inputs` and `outputs` have names of tensors, in order. A value is None if the engine does not
+    keep it.
     """
 
     name: str
@@ -165,9 +165,9 @@ def dump_layers(
 ) -> None:
     """Write the inputs of a model and the results of each layer, in the order of execution.
 
-    `outputs` are the names of the model's outputs. Only the first copy of a model writes. Files
-    also have the `constants`, which are weights, and `facts`: what else the engine knows, and what
-    is left out for its own reasons.
+    `outputs` are the names of the model's outputs. If copies of a model run at once, only the first
+    copy writes. The folder also gets the `constants`, which are weights. `facts` are further facts
+    of the engine, with the tensors that it leaves out for reasons of its own.
     """
     if driver.runner:
         return
@@ -198,13 +198,13 @@ def dump_layers(
 
 
 class LayerPlaces:
-    """Writes the layers of a run: to the folder of --bin-io-dump, to a text, or to both."""
+    """Writes the layers of a run: to the folder of --bin-io-dump, to a text file, or to both."""
 
     def __init__(self, driver: DumpingDriver) -> None:
         places = {key: Path(place) for key, place in driver.context.written.items()}
         self.folder = places.get(BIN_IO_DUMP.key)
         self.text = next((places[it.key] for it in TEXT_DUMPS if it.key in places), None)
-        self.values: dict[int, str] = {}  # in the form of the text
+        self.values: dict[int, str] = {}  # by number of a variable, as the text file shows them
         if self.folder:
             self.folder.mkdir()
         if self.text:
@@ -221,7 +221,7 @@ class LayerPlaces:
                 file.writelines(f"{line}\n" for line in format_block(variable, array, values))
 
     def write_constant(self, dumped: Dumped) -> None:
-        """Write a tensor that a text does not have."""
+        """Write a tensor to the folder only: a text file has no constants."""
         variable, inputs, array = dumped
         if self.folder:
             write_tensor(self.folder / f"{variable.id:06x}", array, format_name(variable, inputs))
@@ -236,22 +236,23 @@ class LayerPlaces:
 
 
 def number_outputs(names: Iterable[str]) -> dict[str, Variable]:
-    """Return numbered outputs for an engine whose graph has no numbers."""
+    """Number the outputs of a model, for an engine whose graph has no numbers."""
     return {name: Variable(id=number, name=name) for number, name in enumerate(names)}
 
 
 def write_outputs(driver: DumpingDriver, variables: Mapping[str, Variable]) -> None:
-    """Have the outputs of the first runner's driver written after each iteration.
+    """Make the first runner's driver write its outputs after each iteration.
 
-    `variables` are the outputs as the engine's graph names them; shapes and dtypes are the arrays'.
+    `variables` are the outputs as variables of the engine's graph. Shapes and dtypes are taken from
+    the arrays.
     """
     if driver.runner:
         return
     folder, write_others = Path(driver.context.written[BIN_OUT_DUMP.key]), driver.after_iteration
-    # Parts of sequences and maps get later numbers.
+    # Parts of sequences and maps get numbers after those of all outputs.
     numbers = {name: variable.id for name, variable in variables.items()}
     write_facts(folder, DumpFacts(outputs=[*variables]))
-    folder.mkdir(exist_ok=True)  # it may have the files of a run that goes on here
+    folder.mkdir(exist_ok=True)  # with --resume, it has the files of an earlier run
 
     def write() -> None:
         if write_others is not None:
@@ -274,7 +275,7 @@ def write_output(place: Path, value: np.ndarray[Any, Any] | str, variable: Varia
     """Write an output of an iteration.
 
     Raises:
-        UsageError: no file can hold it, or it cannot be written.
+        UsageError: no file can hold the output, or the file cannot be written.
     """
     part = Unheld(variable.name, value) if isinstance(value, str) else part_of(variable.name, value)
     if isinstance(part, Unheld):

@@ -1,8 +1,8 @@
-"""Graphs of operators and tensors, and which parts of two of them are twins.
+"""Graphs of operators and tensors, and the twins of two graphs.
 
-Here are the kinds of operators, in words that hold for all engines. `Conv` with an activation fused
-in is convolution, addition of a constant, activation. Two tensors of different engines can be twins
-only if the last steps that give them are of one kind.
+This file names the kinds of operators in words that hold for all engines. A `Conv` with a bias and
+a fused activation has three steps: convolution, addition of a constant, activation. Two tensors of
+different engines can be twins only if the last steps that compute them are of one kind.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ Steps = tuple[str, ...]
 
 
 class OperatorKinds(NamedTuple):
-    """What an engine's operators do, by their types in small letters.
+    """A table of an engine's operator types, in small letters, and of what they do.
 
-    A type that `kinds` lacks is a kind of its own. `biased` operators add a bias that is not among
-    their inputs; `may_fuse` operators may end in an activation that no parameter names.
-    `steps_by_mode` gives the steps of an operator whose type alone does not say what it does, else
-    (). `opaque` operators run a function or another library: no dump shows what happens inside.
-    `rounded` maps beginnings of names to the model's type, for tensors that the engine computes in
-    a wider type. `random` operators draw numbers.
+    `kinds` maps a type to its kind; a type that it lacks is a kind of its own. `biased` operators
+    add a bias that is not among their inputs. `may_fuse` operators may end in an activation that no
+    parameter names. `steps_by_mode` returns the steps of an operator whose type alone does not show
+    them, and () for any other operator. `opaque` operators run a function or another library: no
+    dump shows what happens inside. `rounded` is for tensors that the engine computes in a wider
+    type than the model's: it maps the beginning of a name to the model's type. `random` operators
+    draw random numbers.
     """
 
     kinds: Mapping[str, str] = {}
@@ -37,18 +38,18 @@ class OperatorKinds(NamedTuple):
     random: frozenset[str] = frozenset()
 
     def kind_of(self, type: str) -> str:
-        """Return the kind of a type of operators."""
+        """Return the kind of an operator type."""
         name = type.lower()
         return self.kinds.get(name, name.removesuffix("forward"))
 
     def rounded_type_of(self, name: str) -> str:
-        """Return the model's type of a tensor that is computed in a wider one, empty for others."""
+        """Return the model's type of a tensor that is computed in a wider type; else empty."""
         return next((it for start, it in self.rounded.items() if name.startswith(start)), "")
 
     def __or__(self, other: OperatorKinds) -> OperatorKinds:
         """Return both tables as one, for a dump of an unknown engine.
 
-        If both have an entry, the other's counts.
+        If both tables have an entry, the entry of `other` counts.
         """
         return OperatorKinds(
             {**self.kinds, **other.kinds},
@@ -69,19 +70,19 @@ GROUPS = {
 }
 GROUP_OF = {kind: group for group, kinds in GROUPS.items() for kind in kinds}
 
-# If one input is a tensor and the others are constants, these are a bias or a factor.
+# If all inputs but one are constants, the constants are a bias or a factor.
 WITH_CONSTANT = {"sum": "add", "sub": "add", "mul": "scale", "div": "scale"}
 
 # The kinds that do most of the computing in a fused operator.
 HEAVY = ("conv", "deconv", "matmul")
 
-# The last step of an operator that may have an activation fused in, if no parameter names it.
+# The last step of an operator that may end in a fused activation, if no parameter names it.
 UNKNOWN = "?"
 
 # The steps of a tensor in a dump that has no operators.
 UNKNOWN_STEPS: Steps = (UNKNOWN,)
 
-# Operators whose output jumps where their input changes by a rounding error.
+# Operators whose output may jump if their input changes by a rounding error.
 DISCRETE = re.compile(
     r"arg(max|min|sort|_max|_min)|topk|cond_?take|nonzero|nonmaxsuppression|nms|round|floor|ceil"
     r"|\b(sign|lt|leq|eq|equal|(less|greater)(orequal)?|where)\b|onehot|quantize|typecvt|cast|unique",
@@ -90,7 +91,7 @@ DISCRETE = re.compile(
 
 
 def steps_of(operator: DumpedOperator, constants: Sequence[bool], table: OperatorKinds) -> Steps:
-    """Return the kinds of what an operator does, in order; `constants` tells which inputs are."""
+    """Return the kinds of an operator's steps in order; `constants` has a flag for each input."""
     name = operator.type.lower()
     alone = any(constants) and sum(constants) >= len(constants) - 1
     if moded := table.steps_by_mode(operator):
@@ -119,9 +120,9 @@ def fused_steps(
 
 @cache
 def kind_score(one: Steps, other: Steps) -> float:
-    """Return how well the last steps of two operators fit: 0 not at all, 2 exactly.
+    """Return how well the last steps of two operators fit: 2 is exactly, 0 is not at all.
 
-    -1 says that they are not twins, although a small bias may make their values similar.
+    -1 is for two operators that are no twins, although a small bias may make their values similar.
     """
     short, long = sorted((one, other), key=len)
     if len(short) == 1 and short[0] in HEAVY and long == (*short, "add"):
@@ -132,7 +133,7 @@ def kind_score(one: Steps, other: Steps) -> float:
         known, another = (one, other) if one[-1] == UNKNOWN else (other, one)
         if another[0] == known[0]:
             return 1.5 if another[: len(known) - 1] == known[:-1] else 0.0
-        # Otherwise, `another` may be the last of the operators that were fused.
+        # `another` may be the last operator of several, which the other side has fused.
         return 1.0 if another[-1] in known or another[-1] in GROUPS["activation"] else 0.0
     if one[-1] == other[-1]:
         return 2.0

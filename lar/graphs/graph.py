@@ -1,6 +1,6 @@
 """The computed tensors of a dump as a graph, in an order that does not depend on the engine.
 
-The graph of a profile's operators has the form of the index of a dump.
+The operators of a profile make such a graph too: they are brought into the form of a dump's index.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-# This follows the name of the operator in the name of a tensor in a body of If, Loop or Scan.
+# The name of a tensor in a body of If, Loop or Scan has this after the name of the operator.
 IN_BODY = re.compile(r"/(then|else|body)/")
 
-# Operators that run a body in each iteration, and the type of what feeds the body.
+# The operators that run a body in each iteration, and the type of the operators that feed a body.
 LOOPS = ("Loop", "Scan")
 BODY_INPUT = "BodyInput"
 
@@ -38,10 +38,10 @@ INPUT_TYPES = ("Host2DeviceCopy", "InputCallback", "Input", "Parameter")
 class Node:
     """A tensor that an operator computed, or that the run was fed with.
 
-    `tensor` is None if the dump does not hold it. `parents` are the nodes that its operator takes.
-    `constants` are the keys of the operator's other inputs, with their places among the inputs.
-    `depth` counts operators on the longest way from an input. `place` is the node's in the graph's
-    order.
+    `tensor` is None if the dump does not hold the tensor. `parents` are the nodes that its operator
+    takes as inputs. `constants` are the keys of the operator's other inputs, with their places
+    among the inputs. `depth` counts the operators on the longest way from an input. `place` is the
+    place of the node in the graph's order.
     """
 
     key: str
@@ -64,12 +64,12 @@ class Node:
 
     @property
     def is_move(self) -> bool:
-        """Whether it holds the data of the one before it, in other axes or another layout."""
+        """Whether the node holds its parent's data in other axes or another layout."""
         return self.steps == ("move",)
 
     @property
     def is_cast(self) -> bool:
-        """Whether it holds the data of the one before it, in another type."""
+        """Whether the node holds its parent's data in another type."""
         return self.steps == ("cast",) and len(self.parents) == 1
 
     @property
@@ -78,10 +78,10 @@ class Node:
 
 
 def name_of(tensor: DumpedTensor) -> str:
-    """Return the model's name of a tensor, or the engine's if it has no other.
+    """Return the model's name of a tensor, or the engine's name if the model has no name for it.
 
-    The name ends in the run if the dump holds the outputs of several runs. Elements of a sequence
-    have names of their own.
+    If the dump holds the outputs of several runs, the name ends with the number of the run. Each
+    element of a sequence has a name of its own.
     """
     own = ELEMENT.sub("", tensor.name) == tensor.origin
     name = tensor.name if own else tensor.origin or tensor.name
@@ -89,13 +89,13 @@ def name_of(tensor: DumpedTensor) -> str:
 
 
 def branches_of(node: Node) -> tuple[str, ...]:
-    """Return the branches that a tensor is in, `then` or `else`, from the outermost on."""
+    """Return the branches that contain a tensor, `then` or `else`, the outermost first."""
     found = IN_BODY.findall(node.tensor.name) if node.tensor else ()
     return tuple(each for each in found if each != "body")
 
 
 def is_within(node: Node, outer: Node) -> bool:
-    """Return whether a tensor is in a body of the operator that gives `outer`."""
+    """Return whether a tensor lies in a body of the operator whose output is `outer`."""
     if node.tensor is None or not outer.has_bodies:
         return False
     assert outer.operator
@@ -107,10 +107,10 @@ def is_within(node: Node, outer: Node) -> bool:
 class Graph:
     """The nodes of a dump, in an order that does not depend on the engine.
 
-    The order is a walk back from the outputs that takes the longest branch first: two engines that
-    compute the same net get the same order, whatever they fused and whichever branch they ran
-    first. A dump without operators keeps its own order, and its tensors with names in `constants`
-    are no nodes.
+    The order is a walk back from the outputs that takes the longest branch first. So two engines
+    that compute the same net get the same order: fused operators and the order of execution do not
+    matter. A dump without operators keeps its own order. For such a dump, `constants` has the names
+    of tensors that are constants, and therefore no nodes.
     """
 
     def __init__(self, dump: Dump, kinds: OperatorKinds, constants: Container[str] = ()) -> None:
@@ -127,9 +127,9 @@ class Graph:
         self.random = self.find_random()
 
     def find_constants(self) -> set[str]:
-        """Return the keys of constants, and of what is computed from constants alone.
+        """Return the keys of constants, and of tensors that are computed from constants only.
 
-        The model's outputs are not among them: they are compared.
+        The model's outputs are left out, since they are compared as computed tensors.
         """
         named = {*self.dump.index.outputs}
         given = {each.key for each in self.dump if each.name in named}
@@ -137,8 +137,7 @@ class Graph:
         if not self.has_operators:
             return {each.key for each in self.dump if name_of(each) in self.named_constants}
         constants = {key for each in operators if each.constant for key in each.outputs}
-        # An input without an operator and without values is most likely a weight that the dump
-        # lacks.
+        # If an input has no operator and no values, it is most likely a weight that the dump lacks.
         known = {tensor.key for tensor in self.dump} | set(self.makers)
         data = {key for each in operators for key in each.inputs if key not in known}
         if self.dump.index.engine and self.dump.index.complete:  # else operators may be unknown
@@ -146,7 +145,7 @@ class Graph:
         return (with_computed(constants, operators) | data) - given
 
     def find_dequantized(self) -> dict[str, str]:
-        """Return the key of the integers for each constant that was dequantised from a constant."""
+        """Return the key of the integers, by the key of each constant that was dequantised."""
         quantized = {it.key for it in self.dump if it.quantization} & self.constants
         return {
             key: self.makers[key].inputs[0]
@@ -156,7 +155,7 @@ class Graph:
         }
 
     def integers_of(self, key: str) -> str:
-        """Return the key of the integers that a constant was dequantised from, else its own key."""
+        """Return the key of the integers from which a constant was dequantised, or its own key."""
         return self.dequantized.get(key, key)
 
     def make_nodes(self) -> dict[str, Node]:
@@ -194,9 +193,10 @@ class Graph:
         return ordered
 
     def find_outputs(self) -> list[Node]:
-        """Return the outputs of the model, in its order; none if the dump does not name them.
+        """Return the outputs of the model in the model's order.
 
-        Each element of a sequence is an output.
+        The list is empty if the dump does not name the outputs. Each element of a sequence is an
+        output.
         """
         named: dict[str, list[Node]] = defaultdict(list)
         for node in self.nodes if self.dump.index.outputs else ():
@@ -207,7 +207,7 @@ class Graph:
         return list(dict.fromkeys(outputs))
 
     def find_random(self) -> set[Node]:
-        """Return the nodes that operators draw at random, and those that are computed from them."""
+        """Return the nodes of random numbers, and all nodes that are computed from them."""
         made = ((node, node.operator) for node in self.nodes if node.operator)
         drawn = [node for node, maker in made if maker.type.lower() in self.kinds.random]
         return with_results(drawn)
@@ -219,21 +219,21 @@ class Graph:
 
 
 def with_computed(constants: set[str], operators: Sequence[DumpedOperator]) -> set[str]:
-    """Return the keys of constants, and of what is computed from constants alone."""
+    """Return the keys of constants, and of tensors that are computed from constants only."""
     found, count = {*constants}, -1
     while count != len(found):
         count = len(found)
         for each in operators:
-            # The input of a body is no constant: a loop feeds it other values later.
+            # The input of a body is no constant: in later iterations a loop feeds other values.
             if each.inputs and each.type != BODY_INPUT and found.issuperset(each.inputs):
                 found.update(each.outputs)
     return found
 
 
 def walk_back(ends: Collection[Node], *, by_depth: bool) -> Iterator[Node]:
-    """Yield some nodes and all that they are computed from, each after its parents.
+    """Yield some nodes and all nodes that they are computed from, each node after its parents.
 
-    `by_depth` takes the deepest branch first.
+    With `by_depth`, the deepest branch comes first.
     """
     done: set[Node] = set()
     begun: set[Node] = set()  # a damaged graph may have a cycle, and this must end
@@ -269,17 +269,20 @@ def results_of(node: Node, stops: Container[Node]) -> list[Node]:
 
 
 def with_results(nodes: Iterable[Node]) -> set[Node]:
-    """Return nodes and all that is computed from them."""
+    """Return some nodes and all nodes that are computed from them."""
     return {*walk(nodes, children_of)}
 
 
 def region_of(node: Node, stops: Container[Node]) -> list[Node]:
-    """Return a node and those it is computed from, up to the nearest in `stops`."""
+    """Return a node and the nodes that it is computed from, up to the nearest nodes in `stops`.
+
+    Nodes in `stops` are left out.
+    """
     return reach(node, stops, parents_of)[0]
 
 
 def is_end(node: Node) -> bool:
-    """Return whether a tensor, or a moved copy of it, has no children."""
+    """Return whether no operator takes a tensor, or one of its moved copies."""
     copies = walk([node], lambda it: (each for each in it.children if each.is_move))
     return any(not each.children for each in copies)
 
@@ -287,9 +290,9 @@ def is_end(node: Node) -> bool:
 def reach(
     node: Node, stops: Container[Node], step: Callable[[Node], Iterable[Node]]
 ) -> tuple[list[Node], list[Node]]:
-    """Follow steps up to the nearest nodes in `stops`: return the nodes before these, and these.
+    """Follow steps from a node, up to the nearest nodes in `stops`.
 
-    Both are in the graph's order.
+    Return the nodes on the way, and these nearest nodes. Both lists are in the graph's order.
     """
     between = walk([node], lambda it: (each for each in step(it) if each not in stops))
     ends = {each for it in between for each in step(it) if each in stops}
@@ -297,7 +300,7 @@ def reach(
 
 
 def walk(begin: Iterable[Item], step: Callable[[Item], Iterable[Item]]) -> dict[Item, None]:
-    """Return some items and all that can be reached from them."""
+    """Return some items, and all items that steps from them reach."""
     found = dict.fromkeys(begin)
     stack = [*found]
     while stack:
@@ -311,28 +314,28 @@ def walk(begin: Iterable[Item], step: Callable[[Item], Iterable[Item]]) -> dict[
 
 
 COPY = re.compile(r"#\d+$")  # appended to a name that several tensors of a graph have
-USUAL_TYPE = "float32"  # if none is recorded, as for inputs and outputs of callbacks
-FED = "Input"  # the type of the operators that stand for what is fed
+USUAL_TYPE = "float32"  # for a tensor whose type is not recorded, such as an input of a callback
+FED = "Input"  # the type of the operators that stand for fed tensors
 
 
 class ProfileGraph(NamedTuple):
-    """The index, and the places in the profile of each of its operators, by key.
+    """The graph of a profile: an index, and the places of each operator in the profile, by key.
 
-    If an operator was executed in several shapes, the first place counts. Weights are not among the
-    tensors.
+    An operator that was executed in several shapes has several places; the first place counts.
+    Weights are not among the tensors.
     """
 
     dump_index: DumpIndex
     places: Mapping[str, Sequence[int]]
 
     def with_tensors(self, change: Callable[[DumpedTensor], DumpedTensor]) -> ProfileGraph:
-        """Return the graph with each of its tensors changed."""
+        """Return a graph in which `change` has changed each tensor."""
         tensors = tuple(map(change, self.dump_index.tensors))
         return self._replace(dump_index=replace(self.dump_index, tensors=tensors))
 
 
 def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph:
-    """Return the graph of the operators whose tensors are recorded, with the recorded shapes."""
+    """Return the graph of all operators whose tensors are recorded, with the recorded shapes."""
     places: dict[str, list[int]] = defaultdict(list)
     for place, operator in enumerate(operators):
         if operator.writes:
@@ -373,7 +376,7 @@ def graph_of(operators: Sequence[ProfiledOperator], engine: str) -> ProfileGraph
         )
         for key, fact in facts.items()
     )
-    # In an index without an engine, `Graph` expects that operators may be missing.
+    # For an index without an engine, `Graph` would assume that operators may be missing.
     index = DumpIndex(tensors=tuple(tensors), operators=(), engine=engine or "unknown")
     return ProfileGraph(with_operators(index, (*inputs, *made)), places)
 
@@ -393,9 +396,9 @@ def plain_graph_of(profile: Profile) -> ProfileGraph:
 
 
 def without_filling(graph: ProfileGraph, other: ProfileGraph) -> ProfileGraph:
-    """Return a graph without the channels that fill blocks, if the other side's shapes show them.
+    """Return a graph without the channels that pad blocks, if shapes of the other side show them.
 
-    The shape of the tensor with the same name comes first.
+    If the tensor of the same name has a shape that fits, this shape counts.
     """
     shapes = {it.shape for it in other.dump_index.tensors}
     named = {name_of(it): it.shape for it in other.dump_index.tensors}

@@ -1,23 +1,22 @@
-"""The twins of two graphs: which tensor of one side is which of the other, and why.
+"""Finds the twins of two graphs: pairs of tensors that compute the same, and why they are pairs.
 
-The rules, the surest first:
+The rules, the surest rule first:
 
 - the order of the outputs;
-- two graphs of one structure are walked side by side, whatever their tensors are called;
-- names that the model gave: not those that count tensors, if another model counts differently;
-- what tensors are computed from and by, in an order that both graphs share;
-- values, among the pairs that the rest allows.
+- two graphs of one structure are walked side by side, and names do not matter;
+- names that the model gave, except names that count tensors, if the two models count differently;
+- inputs and operators of tensors, in an order that both graphs share;
+- values, among the pairs that the other rules allow.
 
-`Matching.match` has the rules for graphs that are not of one structure. First, names that both
-models gave decide. Then both graphs are aligned in their order, by what operators do and by values
-that agree. Values that differ say nothing: a fault may lie before them. Tensors that cross that
-order are matched by what they are computed from, then by what is computed from them.
+`Matching.match` has the rules for graphs of different structure. First, names that both models gave
+decide. Then both graphs are aligned in their order, by the steps of operators and by values that
+agree. Values that differ prove nothing, since a fault may lie before them. Tensors that are in
+another order on the other side are matched last: by their sources, then by their results.
 
-The quantities that tensors of a quantised graph stand for: their names, and what computes them.
-
-A quantiser rounds the output of an operator and names the result after it. If it folded an
-activation into the range of the integers, the tensor before them is not the quantity of that name
-in the float model: the integers are its twin.
+In a quantised graph, names and operators need care: a tensor may be another quantity of the float
+model than its name says. A quantiser rounds the output of an operator, and names the integers after
+that output. It may fold an activation into the range of the integers. Then the twin of the
+activation's output in the float model is the tensor of integers, not the tensor before them.
 """
 
 from __future__ import annotations
@@ -56,15 +55,15 @@ from lar.graphs.signatures import (
 )
 from lar.records.comparison import MatchedBy
 
-# What ONNX Runtime's quantiser appends to the name of a tensor.
+# The endings that ONNX Runtime's quantiser appends to the name of a tensor.
 APPENDED = (  # compiled when it is used
     r"(?P<name>.+?)(_(Dequantize|Quantize)Linear_(Input|Output)(_\d+)?|_quantized)(_token_\d+)?"
 )
 
-# Sums, whose result may be clipped where a range of integers begins at 0.
+# Sums. A range of integers that begins at 0 may clip their results.
 SUMS = ("sum", "add", "qlinearadd")
 
-# The bits of quantised types; wider types, as for sums, are as good as floating-point numbers.
+# The bits of quantised types. Wider types hold sums, and are as exact as floating-point numbers.
 BITS = {
     **dict.fromkeys(("int8", "uint8", "QuantizedS8", "Quantized8Asymm"), 8),
     **dict.fromkeys(("int4", "uint4", "QuantizedS4", "Quantized4Asymm"), 4),
@@ -77,7 +76,7 @@ def is_quantized(node: Node) -> bool:
 
 
 def is_quantizing(node: Node) -> bool:
-    """Return whether a tensor is the output of an operator, rounded to integers."""
+    """Return whether a tensor is made by rounding the output of an operator to integers."""
     if not (node.is_cast and node.operator and is_quantized(node)):
         return False
     before, alone = node.parents[0], len(node.operator.outputs) == 1
@@ -85,14 +84,14 @@ def is_quantizing(node: Node) -> bool:
 
 
 def is_dequantizing(node: Node) -> bool:
-    """Return whether a tensor has the real numbers that the integers before it stand for."""
+    """Return whether a tensor holds the real numbers for the integers before it."""
     return node.is_cast and not is_quantized(node) and is_quantized(node.parents[0])
 
 
 def steps_to(node: Node) -> Steps:
-    """Return the steps that give a tensor, as the float model has them.
+    """Return the steps of the float model that compute a tensor.
 
-    They include an activation that is folded into a range of integers that begins at 0.
+    If an activation is folded into a range of integers that begins at 0, it is a step too.
     """
     if not is_quantized(node):
         return node.steps
@@ -105,13 +104,13 @@ def steps_to(node: Node) -> Steps:
 
 
 def begins_at_zero(tensor: DumpedTensor) -> bool:
-    """Return whether the integers of a tensor stand for no negative number."""
+    """Return whether no integer of a tensor's type stands for a negative number."""
     _, lowest = bits_of(tensor.dtype)
     return tensor.quantization is not None and set(tensor.quantization.zero_point) == {lowest}
 
 
 def bits_of(dtype: str) -> tuple[int, int]:
-    """Return how many bits the integers of a quantised type have, and the lowest integer."""
+    """Return the number of bits of a quantised type, and its lowest integer."""
     bits = BITS.get(dtype.partition("(")[0], 32)
     return bits, 0 if dtype.startswith("uint") or "Asymm" in dtype else -(2 ** (bits - 1))
 
@@ -119,10 +118,10 @@ def bits_of(dtype: str) -> tuple[int, int]:
 def names_of(
     nodes: Sequence[Node], copies: Mapping[Node, Iterable[Node]]
 ) -> dict[Node, tuple[str, ...]]:
-    """Return the names of each tensor and of its copies, as the float model has them.
+    """Return the names that each tensor and its copies have in the float model.
 
-    Integers have the name of the tensor that they round. If nothing else takes that tensor, it has
-    no name itself.
+    A tensor of integers has the name of the tensor that it rounds. If only this rounding takes that
+    tensor, the tensor has no name itself.
     """
     own = {
         node: tuple(it.name for it in (node, *copies.get(node, ())) if not is_rounded_only(it))
@@ -139,9 +138,9 @@ def names_of(
 
 
 def names_of_constants(graph: Graph) -> dict[str, str]:
-    """Return the names of constants by key, as the float model has them.
+    """Return the names of constants in the float model, by key.
 
-    Dequantised constants are left out: their integers have these names.
+    Dequantised constants are left out: their integers get these names.
     """
     tensors = {tensor.key: tensor for tensor in graph.dump if tensor.key in graph.constants}
     names = {key: name_of(it) for key, it in tensors.items() if key not in graph.dequantized}
@@ -152,7 +151,7 @@ def names_of_constants(graph: Graph) -> dict[str, str]:
 
 
 def name_before(name: str) -> str:
-    """Return a name without what a quantiser appended."""
+    """Return a name without the ending that a quantiser appended."""
     found = re.fullmatch(APPENDED, name)
     return found["name"] if found else name
 
@@ -162,32 +161,32 @@ def is_rounded_only(node: Node) -> bool:
     return bool(node.children) and all(map(is_quantizing, node.children))
 
 
-# Names that engines make up: they count tensors, quote operands or name the operator's type. `part
-# of X` may be any part of X.
+# Names that engines make up: they count tensors, quote operands or name the operator's type. A name
+# `part of X` counts as made up too, since it may be any part of X.
 GENERIC = re.compile(
     rf"^{PART}|[\[(]|^(var|reorder_token_|tensor)?_?\d*$|^reorder$|^[A-Z][A-Za-z]+(:o\d+)?$"
 )
 
-# A name that ends in a number. If most names of a side are of one such kind, they count tensors,
-# and another model may count differently.
+# A name that ends in a number. If most names of a side are alike except for the number, they count
+# tensors, and another model may count differently.
 NUMBERED = re.compile(r"(?P<kind>.*?)\d+")
 MOST = 0.8
 
-# If the sides share this part of their names, tensors of different names are not twins.
+# If the sides share at least this part of their names, tensors of different names are not twins.
 SHARED = 0.5
 
-# Samples nearer than this hold the same values if a side has quantised tensors.
+# If a side has quantised tensors, two samples whose distance is not above this count as equal.
 NEAR_QUANTIZED = 0.1
 
-# Scores of a pair in the alignment, beside 2 for operators that do the same: for the model's name,
-# for a name that engines make up, for the same values (and 1 more for each digit).
+# Scores of a pair in the alignment: for one name of the model, for one name that engines made up,
+# and for equal values (each further equal digit scores 1). Operators that do the same score 2.
 SAME_NAME = 6.0
 SAME_GENERIC_NAME = 0.5
 NEAR_VALUES = 4.0
 
 
 class Pair(NamedTuple):
-    """Two tensors that are twins, and how they were found."""
+    """Two tensors that are twins, and the rule that found them."""
 
     actual: Node
     expected: Node
@@ -195,14 +194,14 @@ class Pair(NamedTuple):
 
 
 def is_generic(name: str) -> bool:
-    """Return whether a name says nothing of the model, so that it can mean different tensors."""
+    """Return whether an engine made up a name, so that it can mean different tensors."""
     return GENERIC.search(name) is not None
 
 
 class Matching:
-    """The twins found so far between two graphs, and the ways to find more.
+    """The twins found so far between two graphs, and the rules that find more twins.
 
-    If operators merely move data, the first tensor stands for all copies, under all their names. If
+    If operators only move data, the first tensor stands for all copies, and has all their names. If
     a side has no operators, separators in names do not count: `layer1.0/conv` is `layer1_0_conv`.
     """
 
@@ -236,7 +235,7 @@ class Matching:
         self.twins: dict[Node, Node] = {}  # both ways
 
     def match(self) -> list[Pair]:
-        """Find the twins, by the surest rule first; return them in the order of the actual side."""
+        """Find the twins, the surest rule first; return them in the order of the actual side."""
         self.match_names()
         self.named = dict(self.twins)
         self.apart = self.find_apart().difference(self.named)
@@ -252,10 +251,10 @@ class Matching:
         pairs += [copy for pair in pairs for copy in self.pair_copies(pair)]
         return sorted(pairs, key=lambda pair: pair.actual.place)
 
-    # What is known of either side
+    # Facts about each side
 
     def without_copies(self, nodes: Iterable[Node]) -> Iterable[Node]:
-        """Yield the nodes that are neither moved nor dequantised copies of another node's data."""
+        """Yield the nodes that are no moved or dequantised copies of another node."""
         for node in nodes:
             above = node
             while len(above.parents) == 1 and (above.is_move or is_dequantizing(above)):
@@ -277,14 +276,14 @@ class Matching:
         return bool(np.allclose(mine, theirs, rtol=1e-6, atol=0))
 
     def class_of(self, node: Node) -> Any:
-        """Return what twins must have in common."""
+        """Return the class of a node: the facts that are equal for twins."""
         signature, run = self.signatures[node], node.tensor.run if node.tensor else 0
         is_input = node.is_input and not self.without_operators
         branches = () if self.without_operators else branches_of(node)
         return signature.shape, signature.family, is_input, run, branches
 
     def by_class(self, nodes: Iterable[Node]) -> dict[Any, list[Node]]:
-        """Return the nodes that names do not pair, grouped by what twins must have in common."""
+        """Return the nodes without a twin of their name, grouped by class."""
         found = defaultdict(list)
         for node in nodes:
             if node not in self.named:
@@ -298,12 +297,12 @@ class Matching:
         return kind_score(self.kinds[one], self.kinds[other])
 
     def distances(self, nodes: Sequence[Node], others: Sequence[Node]) -> Iterator[Array]:
-        """Yield for each node its distances from others of its class, by their samples."""
+        """Yield for each node the distances of its sample from the samples of `others`."""
         samples = [[self.signatures[it].sample for it in side] for side in (nodes, others)]
         return distances(*map(np.array, samples))
 
     def near(self, one: Node, other: Node) -> bool:
-        """Return whether two tensors of one class hold the same values, by their samples."""
+        """Return whether the samples of two tensors of one class show the same values."""
         (relative,) = self.distances([one], [other])
         return bool(relative[0] <= self.near_enough)
 
@@ -316,7 +315,10 @@ class Matching:
     # Names
 
     def unique_names(self, nodes: Iterable[Node]) -> dict[str, Node]:
-        """Return the nodes by name, without names that are generic or that several nodes have."""
+        """Return the nodes by name.
+
+        Names that an engine made up, and names that several nodes have, are left out.
+        """
         named = [
             (name, node)
             for node in nodes
@@ -326,14 +328,14 @@ class Matching:
         return {name: node for name, node in named if counts[name] == 1 and not is_generic(name)}
 
     def comparable(self, name: str) -> str:
-        """Return a name in the form in which the two sides' names are compared."""
+        """Return a name in the form in which names of both sides are compared."""
         return SEPARATORS.sub("_", name) if self.without_operators else name
 
     def names_that_hold(self) -> list[dict[str, Node]]:
-        """Return the names of either side that tell which tensors are twins.
+        """Return for each side the nodes by name, with only those names that show twins.
 
         Names that count tensors are left out if the sides count differently. All names are left out
-        unless most of the shared ones belong to operators that do the same.
+        unless most of the shared names belong to operators that do the same.
         """
         kept = [*self.names]
         for kind in {*map(counting_kind, kept)} - {""}:
@@ -358,8 +360,8 @@ class Matching:
     def named_alike(self, node: Node) -> list[Node]:
         """Return the expected nodes that have a name of an actual node.
 
-        If a name means integers on one side and floats on the other, their operators must do the
-        same.
+        If one side has integers under this name and the other has floats, their operators must do
+        the same.
         """
         if node in self.given:
             return [self.given[node]]
@@ -374,10 +376,10 @@ class Matching:
         return [it for it in free if is_quantized(it) == form or self.kind_score(node, it) > 0]
 
     def match_names(self) -> None:
-        """Match tensors of one name; if several claim it, the last that was computed gets it.
+        """Match tensors of one name; if several have the name, the last computed one counts.
 
-        Integers with an activation folded into their range may have the name of the tensor before
-        it: then values tell.
+        If an activation is folded into the range of integers, they may have the name of the tensor
+        before the activation. Then values decide.
         """
         for node in self.actual:
             for other in self.named_alike(node):
@@ -387,27 +389,27 @@ class Matching:
                     self.add(node, other)
 
     def find_apart(self) -> set[Node]:
-        """Return the nodes with names of their own, but none if the sides share too few names."""
+        """Return the nodes with unique names; empty if the two sides share too few names."""
         shared = self.names[0].keys() & self.names[1].keys()
         if not len(shared) >= SHARED * min(map(len, self.names)) > 0:
             return set()
         return {*self.names[0].values(), *self.names[1].values()}
 
     def are_named_apart(self, one: Node, other: Node) -> bool:
-        """Return whether two nodes have different names that one model gave.
+        """Return whether two nodes have different names of the model.
 
-        They are twins only if they hold the same values: a quantiser gives integers the name of the
-        tensor before an activation, and they may hold the one after it.
+        Such nodes are twins only if they hold the same values: a quantiser gives integers the name
+        of the tensor before an activation, but they may hold the activation's output.
         """
         return {one, other} <= self.apart and is_quantized(one) == is_quantized(other)
 
     # Order
 
     def match_in_order(self) -> None:
-        """Find the alignment of both orders with the greatest sum of scores.
+        """Match tensors by the alignment of both orders that has the greatest sum of scores.
 
-        If several are equally good, it takes the one with the later tensors: after an operator that
-        changed nothing, others take that operator's output.
+        If several alignments are equally good, the one with the later tensors counts: if an
+        operator changed nothing, later operators take its output, not its input.
         """
         rows = {
             each: self.scores(nodes, self.unnamed[1].get(each, []))
@@ -425,7 +427,7 @@ class Matching:
             row = best.copy()
             row[after] = np.maximum(row[after], joined)
             row = np.maximum.accumulate(row)
-            # The column of this tensor's twin in the best alignment up to each column; 0: no twin.
+            # For each column: the column of this tensor's twin in the best alignment so far, or 0.
             taken = np.zeros(columns.size, int)
             taken[after[joined == row[after]]] = after[joined == row[after]]
             taken = np.maximum.accumulate(taken)
@@ -441,7 +443,7 @@ class Matching:
     def scores(
         self, nodes: Sequence[Node], others: Sequence[Node]
     ) -> Iterator[tuple[Array, Array]]:
-        """Yield for each node of a class the columns of its possible twins, and their scores."""
+        """Yield for each node of a class the columns of its possible twins, with their scores."""
         columns = np.array([self.places[other] + 1 for other in others], int)
         names = np.array([other.name for other in others], str)
         known: dict[Any, tuple[Array, Array]] = {}
@@ -458,19 +460,19 @@ class Matching:
             yield columns[fits], found
 
     def evidence(self, node: Node, others: Sequence[Node], relative: Array) -> Array:
-        """Return what values add to the scores of others; `relative` is how far each is away."""
-        is_zero = not self.signatures[node].sample.any()  # many tensors are, so this says little
+        """Return the scores that equal values add; `relative` has the distance of each node."""
+        is_zero = not self.signatures[node].sample.any()  # many tensors are: a weak proof
         digits = 3 - NEAR_VALUES if is_zero else -np.log10(np.maximum(relative, 1e-6))
-        # Rounding differs between rows, even for the same samples.
+        # Scores are rounded, since equal samples may have slightly different distances.
         return np.where(relative <= self.near_enough, NEAR_VALUES - 2 + digits, 0).round(2)
 
-    # What crosses the order
+    # Tensors whose order differs between the sides
 
     def match_sources(self) -> None:
         """Match tensors that are computed from the same twins, if only one pair fits.
 
-        A pair fits if its operators are of one kind or its values are the same; without operators,
-        if shape and type are the same.
+        A pair fits if its operators are of one kind, or if its values are equal. In a graph without
+        operators, a pair fits if shape and type are equal.
         """
         for nodes, others in self.groups_left(self.sources):
             pairs = [(one, other) for one in nodes for other in others]
@@ -481,9 +483,10 @@ class Matching:
                     self.add(one, other)
 
     def match_results(self) -> None:
-        """Match the only tensors from which the same twins are computed, whatever computes them.
+        """Match two tensors if only they lead to the same twins; their operators may differ.
 
-        They stay apart if one operator merely does a step more than the other.
+        The tensors are not matched if one operator only does more steps after the steps of the
+        other.
         """
         for nodes, others in self.groups_left(self.results):
             if len(nodes) != 1 or len(others) != 1 or self.are_named_apart(nodes[0], others[0]):
@@ -496,7 +499,10 @@ class Matching:
     def groups_left(
         self, around: Callable[[Node], frozenset[Node]]
     ) -> Iterator[tuple[list[Node], list[Node]]]:
-        """Yield groups of tensors without twins, of both sides: one class, near the same twins."""
+        """Yield groups of tensors without twins, of both sides.
+
+        All tensors of a group have one class, and `around` finds the same twins near them.
+        """
         found: dict[Any, tuple[list[Node], list[Node]]] = defaultdict(lambda: ([], []))
         for side, nodes in enumerate((self.actual, self.expected)):
             for node in nodes:
@@ -522,9 +528,9 @@ class Matching:
         return frozenset(it if it in self.places else self.twins[it] for it in nodes)
 
     def drop_before_bias(self) -> None:
-        """Drop unsure pairs if one side adds a bias before the pair, the other side behind it.
+        """Drop a pair if one side adds a bias before its tensor, and the other side behind it.
 
-        A pair is unsure if neither names nor values confirm it.
+        Pairs that names or values confirm are kept.
         """
         for node in filter(self.twins.get, self.actual):
             more = self.added_more(node)
@@ -534,15 +540,15 @@ class Matching:
                 del self.twins[self.twins.pop(node)]
 
     def added_more(self, node: Node) -> int:
-        """Return how many more biases than its twin a tensor has, since the twins before them."""
+        """Return how many more biases a tensor adds than its twin, since the twins before both."""
         regions = (region_of(each, self.twins) for each in (node, self.twins[node]))
         one, other = (sum(it.steps.count("add") for it in region) for region in regions)
         return one - other
 
     def match_other_shapes(self) -> None:
-        """Match the tensors of one name that are left, although shapes, types or values differ.
+        """Match the remaining tensors of one name, even if shapes, types or values differ.
 
-        Integers without a known scale get no twin.
+        Integers whose scale is not known get no twin.
         """
         for node in self.actual:
             for other in self.named_alike(node):
@@ -552,7 +558,7 @@ class Matching:
                     self.add(node, other)
 
     def match_ends(self) -> None:
-        """Match the ends of two graphs that have only one end each."""
+        """Match the last tensors of two graphs, if each graph has only one last tensor."""
         ends = [
             [node for node in side if is_end(node) and not node.is_input]
             for side in (self.actual, self.expected)
@@ -572,14 +578,14 @@ class Matching:
         return "content" if near and not alike else "graph"
 
     def pair_copies(self, pair: Pair) -> list[Pair]:
-        """Return pairs of the copies of a pair's tensors, by name and then in order."""
+        """Pair the copies of a pair's tensors: by name, and the remaining ones in their order."""
         named, *left = pair_by_name(*(self.copies.get(node, ()) for node in pair[:2]))
         pairs = [Pair(one, other, "name") for one, other in named]
         return pairs + [Pair(one, other, "content") for one, other in zip(*left, strict=False)]
 
 
 def pair_outputs(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
-    """Return the outputs of two models that correspond: those of one name, else of one place."""
+    """Pair the outputs of two models: by name, and the remaining ones in their order."""
     named, *left = pair_by_name(actual.outputs, expected.outputs)
     return [*named, *(zip(*left, strict=True) if len(left[0]) == len(left[1]) else ())]
 
@@ -587,26 +593,26 @@ def pair_outputs(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
 def pair_by_name(
     one: Iterable[Node], other: Iterable[Node]
 ) -> tuple[list[tuple[Node, Node]], list[Node], list[Node]]:
-    """Return the pairs of nodes of one name, and what is left of either side."""
+    """Return the pairs of nodes of one name, and the remaining nodes of each side."""
     mine, theirs = ({node.name: node for node in nodes} for nodes in (one, other))
     pairs = [(mine.pop(name), theirs.pop(name)) for name in [*mine] if name in theirs]
     return pairs, [*mine.values()], [*theirs.values()]
 
 
 def kind_of_name(name: str) -> str:
-    """Return a name with # for the number at its end, as `var#`; empty without a number."""
+    """Replace the number at the end of a name by #, such as in `var#`; empty without a number."""
     found = NUMBERED.fullmatch(name)
     return f"{found['kind']}#" if found else ""
 
 
 def counting_kind(names: Collection[str]) -> str:
-    """Return the kind that most names of a side have, as `var#`; empty if there is no such kind."""
+    """Return the form that most names of a side have, such as `var#`; empty without such a form."""
     kinds = Counter(map(kind_of_name, names))
     kind, count = kinds.most_common(1)[0] if kinds else ("", 0)
     return kind if count > 1 and count >= MOST * len(names) else ""
 
 
-# At most so many tensors are read because their names stand elsewhere on the other side.
+# The largest number of tensors that are read because the other side has their names elsewhere.
 MOST_READ = 8
 
 
@@ -621,7 +627,7 @@ class ConstantPair(NamedTuple):
 class Twins(NamedTuple):
     """The twins of two graphs.
 
-    `originals` has for each tensor that was only moved the one whose data it holds.
+    `originals` has for each moved copy the tensor whose data it holds.
     """
 
     pairs: list[Pair]
@@ -632,7 +638,8 @@ class Twins(NamedTuple):
 def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twins:
     """Find the twins of two graphs.
 
-    In graphs of one structure, only tensors whose names cross are read; else all, one at a time.
+    In graphs of one structure, a tensor is read only if its name stands at another place on the
+    other side. In other graphs, all tensors are read, one at a time.
 
     Raises:
         DumpError: a tensor is missing or damaged.
@@ -663,9 +670,9 @@ def match(actual: Graph, expected: Graph, values: tuple[Values, Values]) -> Twin
 
 
 def are_one_structure(actual: Graph, expected: Graph) -> bool:
-    """Return whether two graphs have operators of the same types, wired in the same way.
+    """Return whether two graphs have operators of the same types, connected in the same way.
 
-    Without operators, the tensors must have the same names.
+    In graphs without operators, the tensors must have the same names.
     """
     if len(actual.nodes) != len(expected.nodes):
         return False
@@ -673,9 +680,9 @@ def are_one_structure(actual: Graph, expected: Graph) -> bool:
 
 
 def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
-    """Return the pairs of nodes at one place, if the actual one's name stands elsewhere.
+    """Return nodes at one place, if the actual node's name is elsewhere on the expected side.
 
-    Branches that are joined in another order look alike, and so do names that count on.
+    This happens if branches are joined in another order, or if names count tensors differently.
     """
     names = {node.name for node in expected.present if not is_generic(node.name)}
     pairs = zip(actual.present, expected.present, strict=False)
@@ -683,7 +690,7 @@ def crossing(actual: Graph, expected: Graph) -> list[tuple[Node, Node]]:
 
 
 def are_near(pair: tuple[Node, Node], values: tuple[Values, Values]) -> bool:
-    """Return whether two nodes with tensors hold the same values, by samples of them."""
+    """Return whether samples of two nodes' tensors show the same values."""
     sides = zip(values, pair, strict=True)
     one, other = (signature_of(side, node.tensor) for side, node in sides if node.tensor)
     if one.shape != other.shape:
@@ -699,7 +706,7 @@ def structure_of(graph: Graph) -> list[tuple[Any, ...]]:
         tensor, maker = node.tensor, node.operator
         facts = (tensor.slot, tensor.run, tensor.layout, branches_of(node)) if tensor else None
         if maker is None or node.is_input:
-            # Inputs count by their place; without operators, by their name.
+            # Inputs of the model are compared by place; nodes of graphs without operators by name.
             found.append((node.name if not graph.has_operators else "input", facts))
             continue
         found.append((maker.type, facts, [places.get(key, -1) for key in maker.inputs]))
@@ -707,9 +714,9 @@ def structure_of(graph: Graph) -> list[tuple[Any, ...]]:
 
 
 class Constants:
-    """The constants of two graphs, and the pairs of them found so far.
+    """The constants of two graphs, and the pairs of constants found so far.
 
-    A constant that a fusion made of others has no twin.
+    If a fusion computed a constant from other constants, it has no twin.
     """
 
     def __init__(self, graphs: tuple[Graph, Graph], values: tuple[Values, Values]) -> None:
@@ -723,7 +730,7 @@ class Constants:
         self.used: list[set[str]] = [set(), set()]
 
     def add(self, one: DumpedTensor, other: DumpedTensor, by: MatchedBy) -> None:
-        """Pair two constants of one shape that are still free."""
+        """Pair two constants of one shape, unless one of them has a twin already."""
         free = one.key not in self.used[0] and other.key not in self.used[1]
         shapes = {*map(Values.shape_of, self.values, (one, other))}
         unscaled = one.key in self.values[0].unscaled, other.key in self.values[1].unscaled
@@ -744,7 +751,7 @@ class Constants:
     def match_places(self, one: Node, other: Node) -> None:
         """Pair the constants that two operators of one kind take at the same places.
 
-        If one takes more of them, a fusion may have made some: then none are paired.
+        If one operator takes more constants, a fusion may have made some, and no pair is made.
         """
         if len(one.constants) != len(other.constants) or one.steps[:1] != other.steps[:1]:
             return
@@ -755,15 +762,15 @@ class Constants:
                 self.add(mine, theirs, "name" if name_of(mine) == name_of(theirs) else "graph")
 
     def free(self, side: int, key: str) -> DumpedTensor | None:
-        """Return the constant of a key, None if it has a twin already."""
+        """Return the constant with a key, None if it has a twin already."""
         key = self.graphs[side].integers_of(key)
         return None if key in self.used[side] else self.stores[side].get(key)
 
     def match_values(self, pair: Pair, twins: Container[Node]) -> None:
-        """Pair constants of one value among the operators between a pair and the pairs before it.
+        """Pair constants with equal values, from all operators between a pair and its sources.
 
-        One side may have fused these operators. The values may be rounded, in other axes or in
-        blocks.
+        One side may have fused these operators. Constants also count as equal if they are rounded,
+        in other axes or in blocks.
         """
         sides = [
             [tensor for key in parameters_of(node, twins) if (tensor := self.free(side, key))]
@@ -778,7 +785,8 @@ class Constants:
                 left.remove(twin)
             else:
                 lonely.append(one)
-        # If both sides take equally many, the last one of a shape is the twin with another value.
+        # If both sides take equally many constants, a constant with another value is the twin,
+        # provided that it alone has the shape.
         for one in lonely if len(sides[0]) == len(sides[1]) else ():
             shape = self.values[0].shape_of(one)
             fitting = [other for other in left if self.values[1].shape_of(other) == shape]
@@ -786,7 +794,7 @@ class Constants:
                 self.add(one, fitting[0], "graph")
 
     def find_alike(self, one: DumpedTensor, others: Sequence[DumpedTensor]) -> DumpedTensor | None:
-        """Return the constant with the same values, else the first that rounding explains."""
+        """Return the constant with the same values, else the first one that differs by rounding."""
         near = None
         array = read(self.values[0], one, [self.values[1].shape_of(it) for it in others])
         for other in others:
@@ -804,7 +812,7 @@ class Constants:
 def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
     """Return the keys of the constants between a node and the nearest twins.
 
-    Those of activations are left out (0 and 6 of a ReLU): they may vanish in a fusion.
+    Constants of activations, such as 0 and 6, are left out: a fusion may remove them.
     """
     return [
         key
@@ -815,12 +823,12 @@ def parameters_of(node: Node, twins: Container[Node]) -> list[str]:
 
 
 def is_near(one: Array, other: Array) -> bool:
-    """Return whether two arrays differ only as much as rounding to integers explains."""
+    """Return whether rounding to integers explains the difference of two arrays."""
     lengths = float(np.linalg.norm(one)), float(np.linalg.norm(other))
     return float(np.linalg.norm(np.subtract(one, other))) <= NEAR_QUANTIZED * max(lengths)
 
 
 def read(values: Values, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Array:
-    """Read a tensor in plain axes, without the padding that shapes of the other side show."""
+    """Read a tensor in plain axes, cut to one of the other side's `shapes` if it is padded."""
     values.learn_padding(tensor, shapes)
     return whole(values.elements(tensor))

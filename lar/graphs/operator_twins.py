@@ -1,11 +1,11 @@
 """Joins the operators of two profiles that do the same work.
 
-Graphs of one structure are walked side by side. In other graphs, twins are found without values:
-the operators between twins do the same work on both sides, and make one pair, however many they
-are. Operators outside of the graph are joined by unique names.
+Graphs of one structure are walked side by side. In other graphs, twins are found without values.
+All operators between twins do the same work on both sides, so they make one pair. Operators outside
+of the graph are joined by unique names.
 
-The alignment works as for graphs with values. Since no values confirm it, only those twins stay
-that have one name, or are computed from the same twins by the same work.
+The graphs are aligned in the same way as graphs with values. No values confirm these twins. So a
+twin is kept only if both tensors have one name, or do the same work upon the same twins.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from lar.graphs.matching import Matching, are_one_structure, crossing, is_generi
 from lar.graphs.signatures import Values
 from lar.records.profile import Profile, ProfiledOperator
 
-# Numbers that engines give anew in each session.
+# Numbers in names that an engine changes in each session.
 NUMBER = re.compile(r"\[\d+\]|_token_\d+")
 
-# Scores of a pair, beside 2 for operators that do the same: for the same way to it.
+# The score of a pair for the same way to it; operators that do the same have a score of 2.
 SAME_WAY = 0.5
 LONGEST_WAY = 8
 ADDING = frozenset({"add", "sum", "norm", "scale"})
@@ -39,7 +39,7 @@ Place = tuple[int, int]  # a side, and an operator of it
 class OperatorPair(NamedTuple):
     """Operators of A and of B that do the same work, by their places in `Profile.operators`.
 
-    One side is empty for an operator without a partner.
+    If an operator has no partner, the other side is empty.
     """
 
     a: tuple[int, ...] = ()
@@ -49,16 +49,17 @@ class OperatorPair(NamedTuple):
 def match_operators(
     a: Profile, b: Profile, kinds: tuple[OperatorKinds, OperatorKinds]
 ) -> list[OperatorPair]:
-    """Join the operators of two profiles, in the order of A's; `kinds` are those of their engines.
+    """Join the operators of two profiles, in the order of A's operators.
 
-    If a profile has no graph, as one of an earlier lar, names alone join.
+    `kinds` are the tables of both engines. Profiles of an older lar have no graph; operators are
+    then matched by name.
     """
     sides = a.operators, b.operators
     have_graphs = all(any(each.writes for each in side) for side in sides)
     pairs = pair_by_graph(a, b, kinds) if have_graphs else []
     named = []
     for operators, known, left in zip(sides, kinds, left_of(sides, pairs), strict=True):
-        # For operators that the graph compares, the graph decides, not their names.
+        # If the graph compares two operators, their names do not count.
         free = [it for it in left if not have_graphs or is_outside(operators[it], known)]
         named.append(unique_names(operators, free))
     pairs += [
@@ -74,7 +75,7 @@ def match_operators(
 def left_of(
     sides: Sequence[Sequence[ProfiledOperator]], pairs: Sequence[OperatorPair]
 ) -> list[list[int]]:
-    """Return the operators of either side that are in no pair."""
+    """Return for each side the operators that are in no pair."""
     joined = [{place for pair in pairs for place in pair[number]} for number in (0, 1)]
     return [
         [place for place in range(len(side)) if place not in done]
@@ -83,7 +84,7 @@ def left_of(
 
 
 def is_outside(operator: ProfiledOperator, kinds: OperatorKinds) -> bool:
-    """Return whether an operator merely holds, feeds or moves data."""
+    """Return whether an operator only holds, feeds or moves data."""
     is_moving = kinds.kinds.get(operator.type.lower()) == "move"
     return is_moving or not (operator.reads and operator.writes)
 
@@ -91,16 +92,16 @@ def is_outside(operator: ProfiledOperator, kinds: OperatorKinds) -> bool:
 def unique_names(
     operators: Sequence[ProfiledOperator], places: Iterable[int]
 ) -> dict[tuple[str, str], int]:
-    """Return the places of operators whose type and name no other operator has."""
+    """Return the places of operators by type and name, if no other operator has both."""
     names = [(each.type, lasting_name(each)) for each in operators]
     counts = Counter(names)
     return {names[it]: it for it in places if counts[names[it]] == 1 and names[it][1]}
 
 
 def lasting_name(operator: ProfiledOperator) -> str:
-    """Return a name that is the same in each session: the operator's own, or its output's.
+    """Return the name of an operator or of its output, whichever is the same in each session.
 
-    It is empty if the engine made up both.
+    The result is empty if the engine made up both names.
     """
     name = NUMBER.sub("", operator.name)
     if name == operator.name or not operator.writes:
@@ -127,7 +128,7 @@ def pair_by_graph(
         matching = StructuralMatching(one, other)
         twins, copies = matching.match_surely(), matching.originals
     stops = {node for pair in twins.items() for node in pair}
-    # Operators that only move data are in no group: one side may lack them.
+    # The copies that moves make are in no group: the other side may lack them.
     groups = [
         {
             (side, place)
@@ -148,7 +149,7 @@ def pair_by_graph(
 
 
 def merged(groups: Iterable[set[Place]]) -> list[set[Place]]:
-    """Return groups that share no operator: groups that overlap become one."""
+    """Merge groups that overlap, so that no two groups share an operator."""
     owners: dict[Place, set[Place]] = {}
     for group in groups:
         overlapping = {id(owners[place]): owners[place] for place in group if place in owners}
@@ -161,9 +162,9 @@ def merged(groups: Iterable[set[Place]]) -> list[set[Place]]:
 
 
 class StructuralMatching(Matching):
-    """Twins by names, shapes, what operators do and what they take.
+    """The twins of two graphs without values: by names, shapes, steps of operators and inputs.
 
-    A convolution or product without a bias counts as adding nothing.
+    A convolution or a product without a bias gets a step `add`, as if it added 0.
     """
 
     def __init__(self, actual: Graph, expected: Graph) -> None:
@@ -176,11 +177,11 @@ class StructuralMatching(Matching):
         }
 
     def named_alike(self, node: Node) -> list[Node]:
-        """Return the other side's nodes that share a name with a node, and end in a like step.
+        """Return the other side's nodes that have a name of this node, and a similar last step.
 
-        A fused operator may have the name of one of its parts. If neither ends in an activation,
-        and no bias sets them apart, the steps may differ: others may compute Gelu in several
-        operators.
+        A fused operator may have the name of one of its parts. The steps may differ if neither node
+        ends in an activation, and if the two differ by more than a bias: another engine may compute
+        Gelu in several operators.
         """
         found = [(it, self.kind_score(node, it)) for it in super().named_alike(node)]
         return [it for it, score in found if score > 0 or (score == 0 and end_clearly(node, it))]
@@ -192,7 +193,7 @@ class StructuralMatching(Matching):
     def way_to(self, node: Node) -> Steps:
         """Return the steps since the last convolution or product, along nodes with one parent.
 
-        They are the same if one engine has fused what the other does in several steps.
+        The steps are the same on both sides, even if one engine has fused the operators.
         """
         if node not in self.ways:
             steps, each = node.steps, node
@@ -204,20 +205,20 @@ class StructuralMatching(Matching):
         return self.ways[node]
 
     def match_surely(self) -> dict[Node, Node]:
-        """Return the twins that names prove, or the way they are computed from other twins."""
+        """Return the twins that are proven by names, or by equal work upon other twins."""
         self.match()
         count = -1
         while count != len(self.twins):
             count = len(self.twins)
             alike = self.find_alike()
-            # Without a wrong twin, the next ones are judged by the twins before it.
+            # When a wrong twin is dropped, later twins are judged by the twins before it.
             for node in self.actual:
                 if node in self.twins and not self.is_proven(node, self.twins[node], alike):
                     del self.twins[self.twins.pop(node)]
         return {node: self.twins[node] for node in self.actual if node in self.twins}
 
     def is_proven(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
-        """Return whether two tensors have one name, or are the same work upon the same twins."""
+        """Return whether two tensors have one name, or do the same work upon the same twins."""
         if one.is_input or other.is_input:
             return one.is_input and other.is_input
         if other in self.named_alike(one):
@@ -233,11 +234,11 @@ class StructuralMatching(Matching):
         if any(work["norm"] or work["scale"] for work in (short, long)):
             return True
         missing = long["add"] - short["add"]
-        # After a sum of two, one addition can stand for the biases of both.
+        # After a sum of two branches, one addition can stand for the biases of both branches.
         return not missing or (short["ends in add"] > 0 and missing <= short["sum"])
 
     def work_of(self, node: Node) -> Counter[str]:
-        """Return how often each step is done between a tensor and the twins before it."""
+        """Return how often each step occurs between a tensor and the twins before it."""
         region = region_of(node, self.twins)
         work = Counter(step for each in region for step in each.steps)
         work["add"] += sum(each in self.without_bias for each in region)
@@ -247,7 +248,7 @@ class StructuralMatching(Matching):
     def are_ambiguous(self, one: Node, other: Node, alike: Mapping[Node, Sequence[Node]]) -> bool:
         """Return whether a third tensor is computed in the same way, from the same twins.
 
-        If what is computed from the two tells them apart, they are not ambiguous.
+        If the tensors behind the two distinguish them from the third one, they are not ambiguous.
         """
         others = [it for node in (one, other) for it in alike[node] if it is not node]
         if not others:
@@ -256,7 +257,10 @@ class StructuralMatching(Matching):
         return results != self.results(other) or results in map(self.results, others)
 
     def find_alike(self) -> dict[Node, list[Node]]:
-        """Return for each tensor those of its side that are computed alike from the same twins."""
+        """Group tensors of one side that are computed alike from the same twins.
+
+        The result has the group of each tensor.
+        """
         groups = defaultdict(list)
         for node in (*self.actual, *self.expected):
             work = self.class_of(node), node.steps, self.sources(node)
@@ -269,9 +273,9 @@ def end_clearly(*nodes: Node) -> bool:
 
 
 def has_no_bias(node: Node) -> bool:
-    """Return whether a convolution or product adds no bias, and what follows adds none either.
+    """Return whether neither a convolution or product nor the operator after it adds a bias.
 
-    Engines fold the bias of one into that of the next.
+    Engines may fold a bias into the operator that follows.
     """
     if node.steps[0] not in HEAVY or not ADDING.isdisjoint(node.steps):
         return False

@@ -1,11 +1,12 @@
-"""Finds the model file's own names for what an engine's optimised graph computes.
+"""Finds the model file's names for the tensors of an engine's optimised graph.
 
-Engines fuse operators, bring tensors into blocks of channels and name new tensors themselves:
-`reorder_token_9` is what the model calls `stage4/relu`. Both graphs are walked side by side, from
-the inputs on. A tensor that has kept its name is certain. Another one is found by the name of its
-operator, which engines make from the model's (`stage4/conv_nchwc`), and by its sources: the
-operator stands for all of the model's operators between its inputs and its output. Operators that
-merely move or cast data give the tensor that they take.
+Engines fuse operators, bring tensors into blocks of channels, and name new tensors themselves: the
+tensor `reorder_token_9` may be the model's `stage4/relu`. The graphs of the engine and of the model
+are walked side by side, from the inputs on. If a tensor has kept its name, its origin is certain.
+Other tensors are found in two ways. One is the name of the operator, which engines make from the
+model's name (`stage4/conv_nchwc`). The other is the sources: an engine's operator stands for all of
+the model's operators between its inputs and its output. If an operator only moves or casts data,
+its output is the same tensor of the model as its input.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from typing import NamedTuple
 from lar.dumps import DumpedOperator, DumpIndex
 from lar.graphs.graph import BODY_INPUT, walk, with_computed
 
-# What engines append to the names of operators that they change, and to all names.
+# Endings that engines append to the names of operators that they change, and to all names.
 SUFFIXES = re.compile(r"(_nchwc|_token_\d+|_nchwc_token_\d+)$")
 NUMBER = re.compile(r"\[\d+\]$")
 
-# Operators whose result depends on shapes alone; engines compute it in advance.
+# Operators whose results depend only on shapes. Engines compute these results in advance.
 OF_SHAPES = ("shape", "size", "getvarshape", "getvarshapev1")
 
 # Operators whose constants, such as 0 and 6, vanish when they are fused.
 BOUNDED = ("clip", "min", "max")
 
-# How the name of a tensor begins that the model does not have: an engine may compute a sum of fused
-# operators in another order.
+# The beginning of the name of a tensor that the model lacks. For example, an engine may compute a
+# sum of fused operators in another order.
 PART = "part of "
 
-# What stands between the parts of a name: layer1.0/conv, layer1_0_conv.
+# The characters between the parts of a name, such as layer1.0/conv or layer1_0_conv.
 SEPARATORS = re.compile(r"[^0-9A-Za-z]+")
 
-# At most so many of the model's operators become one operator of an engine.
+# The largest number of the model's operators that one operator of an engine stands for.
 MOST_COVERED = 64
 
 
@@ -54,9 +55,10 @@ class ModelOperator(NamedTuple):
 def name_origins(
     index: DumpIndex, model: Sequence[ModelOperator], moves: Collection[str]
 ) -> DumpIndex:
-    """Return an index with the model's names, empty for what the engine left as it was.
+    """Return an index with the model's names as `origin`.
 
-    `moves` are the types, in small letters, of operators that merely move or cast data.
+    `origin` stays empty for tensors and operators that the engine did not change. `moves` are the
+    types, in small letters, of operators that only move or cast data.
     """
     if not model or not index.operators:
         return index
@@ -64,12 +66,12 @@ def name_origins(
 
 
 class ModelGraph:
-    """The operators of a model file: which of them give and take each tensor; which are data."""
+    """The operators of a model file: the givers and takers of each tensor, and the data tensors."""
 
     def __init__(self, operators: Sequence[ModelOperator], index: DumpIndex) -> None:
         self.operators = operators = in_order(operators)
-        # The places of the operators that give and take each tensor. Operators without inputs do
-        # not count as givers.
+        # The place of the operator that gives each tensor, and the places of all that take it. An
+        # operator without inputs does not count as a giver.
         self.places = {
             name: place
             for place, each in enumerate(operators)
@@ -87,13 +89,13 @@ class ModelGraph:
         self.data = (inputs & sources) - self.places.keys()
         for each in operators:
             is_computed = each.type.lower() not in OF_SHAPES and self.data & {*each.inputs}
-            if is_computed or each.type == BODY_INPUT:  # a loop feeds it other values later
+            if is_computed or each.type == BODY_INPUT:  # later iterations feed other values
                 self.data.update(filter(None, each.outputs))
 
     def region(self, end: str, begin: Collection[str]) -> tuple[list[ModelOperator], set[str]]:
-        """Return the operators between `begin` and `end`, and the tensors from which they begin.
+        """Return the operators between `begin` and `end`, and the tensors from which they start.
 
-        These may include tensors from before `begin`, if `end` needs them too.
+        If `end` needs tensors from before `begin` too, they are among these tensors.
         """
         first = min((self.places.get(name, -1) for name in begin), default=-1)
 
@@ -108,9 +110,9 @@ class ModelGraph:
         return [self.operators[place] for place in places], needed
 
     def behind(self, sources: Collection[str]) -> Iterator[str]:
-        """Yield what is computed from all sources and from no other data, the earliest first.
+        """Yield the tensors that are computed from all sources and from no other data, in order.
 
-        It stops after as many operators as one operator of an engine may stand for.
+        The search stops after `MOST_COVERED` operators.
         """
         reached = {name: frozenset({name}) for name in sources}
         waiting = sorted(place for name in sources for place in self.takers.get(name, ()))
@@ -130,7 +132,7 @@ class ModelGraph:
 
 
 class Alignment:
-    """Finds for each tensor of an optimised graph the model's tensor that it is."""
+    """Finds for each tensor of an optimised graph the same tensor of the model."""
 
     def __init__(self, index: DumpIndex, model: ModelGraph, moves: Collection[str]) -> None:
         self.index, self.model, self.moves = index, model, moves
@@ -148,7 +150,7 @@ class Alignment:
         self.find_regions()
 
     def taken(self, operator: DumpedOperator) -> list[str]:
-        """Return the keys of the data that an operator takes."""
+        """Return the keys of an operator's inputs that are no constants."""
         return [key for key in dict.fromkeys(operator.inputs) if key not in self.constants]
 
     def weights_of(self, operator: DumpedOperator) -> list[str]:
@@ -156,7 +158,7 @@ class Alignment:
         return [key for key in operator.inputs if key in self.constants]
 
     def weights_in(self, region: Iterable[ModelOperator]) -> list[str]:
-        """Return the names of the constants that operators of the model take, in their order."""
+        """Return the names of the constants that some operators of the model take, in order."""
         return [
             name for each in region for name in each.inputs if name and name not in self.model.data
         ]
@@ -165,7 +167,7 @@ class Alignment:
         return operator.type.lower() in self.moves and len(self.taken(operator)) == 1
 
     def origin_of(self, operator: DumpedOperator, key: str, slot: int) -> str:
-        """Return the model's name of an operator's output, empty if it is unknown."""
+        """Return the model's name of an operator's output; empty if the name is not found."""
         name = self.names.get(key, "")
         if name in self.model.data:
             return name
@@ -180,7 +182,10 @@ class Alignment:
         return self.behind_activation(operator, found)
 
     def named_after(self, operator: DumpedOperator, slot: int) -> str:
-        """Return the output of the model's operator that this one is named after, or empty."""
+        """Return the output of the model's operator after which an engine named this operator.
+
+        The result is empty if there is no such operator. The name may also be that of a tensor.
+        """
         name = NUMBER.sub("", operator.name)
         for each in (name, SUFFIXES.sub("", name)):
             if found := self.model.by_name.get(each):
@@ -191,11 +196,11 @@ class Alignment:
         return ""
 
     def computed_from(self, operator: DumpedOperator, sources: set[str], named: str) -> str:
-        """Return the first tensor that the model computes from all of an operator's inputs.
+        """Return the first tensor that the model computes from all inputs of an operator.
 
-        It is empty if there is no such tensor. The model must take the inputs as often as the
-        operator does. If the operator is named after a tensor, the result must be it or be computed
-        from it.
+        The result is empty if there is no such tensor. If the operator is named after a tensor, the
+        result must be this tensor or be computed from it. The model must then take the inputs as
+        often as the operator does.
         """
         count = sum(key not in self.constants for key in operator.inputs)
         for name in self.model.behind(sources):
@@ -210,7 +215,7 @@ class Alignment:
         return ""
 
     def behind_activation(self, operator: DumpedOperator, name: str) -> str:
-        """Return the output of the activation that an operator ends in, or `name` without one."""
+        """Return the output of the activation at the end of an operator; `name` if it has none."""
         parameters = {key.lower(): value for key, value in operator.parameters.items()}
         mode = str(parameters.get("activation", "")).lower()
         takers = [self.model.operators[place] for place in self.model.takers.get(name, ())]
@@ -219,9 +224,10 @@ class Alignment:
         return name
 
     def alike(self, operator: DumpedOperator, source: str) -> str:
-        """Return what the model's operator of the same type makes of a tensor, else empty.
+        """Return the output of the model's operator of the same type that takes `source`.
 
-        If the engine added the operator to move the tensor, it is the tensor itself.
+        If no such operator is found, the engine may have added this operator to move the tensor:
+        then the result is `source`. Else the result is empty.
         """
         found = [
             each.outputs[0]
@@ -235,10 +241,10 @@ class Alignment:
         return source if self.is_move(operator) else ""
 
     def find_parts(self) -> None:
-        """Find the tensors that the model does not have, and the tensors that they are parts of.
+        """Find the tensors that the model lacks, and the tensors of which they are parts.
 
-        An example is a sum in another order. Two tensors may seem to have one origin: if one is
-        computed from the other, that other is only a part.
+        An example is a sum in another order. Two tensors may seem to have one origin. If the second
+        is computed from the first, the first is only a part.
         """
         for operator in reversed(self.index.operators):
             known = (self.origins.get(key) or self.parts.get(key) for key in operator.outputs)
@@ -250,7 +256,7 @@ class Alignment:
                 self.parts.setdefault(key, whole)
 
     def find_regions(self) -> None:
-        """Find the model's operators that each operator stands for; name weights by their order."""
+        """Find the model's operators for which an operator stands; name weights by their order."""
         for operator in self.index.operators:
             first = operator.outputs[0] if operator.outputs else ""
             if first not in self.origins or first in self.constants:
@@ -267,7 +273,7 @@ class Alignment:
             known = {self.names.get(key) for key in used}
             free = [key for key in used if key in self.names and self.names[key] not in held]
             left = [name for name in held if name not in known]
-            # If one side has fewer, some may have been folded into others.
+            # If the engine has fewer weights, it may have folded some into others.
             if len(free) == len(left):
                 for key, name in zip(free, left, strict=True):
                     self.origins.setdefault(key, name)
@@ -283,7 +289,10 @@ class Alignment:
         return replace(self.index, tensors=tuple(tensors), operators=tuple(made))
 
     def origin_of_operator(self, operator: DumpedOperator) -> tuple[str, ...]:
-        """Return the outputs of the model's operators that one stands for, () if it is one."""
+        """Return the outputs of the model's operators for which an operator stands.
+
+        The result is () if the operator is the model's own.
+        """
         region = self.regions.get(operator.key, [])
         names = tuple(each.outputs[0] for each in region)
         kept = names == tuple(self.names.get(key, "") for key in operator.outputs[:1])
@@ -291,7 +300,7 @@ class Alignment:
 
 
 def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
-    """Return operators in an order where each follows its inputs: converters append some late."""
+    """Sort operators so that each follows its inputs, since converters append some too late."""
     makers = {name: place for place, each in enumerate(operators) for name in each.outputs}
     before = {
         place: sorted({makers[name] for name in each.inputs if name in makers})
@@ -304,12 +313,15 @@ def in_order(operators: Sequence[ModelOperator]) -> Sequence[ModelOperator]:
 
 
 def plain_type(kind: str) -> str:
-    """Return the type of an operator without its version and without what engines append."""
+    """Return the type of an operator without its version, and without an engine's ending."""
     return re.sub(r"(forward|v\d)$", "", kind.lower())
 
 
 def constants_in(index: DumpIndex) -> set[str]:
-    """Return the keys of constants, of what only they give, and of what no operator gives."""
+    """Return the keys of constants, and of tensors that are computed from constants only.
+
+    Tensors that no operator gives count as constants.
+    """
     given = {key for each in index.operators for key in each.outputs}
     constants = {key for each in index.operators for key in each.inputs if key not in given}
     constants.update(key for each in index.operators if each.constant for key in each.outputs)

@@ -1,7 +1,7 @@
-"""Signatures, to find the twins of tensors: shape, type family and a sample of the values.
+"""Signatures, which find the twins of tensors: shape, type family and a sample of the values.
 
-The values are the elements of a tensor in the order of its plain axes, whatever its layout. They
-come in blocks, so that a large tensor takes no more memory than its file.
+The values are the elements of a tensor in the order of its plain axes. The layout in the file does
+not matter. Values come in blocks, so that a large tensor takes no more memory than its file.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from lar.dumps.layouts import (
 from lar.records.comparison import TensorFacts
 from lar.records.run import Quantization
 
-# Elements of a block: four buffers of it fit the second-level cache of any processor.
+# The number of elements in a block. Four buffers of this size fit the second-level cache of any
+# processor.
 BLOCK = 1 << 16
 
-# A tensor of more bytes than this is brought into plain axes in blocks. A smaller one is brought as
-# a whole, which is faster.
+# A tensor with more bytes than this is brought into plain axes block by block. A smaller tensor is
+# brought into plain axes as a whole, which is faster.
 LARGE = 1 << 24
 
 
 class Elements(NamedTuple):
     """The elements of a tensor in blocks: each call of `blocks` begins with the first element.
 
-    `raw` holds the elements before they are decoded, None if they do not lie in order.
+    `raw` holds the elements before they are decoded; None if they are not in order in memory.
     """
 
     shape: tuple[int, ...]
@@ -52,11 +53,11 @@ class Elements(NamedTuple):
 
 
 def elements_of(stored: Stored, layout: str = "", shape: tuple[int, ...] = ()) -> Elements:
-    """Return the elements of a tensor; those of a blocked `layout` are cut to the plain `shape`."""
+    """Return the elements of a tensor; in a blocked `layout`, cut them to the plain `shape`."""
     raw = in_plain_order(stored.raw, layout, shape) if layout else stored.raw
     shape = shape if layout else raw.shape
     raw = np.ascontiguousarray(raw) if raw.nbytes <= LARGE else raw
-    # This frees the array from before.
+    # This frees the array that was read.
     stored = stored if raw is stored.raw else stored._replace(raw=raw)
     flat = raw.reshape(-1) if raw.flags.c_contiguous else None
     return Elements(shape, stored.dtype, lambda: map(stored.decode, blocks_of(raw)), flat)
@@ -68,7 +69,7 @@ def blocks_of(array: Array) -> Iterator[Array]:
         flat = array.reshape(-1)
         return (flat[begin : begin + BLOCK] for begin in range(0, flat.size, BLOCK))
     blocks: Any = np.nditer(array, ["external_loop", "buffered"], order="C", buffersize=BLOCK)
-    # NumPy's own buffers are not aligned: sums over them would be rounded in another way.
+    # NumPy's own buffers are not aligned, so that sums over them would be rounded differently.
     return map(np.copy, blocks)
 
 
@@ -88,7 +89,8 @@ def real_numbers(
 ) -> Array:
     """Return the real numbers that integers stand for, as an engine computes them.
 
-    `places` are those of the integers in the flat tensor, which has `shape` in plain axes.
+    `places` are the indexes of the integers in the flat tensor. `shape` is the tensor's shape in
+    plain axes.
     """
     dtype, axis = real_type(integers.dtype), quantization.axis
     scale, zero = np.array(quantization.scale, dtype), np.array(quantization.zero_point, dtype)
@@ -102,7 +104,7 @@ def real_numbers(
 
 
 def integers_of(real: Array, quantization: Quantization, dtype: np.dtype[Any]) -> Array:
-    """Return the integers nearest to real numbers in plain axes, within their type's limits."""
+    """Quantise real numbers in plain axes: return the nearest integers of a type."""
     scale, zero = (
         np.array(each, np.float64) for each in (quantization.scale, quantization.zero_point)
     )
@@ -116,12 +118,12 @@ def integers_of(real: Array, quantization: Quantization, dtype: np.dtype[Any]) -
 
 
 def real_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return float32, the engines' type, or float64 for integers that float32 cannot hold."""
+    """Return the type of dequantised integers: float32, or float64 if float32 cannot hold them."""
     return np.dtype(np.float32 if dtype.itemsize <= 2 or dtype.kind == "f" else np.float64)
 
 
 def whole(elements: Elements) -> Array:
-    """Return all elements of a tensor as an array, which nobody may write to."""
+    """Return all elements of a tensor as an array, which callers must not change."""
     if elements.raw is not None and elements.raw.dtype == elements.dtype:
         return elements.raw.reshape(elements.shape)
     blocks = [block.copy() for block in elements.blocks()]
@@ -129,12 +131,15 @@ def whole(elements: Elements) -> Array:
 
 
 def channel_axis(dimensions: int) -> int:
-    """Return the axis of the channels in plain axes: the second of four or more, else the last."""
+    """Return the axis of the channels in plain axes.
+
+    With four or more axes this is the second axis, else the last axis.
+    """
     return 1 if dimensions > 3 else dimensions - 1
 
 
 def extent_of(elements: Elements) -> tuple[float, float]:
-    """Return the least and the greatest of the finite elements and 0."""
+    """Return the smallest and the largest of the finite elements, 0 included."""
     low = high = 0.0
     for block in elements.blocks():
         finite = block[np.isfinite(block)]
@@ -149,24 +154,24 @@ def extent_of(elements: Elements) -> tuple[float, float]:
 SAMPLES = 256
 GOLDEN = 0.6180339887498949
 
-# The number of channels is a multiple of this.
+# The number of channels is taken for a multiple of this.
 CHANNELS = 4
 
 INTEGERS = {"QuantizedS8": "int8", "Quantized8Asymm": "uint8", "QuantizedS32": "int32"}
 
-# Samples that are nearer than this, relative to their length, hold the same values.
+# Two samples count as equal if their distance, relative to their length, is not above this.
 NEAR = 1e-2
 
 
-# The family of integers without a known scale.
+# The family of quantised integers whose scale is not known.
 UNSCALED = "unscaled"
 
 
 class Signature(NamedTuple):
     """A summary of a tensor, to find its twin.
 
-    `shape` is plain and without axes of one element. `sample` is float64, and its length depends
-    only on the shape.
+    `shape` is the plain shape without axes of one element. `sample` is float64, and its length
+    depends only on the shape.
     """
 
     plain_shape: tuple[int, ...]
@@ -176,26 +181,26 @@ class Signature(NamedTuple):
 
 
 class Values:
-    """The tensors of a dump in plain axes, each read when it is asked for.
+    """The tensors of a dump in plain axes; each tensor is read when it is needed.
 
-    Quantised tensors are read as real numbers, with `raw` as integers. If a dump does not give the
-    scales of its integers, they are those of `scales_of`, a dump on the other side.
+    Quantised tensors are read as real numbers, or as integers with `raw`. If a dump lacks the
+    scales of its integers, the scales come from `scales_of`, the dump of the other side.
     """
 
     def __init__(self, dump: Dump, *, raw: bool = False, scales_of: Dump | None = None) -> None:
         self.dump = dump
         self.quantizations = {} if raw else quantizations_in(dump, scales_of)
         self.unscaled = set() if raw else unscaled_in(dump, self.quantizations, scales_of)
-        self.shapes: dict[str, tuple[int, ...]] = {}  # of blocked tensors without their padding
+        self.shapes: dict[str, tuple[int, ...]] = {}  # blocked tensors: shapes without padding
 
     def with_array(self, key: str, array: Array) -> Values:
-        """Return these values with an array in the place of one of the tensors."""
+        """Return a copy of these values in which an array replaces one tensor."""
         values = copy.copy(self)
         values.dump = self.dump.of_array(key, array)
         return values
 
     def quantization_of(self, tensor: DumpedTensor | TensorFacts) -> Quantization | None:
-        """Return how the integers of a tensor stand for real numbers, None if they do not."""
+        """Return the quantization of a tensor; None if its elements are plain numbers."""
         return self.quantizations.get(tensor.key)
 
     def shape_of(self, tensor: DumpedTensor) -> tuple[int, ...]:
@@ -210,7 +215,7 @@ class Values:
         With `integers`, quantised tensors stay integers.
 
         Raises:
-            DumpError: its file is missing or damaged.
+            DumpError: the tensor's file is missing or damaged.
         """
         layout = tensor.layout if is_blocked(tensor) else ""
         elements = elements_of(self.dump.read_stored(tensor.key), layout, self.shape_of(tensor))
@@ -218,24 +223,24 @@ class Values:
         return dequantized(elements, quantization) if quantization else elements
 
     def family_of(self, tensor: DumpedTensor) -> str:
-        """Return the family of a tensor's values: tensors of different families are never twins."""
+        """Return the type family of a tensor; tensors of different families are never twins."""
         if tensor.key in self.unscaled:
             return UNSCALED
         return "float" if tensor.key in self.quantizations else family_of(tensor.dtype)
 
     def learn_padding(self, tensor: DumpedTensor, shapes: Collection[tuple[int, ...]]) -> Stored:
-        """Read a tensor in plain axes, and learn which part of it is padding.
+        """Read a tensor in plain axes, and detect which part of it is padding.
 
-        Blocked layouts may pad the channels. If the last channels are all 0, the shape is the least
-        of the other side's shapes that fits.
+        Blocked layouts may pad the channels. If the last channels are all 0, they are taken for
+        padding: the tensor's shape is then the smallest shape of the other side that fits.
 
         Raises:
-            DumpError: its file is missing or damaged.
+            DumpError: the tensor's file is missing or damaged.
         """
         stored = self.dump.read_stored(tensor.key)
         if not is_blocked(tensor) or self.dump.excerpts:
             return stored
-        # Padding shows before decoding: a stored 0 is 0.
+        # Padding is looked for before decoding, since padding is a stored 0.
         array = to_plain(stored.raw, tensor.layout, self.shapes.get(tensor.key))
         fitting = [
             shape
@@ -250,8 +255,8 @@ class Values:
 def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
     """Return the quantization of each quantised tensor of a dump, by key.
 
-    A dump that an engine wrote without an index has types alone. Then the tensor of the same name
-    and type in the other dump says it, even if another engine wrote that dump.
+    A dump that an engine wrote without an index has only the types of its tensors. Then the tensor
+    of the same name and type in the other dump counts, even if another engine wrote that dump.
     """
     known = {tensor.key: tensor.quantization for tensor in dump if tensor.quantization}
     named = {(it.name, integer_of(it)): it.quantization for it in other or () if it.quantization}
@@ -263,7 +268,7 @@ def quantizations_in(dump: Dump, other: Dump | None) -> dict[str, Quantization]:
 
 
 def learn_of_twins(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
-    """Learn from two twins what the integers of one stand for, and the padding that both have.
+    """Detect from two twins the scale that one lacks, and the padding that both have.
 
     Raises:
         DumpError: a file is missing or damaged.
@@ -274,7 +279,7 @@ def learn_of_twins(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ..
 
 
 def share_quantization(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
-    """Give a quantised tensor without a scale that of its twin, if they have the same integers."""
+    """Give a quantised tensor without a scale the scale of its twin, if both have one type."""
     for one, other in ((0, 1), (1, 0)):
         mine, theirs = tensors[one], tensors[other]
         known = sides[other].quantizations.get(theirs.key)
@@ -289,9 +294,9 @@ def integer_of(tensor: DumpedTensor) -> str:
 
 
 def unscaled_in(dump: Dump, known: Container[str], other: Dump | None) -> set[str]:
-    """Return the keys of quantised tensors without a scale, if the other side has none quantised.
+    """Return the keys of quantised tensors without a scale, unless the other side is quantised too.
 
-    They may be compared with integers of the other side, but not with real numbers.
+    Such tensors may be compared with integers of the other side, but not with real numbers.
     """
     if other is None or any(it.quantization or it.dtype.startswith("Quantized") for it in other):
         return set()
@@ -300,15 +305,15 @@ def unscaled_in(dump: Dump, known: Container[str], other: Dump | None) -> set[st
 
 
 def is_blocked(tensor: DumpedTensor) -> bool:
-    """Return whether a tensor has to be brought into plain axes."""
+    """Return whether a tensor has a blocked layout, and must be brought into plain axes."""
     return bool(tensor.layout) and fits_layout(tensor.shape, tensor.layout)
 
 
 def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor, ...]) -> None:
-    """Find the padding of two tensors that are blocked alike, as no plain side shows it.
+    """Detect the padding of two tensors in the same blocked layout.
 
-    Padding is the last channels of the last block that are 0 on both sides. A real channel may be 0
-    too, so the number of channels is rounded up to a multiple of 4.
+    The padding is the last channels of the last block, if they are 0 on both sides. A real channel
+    may be 0 too, so the number of channels is rounded up to a multiple of 4.
 
     Raises:
         DumpError: a file is missing or damaged.
@@ -331,7 +336,7 @@ def leave_out_padding(sides: tuple[Values, Values], tensors: tuple[DumpedTensor,
 
 
 def is_empty_behind(array: Array, shape: Sequence[int]) -> bool:
-    """Return whether an array holds only zeros outside of the part that a shape covers."""
+    """Return whether an array holds only zeros outside of the part with this shape."""
     part = array[tuple(map(slice, shape))]
     return part.size == array.size or np.count_nonzero(part) == np.count_nonzero(array)
 
@@ -343,7 +348,7 @@ def signature_of(
     stored = values.learn_padding(tensor, other_shapes)
     array, quantization = stored.raw, values.quantization_of(tensor)
     if values.dump.excerpts:
-        # The first values depend on the layout, the statistics do not.
+        # Only the statistics are taken, since the first values depend on the layout.
         sample, shape = array[: len(STATISTICS)], values.shape_of(tensor)
     else:
         places, shape = sample_places(array.size), array.shape
@@ -357,7 +362,7 @@ def signature_of(
 
 
 def sample_places(size: int) -> Array:
-    """Return the places of a sample: spread over a tensor, in steps that fit none of its axes."""
+    """Return the indexes of a sample, spread over a flat tensor at distances that fit no axis."""
     if size <= SAMPLES:
         return np.arange(size)
     return np.sort((np.arange(SAMPLES) * GOLDEN % 1 * size).astype(np.int64))
@@ -381,10 +386,10 @@ def family_of(dtype: str) -> str:
 
 
 def distances(rows: Array, others: Array) -> Iterator[Array]:
-    """Yield for each sample its distances from others of its length.
+    """Yield for each sample in `rows` its distances from the samples in `others`.
 
-    A distance is the length of the difference over the greater length: 0 if both are 0, infinite
-    for empty samples.
+    A distance is the length of the difference, divided by the larger of the two lengths. It is 0 if
+    both samples are 0, and infinite if they are empty.
     """
     squares, count = np.square(others).sum(axis=-1), len(others)
     for start in range(0, len(rows), SAMPLES):

@@ -1,1 +1,1 @@
-"""Measuring: the timed loop, what disturbs it, and the statistics of the samples."""
+"""Measuring: the timed loop, the disturbances of iterations, and the statistics of samples."""

@@ -1,20 +1,18 @@
-"""Whether B is slower than A: lar's only verdict on times.
+"""Judges whether B is slower than A: the only verdict on times in lar.
 
-It compares whole processes. Where the code and the data of a process lie in memory decides how fast
-it is: two processes of one program differ by a per cent or more, however many samples each has. So
-one process counts as one value.
+Whole processes are compared. The speed of a process depends on the places of its code and its data
+in memory: two processes of one program differ by 1 % or more, even with very many samples. So one
+process counts as one value.
 
 - `compare_turns` compares programs that took turns, each in a fresh process in each round. Two
-  neighbouring turns give the ratio of the medians of their undisturbed iterations (`turns.py`).
+  neighbouring turns give one ratio: that of the medians of their undisturbed iterations.
 - `compare_pairs` compares pairs of processes by such ratios, or by one ratio for each pair.
 - `compare_groups` compares stored processes, or sittings, that were not made in pairs.
 
-A verdict is "faster" or "slower" if the interval of the ratio does not contain 1. Otherwise it is
-"no difference shown", with the smallest change that would have been shown. If nothing can be said
-it is "not judged", with a reason. A side without times has no difference at all (None). Logarithms
-are natural ones.
-
-The times of neighbouring turns of two variants, as the ratios that a comparison needs.
+The verdict is "faster" or "slower" if the confidence interval of the ratio does not contain 1. Else
+it is "no difference shown", with the smallest change that would have been shown. If there is too
+little data, it is "not judged", with a reason. If a side has no times, the result is None.
+Logarithms are natural ones.
 """
 
 from __future__ import annotations
@@ -32,30 +30,32 @@ from lar.records.bench import Turn
 from lar.records.run import Samples
 from lar.records.summary import Difference, Interval, Verdict
 
-# The columns of samples that each turn keeps. The probe is not needed: a slow core slows down
+# The columns of samples that each turn keeps. The probe is left out: a slow core slows down
 # neighbouring turns alike, and does not change their ratio.
 KEPT = ("end_to_end", "queue_delay", "cpu", "steal", "throttled", "runner")
 
-# A round with fewer ratios of undisturbed turns says nothing about them.
+# If a round has fewer ratios of undisturbed turns, it does not count among the undisturbed rounds.
 FEWEST_CALM = 2
 
-# Of several threads, only the longest wait of one is known. If threads wait for each other, and in
-# turn for a CPU, more is lost: so many times as much is assumed.
+# Only the longest wait of one thread is known. If several threads wait for a CPU in turn, and for
+# each other, more time is lost. It is assumed to be this many times the known wait.
 LOST_PER_WAIT = 2
 
-# A turn takes about so long: disturbances are often longer, and meet neighbouring turns alike.
+# The usual time of a turn. Disturbances are often longer, so that they affect neighbouring turns
+# alike.
 TURN_SECONDS = 0.01
 MOST_PER_TURN = 64
-# The untimed iterations at the start of a turn: the caches hold what other processes left there.
+# The time and the number of untimed iterations at the start of a turn. They are needed since the
+# caches hold data of other processes.
 UNTIMED_SECONDS = 5e-4
 MOST_UNTIMED = 8
 
 
 class Ratios(NamedTuple):
-    """The logarithms of a variant's times over the baseline's, for neighbouring turns by round.
+    """The log ratios of neighbouring turns in each round: a variant's time over the baseline's.
 
-    `are_calm` says that only undisturbed iterations count. `least` has the same ratios nearer to 0,
-    without all that the slower side may have lost to other work.
+    `are_calm` says that only undisturbed iterations count. `least` has the same ratios, but nearer
+    to 0: without all the time that the slower side may have lost to other work.
     """
 
     rounds: list[list[float]]
@@ -64,8 +64,10 @@ class Ratios(NamedTuple):
 
 
 def iterations_in_turn(seconds: float) -> tuple[int, int]:
-    """Return how many iterations of that length a turn has: untimed and timed ones. A long one
-    hardly depends on what it finds in the caches."""
+    """Return the numbers of untimed and of timed iterations of this length in a turn.
+
+    A long iteration needs no untimed ones, since it hardly depends on the caches.
+    """
     timed = min(max(round(TURN_SECONDS / seconds), 2), MOST_PER_TURN)
     if seconds >= 10 * TURN_SECONDS:
         return 0, timed
@@ -73,7 +75,10 @@ def iterations_in_turn(seconds: float) -> tuple[int, int]:
 
 
 def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:
-    """Return the median of a turn's iterations, or of the undisturbed ones; None without any."""
+    """Return the median time of a turn's iterations, None without iterations.
+
+    With `is_calm`, only undisturbed iterations count.
+    """
     values = turn.samples.end_to_end
     if is_calm:
         disturbed = set(disturbed_of(values, turn.samples.queue_delay))
@@ -82,10 +87,10 @@ def centre_of_turn(turn: Turn, *, is_calm: bool) -> float | None:
 
 
 def log_ratios_of(baseline: Sequence[Turn], variant: Sequence[Turn]) -> Ratios:
-    """Return the ratios of the turns of one cycle, each of the medians of its iterations.
+    """Return the log ratios of neighbouring turns; each is the ratio of the medians of two turns.
 
     Only undisturbed iterations count; turns and rounds without them are left out. If most rounds
-    have none, all iterations count.
+    have too few, all iterations count.
     """
     calm, every = (pair_turns(baseline, variant, are_calm=it) for it in (True, False))
     calm = [pairs for pairs in calm if len(pairs) >= FEWEST_CALM]
@@ -98,7 +103,10 @@ def log_ratios_of(baseline: Sequence[Turn], variant: Sequence[Turn]) -> Ratios:
 def pair_turns(
     baseline: Sequence[Turn], variant: Sequence[Turn], *, are_calm: bool
 ) -> list[list[tuple[float, float]]]:
-    """Return the log ratios of neighbouring turns for each round, each with its least value."""
+    """Return for each round the log ratios of neighbouring turns.
+
+    Each ratio comes with its least value, without the time that the slower side may have lost.
+    """
     theirs = {(turn.round, turn.cycle): turn for turn in baseline}
     rounds: dict[int, list[tuple[float, float]]] = {}
     for turn in variant:
@@ -115,7 +123,7 @@ def pair_turns(
 
 
 def part_not_lost(turn: Turn) -> float:
-    """Return the part of the time of a turn's iterations that other work surely did not take."""
+    """Return the part of a turn's time that was certainly not lost to other work."""
     samples = turn.samples
     delays, steal, throttled = (
         math.fsum(each or 0.0 for each in column)
@@ -131,36 +139,37 @@ def join_turns(turns: Iterable[Turn]) -> Samples:
 
 
 def kept_of(samples: Samples) -> Samples:
-    """Return samples with only the columns that a turn keeps, if they were measured."""
-    # Copied, since a part of a column would keep all of it in memory.
+    """Return samples with only the measured columns that a turn keeps."""
+    # Columns are copied, since a slice would keep the whole column in memory.
     columns = {name: copy(getattr(samples, name)) for name in KEPT}
     measured = {name: it for name, it in columns.items() if any(each is not None for each in it)}
     return Samples(**measured)
 
 
-# The probability of a wrong "faster" or "slower" in any of the comparisons of a table, at any look.
+# The probability that any comparison of a table is wrongly called faster or slower, at any look.
 ALPHA = 0.05
 
-# The number of pairs at the first look at a comparison that goes on, the factor to the next look,
-# and the part of alpha for the first look. The parts of all looks add up to 1 at most.
+# A comparison that goes on is looked at repeatedly: first at FIRST_LOOK pairs, and then each time
+# that their number has grown by the factor STEP. FIRST_SHARE is the part of alpha for the first
+# look. The parts of all looks add up to at most 1.
 FIRST_LOOK = 5
 STEP = math.sqrt(2)
 FIRST_SHARE = 0.2
-FEWEST_DEGREES = 2  # of freedom: three pairs of processes, two runs against two
+FEWEST_DEGREES = 2  # degrees of freedom: three pairs of processes, or two runs on each side
 POWER_QUANTILE = 1.2815515655446004  # of a normal variable, for a power of 0.9
 
-# An interval that reaches so far up and down leaves any ratio possible, and does not count.
+# An interval of this half-width leaves any ratio possible, and does not count.
 LARGEST_LOGARITHM = math.log(1000)
 
-# Spreads of other values have at most so many degrees of freedom: processes have longer tails than
-# a normal distribution, and these differ.
+# The spread of other processes counts with at most this many degrees of freedom. The times of
+# processes have longer tails than a normal distribution, and tails differ.
 MOST_DEGREES = 8
 
-# The parts that are trimmed at each end: of the ratios of one process, and of processes.
+# The parts that are trimmed at each end: of the ratios of one process, and of all processes.
 TRIMMED_RATIOS = 0.25
 TRIMMED_PROCESSES = 0.15
 TOO_WIDE = "the processes differ so much that any ratio is possible"
-DISTURBED = "most iterations were disturbed, and what was lost may explain the difference"
+DISTURBED = "most iterations were disturbed, and the lost time may explain the difference"
 
 
 @dataclass(frozen=True)
@@ -172,16 +181,19 @@ class Spread:
 
 
 def is_look(processes: int) -> bool:
-    """Return whether a comparison that goes on may stop at this number of pairs for its verdict."""
+    """Return whether a comparison that goes on is looked at with this number of pairs.
+
+    Only then may it stop because of its verdict.
+    """
     return look_from(processes)[0] == processes
 
 
 def compare_turns(ratios: Ratios, comparisons: int = 1) -> Difference | None:
-    """Compare two programs by the ratios of their neighbouring turns, as `compare_pairs` does.
+    """Compare two programs by the ratios of their neighbouring turns, with `compare_pairs`.
 
-    If most iterations were disturbed, a difference counts only if too many processes have its sign
-    for chance, or if what the slower one may have lost to other work does not explain it. Threads
-    of the faster one that wait for each other's CPUs hide nothing.
+    If most iterations were disturbed, a difference counts only in two cases. Either it has the same
+    sign in more processes than chance explains, or the time that the slower program may have lost
+    to other work does not explain it. Time that the faster program lost cannot hide anything.
     """
     found = compare_pairs(ratios.rounds, comparisons=comparisons)
     if not found or not found.interval or not found.is_shown or ratios.are_calm:
@@ -205,9 +217,9 @@ def compare_pairs(
 
     Args:
         log_ratios: for each pair of processes the logarithms of B's time over A's.
-        usual: how much such pairs usually differ, if others have shown it.
+        usual: the usual spread of such pairs, if other pairs have shown it.
         comparisons: the number of comparisons that are made together.
-        once: there will be no other look, at more pairs.
+        once: this is the only look; no more pairs will be added.
     """
     centres = [trimmed_mean(ratios) for ratios in log_ratios if ratios]
     if not centres:
@@ -232,10 +244,10 @@ def compare_pairs(
 def compare_groups(
     a: Sequence[float], b: Sequence[float], *, usual: Spread | None = None, comparisons: int = 1
 ) -> Difference | None:
-    """Compare the times of stored processes of A with those of B, one time for each process.
+    """Compare the times of stored processes of A and B; each process has one time.
 
-    `usual` is how much processes of one kind differ, if others have shown it. Without it, one run
-    against another is not judged: nothing says how much runs differ.
+    `usual` is the spread of processes of one kind, if other processes have shown it. Without it,
+    one run against another is not judged, since their spread is not known.
     """
     first, second = ([math.log(time) for time in side if time > 0] for side in (a, b))
     if not first or not second:
@@ -252,13 +264,13 @@ def compare_groups(
 
 
 def usual_spread(groups: Iterable[Sequence[float]]) -> Spread | None:
-    """Return how much logarithms within groups differ, None if no group has two of them."""
+    """Return the pooled spread of the logarithms in groups; None if no group has two of them."""
     spread = pool([spread_of(group) for group in groups])
     return spread and replace(spread, degrees=min(spread.degrees, MOST_DEGREES))
 
 
 def trimmed_mean(values: Sequence[float]) -> float:
-    """Return the mean without a quarter of the values at each end: outliers do not move it."""
+    """Return the mean without a quarter of the values at each end: outliers do not count."""
     ordered = sorted(values)
     cut = int(len(ordered) * TRIMMED_RATIOS)
     kept = ordered[cut : len(ordered) - cut]
@@ -266,9 +278,9 @@ def trimmed_mean(values: Sequence[float]) -> float:
 
 
 def judge(found: Difference, error: Spread | None, alpha: float) -> Difference:
-    """Return the verdict on a difference, by the standard error of the logarithm of its ratio.
+    """Return a difference with its verdict; `error` is the standard error of its log ratio.
 
-    If there are too few processes for a verdict, it keeps the reason.
+    If there are too few processes for a verdict, the difference keeps its reason.
     """
     if error is None:
         return found
@@ -289,9 +301,9 @@ def judge(found: Difference, error: Spread | None, alpha: float) -> Difference:
 
 
 def detectable_errors(bound: float, degrees: float) -> float:
-    """Return how many standard errors a change has that exceeds the bound of t in 90 % of cases.
+    """Return the size in standard errors of a change that exceeds the bound of t in 90 % of cases.
 
-    It is the quantile of the noncentral t distribution, with a normal estimate of the error.
+    This is a quantile of the noncentral t distribution, with a normal estimate of the error.
     """
     half = degrees / 2
     mean = math.exp(math.lgamma(half + 0.5) - math.lgamma(half)) / math.sqrt(half)
@@ -302,7 +314,7 @@ def detectable_errors(bound: float, degrees: float) -> float:
 def error_of_groups(first: Sequence[float], second: Sequence[float], spread: Spread) -> Spread:
     """Return the standard error of the difference of two means.
 
-    It uses the spread of each side (Welch) if both are known well enough, else the common `spread`.
+    The spread of each side is used (Welch) if both are known well enough, else the common `spread`.
     """
     one, two = spread_of(first), spread_of(second)
     common = spread.deviation * math.sqrt(1 / len(first) + 1 / len(second))
@@ -316,7 +328,7 @@ def error_of_groups(first: Sequence[float], second: Sequence[float], spread: Spr
 
 
 def spread_of(values: Sequence[float]) -> Spread | None:
-    """Return the spread of values; None with fewer than two."""
+    """Return the spread of values; None if there are fewer than two values."""
     if len(values) < 2:
         return None
     mean = math.fsum(values) / len(values)
@@ -335,10 +347,11 @@ def pool(spreads: Iterable[Spread | None]) -> Spread | None:
 
 
 def trim(values: Sequence[float]) -> tuple[list[float], list[float]]:
-    """Return the values without the outermost, and all with these drawn in to their neighbours.
+    """Return the trimmed and the winsorized values: outermost values are removed, or drawn in.
 
-    This begins at eight values. Processes that something disturbed, or that lie badly in memory,
-    then neither move the mean nor hide a difference.
+    A value that is drawn in is set to the nearest value that is kept. With fewer than eight values,
+    all are kept. So a process that was disturbed, or that lies badly in memory, neither moves the
+    mean nor hides a difference.
     """
     ordered = sorted(values)
     cut = int((len(ordered) - 1) * TRIMMED_PROCESSES)
@@ -347,10 +360,10 @@ def trim(values: Sequence[float]) -> tuple[list[float], list[float]]:
 
 
 def signs_agree(rounds: Sequence[Sequence[float]], alpha: float) -> bool:
-    """Return whether so many processes have one sign that chance has at most `alpha` for it.
+    """Return whether more rounds have one sign than chance explains with probability `alpha`.
 
-    A few disturbed times may lie far on one side: a process that shares its CPU is slower by a
-    factor as long as it lives.
+    Signs are used since a few disturbed rounds may have very large ratios: a process that shares
+    its CPU is much slower for as long as it lives.
     """
     sums = [math.fsum(each) for each in rounds]
     count, above = len(sums), sum(each > 0 for each in sums)
@@ -359,12 +372,12 @@ def signs_agree(rounds: Sequence[Sequence[float]], alpha: float) -> bool:
 
 
 def look_from(processes: int) -> tuple[int, float]:
-    """Return the next look at this number of processes or more, and its part of alpha."""
+    """Return the first look at this number of processes or more, with its part of alpha."""
     return next(look for look in looks() if look[0] >= processes)
 
 
 def looks() -> Iterator[tuple[int, float]]:
-    """Yield the numbers of processes at which to look, each with its part of alpha."""
+    """Yield the numbers of processes at which a comparison is looked at, with parts of alpha."""
     processes, share = FIRST_LOOK, FIRST_SHARE
     while True:
         yield processes, share

@@ -1,15 +1,13 @@
-"""The timed loop: the only code of lar that runs between the clock reads around an engine.
+"""The timed loop: the only code of lar that runs between the two clock reads around an engine.
 
-Copies of a model that run at once, each in a thread of its own.
+Copies of a model run at the same time, each in a thread of its own. The same thread loads, feeds
+and runs a copy, since an engine may bind data to the calling thread. Engines release Python's lock
+while they run.
 
-One thread loads, feeds and runs a copy, so that what an engine binds to the calling thread stays
-with it. Engines release Python's lock while they run.
-
-The pace of iterations: what a runner does before each, outside of its time.
-
-A sleep ends late, by some 0.1 ms on a quiet machine. If a request must be served when it arrives,
-the last part of the wait is spent asking the clock instead: half a millisecond of CPU time for
-each.
+The pace of iterations says what a runner does before each iteration, outside of the measured time.
+A sleep ends about 0.1 ms late on a quiet machine. But a request must be served when it arrives. So
+the last half millisecond of a wait is no sleep: the runner reads the clock again and again, which
+costs CPU time.
 """
 
 from __future__ import annotations
@@ -26,15 +24,16 @@ from lar.measurement.noise import Meter, Reading
 from lar.measurement.rows import NAN, SampleRows
 from lar.records.run import Pacing
 
-# So much of a wait for a request is not slept: the noise is read and the clock asked in it.
+# In the last seconds of a wait for a request, a runner does not sleep: it reads the noise and the
+# clock.
 AWAKE_SECONDS = 5e-4
 
-# No sleep is longer than this, so that a waiting runner gives signs of life.
+# No sleep is longer than this, so that the parent can see that a waiting runner is alive.
 LONGEST_SLEEP = 0.25
 
 
 class Sleeper(Protocol):
-    """The part of a driver that passes time (`lar.engines.driver.Driver` explains each)."""
+    """The functions of a driver that pass time; `lar.engines.driver.Driver` explains each."""
 
     clock: Callable[[], float]
     sleep: Callable[[float], object]
@@ -42,41 +41,41 @@ class Sleeper(Protocol):
 
 
 class Rest(Protocol):
-    """Notes a rest between iterations, so that its time and noise do not count."""
+    """Records a rest between iterations, so that its time and noise do not count."""
 
     def begin_rest(self) -> None:
-        """The runner sleeps from now on."""
+        """Record that the runner begins to sleep."""
 
     def end_rest(self) -> None:
-        """The next iteration is about to begin."""
+        """Record that the next iteration is about to begin."""
 
     def beat(self) -> None:
-        """The runner still sleeps."""
+        """Record that the runner still sleeps."""
 
 
 class Idle:
-    """A sleep before each iteration. Its methods are explained in `Requests`."""
+    """A pace with a sleep before each iteration; `Requests` explains the methods."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
     def wait(self, driver: Sleeper, rest: Rest) -> float | None:
-        """Sleep."""
+        """Sleep before the next iteration; return NaN, since there are no requests."""
         rest.begin_rest()
         sleep_until(driver, driver.clock() + self.seconds, rest)
         rest.end_rest()
         return math.nan
 
     def has_time(self, now: float) -> bool:
-        """It always has time."""
+        """Return True: there is always time to read the noise."""
         return True
 
 
 class Requests:
-    """The requests of one queue, which all runners serve in the order of their arrival.
+    """The requests of one queue, which all runners serve in the order of arrival.
 
-    The first arrives one interval after the queue opens. The queue closes after `most` requests, or
-    after `seconds`; requests that are not served by then are turned away.
+    The first request arrives one interval after the queue opens. The queue closes after `most`
+    requests, or after `seconds`. Requests whose service has not begun by then are not served.
     """
 
     def __init__(
@@ -94,13 +93,13 @@ class Requests:
         self._next = self._interval()  # when the next request arrives, counted from the opening
 
     def open(self, now: float) -> None:
-        """Open the queue, at this time on the clock of all drivers."""
+        """Open the queue; `now` is the time on the clock of all drivers."""
         self._opened = now
 
     def wait(self, driver: Sleeper, rest: Rest) -> float | None:
-        """Take the next request, and sleep until it arrives.
+        """Take the next request, and wait until it arrives.
 
-        Return when it arrived, NaN if there are no requests, None if no more come.
+        Return the time of its arrival; None if the queue is closed.
         """
         with self._lock:
             now = driver.clock()
@@ -119,13 +118,13 @@ class Requests:
         return arrival
 
     def has_time(self, now: float) -> bool:
-        """Return whether there is time to read the noise before the next request."""
+        """Return whether the noise can be read before the next request arrives."""
         return self._opened + self._next - now > AWAKE_SECONDS
 
     def offered(self) -> int:
-        """Return how many requests arrived until the queue closed, served or not."""
+        """Return the number of requests that arrived until the queue closed, served or not."""
         left = self.seconds - self._next
-        # Requests that nobody has begun are not drawn: their mean number counts.
+        # Arrivals of requests that no runner has begun are not drawn: their mean number counts.
         return self.begun + (math.ceil(left * self.rate) if 0 < left < math.inf else 0)
 
     def _interval(self) -> float:
@@ -136,19 +135,19 @@ Pace = Idle | Requests  # says when an iteration begins
 
 
 def sleep_until(driver: Sleeper, when: float, rest: Rest) -> None:
-    """Sleep until about a time on the driver's clock."""
+    """Sleep until about this time on the driver's clock."""
     while (left := when - driver.clock()) > 0:
         driver.sleep(min(left, LONGEST_SLEEP))
         rest.beat()
 
 
-# A reading costs up to 0.1 ms and lets an engine's idle threads cool down. Shorter iterations share
-# one reading, so that at most one of many iterations is affected.
+# A reading of the noise takes up to 0.1 ms, after which an engine's idle threads start more slowly.
+# Short iterations share one reading, so that at most one of many iterations is affected.
 READING_INTERVAL_SECONDS = 1e-3
 
 
 class Timed(Sleeper, Protocol):
-    """The part of a driver that the loop needs (`lar.engines.driver.Driver` explains each)."""
+    """The functions of a driver that the loop needs; `lar.engines.driver.Driver` explains each."""
 
     start: Callable[[], object]
     wait: Callable[[], object]
@@ -172,8 +171,8 @@ def take_samples(
 ) -> None:
     """Run `count` iterations and append a row for each.
 
-    End to end is from before `start` to after `wait`; host is `start` alone. After `seconds`, the
-    current iteration is the last. `pace` says when each begins.
+    The end-to-end time is from before `start` to after `wait`. The host time is that of `start`.
+    After `seconds`, the current iteration is the last one. `pace` says when each iteration begins.
 
     Raises:
         Exception: what the driver's `failure` returns, if an iteration failed.
@@ -189,7 +188,7 @@ def take_samples(
                 if request is None:
                     break
                 arrived = request
-            if driver.rearm is not None:  # an iteration may have set it
+            if driver.rearm is not None:  # an iteration may have changed `rearm`
                 driver.rearm()
             began = clock()
             start_status = start()
@@ -204,10 +203,11 @@ def take_samples(
 
 
 class Keeper:
-    """Keeps the row of an iteration when it has ended, and the noise around it.
+    """Keeps the row of each finished iteration, and the noise around it.
 
-    The engine's time for its own profile is left out. The device's time is the engine's own figure,
-    else the longer of the host's two waits: in the dispatch, or after it.
+    The time that the engine takes for its own profile is left out. The device time is the engine's
+    own figure. If the engine has none, it is the longer part of the host's time: the dispatch, or
+    the wait after it.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class Keeper:
             self.share(self.meter.read(ends=True))
 
     def keep(self, began: float, dispatched: float, ended: float, queueing: float = NAN) -> None:
-        """Append the row of an iteration, and read the noise if that is due."""
+        """Append the row of an iteration, and read the noise if a reading is due."""
         driver, rows, meter = self.driver, self.rows, self.meter
         if driver.own_seconds is not None:
             ended -= driver.own_seconds()
@@ -258,16 +258,16 @@ class Keeper:
         self.pending = self.rows.count
 
     def begin_rest(self) -> None:
-        """Read the noise of the iterations so far: what follows belongs to none of them."""
+        """Read the noise of the iterations so far; later noise belongs to none of them."""
         if self.meter is not None and self.pending < self.rows.count:
             self.share(self.meter.read(ends=True))
 
     def beat(self) -> None:
-        """Give a sign of life."""
+        """Show the parent that the runner is alive."""
         self.rows.beat()
 
     def end_rest(self) -> None:
-        """Begin the next reading now."""
+        """Begin the next reading now, so that the rest is not part of it."""
         if self.meter is not None:
             self.meter.read()
             self.last_reading = self.driver.clock()
@@ -275,8 +275,8 @@ class Keeper:
 
 @contextlib.contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Collect garbage now, and not inside this block."""
-    if not gc.isenabled():  # done once for several runners, and for the items of a data set
+    """Collect garbage now, and collect no garbage inside this block."""
+    if not gc.isenabled():  # an outer block has done so, for several runners or items
         yield
         return
     gc.collect()
@@ -288,7 +288,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 
 def is_failure(status: object) -> bool:
-    """Return whether a status means that a C function failed; other functions return no number."""
+    """Return whether a status is an error code of a C function; other functions return None."""
     return isinstance(status, int) and status != 0
 
 
@@ -296,10 +296,9 @@ T = TypeVar("T")
 
 
 class Threads:
-    """Several runners, each with a thread that lives as long as the process; an only one has the
-    calling thread.
+    """The threads of several runners; a single runner uses the calling thread.
 
-    Functions that are called take the runner's number.
+    A thread lives as long as the process. Functions that a thread calls take the runner's number.
     """
 
     def __init__(self, count: int) -> None:
@@ -310,13 +309,13 @@ class Threads:
             self._threads = [ThreadPoolExecutor(1) for _ in range(count)]
 
     def each(self, call: Callable[[int], T]) -> list[T]:
-        """Call for one runner after the other."""
+        """Call a function in the thread of each runner, one after the other."""
         if not self._threads:
             return [call(0)]
         return [thread.submit(call, runner).result() for runner, thread in enumerate(self._threads)]
 
     def together(self, call: Callable[[int], T]) -> list[T]:
-        """Call for all runners at the same time; the first error is raised at once."""
+        """Call a function in all threads at the same time; raise the first error at once."""
         from concurrent.futures import FIRST_EXCEPTION, wait
         from threading import Barrier
 
@@ -326,10 +325,10 @@ class Threads:
             barrier.wait()
             return call(runner)
 
-        with no_garbage_collection():  # once for all: it stops every thread
+        with no_garbage_collection():  # once for all runners: a collection stops every thread
             threads = enumerate(self._threads)
             futures = [thread.submit(call_when_all_are_ready, runner) for runner, thread in threads]
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             for future in done:
-                future.result()  # raises the error of one while others still run
+                future.result()  # raises the error of one runner while others still run
             return [future.result() for future in futures]

@@ -1,4 +1,4 @@
-"""Reads facts about this machine, its software and a model file, without loading anything."""
+"""Reads facts about this machine, its software and a model file, without loading an engine."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from lar.errors import UsageError
 from lar.files.input_file import cannot_read, open_input, read_input
 from lar.records.run import MachineFacts, ModelFile
 
-# Reads how the machine disturbs a run: steal, throttling, frequency, each from its Linux source.
+# The sources of the machine's noise: steal, throttling and frequency, each from a file of Linux.
 #
-# A source is opened once and read through its open file; each reading gives what came since the
-# last one. A container or another system may lack any of them.
+# The file of a source is opened once. Each reading returns the growth since the last reading. A
+# container, or a system other than Linux, may lack any of these sources.
 
 
 NAN = math.nan
@@ -34,8 +34,8 @@ CPUS = "/sys/devices/system/cpu"
 FREQUENCY = CPUS + "/cpu{}/cpufreq/scaling_cur_freq"
 HEAT = CPUS + "/cpu{}/thermal_throttle/{}_throttle_total_time_ms"
 
-# Some things take longer to read or change seldom, and are read at most this often: the list of
-# threads and the machine's noise, since steal comes in ticks of 10 ms anyway.
+# The shortest time between two readings of the list of threads, or of the machine's noise. They
+# take longer to read, and change seldom: steal is counted in ticks of 10 ms anyway.
 SELDOM_NS = 100_000_000
 
 # The throttling in a cgroup's cpu.stat: microseconds in version 2, nanoseconds in version 1.
@@ -44,16 +44,16 @@ UNITS = {"usec": 1e-6, "time": 1e-9}
 
 
 class Source(Protocol):
-    """Reads one kind of noise."""
+    """A source of one kind of noise."""
 
     where: str
 
     def read(self) -> float:
-        """Return what came since the last reading."""
+        """Return the noise since the last reading."""
 
 
 class Growth:
-    """The growth in seconds of whichever of several counters grew most."""
+    """A source that reads several counters, and returns the largest growth in seconds."""
 
     def __init__(self, where: str, count: Callable[[], Sequence[float]]) -> None:
         self.where, self._count = where, count
@@ -73,9 +73,9 @@ def usable_cpus() -> list[int]:
 
 
 def open_steal(cpus: Sequence[int]) -> Growth:
-    """Open the time that the host gave to other guests while a CPU of this one had work to do.
+    """Open the source of steal: the time that the host took from this guest's CPUs for others.
 
-    The kernel usually counts it in ticks of 10 ms.
+    Steal counts only while the CPU has work to do. The kernel usually counts in ticks of 10 ms.
     """
     file = open_to_read(PROC_STAT)
     tick = 1 / os.sysconf("SC_CLK_TCK")
@@ -92,7 +92,10 @@ def open_steal(cpus: Sequence[int]) -> Growth:
 
 
 def open_throttling(cpus: Sequence[int]) -> Growth:
-    """Open the time for which a CPU limit stopped the process's cgroup, or one around it."""
+    """Open the source of throttling: the time for which a CPU limit stopped this process.
+
+    The limit may be that of the process's cgroup, or of a cgroup around it.
+    """
     folders = [each for each in own_cgroups() if THROTTLED.search(read_text(f"{each}/cpu.stat"))]
     if not folders:
         raise OSError("no cgroup with the CPU controller")
@@ -108,9 +111,9 @@ def open_throttling(cpus: Sequence[int]) -> Growth:
 
 
 def own_cgroups() -> Iterator[str]:
-    """Yield the folders of this process's cgroup and of those around it, the innermost first.
+    """Yield the folders of this process's cgroup and of the cgroups around it, the innermost first.
 
-    In a container that sees only its own cgroup, this is where the outermost one would be.
+    A container that sees only its own cgroup has it in the folder of the outermost cgroup.
     """
     with open(OWN_CGROUPS) as file:
         lines = file.read().splitlines()
@@ -128,14 +131,14 @@ def own_cgroups() -> Iterator[str]:
 
 
 def cpu_limit_of(folder: str) -> float | None:
-    """Return a cgroup's limit of CPU time, in CPUs; None without one."""
+    """Return the CPU limit of a cgroup, as a number of CPUs; None without a limit."""
     first_version = [f"{folder}/cpu.cfs_{name}_us" for name in ("quota", "period")]
     quota, period = read_text(f"{folder}/cpu.max").split() or map(read_text, first_version)
     return None if quota in ("", "max", "-1") else int(quota) / int(period)
 
 
 def open_heat(cpus: Sequence[int]) -> Growth:
-    """Open the time for which heat slowed down a CPU, or its package."""
+    """Open the source of heat: the time for which heat slowed down a CPU, or its package."""
     places = [HEAT.format(cpu, unit) for cpu in cpus for unit in ("core", "package")]
     files = [open_to_read(place) for place in places if os.path.exists(place)]
     if not files:
@@ -144,7 +147,7 @@ def open_heat(cpus: Sequence[int]) -> Growth:
 
 
 class Frequency:
-    """The frequency in Hz of the CPU that the calling thread runs on at a reading."""
+    """A source that reads the frequency, in Hz, of the CPU that the calling thread runs on."""
 
     def __init__(self, cpus: Sequence[int]) -> None:
         self._files = {cpu: open_to_read(FREQUENCY.format(cpu)) for cpu in cpus[:1]}
@@ -161,7 +164,7 @@ class Frequency:
         return int(read_again(self._files[cpu])) * 1e3
 
 
-# How the machine disturbs a run, by its name in `NoiseSources`.
+# The functions that open the sources of noise, by their names in `NoiseSources`.
 KINDS: dict[str, Callable[[Sequence[int]], Source]] = {
     "steal": open_steal,
     "throttled": open_throttling,
@@ -171,7 +174,7 @@ KINDS: dict[str, Callable[[Sequence[int]], Source]] = {
 
 
 class MachineNoise:
-    """How the machine disturbs a run, from those sources that it has."""
+    """A reader of the noise of the machine, from all sources that the machine has."""
 
     def __init__(self) -> None:
         self.sources: dict[str, Source] = {}
@@ -181,7 +184,7 @@ class MachineNoise:
         self._due_ns = 0
 
     def is_due(self, *, ends: bool) -> bool:
-        """Return whether it is time to read what is not read every time."""
+        """Return whether the sources that are read seldom must be read now."""
         now_ns = time.monotonic_ns()
         if now_ns < self._due_ns and not ends:
             return False
@@ -189,7 +192,7 @@ class MachineNoise:
         return True
 
     def read(self, *, is_due: bool) -> tuple[float, float, float]:
-        """Return steal, throttling by limits or heat, and frequency; NaN for what was not read."""
+        """Return steal, throttling by limits or heat, and frequency; NaN if not read."""
         found: dict[str, float] = {}
         for kind, source in self.sources.items() if is_due else ():
             with contextlib.suppress(OSError, ValueError, IndexError):  # a CPU went offline
@@ -200,12 +203,12 @@ class MachineNoise:
 
 
 def open_to_read(path: str | Path) -> int:
-    """Open a system file for as long as this process lives."""
+    """Open a system file, which stays open until this process ends."""
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def read_again(file: int, size: int = 4096) -> str:
-    """Return what a system file says now."""
+    """Return the present text of an open system file."""
     return os.pread(file, size, 0).decode()
 
 
@@ -218,13 +221,13 @@ def read_text(path: str | Path) -> str:
         return ""
 
 
-# Reads facts about this machine, its software and a model file, without loading anything
+# Facts about this machine, its software and a model file
 
 
 CPUINFO = "/proc/cpuinfo"
 
-# Environment variables that the libraries below an engine use, by their beginnings: the number and
-# place of threads, which instructions are used, how memory is allocated.
+# The beginnings of environment variables that the libraries below an engine use. They set the
+# number and the CPUs of threads, the instruction sets, and the allocation of memory.
 PREFIXES = (
     *("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "BLIS_", "VECLIB_", "DNNL_", "ONEDNN_", "TBB_"),
     *("CUDA_", "NVIDIA_", "MALLOC_", "GLIBC_TUNABLES", "LD_PRELOAD", "LD_LIBRARY_PATH"),
@@ -237,8 +240,8 @@ def read_machine(
 ) -> MachineFacts:
     """Read the facts about this machine; unknown ones stay empty.
 
-    Of the `environment` of a run it keeps the variables that libraries use, including those that
-    begin with one of the `prefixes`.
+    From the `environment` of a run, the facts have the variables that libraries use, and all
+    variables that begin with one of the `prefixes`.
     """
     affinity = usable_cpus()
     heeded = (*PREFIXES, *prefixes)
@@ -266,14 +269,14 @@ def read_machine(
 
 
 def read_threads_per_core(cpu: int) -> int | None:
-    """Return how many CPUs share the core of `cpu`, None if the system does not say."""
+    """Return the number of CPUs that share the core of `cpu`; None if the system does not say."""
     siblings = read_text(f"{CPUS}/cpu{cpu}/topology/thread_siblings_list")
     ranges = re.findall(r"(\d+)(?:-(\d+))?", siblings)
     return sum(int(last or first) - int(first) + 1 for first, last in ranges) or None
 
 
 def read_cpu_limit() -> float | None:
-    """Return the lowest CPU limit of this process's cgroups, in CPUs; None without a limit."""
+    """Return the lowest CPU limit of this process's cgroups, as a number of CPUs; else None."""
     try:
         limits = [cpu_limit_of(folder) for folder in own_cgroups()]
     except (OSError, ValueError):
@@ -282,10 +285,10 @@ def read_cpu_limit() -> float | None:
 
 
 def read_processor(path: str = CPUINFO) -> str:
-    """Return the processor's name, empty if the system gives none.
+    """Return the name of the processor, empty if the system does not report it.
 
-    Linux names an ARM processor only by numbers: an implementer and a part, or several parts if its
-    cores differ.
+    For an ARM processor, Linux reports only numbers: an implementer, and a part, or several parts
+    if cores differ.
     """
     name = read_field(path, "model name")
     parts = dict.fromkeys(re.findall(r"(?m)^CPU part\s*:\s*(.+)$", read_text(path)))
@@ -298,7 +301,7 @@ def read_processor(path: str = CPUINFO) -> str:
 
 
 def read_instruction_sets() -> str:
-    """Return the processor's vendor and its instruction sets, by Linux's names.
+    """Return the vendor and the instruction sets of the processor, by Linux's names.
 
     On ARM the vendor is `unknown`.
     """
@@ -307,13 +310,13 @@ def read_instruction_sets() -> str:
 
 
 def read_memory(name: str = "MemTotal", path: str = "/proc/meminfo") -> int | None:
-    """Return the size of the machine's memory, or another size that Linux names, in bytes."""
+    """Return the size of the machine's memory in bytes, or another size by its name in Linux."""
     text = read_field(path, name)
     return int(text.split()[0]) * 1024 if text else None
 
 
 def read_field(path: str, name: str) -> str:
-    """Return the value of the first `name : value` line of a file, empty without one."""
+    """Return the value of the first line `name : value` in a file; empty without such a line."""
     for line in read_text(path).splitlines():
         key, _, value = line.partition(":")
         if key.strip() == name:
@@ -324,9 +327,9 @@ def read_field(path: str, name: str) -> str:
 def installed_version(distribution: str, folders: Sequence[str] = ()) -> str:
     """Return the version of an installed package, empty if it is not installed.
 
-    `folders` are searched for it, or Python's own if none are given.
+    `folders` are the folders to search; if it is empty, Python's own folders are searched.
     """
-    # The name of the package's folder tells it; the library that reads its files is slow to import.
+    # The version is in the name of a folder. `importlib.metadata` is not used: it imports slowly.
     wanted = re.sub("[-_.]+", "_", distribution).lower()
     for folder in folders or sys.path:
         for name in glob("*.dist-info", root_dir=folder or os.curdir):
@@ -337,13 +340,13 @@ def installed_version(distribution: str, folders: Sequence[str] = ()) -> str:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """Hash a model file, and compare with `FILE.sha256` beside it if there is one.
+    """Hash a model file; if `FILE.sha256` is beside it, compare the hash with this file.
 
-    `sha256sum FILE` prints such a file. Neither model format has a checksum for its weights: only
-    this finds a flipped bit in them.
+    `sha256sum FILE` prints the content of such a file. Model formats have no checksum for weights,
+    so only this check detects a flipped bit in the weights.
 
     Raises:
-        UsageError: the file cannot be read or is not the one that was hashed, or the checksum
+        UsageError: the model file cannot be read or does not match its checksum, or the checksum
             file cannot be read or is damaged.
     """
     digest, size = hashlib.sha256(), 0
@@ -373,7 +376,7 @@ def read_checksums(path: Path) -> list[str]:
     """Return the SHA-256 in each line of a checksum file, in small letters; empty without a file.
 
     Raises:
-        UsageError: it cannot be read, is empty, or has a line without a checksum.
+        UsageError: the file cannot be read, is empty, or has a line without a checksum.
     """
     if not os.path.lexists(path):
         return []

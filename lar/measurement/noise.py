@@ -1,10 +1,10 @@
-"""Noise meters: how long this process's threads computed, and were ready without a CPU.
+"""Noise meters: they measure how long this process's threads computed, and waited for a CPU.
 
-Linux reports both without special rights. The run-queue delay is the second field of
-`/proc/self/task/TID/schedstat` (kernel documentation, scheduler/sched-stats); it shows how other
-processes disturb this one far better than context switches do. The CPU time of a thread is read
-from its clock (clock_gettime(3): CLOCK_THREAD_CPUTIME_ID of another thread of the same process),
-which is exact, while schedstat's first field lags by up to a tick.
+Linux reports both times without special rights. The run-queue delay is the second field of
+`/proc/self/task/TID/schedstat` (kernel documentation, scheduler/sched-stats). It shows disturbances
+by other processes far better than the number of context switches. The CPU time of a thread is read
+from the thread's clock (clock_gettime(3): CLOCK_THREAD_CPUTIME_ID of another thread of the same
+process). This clock is exact; the first field of schedstat may be late by up to a tick.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 TASKS = "/proc/self/task"
 NAN = math.nan
-# A fixed piece of work whose time says how fast the core is: a checksum of bytes that the iteration
-# before it has driven out of the cache. Programs on the same core, or with a share of its caches,
-# slow it down as they slow down an engine; nothing else shows other guests of the host. It takes a
-# few us; zlib keeps the interpreter's lock for fewer bytes than 5 KiB.
+# The probe is a fixed piece of work whose time shows how fast the core is: a checksum of bytes that
+# the previous iteration has driven out of the cache. Programs that use the same core, or its
+# caches, slow down the probe as they slow down an engine. Other guests of the host can be detected
+# in no other way. The probe takes a few us. It has less than 5 KiB, since zlib keeps the
+# interpreter's lock only for so few bytes.
 PROBE_BYTES = bytes(range(256)) * 16
 PROBE = f"a checksum of {len(PROBE_BYTES) // 1024} KiB after each reading"
 
 
 class Reading(NamedTuple):
-    """The times since the last reading, in seconds.
+    """The times since the last reading, in seconds; NaN if a time was not read.
 
-    `queue_delay` is the longest time that a runnable thread waited for a CPU which other work may
-    have held: waits for this process's own threads do not count. `busiest_thread` is the CPU time
-    of the thread that computed most, `active` the time in which it computed or slept (0: unknown).
-    `waited_before` is the part of a wait before the last reading. `cpu` is the CPU time of all
-    threads; `steal`, `throttled`, `frequency` (in Hz) and `probe` are those of `Samples`. NaN: not
-    read this time.
+    `queue_delay` is the longest time that a runnable thread waited for a CPU that other work may
+    have held; waits for this process's own threads do not count. `busiest_thread` is the CPU time
+    of the thread that computed most. `active` is the time in which this thread computed or slept, 0
+    if unknown. `waited_before` is the part of a wait before the last reading. `cpu` is the CPU time
+    of all threads. `steal`, `throttled`, `frequency` (in Hz) and `probe` are as in `Samples`.
     """
 
     queue_delay: float
@@ -56,23 +56,23 @@ class Reading(NamedTuple):
 
 
 class Meter(Protocol):
-    """Reads what happened since its last reading."""
+    """Reads the noise since its last reading."""
 
     sources: NoiseSources
 
     def read(self, *, ends: bool = False) -> Reading:
-        """Return a reading; `ends` says that no iteration follows at once: it may take longer."""
+        """Return a reading; with `ends`, no iteration follows at once, so it may take longer."""
 
 
 def time_probe() -> float:
-    """Return how many seconds the fixed piece of work takes now."""
+    """Return the time of the probe now, in seconds."""
     began = time.perf_counter()
     zlib.crc32(PROBE_BYTES)
     return time.perf_counter() - began
 
 
 def usable_cores(tasks: Iterable[str]) -> int:
-    """Return how many CPUs these threads may use together."""
+    """Return the number of CPUs that these threads may use together."""
     cores: set[int] = set()
     for task in tasks:
         with contextlib.suppress(OSError):  # the thread has ended
@@ -81,7 +81,7 @@ def usable_cores(tasks: Iterable[str]) -> int:
 
 
 def open_meter(task: str = "") -> Meter:
-    """Return the meter of this process, or of one thread by its number; it has been read once."""
+    """Return a meter of this process, or of the thread with this number, after a first reading."""
     meter = ThreadMeter((task,) if task else None)
     try:
         meter.read(ends=True)
@@ -91,12 +91,12 @@ def open_meter(task: str = "") -> Meter:
 
 
 class ThreadMeter:
-    """The meter of all threads of this process, or of those whose numbers are given."""
+    """The meter of all threads of this process, or of the threads with the given numbers."""
 
     def __init__(self, tasks: Sequence[str] | None = None) -> None:
         self._given = tasks is not None
         self._tasks: Sequence[str] = tasks or ()
-        self._listed: Sequence[str] = ()  # all threads
+        self._listed: Sequence[str] = ()  # the numbers of all threads
         self._machine = MachineNoise()
         self._own = ""  # the number of the calling thread
         self._threads: dict[str, ReadThread] = {}
@@ -131,8 +131,8 @@ class ThreadMeter:
                 continue  # the thread has ended
             passed = time.monotonic_ns() - thread.began
             computed = cpu_so_far - thread.cpu
-            # The kernel adds a whole wait when it is over. So a wait that began before the last
-            # reading is longer than the time since then, part of which was computing.
+            # The kernel adds a wait only when it is over. So a wait that began before the last
+            # reading may be longer than the time since that reading without computing.
             delay_in_all = delay_so_far - thread.delay
             delay = min(delay_in_all, passed - computed)
             longest = max(longest, delay)
@@ -146,8 +146,8 @@ class ThreadMeter:
         if busiest < 0:
             raise OSError(f"{TASKS} has nothing about any thread")
         self._last_read = last_read
-        # The time of the CPUs that was left for others: a longer wait was for this process's
-        # threads.
+        # The CPU time that this process left for other work. The rest of a longer wait was for
+        # threads of this process.
         left = max(0, self._cores * widest - time.process_time_ns() + self._computed)
         longest = min(longest, left)
         if self._left_before < min(before, self._window_before):
@@ -159,11 +159,11 @@ class ThreadMeter:
         return Reading._make((*seconds, *machine, probe, before * 1e-9))
 
     def _knows_all(self) -> bool:
-        """Return whether there are as many threads as were listed: each is a link of the folder."""
+        """Return whether the number of threads is still the same; each is a link of the folder."""
         return os.stat(TASKS).st_nlink == 2 + len(self._listed)
 
     def leave_out_own(self) -> None:
-        """Leave the thread's own work and waiting in this reading out of the next one."""
+        """Leave the work and the waiting of the reading thread out of the next reading."""
         own = self._threads.get(self._own)
         if own is not None:
             own.delay = own.read_delay()
@@ -185,12 +185,12 @@ class ReadThread:
         self.began = began
 
     def read_delay(self) -> int:
-        """Return how long it has waited for a CPU so far, in nanoseconds."""
+        """Return how long the thread has waited for a CPU so far, in nanoseconds."""
         return int(os.pread(self.file, 80, 0).split()[1])
 
 
 class CpuMeter:
-    """The meter for systems that do not report waiting threads: macOS, some containers."""
+    """The meter for systems that do not report waiting threads: macOS, and some containers."""
 
     def __init__(self, of_thread: bool) -> None:
         self._clock = time.thread_time if of_thread else time.process_time

@@ -1,31 +1,33 @@
-"""The measured peak of a machine: float32 operations and bytes in a second.
+"""Measures the peak of a machine: float32 operations and bytes per second.
 
-Both are measured in a fresh process: the library behind NumPy's products reads how many threads it
-may use when it is loaded. The process prints JSON:
+Both are measured in a fresh process, since the library that computes NumPy's products reads its
+number of threads only when it is loaded. The process prints JSON:
 
     {"flops_per_second": 1.9e11, "bytes_per_second": 2.1e10, "threads": 2, "source": "...",
      "spread": 0.02, "measured_at": "2026-11-22T10:00:00+00:00", "rounds": 12}
 
-Disturbances make a product or a copy slower, so the best of many counts. A product of float32
-matrices of n x n is 2 n^3 operations; a copy reads and writes each byte once.
+Disturbances only make a product or a copy slower, so the fastest of many counts. A product of two
+n x n matrices of float32 is 2 n^3 operations. A copy reads and writes each byte once.
 
-That library, OpenBLAS, chooses its code by the processor's model. For a newer model it may take
-code for processors of 2004, whose products take four times as long. So lar chooses the code by the
-instruction sets (`OPENBLAS_CORETYPE`), unless the user has set it.
+The library is OpenBLAS, which chooses its code by the model of the processor. If it does not know a
+new model, it may choose code for processors of 2004, and products take four times as long. So lar
+chooses the code by the instruction sets (`OPENBLAS_CORETYPE`), unless the user has set this
+variable.
 
-The peaks are kept, each in a file among the user's data.
+Each peak is kept in a file among the user's data:
 
     lar/peaks/MACHINE-THREADS.json
     [the best before the last measurement, the last]
 
-MACHINE stands for all that a peak depends on: the processor, the usable CPUs, limits, the library
-that multiplies. If one of them changes, the file is another one, and the peak is measured anew.
+MACHINE stands for everything on which a peak depends: the processor, the usable CPUs, limits, and
+the library for products. If any of these changes, the name of the file changes too, and the peak is
+measured anew.
 
-A whole measurement may have been disturbed, and is too low then. So the first runs measure again,
-each for a moment, until a measurement agrees with the best. The first run of each later day
-measures too, in case those were disturbed alike. A file is replaced as a whole: if processes write
-at the same time, only one measurement stays. A peak that cannot be kept, as on a full disk, is
-measured each time.
+If a whole measurement was disturbed, its peak is too low. So the first runs measure again for a
+moment each, until a measurement agrees with the best one. The first run of each later day measures
+again too, in case all earlier measurements were disturbed. A file is replaced as a whole: if two
+processes write at the same time, only one measurement is kept. If a peak cannot be kept, such as
+on a full disk, every run measures it.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ from lar.records.profile import Peak
 SOURCE = "numpy float32 product and copy"
 CODE = "from lar.measurement.peak import main; main(sys.argv[1:])"
 
-# The cores that OpenBLAS has code for, the widest first, and the instruction sets that each needs.
+# The cores for which OpenBLAS has code, and the instruction sets that the code needs. The core with
+# the widest instructions comes first.
 CORE_VARIABLE = "OPENBLAS_CORETYPE"
 
 CORES = {
@@ -70,17 +73,20 @@ CORES = {
     "Haswell": {"avx2", "fma"},
 }
 
-# How long each of the two is repeated, and how long both together may take.
+# Products and copies are each repeated for so many seconds, and for at least so many rounds. The
+# timeout is for both together.
 SECONDS = 0.2
 FEWEST_ROUNDS = 3
 TIMEOUT_SECONDS = 20.0
 
-# In a shorter product the start of its threads would count: the matrices are too small. A much
-# longer one is hardly ever undisturbed on a busy machine: with 4 ms two threads reached half.
+# If a product is shorter than this, its matrices are too small, and the start of its threads would
+# count. A much longer product is nearly always disturbed on a busy machine: with 4 ms, two threads
+# reached half of the peak.
 SHORTEST_PRODUCT_SECONDS = 0.001
 SMALLEST_SIDE, LARGEST_SIDE = 512, 4096
 
-# The size of a copy, which exceeds the caches, and the part of the memory that it may take.
+# The size of a copy, which is larger than the caches. A copy takes at most 1 / PART_OF_MEMORY of
+# the memory.
 COPY_BYTES = 1 << 28
 PART_OF_MEMORY = 8
 
@@ -98,8 +104,8 @@ class Task(NamedTuple):
 def measure_peak(threads: int, deadline: float | None = None) -> Peak | None:
     """Measure this machine's peak with that many threads, in a fresh process.
 
-    It is None if the process fails or is not done by `deadline` on the monotonic clock; reports do
-    not need a peak.
+    The result is None if the process fails, or does not end before `deadline` on the monotonic
+    clock. Reports do not need a peak.
     """
     left = math.inf if deadline is None else deadline - monotonic()
     core = choose_core()
@@ -119,14 +125,14 @@ def measure_peak(threads: int, deadline: float | None = None) -> Peak | None:
 
 
 def choose_core() -> str:
-    """Return the core whose OpenBLAS code this processor can run, empty if none is known."""
+    """Return the core whose OpenBLAS code this processor can run; empty if no core fits."""
     sets = set(read_instruction_sets().split())
     return next((core for core, needed in CORES.items() if needed <= sets), "")
 
 
 def measure_here(threads: int) -> Peak:
-    """Measure in this process, whose libraries use that many threads."""
-    sizes = measure_speeds(choose_copy(threads))  # no memory of copies is held afterwards
+    """Measure the peak in this process, whose libraries use that many threads."""
+    sizes = measure_speeds(choose_copy(threads))  # first, and its memory is freed afterwards
     flops = measure_speeds(choose_product())
     return Peak(
         max(flops),
@@ -140,7 +146,7 @@ def measure_here(threads: int) -> Peak:
 
 
 def measure_speeds(task: Task) -> list[float]:
-    """Return the operations or bytes in a second, for each of some runs."""
+    """Run a task repeatedly, and return the operations or bytes per second of each run."""
     speeds: list[float] = []
     end = perf_counter() + SECONDS
     while len(speeds) < FEWEST_ROUNDS or perf_counter() < end:
@@ -149,16 +155,16 @@ def measure_speeds(task: Task) -> list[float]:
 
 
 def spread_of(speeds: Sequence[float]) -> float:
-    """Return how far the median is below the best, as a part of the best."""
+    """Return the distance of the median speed from the best one, as a part of the best."""
     return 1 - median(speeds) / max(speeds)
 
 
 def choose_product() -> Task:
-    """Return a product of float32 matrices that take long enough to be timed."""
+    """Return a task: a product of float32 matrices that takes long enough to be timed."""
     side = SMALLEST_SIDE
     while True:
         multiply = product_of(side)
-        multiply()  # the first one starts the threads
+        multiply()  # the first product starts the threads
         if time_once(multiply) >= SHORTEST_PRODUCT_SECONDS or side >= LARGEST_SIDE:
             return Task(2 * side**3, multiply)
         side *= 2
@@ -173,7 +179,7 @@ def product_of(side: int) -> Callable[[], object]:
 
 
 def choose_copy(threads: int) -> Task:
-    """Return a copy that exceeds the caches."""
+    """Return a task: a copy that is larger than the caches."""
     import numpy as np
 
     size = min(COPY_BYTES, (read_memory() or COPY_BYTES) // PART_OF_MEMORY)
@@ -189,23 +195,24 @@ def time_once(work: Callable[[], object]) -> float:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Print the peak with so many threads as JSON."""
+    """Measure the peak with the given number of threads, and print it as JSON."""
     print(msgspec.json.encode(measure_here(int(arguments[0]))).decode())
 
 
 FOLDER = "peaks"
 ONE_DAY_SECONDS = 86_400
-AGREEMENT = 0.05  # how near the last measurement must be to the best, as a part of it
+AGREEMENT = 0.05  # measurements agree if they differ by at most this part of the best
 
-# So many products or copies are enough, even if measurements do not agree.
+# After this many products or copies, no more are measured, even if measurements do not agree.
 MOST_ROUNDS = 100
 LONGEST_BYTES = 1 << 16
 
 
 def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
-    """Return the best known peak of this machine with that many threads, measuring it if needed.
+    """Return the best known peak of this machine with that many threads; measure it if needed.
 
-    It is None if it was never measured, and cannot be by `deadline` on the monotonic clock.
+    The result is None if no peak is known, and none can be measured before `deadline` on the
+    monotonic clock.
     """
     path = path_of(threads)
     known = read_measurements(path)
@@ -218,10 +225,10 @@ def find_peak(threads: int, deadline: float | None = None) -> Peak | None:
 
 
 def path_of(threads: int) -> str:
-    """Return the file for this machine with so many threads."""
+    """Return the path of the file with the peaks of this machine for so many threads."""
     variables = {name: it for name, it in os.environ.items() if name not in THREAD_LIMITS}
     machine = read_machine(variables)
-    # These facts change from run to run, or do not make another machine.
+    # These facts change from run to run, or do not affect the peak.
     machine = replace(machine, system="", memory_bytes=None, python="", load=None)
     facts = repr((machine, read_instruction_sets(), installed_version("numpy")))
     name = f"{hashlib.sha256(facts.encode()).hexdigest()[:16]}-{threads}.json"
@@ -229,7 +236,7 @@ def path_of(threads: int) -> str:
 
 
 def read_measurements(path: str) -> tuple[Peak, ...]:
-    """Return what a file contains; empty if it is missing, damaged or something else."""
+    """Return the measurements in a file; empty if it is missing or damaged."""
     try:
         return msgspec.json.decode(read_input(path, limit=LONGEST_BYTES), type=tuple[Peak, ...])
     except (UsageError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -237,7 +244,7 @@ def read_measurements(path: str) -> tuple[Peak, ...]:
 
 
 def is_settled(path: str, known: Sequence[Peak]) -> bool:
-    """Return whether another measurement would hardly find a better peak today."""
+    """Return whether the peak is certain enough that no run measures it again today."""
     if len(known) < 2 or abs(time.time() - os.path.getmtime(path)) >= ONE_DAY_SECONDS:
         return False
     agree = all(min(speeds) >= (1 - AGREEMENT) * max(speeds) for speeds in speeds_of(known))
@@ -245,7 +252,7 @@ def is_settled(path: str, known: Sequence[Peak]) -> bool:
 
 
 def best_of(known: Sequence[Peak]) -> Peak | None:
-    """Return the best figures of some measurements, maybe of different ones; None without any."""
+    """Return the best figures of all measurements as one peak; None without a measurement."""
     if len(known) < 2:
         return known[0] if known else None
     flops, sizes = speeds_of(known)
@@ -263,7 +270,7 @@ def speeds_of(known: Sequence[Peak]) -> tuple[list[float], list[float]]:
 
 
 def keep(path: str, known: tuple[Peak, ...]) -> None:
-    """Write a file as a whole; if that fails, leave what was there."""
+    """Write a file as a whole; if that fails, keep the old file."""
     with contextlib.suppress(OSError, LarError):
         os.makedirs(data_folder(), mode=0o700, exist_ok=True)  # as for the store of results
         os.makedirs(os.path.dirname(path), exist_ok=True)

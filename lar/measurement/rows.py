@@ -1,13 +1,18 @@
-"""Samples in memory that the measuring process and its parent share.
+"""The table of samples, in memory that the worker and its parent share.
 
 The worker writes a row for each iteration and for each reading of the noise, without a system call.
-The parent reads the rows while the run goes on, and all of them after a crash. The parent shares
-the readings out between their iterations, so that the worker need not.
+The parent reads the rows while the run goes on, and can read all of them after a crash. The parent
+divides each reading between its iterations, so that the worker need not.
 
-Each runner has, in this machine's order of bytes: a header of eight integers; the rows of
-iterations, each five doubles: end to end, host, device, when it began on the driver's clock, and
-how long its request waited for the runner; the rows of readings, each ten doubles: how many
-iterations had ended, and the fields of a `Reading`. Times are seconds; NaN means not measured.
+Each runner has a table in this machine's byte order:
+
+- a header of eight integers;
+- the rows of iterations, of five doubles each: the end-to-end, host and device times, the time on
+  the driver's clock when the iteration began, and the time that its request waited for the runner;
+- the rows of readings, of ten doubles each: the number of finished iterations, and the fields of a
+  `Reading`.
+
+Times are seconds; NaN means not measured.
 """
 
 from __future__ import annotations
@@ -27,17 +32,19 @@ if TYPE_CHECKING:
     from lar.records.record import Numbers
     from lar.records.run import Samples
 
-# The integers of the header: the rows of both kinds; the length of the warm-up plus 1, or 0 while
-# it goes on; a number that grows while a runner sleeps.
+# The integers of the header: the number of rows of iterations; the number of rows of readings; the
+# length of the warm-up plus 1, or 0 while the warm-up goes on; a number that grows while a runner
+# sleeps.
 COUNT, READINGS, WARMUPS, BEATS = range(4)
 HEADER_BYTES = 64
 ROW_COLUMNS, READING_COLUMNS = 5, 10
 ROW_BYTES, pack_row = 8 * ROW_COLUMNS, struct.Struct(f"{ROW_COLUMNS}d").pack_into
 NAN = math.nan
-# With so many iterations for each reading, columns computed of the readings take less memory.
+# If a reading covers at least this many iterations, columns that are computed from readings take
+# less memory.
 FEWEST_OF_READING = 4
-# A table holds a file open, which samples of so many rows keep; those of fewer are copied, since a
-# process may keep the samples of very many short runs.
+# Samples of at least this many rows stay in the table, which keeps a file open. Fewer rows are
+# copied, since a process may keep the samples of very many short runs.
 LONG = 50_000
 
 
@@ -55,7 +62,7 @@ class SampleRows:
 
     @classmethod
     def anonymous(cls, capacity: int) -> SampleRows:
-        """Make a table for this process alone."""
+        """Make a table in private memory of this process."""
         return open_rows(-1, capacity)[0]
 
     @property
@@ -64,26 +71,26 @@ class SampleRows:
 
     @property
     def warmups(self) -> int | None:
-        """How many rows belong to the warm-up, None while it goes on."""
+        """The number of rows of the warm-up, None while the warm-up goes on."""
         length = self._header[WARMUPS]
         return length - 1 if length else None
 
     @property
     def warmups_so_far(self) -> int:
-        """How many of the rows belong to the warm-up: all while it goes on."""
+        """The number of rows of the warm-up so far; while the warm-up goes on, all rows count."""
         return self.count if self.warmups is None else self.warmups
 
     def end_warmup(self) -> None:
-        """Count all rows so far as the warm-up's."""
+        """End the warm-up: all rows so far belong to it."""
         self._header[WARMUPS] = self.count + 1
 
     @property
     def beats(self) -> int:
-        """How often a sleeping runner has given a sign of life."""
+        """The number of times that a sleeping runner has shown that it is alive."""
         return self._header[BEATS]
 
     def beat(self) -> None:
-        """Give a sign of life."""
+        """Show the parent that the runner is alive."""
         self._header[BEATS] += 1
 
     def end_to_end(self, first: int = 0) -> list[float]:
@@ -115,8 +122,7 @@ class SampleRows:
         self._header[READINGS] = count + 1
 
     def times(self, first: int, last: int) -> Iterable[tuple[float, float, float]]:
-        """Return the times of the rows from `first` up to, not including, `last`: end to end, host
-        and device."""
+        """Return the end-to-end, host and device times of rows, from `first` to before `last`."""
         part = self._rows[ROW_COLUMNS * first : ROW_COLUMNS * last].tolist()
         return zip(*(part[column::ROW_COLUMNS] for column in range(3)), strict=True)
 
@@ -125,19 +131,20 @@ class SampleRows:
         return self._rows[ROW_COLUMNS * index + 3]
 
     def samples(self, first: int, last: int) -> Samples:
-        """Return the rows from `first` up to, not including, `last`, as a record."""
+        """Return the rows from `first` to before `last` as a record."""
         return self.all_samples().part(slice(first, max(first, last)))
 
     def all_samples(self, zero: float = 0.0) -> Samples:
-        """Return all rows as a record; times of beginning are from `zero` on the driver's clock.
+        """Return all rows as a record; `zero` on the driver's clock is the zero of `began`.
 
-        The columns of many rows are views of these, or computed when they are read. A record of few
-        rows has columns of its own.
+        If there are many rows, the columns are views of the table, or are computed when they are
+        read. If there are few rows, they are copied.
         """
-        # It is slow to import, and only this needs it.
+        # This module imports slowly, and only this method needs it.
         from lar.records.run import Samples
 
-        # In this order: the iterations of a reading are there before it, even while more come.
+        # Readings are read before iterations: then each reading has its iterations, even if the
+        # worker adds more meanwhile.
         readings = self._readings[: READING_COLUMNS * self._header[READINGS]]
         rows = self._rows[: ROW_COLUMNS * self.count]
         if len(rows) < ROW_COLUMNS * LONG:
@@ -149,7 +156,7 @@ class SampleRows:
             delay = reach_back(delay, before, ends, end_to_end)
 
         def since_zero(first: int, last: int) -> Iterable[float]:
-            # Rounded to the nanosecond: a clock gives no more, and short numbers make a short file.
+            # Rounded to nanoseconds: a clock is no finer, and short numbers make a short file.
             return (round((at - zero) * 1e9) / 1e9 for at in began[first:last])
 
         columns: dict[str, Any] = {
@@ -177,7 +184,7 @@ def columns_of(values: memoryview[float], columns: int) -> list[memoryview[float
 
 
 def joined(parts: Iterable[memoryview[float] | Numbers]) -> array[float]:
-    """Return a column of its own, of the parts one after the other."""
+    """Join the parts of a column, one after the other, in a copy."""
     return array("d", b"".join(part.tobytes() for part in parts))
 
 
@@ -187,9 +194,9 @@ def reach_back(
     ends: Sequence[float],
     end_to_end: Sequence[float],
 ) -> list[float]:
-    """Return the waits of all readings, including what only a later reading found.
+    """Return the waits of all readings, with the parts of waits that only a later reading found.
 
-    `before` has how long before a reading's time its longest wait began.
+    `before` has for each reading the part of its longest wait that came before this reading's time.
     """
     reached = list(delays)
     begins = [0, *(int(end) for end in ends)]
@@ -204,22 +211,22 @@ def reach_back(
 
 
 def make_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:
-    """Give an empty file the size of that many tables and map them.
+    """Give an empty file the size of that many tables, and map the tables into memory.
 
-    Pages cost nothing until they are written.
+    A page takes no memory until it is written.
     """
     os.ftruncate(file, runners * size_of_rows(capacity))
     return open_rows(file, capacity, runners)
 
 
 def open_rows(file: int, capacity: int, runners: int = 1) -> tuple[SampleRows, ...]:
-    """Map a file of that many tables; with -1 for the file, private memory."""
+    """Map a file of that many tables into memory; if `file` is -1, use private memory."""
     mapping = mmap.mmap(file, runners * size_of_rows(capacity))
     return tuple(SampleRows(mapping, capacity, runner) for runner in range(runners))
 
 
 def read_samples(tables: Sequence[SampleRows]) -> tuple[Samples, Samples]:
-    """Return the samples of the warm-up and of the timed iterations, each of all runners."""
+    """Return two records for all runners: the samples of the warm-up and the timed samples."""
     pairs = [(rows, rows.warmups_so_far) for rows in tables]
     firsts = (rows.began(min(count, rows.count - 1)) for rows, count in pairs if rows.count)
     zero = min(firsts, default=0.0)
@@ -231,7 +238,7 @@ def read_samples(tables: Sequence[SampleRows]) -> tuple[Samples, Samples]:
 
 
 def join_samples(parts: Sequence[Samples]) -> Samples:
-    """Return the samples of all runners as one record; those of one runner stay as they are."""
+    """Join the samples of all runners into one record; a single runner's record stays as it is."""
     if len(parts) == 1:
         return parts[0]
     from lar.records.record import Numbers
@@ -241,7 +248,7 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
     columns: dict[str, Any] = {}
     for name in MEASURED:
         found: list[Numbers] = [getattr(part, name) for part in parts]
-        if any(found):  # a figure that only some runners have measured
+        if any(found):  # else no runner has measured this figure
             pairs = zip(found, counts, strict=True)
             columns[name] = joined(it or Numbers((None,) * count) for it, count in pairs)
     numbers = [repeat(number, count) for number, count in enumerate(counts)]
@@ -249,7 +256,7 @@ def join_samples(parts: Sequence[Samples]) -> Samples:
 
 
 def samples_since(tables: Sequence[SampleRows], firsts: Sequence[int]) -> Samples:
-    """Return the samples of all runners, of each from one of its rows on."""
+    """Return the samples of all runners; `firsts` has the first row of each runner."""
     pairs = zip(tables, firsts, strict=True)
     return join_samples([rows.samples(first, rows.count) for rows, first in pairs])
 
@@ -270,12 +277,15 @@ def create_shared_file() -> int:
         return os.dup(temporary.fileno())
 
 
-# Columns that are computed when they are read, of the few readings of the noise
+# Columns that are computed from the readings of the noise, when they are read
 
 
 class Computed:
-    """Doubles that take no memory until they are read; used as a memoryview is, whose slices are no
-    copies either. `compute` returns those from one place up to, not including, another."""
+    """A column of doubles that takes no memory until it is read.
+
+    It is used like a memoryview: its slices are no copies either. `compute` takes two places, and
+    returns the numbers from the first place to before the second.
+    """
 
     def __init__(self, compute: Callable[[int, int], Iterable[float]], places: range) -> None:
         self._compute, self._places = compute, places
@@ -294,14 +304,14 @@ class Computed:
         return next(iter(self._compute(found, found + 1)))
 
     def tolist(self) -> list[float]:
-        """Return all of them."""
+        """Return all numbers of the column."""
         if not self._places:
             return []
         first, last = sorted((self._places[0], self._places[-1]))
         return [*self._compute(first, last + 1)][:: self._places.step]
 
     def tobytes(self) -> bytes:
-        """Return all of them in this machine's order of bytes."""
+        """Return all numbers of the column as bytes, in this machine's byte order."""
         return array("d", self.tolist()).tobytes()
 
 
@@ -311,12 +321,13 @@ def share_out(
     end_to_end: memoryview[float],
     active: Sequence[float] = (),
 ) -> Computed | None:
-    """Share the seconds of each reading between its iterations, by the time that they took.
+    """Divide the seconds of each reading between its iterations, in proportion to their times.
 
-    No iteration gets more waiting than it took. CPU time has `active`: how long the threads did not
-    wait for a CPU, 0 if only the iterations say so. Between short iterations lar itself computes
-    for a notable part of it, which is left out. Since several threads share CPU time, an iteration
-    gets at most all of it.
+    Without `active`, the seconds are waits: an iteration gets at most as much waiting as it took.
+    With `active`, the seconds are CPU time: `active` is the time of a reading in which the thread
+    did not wait for a CPU, 0 if unknown. CPU time between the iterations is lar's own, and is left
+    out. Several threads may use more CPU time than an iteration took, but an iteration gets at most
+    the CPU time of the reading.
     """
     shares, most = array("d"), array("d")
     begin, is_waiting = 0, not active
@@ -343,7 +354,7 @@ def share_out(
 
 
 def spread(figures: Sequence[float], ends: Sequence[float], count: int) -> Computed | None:
-    """Give the figure of each reading to all iterations since the one before."""
+    """Give the figure of each reading to all iterations since the previous reading."""
     known = array("d", (figure for figure in figures if figure == figure))
     return give(figures, ends, count, lambda it, first, last: repeat(known[it], last - first))
 
@@ -354,11 +365,12 @@ def give(
     count: int,
     parts_of: Callable[[int, int, int], Iterable[float]],
 ) -> Computed | None:
-    """Return each iteration's part of the readings' figures, NaN for none; None without any.
+    """Return a column with each iteration's part of a reading's figure; None without figures.
 
-    `ends` has how many iterations had ended at each reading. A reading without a figure (NaN)
-    leaves its iterations to the next one; those after the last reading have none. `parts_of` takes
-    the number of a reading among those with a figure, and some of its iterations.
+    `ends` has the number of iterations that had ended at each reading. If a reading has no figure
+    (NaN), its iterations belong to the next reading. Iterations after the last reading get NaN.
+    `parts_of` takes the number of a reading, counted over the readings with a figure, and the first
+    and the last of some iterations.
     """
     pairs = zip(figures, ends, strict=True)
     until = array("q", (int(end) for figure, end in pairs if figure == figure))

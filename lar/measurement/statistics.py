@@ -1,30 +1,28 @@
-"""Statistics of samples: pure functions, no NumPy, so that reports start fast.
+"""Statistics of samples: pure functions without NumPy, so that reports start fast.
 
-Quantiles of Student's t distribution, so that no command has to load SciPy.
+Quantiles of Student's t distribution are computed here, so that no command has to load SciPy. With
+t = sqrt(degrees) * sinh(u), the density of u is `peak * cosh(u) ** -degrees`. The density falls
+from its peak at 0, and Simpson's rule integrates it well. Newton's method from 0 never passes the
+quantile, since the probability grows more and more slowly.
 
-With t = sqrt(degrees) * sinh(u) the density of u is `peak * cosh(u) ** -degrees`. It falls from its
-peak at 0, and Simpson's rule integrates it well. Newton's method from 0 never passes the quantile,
-since the probability grows ever more slowly.
+The interval of a median is computed for correlated samples. The samples of one process are similar
+to their neighbours: times drift, and other programs come and go. So the median of n such samples is
+as uncertain as the median of fewer independent samples. The uncertainty depends on the low
+frequencies of a series. The series has the ranks of the samples, so that outliers do not matter.
+Its variance is known. Its spectrum is modelled as white noise plus a part that fades, with a share
+and a correlation time:
 
-The interval of a median of correlated samples.
+    spectrum = 1 - share + share * (the spectrum of an autoregression of order 1 with this time)
 
-The samples of one process resemble their neighbours: times drift, another program comes and goes. A
-median of n such samples is as uncertain as that of fewer independent ones. How uncertain depends on
-the low frequencies of one series: the rank of each sample, so that outliers do not matter. Its
-variance is known. Its spectrum is modelled as white noise plus a part that fades, with any share
-and any correlation time:
+Whittle's likelihood of the lowest frequencies (a cosine transform) shows how well a share and a
+time fit. No single model is chosen: the variance is the mean over all models, with weights by
+Bayes. So a few samples, which cannot show their correlation, get a wide interval. The ends of the
+interval are quantiles of the samples (Hahn and Meeker, Statistical Intervals, chapter 5).
 
-    spectrum = 1 - share + share * that of an autoregression of order 1 with that time
-
-Whittle's likelihood of the lowest frequencies (a cosine transform) says how well each share and
-time fits. None of them is chosen: the variance is the mean of all models, weighted as by Bayes. So
-few samples, which cannot show their correlation, get a wide interval. The interval's ends are
-quantiles of the samples (Hahn and Meeker, Statistical Intervals, chapter 5).
-
-Simulations show what it can do; `tests/measurement/test_statistics.py` has some. The interval of 95
-% contains the process's median in 92 to 98 % of cases if the samples have seen what the process
-does: 20 independent samples, 50 with a correlation of 0.7 between neighbours, 200 with 0.9, some
-ten bursts. A disturbance that has not come yet is in no sample.
+Simulations check the interval; some are in `tests/measurement/test_statistics.py`. The 95 %
+interval contains the median of the process in 92 to 98 % of cases, if there are enough samples: 20
+independent samples, 50 samples with a correlation of 0.7 between neighbours, 200 samples with a
+correlation of 0.9, or about ten bursts. The interval cannot contain a disturbance that comes later.
 """
 
 from __future__ import annotations
@@ -74,33 +72,34 @@ def quantile_of_t(probability: float, degrees: float) -> float:
     return math.sqrt(degrees) * math.sinh(u)
 
 
-# So many values show whether each is there often, which is at least so many times.
+# The first LOOKED_AT values show whether a value occurs often: FEWEST_OF_VALUE times on average.
 LOOKED_AT, FEWEST_OF_VALUE = 1 << 16, 8
 
-# A percentile is reported only if a sample lies beyond it; otherwise it would be the maximum: p90
-# needs 10 samples, p95 20, p99 100.
+# A percentile is reported only if a sample lies beyond it, else it would be the maximum. So p90
+# needs 10 samples, p95 needs 20, and p99 needs 100.
 PERCENTILES: tuple[Rank, ...] = (90, 95, 99)
 
-# A sample is disturbed if it lost this part of its time to something else on the machine.
+# A sample is disturbed if it lost more than this part of its time to other work on the machine. The
+# lost time must also exceed the seconds: a reading takes longer than a short iteration.
 DISTURBED_SHARE = 0.05
-DISTURBED_SECONDS = 1e-4  # at least: a reading takes longer than a short iteration
+DISTURBED_SECONDS = 1e-4
 
-# It is also disturbed if its CPU ran at less than this part of the run's median frequency; smaller
-# steps are usual for a governor.
+# A sample is also disturbed if its CPU ran at less than this part of the run's median frequency.
+# Smaller changes are usual, since a governor adjusts the frequency in steps.
 LOW_FREQUENCY = 0.9
 
-# It is also disturbed if the probe after it took so many times as long as on a core without other
-# users. That time is taken from the fastest tenth of the run's probes.
+# A sample is also disturbed if the probe after it took more than SLOW_PROBE times as long as on a
+# core without other programs. That time is the limit of the fastest tenth of the run's probes.
 SLOW_PROBE = 1.3
 USUAL_RANK = 10
 
-# Probes count only if they say something about the run, which differs between machines: samples
-# beside slow ones must be slower, by more than chance gives once in a thousand runs.
+# Probes count only if samples with slow probes are slower too, which depends on the machine. They
+# must be slower by more than chance causes once in a thousand runs.
 SLOWED = 1.02
 DEVIATIONS = 3.0
 
-# Of six undisturbed iterations, the fastest and the slowest have the true median between them with
-# 97 % probability, as each lies on either side of it with 1/2: 1 - 2 / 2**6.
+# The true median lies between the fastest and the slowest of six undisturbed iterations with a
+# probability of 97 %: 1 - 2 / 2**6, since each iteration is faster or slower with probability 1/2.
 FEWEST_UNDISTURBED = 6
 
 
@@ -123,7 +122,10 @@ class Statistics(Record):
 def statistics_of(
     values: Sequence[float], ranks: Sequence[Rank] = PERCENTILES
 ) -> Statistics | None:
-    """Summarise samples, with the percentiles that their number supports; None without samples."""
+    """Return the statistics of samples, with the percentiles that their number supports.
+
+    The result is None without samples.
+    """
     if not values:
         return None
     ordered = in_order(values)
@@ -131,7 +133,7 @@ def statistics_of(
     mean = math.fsum(ordered) / count
     deviation = None
     if count > 1:
-        # The distance between two points of that many dimensions, which is fast for millions.
+        # The sum of squares is computed as a distance between points: fast, even for millions.
         parts = (ordered[first : first + PART] for first in range(0, count, PART))
         distances = (math.dist(part, [mean] * len(part)) for part in parts)
         deviation = math.hypot(*distances) / math.sqrt(count - 1)
@@ -149,10 +151,10 @@ def statistics_of(
 
 
 def in_order(values: Iterable[float | None]) -> array[float]:
-    """Return the known values in their order.
+    """Return the known values in ascending order.
 
-    Where they are many, a clock often gives few different ones: these are counted, which takes less
-    time and memory than to sort all.
+    A coarse clock gives many values, but few different ones. These are counted, which takes less
+    time and memory than sorting all values.
     """
     rest = iter(values)
     first = [*islice(rest, LOOKED_AT)]
@@ -164,14 +166,14 @@ def in_order(values: Iterable[float | None]) -> array[float]:
 
 
 def samples_for(rank: Rank) -> int:
-    """Return how many samples a percentile needs: enough for one to lie beyond it."""
+    """Return the number of samples that a percentile needs, so that one sample lies beyond it."""
     return math.ceil(round(100 / (100 - rank), 6))
 
 
 def percentile_of(ordered: Sequence[float], rank: float) -> float:
-    """Return a percentile of sorted values, interpolated linearly between the two nearest.
+    """Return a percentile of sorted values, interpolated linearly between the two nearest values.
 
-    The definition is Hyndman and Fan's type 7, which NumPy uses by default.
+    The definition is Hyndman and Fan's type 7, which is NumPy's default.
     """
     position = (len(ordered) - 1) * rank / 100
     below = math.floor(position)
@@ -180,21 +182,21 @@ def percentile_of(ordered: Sequence[float], rank: float) -> float:
 
 
 def median_of_known(values: Iterable[float | None]) -> float | None:
-    """Return the median of the known values, None without any."""
+    """Return the median of the known values, None if no value is known."""
     return percentile_of_known(values, 50)
 
 
 def percentile_of_known(values: Iterable[float | None], rank: float) -> float | None:
-    """Return a percentile of the known values, None without any."""
+    """Return a percentile of the known values, None if no value is known."""
     known = in_order(values)
     return percentile_of(known, rank) if known else None
 
 
 def causes_of(samples: Samples) -> dict[Cause, tuple[int, ...]]:
-    """Return the indexes of the disturbed samples by cause, without causes that have none.
+    """Return the indexes of the disturbed samples by cause; causes without samples are left out.
 
-    A wait for a CPU, steal and throttling count if they took a notable part of a sample's time. A
-    probe is compared with the run's other probes.
+    A wait for a CPU, steal and throttling count if they took a large enough part of a sample's
+    time. A probe is compared with the run's other probes.
     """
     times = samples.end_to_end
     low = LOW_FREQUENCY * (median_of_known(samples.frequency) or 0.0)
@@ -218,9 +220,10 @@ def disturbed_in(samples: Samples) -> set[int]:
 def disturbed_of(
     end_to_end: Sequence[float], queue_delay: Sequence[float | None]
 ) -> tuple[int, ...]:
-    """Return the indexes of the samples that lost a notable part of their time to waiting.
+    """Return the indexes of the samples that lost a large enough part of their time.
 
-    This may be waiting for a CPU or another loss; empty if it was not measured.
+    `queue_delay` may have waits for a CPU, or other lost times. The result is empty if these were
+    not measured.
     """
     if not queue_delay:
         return ()
@@ -235,10 +238,10 @@ def disturbed_of(
 
 
 def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tuple[int, ...]:
-    """Return the indexes of the samples with a slow probe, empty if the others are not faster.
+    """Return the indexes of the samples with a slow probe.
 
-    Mood's test of medians decides: of the samples above the median of all, more must have slow
-    probes than chance explains.
+    The result is empty if samples with fast probes are not faster. Mood's median test decides this:
+    among the samples above the common median, more must have slow probes than chance explains.
     """
     limit = SLOW_PROBE * (percentile_of_known(probes, USUAL_RANK) or 0.0)
     slow, usual = array("d"), array("d")  # the times of their samples
@@ -266,24 +269,25 @@ def slowed_of(end_to_end: Sequence[float], probes: Sequence[float | None]) -> tu
 # Fewer samples cannot show whether they are correlated.
 FEWEST_SAMPLES = 20
 
-# An interval that leaves out fewer than this part of the samples at each end says nothing.
+# If an interval leaves out less than this part of the samples at each end, it is too wide to help.
 LEAST_BEYOND = 0.15
-BLOCKS = 160  # many samples are summed into so many blocks: low frequencies need no more
+BLOCKS = 160  # many samples are summed into this number of blocks, enough for low frequencies
 FREQUENCIES = 60
 SHARES = (0.2, 0.4, 0.6, 0.8, 1.0)
-SHORTEST_TIME = 0.5  # in samples; each next correlation time is twice as long
-LONGEST_TIME = 0.5  # as a part of the number of samples
+SHORTEST_TIME = 0.5  # a correlation time in samples; each next time is twice as long
+LONGEST_TIME = 0.5  # a correlation time, as a part of the number of samples
 
-# The prior weight of independent samples; all other models share the rest equally.
+# The prior weight of the model of independent samples; all other models share the rest equally.
 INDEPENDENT_WEIGHT = 0.6
 ALTERNATING = -0.9  # the correlation of neighbours if slow and fast samples take turns
 
 
 class Model(NamedTuple):
-    """A spectrum that samples may have.
+    """A model of the spectrum of samples.
 
-    It has its power at the lowest frequencies, the variance of the mean (1 for independent
-    samples), and the logarithm of its likelihood for a series without any power.
+    `spectrum` is the power at the lowest frequencies. `variance` is the variance of the mean, 1 for
+    independent samples. `logarithm` is that of the model's weight and likelihood, for a series
+    without power.
     """
 
     spectrum: Sequence[float]
@@ -292,11 +296,11 @@ class Model(NamedTuple):
 
 
 def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """Return the interval of the median of the samples of one process, given in their order.
+    """Return the confidence interval of the median of one process's samples, in order of time.
 
-    It is None if there are too few samples, or if they are too much like their neighbours. To stop
-    when the interval is narrow, look at numbers of samples that grow by half, and stop after two
-    narrow looks in a row: an interval is seldom narrow by chance twice.
+    The result is None if there are too few samples, or if the samples are too strongly correlated.
+    To stop measuring when the interval is narrow, let the number of samples grow by half between
+    looks, and stop after two narrow intervals in a row: two are seldom narrow by chance.
     """
     if len(values) < FEWEST_SAMPLES:
         return None
@@ -312,7 +316,10 @@ def median_interval(values: Sequence[float], confidence: float = 0.95) -> Interv
 
 
 def ranks_of(values: Sequence[float], ordered: Sequence[float]) -> Iterator[float]:
-    """Yield the rank of each sample, scaled to mean 0 and variance 1; some samples must differ."""
+    """Yield the rank of each sample, scaled to mean 0 and variance 1.
+
+    The samples must not all be equal.
+    """
 
     @lru_cache(LOOKED_AT)
     def rank_of(value: float) -> int:
@@ -324,7 +331,7 @@ def ranks_of(values: Sequence[float], ordered: Sequence[float]) -> Iterator[floa
 
 
 def variance_of_mean(series: Iterable[float], count: int) -> float:
-    """Return the variance of a series' mean over that of as many independent values."""
+    """Return the variance of a series' mean, relative to a series of independent values."""
     power = low_frequencies(series, count)
     models = models_of(count, len(power))
     logarithms = [it.logarithm - sum(map(truediv, power, it.spectrum)) / 2 for it in models]
@@ -334,7 +341,7 @@ def variance_of_mean(series: Iterable[float], count: int) -> float:
 
 
 def low_frequencies(series: Iterable[float], count: int) -> list[float]:
-    """Return the power of a series at its lowest frequencies, k / 2n for k from 1."""
+    """Return the power of a series of n values at its lowest frequencies, k / 2n for k from 1."""
     blocks = min(count, BLOCKS)
     edges = [round(block * count / blocks) for block in range(blocks + 1)]
     sums = accumulate(series)
@@ -345,7 +352,7 @@ def low_frequencies(series: Iterable[float], count: int) -> list[float]:
 
 @lru_cache(maxsize=8)
 def cosines(blocks: int) -> list[list[float]]:
-    """Return the lowest waves of the cosine transform of so many values."""
+    """Return the waves of the lowest frequencies in a cosine transform of so many values."""
     return [
         [math.cos(math.pi * wave * (block + 0.5) / blocks) for block in range(blocks)]
         for wave in range(1, min(FREQUENCIES, blocks - 1) + 1)
@@ -354,7 +361,7 @@ def cosines(blocks: int) -> list[list[float]]:
 
 @lru_cache(maxsize=8)
 def models_of(count: int, frequencies: int) -> list[Model]:
-    """Return the models for the spectrum of so many samples, at so many lowest frequencies."""
+    """Return the models of the spectrum of `count` samples, at the given number of frequencies."""
     times = [SHORTEST_TIME]
     while times[-1] * 2 <= LONGEST_TIME * count:
         times.append(times[-1] * 2)

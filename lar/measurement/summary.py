@@ -1,8 +1,7 @@
-"""The summary of a run, made of its samples.
+"""Computes the summary of a run from its samples.
 
-The summary of requests that arrived at a rate.
-
-When a warm-up has settled, and when a median is known well enough.
+This module also summarises requests that arrived at a rate, and decides when a warm-up has settled
+and when a median is known well enough.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from lar.records.summary import Cause, QueueSummary, Summary, Trust
 
 
 def summarize_queue(result: RunResult) -> QueueSummary | None:
-    """Return the summary of a run's requests, None without a rate or without requests."""
+    """Return the summary of a run's requests; None without requests."""
     rate, samples = result.spec.pacing.rate, result.samples
     if rate is None:
         return None
@@ -63,14 +62,14 @@ def figures_of(name: str, times: Statistics) -> dict[str, Any]:
 
 
 def rate_of(times: Sequence[float]) -> float | None:
-    """Return the rate per second of events at these times, None with fewer than two."""
+    """Return the rate per second of events at these times; None without two different times."""
     if len(times) < 2 or min(times) == max(times):
         return None
     return (len(times) - 1) / (max(times) - min(times))
 
 
-# How far CPU time and waiting may be from an iteration's time in the median: engines hand work to
-# other threads, and a busy machine wakes these late.
+# The CPU time and the waiting of an iteration may differ from its time by this part, in the median:
+# engines hand work to other threads, and a busy machine wakes these threads late.
 UNACCOUNTED_SHARE = 0.2
 
 
@@ -105,8 +104,8 @@ def figure_to_trust(
 ) -> Trust:
     """Return the figure that says how long an iteration takes on a quiet machine.
 
-    It is the raw median if nothing was disturbed, else that of the undisturbed iterations if there
-    are enough of them, else the CPU time if this is the latency.
+    This is the median of all iterations if nothing was disturbed. Else it is the median of the
+    undisturbed iterations, if they are enough. Else it is the CPU time, if this is the latency.
     """
     if not causes:
         return "latency"
@@ -118,10 +117,10 @@ def figure_to_trust(
 def cpu_is_latency(result: RunResult) -> bool:
     """Return whether the CPU time of an iteration is its latency on a quiet machine.
 
-    It is for a run on one thread, if CPU time and waiting add up to an iteration: then only the
-    wait was added. It is not for a run on several threads, since a thread may spin while it waits
-    for another; nor if the one thread may spin while it waits for work; nor on a device; nor if
-    heat slowed down the CPU itself.
+    This holds for a run on one thread, if CPU time and waiting add up to the time of an iteration:
+    then a busy machine has only added the waiting. It does not hold in these cases: the run has
+    several threads, one of which may spin while it waits for another; the single thread may spin
+    while it waits for work; a device computes; or heat slowed down the CPU itself.
     """
     if result.engine is None or result.engine.threads != 1 or may_be_spinning(result):
         return False
@@ -132,18 +131,18 @@ def cpu_is_latency(result: RunResult) -> bool:
 def may_be_spinning(result: RunResult) -> bool:
     """Return whether the CPU time may be only the spinning of a thread that waits for work.
 
-    On a busy machine a thread does so in each iteration.
+    On a busy machine, a thread may spin in each iteration.
     """
     cpu = median_of_known(result.samples.busiest_thread)
     return result.engine is not None and cpu is not None and cpu <= result.engine.spin_seconds
 
 
 def accounted_parts(samples: Samples) -> list[float]:
-    """Return the part of each iteration's time that CPU time, waiting and steal account for."""
+    """Return for each iteration the part of its time that CPU time, waiting and steal explain."""
     columns = (samples.busiest_thread, samples.queue_delay, samples.throttled, samples.steal)
     filled = [each or (None,) * len(samples.end_to_end) for each in columns]
     return [
-        # A throttled thread counts as ready without a CPU: the two are one wait, seen twice.
+        # A throttled thread also counts as waiting for a CPU. This is one wait, so it counts once.
         (cpu + max(delay or 0.0, throttled or 0.0) + (steal or 0.0)) / seconds
         for seconds, cpu, delay, throttled, steal in zip(samples.end_to_end, *filled, strict=True)
         if cpu is not None and seconds
@@ -151,9 +150,9 @@ def accounted_parts(samples: Samples) -> list[float]:
 
 
 def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
-    """Return end-to-end times without those with some indexes.
+    """Return the end-to-end times without those at the indexes in `left_out`.
 
-    Those of several runners come in turn: what disturbs one at a time disturbs the others too.
+    The times of several runners alternate, since a disturbance affects all runners at one time.
     """
     times = samples.end_to_end
     if not left_out and not samples.runner:
@@ -171,9 +170,9 @@ def in_turn(samples: Samples, left_out: Collection[int]) -> Sequence[float]:
 
 
 def calm_median(samples: Samples) -> float | None:
-    """Return the median of the undisturbed iterations, None if they are too few.
+    """Return the median of the undisturbed iterations, None if there are too few.
 
-    If nothing disturbed the run it is the median of all, however few.
+    If nothing disturbed the run, a single iteration is enough.
     """
     disturbed = disturbed_in(samples)
     calm = in_turn(samples, disturbed)
@@ -181,11 +180,11 @@ def calm_median(samples: Samples) -> float | None:
 
 
 def iterations_per_second(result: RunResult) -> float | None:
-    """Return the iterations of all runners in a second.
+    """Return the number of iterations of all runners per second.
 
-    It is None if nothing took time, or if runners slept before each iteration. With several runners
-    it is their number over the time of all together or, if that is not known, the sum of their own
-    rates. With requests it is how many were served.
+    The result is None if the times are 0, or if runners slept before each iteration. For several
+    runners, or for requests, it is the number of iterations divided by the time of all runners
+    together. If that time is not known, it is the sum of the runners' own rates.
     """
     samples, runners, pacing = result.samples, result.spec.runners, result.spec.pacing
     if pacing.idle_seconds is not None:
@@ -198,9 +197,9 @@ def iterations_per_second(result: RunResult) -> float | None:
 
 
 def items_in_iteration(result: RunResult) -> int | None:
-    """Return how many items an iteration computes: a batch, or one item of a data set.
+    """Return the number of items that an iteration computes: a batch, or one item of a data set.
 
-    It is None if the batch is not known, or may differ between testcases.
+    The result is None if the batch size is not known, or may differ between testcases.
     """
     if result.spec.items:
         return 1
@@ -208,24 +207,24 @@ def items_in_iteration(result: RunResult) -> int | None:
 
 
 def batch_of(fed: Sequence[FedInput]) -> int | None:
-    """Return how many items a run is fed with at once, None if unknown."""
+    """Return the batch size of the fed inputs, None if unknown."""
     shapes = [each.shape for each in fed if len(each.shape) > 1]
     return shapes[0][0] if shapes else None
 
 
-# Medians that differ by no more than this agree.
+# Two medians agree if they differ by no more than this part.
 SMALLEST_DRIFT = 0.01
 
-# Of more samples than this, only every second, third, ... is used, so that a look is short. The
-# interval gets wider by it.
+# If there are more samples than this, only every second, third, ... is used, so that a look is
+# short. This makes the interval wider.
 MOST_LOOKED_AT = 100_000
 
 
 def windows_agree(earlier: Sequence[float], later: Sequence[float]) -> bool:
-    """Return whether two successive windows of iterations are alike.
+    """Return whether two successive windows of iterations agree.
 
-    They are if their medians hardly differ, or if each median lies well within the other's samples:
-    if times scatter, medians of a few differ.
+    They agree if their medians hardly differ. If times scatter, medians of a few samples differ
+    more: the windows then agree if the median of each lies well within the samples of the other.
     """
     first, second = sorted(earlier), sorted(later)
     ours, theirs = percentile_of(first, 50), percentile_of(second, 50)
@@ -235,22 +234,25 @@ def windows_agree(earlier: Sequence[float], later: Sequence[float]) -> bool:
 
 
 def is_well_within(value: float, ordered: Sequence[float]) -> bool:
-    """Return whether a value lies among sorted samples, without a tenth at each end."""
+    """Return whether a value lies within sorted samples, without the tenth at each end."""
     return percentile_of(ordered, 10) <= value <= percentile_of(ordered, 90)
 
 
 class Precision(NamedTuple):
-    """How well a median is known: half the width of its interval over it, None without one."""
+    """The precision of a median: half the width of its interval, divided by the median.
+
+    `half_width` is None if there is no interval.
+    """
 
     half_width: float | None
-    undisturbed: bool = False  # the median is of the undisturbed iterations alone
+    undisturbed: bool = False  # only undisturbed iterations count
 
 
 def precision_of(samples: Samples) -> Precision:
-    """Return how well the median is known that a summary trusts.
+    """Return the precision of the median that a summary trusts.
 
-    It is that of the undisturbed iterations if some were disturbed and the others are enough for an
-    interval, else that of all.
+    If some iterations were disturbed, and the others are enough for an interval, this is the median
+    of the undisturbed iterations. Else it is the median of all iterations.
     """
     if disturbed := disturbed_in(samples):
         half_width = relative_half_width(in_turn(samples, disturbed))
@@ -260,7 +262,10 @@ def precision_of(samples: Samples) -> Precision:
 
 
 def relative_half_width(times: Sequence[float]) -> float | None:
-    """Return half the width of the median's 95 % interval over the median, None if too few."""
+    """Return half the width of the median's 95 % interval, divided by the median.
+
+    The result is None if there are too few samples for an interval.
+    """
     looked_at = times[:: 1 + len(times) // MOST_LOOKED_AT]
     interval = median_interval(looked_at)
     if interval is None:
@@ -270,8 +275,7 @@ def relative_half_width(times: Sequence[float]) -> float | None:
 
 
 def accuracy_of(items: Sequence[ItemClasses]) -> tuple[int, int, int]:
-    """Return how many items are labelled, and how many of these have their class first, and among
-    the first five."""
+    """Return how many items are labelled, how many are right in top-1, and how many in top-5."""
     labelled = [item for item in items if item.label is not None]
     first = sum(item.classes[:1] == (item.label,) for item in labelled)
     return len(labelled), first, sum(item.label in item.classes for item in labelled)

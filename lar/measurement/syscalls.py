@@ -1,11 +1,11 @@
-"""The calls of the operating system during a run, as strace sees them.
+"""Records the system calls of a run with strace.
 
-strace is another process, which stops each thread at each of its calls: a traced run is slower. It
-writes a file for each thread, with a line for each call:
+strace is another process, which stops each thread at each system call, so a traced run is slower.
+strace writes a file for each thread, with a line for each call:
 
     1795188056.595103 read(3, ""..., 4096) = 512 <0.000012>
 
-The line has the time of day, the call, its result and how long it took.
+The line has the time of day, the call, its result and its duration in seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lar.records.profile import Span, Step
 
 FLAG = "--profile-syscalls"
-LEAST_NS = 1000  # shorter calls are left out, as other profilers do
+LEAST_NS = 1000  # shorter calls are left out, as in other profilers
 ATTACH_SECONDS, DETACH_SECONDS = 10.0, 5.0
 SOURCE = "strace"
 PR_SET_PTRACER = 0x59616D61  # linux/prctl.h
@@ -41,7 +41,7 @@ CALL = re.compile(r"(\d+\.\d{6}) (\w+)\(.* = (.*) <(\d+\.\d{6})>")
 
 
 class Syscall(NamedTuple):
-    """One call of a thread, and the time of day when it began."""
+    """One system call of a thread; `unix_ns` is the time of day when it began."""
 
     name: str
     unix_ns: int
@@ -67,9 +67,10 @@ def cannot_trace(said: str) -> UsageError:
 
 
 class TracedCalls(NamedTuple):
-    """The calls that have ended, by the number of their thread in the system.
+    """All finished system calls, by the system's number of their thread.
 
-    `main_thread` began the tracing; `names` are those of the threads that were alive at its end.
+    `main_thread` is the thread that started the trace. `names` has the names of the threads that
+    existed at the end of the trace.
     """
 
     calls: Mapping[int, Sequence[Syscall]]
@@ -78,10 +79,10 @@ class TracedCalls(NamedTuple):
 
 
 class SyscallTrace:
-    """Traces this process, all its threads, until it is stopped.
+    """Traces all threads of this process, until `stop` is called.
 
     Raises:
-        UsageError: strace cannot trace it.
+        UsageError: strace cannot trace this process.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -89,14 +90,15 @@ class SyscallTrace:
         self._main_thread = get_native_id()
         command = ["strace", "-ff", "-T", "-ttt", "-qq", "-s", "0", "-o", str(self._file)]
         with self._said.open("wb") as messages:
-            # strace starts when its standard input ends: by then it may trace its parent.
+            # The shell starts strace when its standard input is closed. By then, strace has the
+            # permission to trace its parent.
             self._process = subprocess.Popen(
                 ["sh", "-c", 'read -r _; exec "$@"', "sh", *command, "-p", str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=messages,
             )
-        # A kernel that does not need this does not know the call, which does no harm.
+        # If a kernel does not need this permission, the call fails, which does no harm.
         ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(self._process.pid), 0, 0, 0)
         assert self._process.stdin is not None
         self._process.stdin.close()
@@ -112,7 +114,7 @@ class SyscallTrace:
             time.sleep(0.005)
 
     def _end(self) -> None:
-        """Make strace leave this process alone, and wait until it has ended."""
+        """End strace, and wait until it has ended."""
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
             self._process.send_signal(number)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -120,7 +122,7 @@ class SyscallTrace:
                 return
 
     def stop(self) -> TracedCalls:
-        """Stop tracing, and return what was traced."""
+        """Stop the trace, and return the traced calls."""
         threads = map(int, os.listdir("/proc/self/task"))
         names = {thread: read_text(f"/proc/self/task/{thread}/comm") for thread in threads}
         self._end()
@@ -132,13 +134,13 @@ class SyscallTrace:
 
 
 def parse_calls(lines: Iterable[str]) -> Iterator[Syscall]:
-    """Yield the calls of a thread that have ended, without the shortest.
+    """Yield the finished calls of a thread, without calls shorter than `LEAST_NS`.
 
-    Signals, exits and calls that never ended are left out.
+    Signals, exits and unfinished calls are left out.
     """
     for found in filter(None, map(CALL.match, lines)):
         began, name, result, took = found.groups()
-        # Without the point these are microseconds.
+        # Without the decimal point, these numbers are microseconds.
         unix_ns, duration_ns = (1000 * int(it.replace(".", "")) for it in (began, took))
         if duration_ns >= LEAST_NS:
             yield Syscall(name, unix_ns, duration_ns, result)
@@ -153,9 +155,9 @@ def spans_of_calls(
 ) -> tuple[list[Span], dict[int, str]]:
     """Return the calls as spans in the order of time, and the names of their threads.
 
-    Threads other than the main one get numbers above those `taken`: it is not known which of the
-    engine's threads they are. `unix_zero_ns` is the time of day at the profile's zero. A call
-    belongs to the iteration in which it began.
+    Threads other than the main thread get new numbers, above all numbers in `taken`, since it is
+    not known which of the engine's threads they are. `unix_zero_ns` is the time of day at the
+    profile's zero. A call belongs to the iteration in which it began.
     """
     from lar.records.profile import Span
 

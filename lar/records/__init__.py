@@ -1,1 +1,1 @@
-"""The records that lar passes around and writes: frozen, plain data."""
+"""The records of lar: frozen, plain data that functions pass on and files store."""

@@ -1,6 +1,6 @@
-"""The record of a bench: variants measured in turns, and each compared with a baseline.
+"""The record of a bench: variants that are measured in turns, and compared with a baseline.
 
-A `BenchResult` holds the samples of all turns; everything else in it is derived from them.
+A `BenchResult` holds the samples of all turns. Everything else in it is computed from the samples.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Stop = Literal["clear", "precise", "budget", "interrupted", "failed", "single"]
 """Why a bench ended:
 
 clear        each variant is faster or slower than its baseline
-precise      where no difference is shown, one as large as the margin would have been
+precise      not all variants differ, but a difference as large as the margin would have been shown
 budget       the time was spent
 interrupted  the user ended it
 failed       too few variants could be measured
-single       no two variants are fed with the same shapes, so that there is nothing to compare
+single       no two variants are fed with the same shapes, so that nothing can be compared
 """
 
-Value = str | int | float | None  # of a column
+Value = str | int | float | None  # a value in a column of a table
 
 Agreement = Literal["equal", "within the tolerance", "different"]
 
@@ -35,10 +35,10 @@ class Turn(Record):
     """The timed iterations that a process made while the others waited.
 
     Attributes:
-        round: the number of the process: each round starts one for each variant.
+        round: the number of the round; each round starts one process for each variant.
         cycle: the number of the turn in its process; turns of one cycle are neighbours in time.
-        began: seconds since the bench began.
-        samples: the timed iterations.
+        began: the time when the turn began, in seconds since the bench began.
+        samples: the samples of the timed iterations.
     """
 
     round: int
@@ -48,11 +48,11 @@ class Turn(Record):
 
 
 class OutputDifference(Record):
-    """How the outputs of the last iteration differ from the baseline's.
+    """How the outputs of the last iteration differ from the outputs of the baseline.
 
-    `output` is the one that differs most; `max_error` is its |a - e| / max(|a|, |e|, 1), None if
-    one has a NaN or infinity where the other has none, or if the two cannot be compared; `reason`
-    says why they cannot.
+    `output` is the output that differs most. `max_error` is its largest |a - e| / max(|a|, |e|, 1).
+    It is None if only one side has a NaN or an infinity, or if the outputs cannot be compared.
+    `reason` says why they cannot be compared.
     """
 
     agreement: Agreement
@@ -62,18 +62,20 @@ class OutputDifference(Record):
 
 
 class VariantResult(Ran):
-    """A variant: what was asked for, what became of it, its times and how they compare.
+    """One variant of a bench: its options, how its runs ended, its times and its differences.
 
     Attributes:
-        name: distinguishes it from the other variants.
-        values: what varies between the variants, by option, as texts; "model" is the model file.
-        spec: what was run; None if it was refused, as `failure` says.
-        status: how its processes ended; "refused" if it was never run.
-        latency: the summary of all timed iterations, None without any.
-        baseline: the name of the variant that it is compared with, empty for a baseline.
-        difference: its times against the baseline's; None if there is nothing to compare.
-        output_difference: its outputs against the baseline's; None if they were not compared.
-        turns: the samples.
+        name: the name of the variant, unique in the bench.
+        values: the options that differ between variants, with their values as strings; "model" is
+            the model file.
+        spec: the run; None if it was refused, and `failure` says why.
+        status: how the variant's processes ended; "refused" if it was never run.
+        latency: the summary of all timed iterations, None if no iteration was timed.
+        baseline: the name of the variant that this one is compared with; empty for a baseline.
+        difference: the variant's times against the baseline's; None if they were not compared.
+        output_difference: the variant's outputs against the baseline's; None if they were not
+            compared.
+        turns: the turns, with the samples.
     """
 
     name: str
@@ -88,24 +90,25 @@ class VariantResult(Ran):
 
     @property
     def arrays(self) -> Arrays:
-        """The outputs of the last iteration of its first process, by name.
+        """The outputs of the last iteration of the variant's first process, by name.
 
-        It is empty for a bench without `keep_outputs=True`. The JSON never has these outputs.
+        The mapping is empty without `keep_outputs=True`. The JSON never has these outputs.
         """
         arrays: Arrays = vars(self).get("_arrays", {})
         return arrays
 
     @property
     def shape(self) -> str:
-        """The shapes of what it is fed with: `1x3x224x224`."""
+        """The shapes of the fed inputs, such as `1x3x224x224`."""
         return " ".join("x".join(map(str, each.shape)) for each in self.fed)
 
 
 class BenchResult(Made):
-    """Everything that a bench found.
+    """The result of a bench.
 
-    `margin` is the change that it was to detect, such as 0.01 for 1 %; `rounds` how often all
-    processes were started anew; `seed` decides the order of turns.
+    `margin` is the smallest change that the bench was asked to detect, such as 0.01 for 1 %.
+    `rounds` is the number of rounds; each round starts a new process for each variant. `seed`
+    decides the order of turns.
     """
 
     variants: tuple[VariantResult, ...]
@@ -124,7 +127,7 @@ class BenchResult(Made):
 
     @property
     def differences(self) -> Mapping[str, Difference]:
-        """The differences that were looked for, by the name of the variant."""
+        """The differences of all compared variants, by the name of the variant."""
         return {each.name: each.difference for each in self.variants if each.difference}
 
     def rows(self) -> list[dict[str, Value]]:
@@ -134,7 +137,7 @@ class BenchResult(Made):
 
 
 def row_of(variant: VariantResult, columns: Mapping[str, tuple[str, Value]]) -> dict[str, Value]:
-    """Return what was found of a variant; times are seconds."""
+    """Return the columns of a variant by name; times are seconds."""
     row: dict[str, Value] = {"variant": variant.name, **variant.values, "shape": variant.shape}
     for column, (path, unknown) in columns.items():
         found: Any = variant
@@ -145,9 +148,9 @@ def row_of(variant: VariantResult, columns: Mapping[str, tuple[str, Value]]) -> 
 
 
 def read_bench(data: bytes | str) -> BenchResult:
-    """Decode what `lar bench --json` wrote, of any version so far.
+    """Decode a result of `lar bench --json`, in any format that lar has ever written.
 
     Raises:
-        ValueError: the text is not JSON, or not a bench of a version that this lar reads.
+        ValueError: the text is not JSON, or not a bench in a format that this lar reads.
     """
     return record_of_format(data, BenchResult)

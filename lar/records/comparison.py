@@ -1,7 +1,7 @@
-"""The findings of a comparison, as frozen records that JSON holds without loss.
+"""The findings of a comparison, as frozen records that become JSON without loss.
 
-The actual side comes first everywhere, the expected one second. A figure that is not a finite
-number is None; single elements are texts, because JSON has neither NaN nor complex numbers.
+The actual side always comes first, and the expected side second. A figure that is not a finite
+number is None. Single elements are strings, since JSON has neither NaN nor complex numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Only = Literal["outputs", "common"]
 
 
 class Element(Record):
-    """One element of a pair of tensors: where it is and what both sides have there."""
+    """One element of a pair of tensors: its index, and its value on both sides."""
 
     index: tuple[int, ...]
     actual: str
@@ -27,20 +27,24 @@ class Element(Record):
 
 
 class Figures(Record):
-    """The distances of a tensor from the expected one.
+    """The differences of an actual tensor from the expected tensor, in figures.
 
-    `max_error` is the largest |a - e| / max(|a|, |e|, 1), as MegEngine's own tool has it; relative
-    errors are |a - e| / max(|a|, |e|), 0 if both are 0. `relative_l2` is the length of the
-    difference over that of the expected tensor, `scale` the latter's root mean square. All of
-    these are over the elements that are finite on both sides; None: no such element, or the
-    expected tensor is 0 and the actual one is not.
-    `relative_l2`, `scale`, `peak`, `gain`, `cosine` and `snr_db` are without fills that agree:
-    numbers like -1e9 in a mask, beside which nothing else would count; default tolerances are
-    without any. `peak` is the largest difference in units of `scale`, `gain` the factor of the
-    expected tensor that is nearest to the actual one.
-    `cosine` is None if a tensor is 0, `snr_db` if signal or noise is. `mismatches` are the
-    elements past the tolerance, those that are NaN or infinite on one side alone among them
-    (`nonfinite_mismatches`). NaN agrees with NaN, an infinity with itself.
+    `max_error` is the largest |a - e| / max(|a|, |e|, 1), as in MegEngine's own tool. A relative
+    error is |a - e| / max(|a|, |e|), 0 if both are 0. `relative_l2` is the length of the difference
+    divided by the length of the expected tensor. `scale` is the root mean square of the expected
+    tensor. `peak` is the largest difference in units of `scale`. `gain` is the factor by which the
+    expected tensor comes nearest to the actual tensor.
+
+    Only elements that are finite on both sides count in these figures. A figure is None if no
+    element counts, or if the expected tensor is 0 and the actual one is not. `cosine` is None if a
+    tensor is 0, and `snr_db` if signal or noise is 0.
+
+    `relative_l2`, `scale`, `peak`, `gain`, `cosine` and `snr_db` leave out fills that agree. Fills
+    are large numbers such as -1e9 in a mask; beside them, no other number would count. Default
+    tolerances leave out all fills.
+
+    `mismatches` counts the elements past the tolerance. `nonfinite_mismatches` counts those of them
+    that are NaN or infinite on one side only. NaN agrees with NaN, and an infinity with itself.
     """
 
     elements: int
@@ -64,10 +68,10 @@ class Figures(Record):
 
 
 class TensorFacts(GraphTensor):
-    """A tensor of one side. `shape` is the plain one where `layout` is a blocked one.
+    """A tensor of one side. If `layout` is blocked, `shape` is the plain shape.
 
-    `name` is the model's; `engine_name` is what the engine calls it, empty if that is the same or
-    the model's is not known.
+    `name` is the model's name. `engine_name` is the engine's name; it is empty if both names are
+    equal, or if the model's name is not known.
     """
 
     engine_name: str = ""
@@ -77,10 +81,10 @@ class TensorFacts(GraphTensor):
 class ErrorsOverItems(Record):
     """The errors of a pair of tensors over the items of a data set.
 
-    `items` counts those that have the pair. `worst_item` has the least ratio of signal to noise,
-    `worst_snr_db`, None if that is not finite. `relative_l2` is computed over all items together.
-    `rmse_over_scale` is the root mean square of the difference over the scale of a quantised
-    tensor: 0.289 is what rounding alone makes.
+    `items` is the number of items that have the pair. `worst_item` is the item with the lowest
+    ratio of signal to noise; `worst_snr_db` is this ratio, None if it is not finite. `relative_l2`
+    is computed over all items together. `rmse_over_scale` is the root mean square of the
+    difference, divided by the scale of a quantised tensor; rounding alone makes it 0.289.
     """
 
     items: int
@@ -91,9 +95,10 @@ class ErrorsOverItems(Record):
 
 
 class TruthErrors(Record):
-    """The distances of both sides of a pair from the truth.
+    """The differences of both sides of a pair from the truth.
 
-    `tensor` is the truth's. A side without figures has no twin there, or cannot be compared.
+    `tensor` is the tensor of the truth. If a side has no figures, its tensor has no twin in the
+    truth, or cannot be compared with it.
     """
 
     tensor: TensorFacts
@@ -102,20 +107,21 @@ class TruthErrors(Record):
 
 
 class TensorComparison(Record):
-    """A pair of tensors. Without `figures` they could not be compared, and `problem` says why.
+    """The comparison of a pair of tensors.
 
-    `depth` counts the operators before the tensor on the longest way to it, on the expected side.
-    With `axes`, the actual axes longer than 1 stand in that order on the expected side.
-    `single` is the error of the operator alone, run on the expected values of its inputs; `figures`
-    include the errors of operators before it. If `single` was asked for and cannot be computed,
-    `single_problem` says why.
-    For a data set, `figures` and `single` are those of the worst item, and `over_items` and
-    `single_over_items` have the errors over all items.
-    `truth` has how far each side is from what the model should give, if that is known.
-    `is_output`: the model gives it; `is_input`: the run was fed with it.
-    `precision` is the type coarser than float32 that a side computes in, empty if neither does so;
-    `explained` is the error that its rounding explains, in units of the tensor's length, as
-    `relative_l2` is.
+    Without `figures`, the tensors could not be compared, and `problem` says why. `depth` is the
+    number of operators on the longest way to the tensor, on the expected side. If `axes` is not
+    empty, the axes differ: it lists the actual axes longer than 1 in the order of the expected
+    side. `is_output` marks an output of the model, and `is_input` an input.
+
+    `figures` include the errors of earlier operators. `single` is the error of the tensor's
+    operator alone, run on the expected values of its inputs. If `single` was requested but cannot
+    be computed, `single_problem` says why. For a data set, `figures` and `single` are those of the
+    worst item; `over_items` and `single_over_items` have the errors over all items.
+
+    `truth` has the differences of both sides from the truth, if it is known. `precision` is the
+    type coarser than float32 in which a side computes, empty if both sides compute in float32.
+    `explained` is the error that rounding to this type explains, in the unit of `relative_l2`.
     """
 
     actual: TensorFacts
@@ -139,7 +145,7 @@ class TensorComparison(Record):
 
 
 class OneSided(Record):
-    """Something that one side alone has, and why."""
+    """Something that only one side has, and the reason."""
 
     side: Literal["actual", "expected"]
     reason: str
@@ -148,9 +154,9 @@ class OneSided(Record):
 class UnmatchedTensor(OneSided):
     """A tensor that has no twin on the other side.
 
-    `fused`: it lies inside an operator of the other side, or holds the data of a tensor that has a
-    twin; `reason` says it in words. `constant` marks weights and the like, which the other side may
-    hold in another form.
+    `fused` means that the tensor lies inside an operator of the other side, or holds the data of a
+    tensor that has a twin; `reason` says which. `constant` marks weights and other constants, which
+    the other side may hold in another form.
     """
 
     tensor: TensorFacts
@@ -159,16 +165,16 @@ class UnmatchedTensor(OneSided):
 
 
 class LeftOut(OneSided):
-    """An output, or another tensor that a run computed, which could not be compared, and why."""
+    """An output or another computed tensor that could not be compared, and the reason."""
 
     name: str
     is_output: bool = False
 
 
 class OperatorFacts(GraphOperator):
-    """An operator of one side. `output` names what it gives, `layout` is the layout of that.
+    """An operator of one side; `output` and `layout` are the name and the layout of its output.
 
-    An `opaque` one runs a function, or code of another library, whose inside is not dumped.
+    An `opaque` operator runs a function, or code of another library, whose tensors are not dumped.
     """
 
     output: str = ""
@@ -177,16 +183,17 @@ class OperatorFacts(GraphOperator):
 
 
 class Culprit(Record):
-    """Operators whose inputs agree and whose output does not.
+    """Operators whose inputs agree and whose output differs.
 
-    Several operators of a side stand together if no tensor between them has a twin; the one that
-    does most of the computing comes first. A side without any lacks what the other has.
-    `parameters` are their weights and other constants that differ. `kind` says what is wrong with
-    the output, such as a scale or an overflow, if its elements show it.
-    One that is `proven` was run alone on both sides, on the same inputs, and its outputs differ by
-    `alone`. Any other is a suspect, and `doubt` says why it was not proven.
-    `is_coarse`: the output is right within the rounding of its type, and its scale is far coarser
-    than its values need.
+    A side has several operators if no tensor between them has a twin; the operator that computes
+    most comes first. If a side has no operators, it lacks the operators of the other side.
+    `parameters` are the weights and other constants of these operators that differ. `kind` says
+    what is wrong with the output, such as a scale or an overflow, if its elements show it.
+
+    If the culprit is `proven`, its operators were run alone on both sides, on the same inputs, and
+    their outputs differ by `alone`. Else it is a suspect, and `doubt` says why it is not proven.
+    `is_coarse` means that the output is right within the rounding of its type, but its scale is far
+    coarser than its values need.
     """
 
     actual: tuple[OperatorFacts, ...]
@@ -201,7 +208,7 @@ class Culprit(Record):
     is_coarse: bool = False
 
     def with_tensors(self, change: Callable[[TensorComparison], TensorComparison]) -> Culprit:
-        """Return it with each pair of tensors changed."""
+        """Return this culprit with all its pairs of tensors changed by `change`."""
         return replace(
             self,
             inputs=tuple(map(change, self.inputs)),
@@ -211,23 +218,27 @@ class Culprit(Record):
 
 
 class SideFacts(Origin):
-    """The origin of one side."""
+    """The origin of one side of a comparison."""
 
     source: str
     tensors: int
 
 
 class Findings(Record):
-    """What was found of the actual side against the expected one, or of a side against the truth,
-    which then stands as the expected side."""
+    """The findings about an actual side and an expected side.
+
+    In a comparison of a side with the truth, the truth is the expected side.
+    """
 
     finding: Finding
     culprits: tuple[Culprit, ...] = ()
 
 
 class Truth(Record):
-    """The third side of a comparison: what the model should give, and how each side compares with
-    it."""
+    """The third side of a comparison: what the model should give.
+
+    `actual` and `expected` are the findings about each side and the truth.
+    """
 
     side: SideFacts
     actual: Findings
@@ -235,10 +246,10 @@ class Truth(Record):
 
 
 class Tolerance(Record):
-    """The distance that two elements may have.
+    """The largest difference that two elements may have.
 
-    With `max_error`: that much of the manual's error. Else |a - e| may be
-    atol + rtol * |e|; None is the default of the type (`metrics.bounds_of`).
+    If `max_error` is given, it is the limit for |a - e| / max(|a|, |e|, 1). Else |a - e| may be up
+    to atol + rtol * |e|; None stands for the default of the type (`metrics.bounds_of`).
     """
 
     rtol: float | None = None
@@ -247,21 +258,25 @@ class Tolerance(Record):
 
 
 class Comparison(Findings, Encodable):
-    """Everything that a comparison found. `tensors` are in the order of execution.
+    """The result of a comparison. `tensors` are in the order of execution.
 
-    `finding` is that of the models' outputs (`only` is "outputs"), or of every tensor that both
-    sides have ("common"): "same" when all are within the tolerance or within what rounding of the
-    coarser type explains, "fault" when some are not and culprits or suspects were found, "rounding"
-    when errors grow gradually until they are past the tolerance, "different" when outputs differ
-    and the cause is not known, "nothing" when no output and no computed tensor
-    could be compared. `left_out` are the outputs that were not compared, and what a side computed
-    and did not record. An
-    `interrupted` one holds what was known by then. `items` are those of a data set, all of which
-    were compared. `truth` is what the model should give, if that was asked for;
-    the finding ignores it.
+    `finding` is about the models' outputs if `only` is "outputs", or about all tensors that both
+    sides have if it is "common":
 
-    If the rounding of a type coarser than float32 explains all differences, `precision` is that
-    type, such as "float16" or "int8", and `snr_db` the least ratio of signal to noise of an output.
+    - "same": all are within the tolerance, or rounding of the coarser type explains them;
+    - "fault": some differ, and culprits or suspects were found;
+    - "rounding": errors grow gradually until they are past the tolerance;
+    - "different": some differ, and the cause is not known;
+    - "nothing": no output and no computed tensor could be compared.
+
+    `left_out` are the outputs that were not compared, and computed tensors that a dump lacks. If
+    the comparison was `interrupted`, it holds the findings until then. `items` are the compared
+    items of a data set. `truth` is what the model should give, if that was requested; the finding
+    does not depend on it.
+
+    If the rounding of a type coarser than float32 explains all differences, `precision` is this
+    type, such as "float16" or "int8", and `snr_db` is the lowest ratio of signal to noise of an
+    output.
     """
 
     actual: SideFacts
@@ -289,10 +304,10 @@ class Comparison(Findings, Encodable):
 class TensorOfSides(Record):
     """A tensor of the first side and its twins on the others.
 
-    `tensors` and `figures` have an entry for each side: None for a side without a twin. Figures
-    are those against the first side, so it has none itself. `groups` are the sides, counted from
-    0, that agree with each other; `odd` are those outside the largest group, empty if all agree
-    or no group is the largest.
+    `tensors` and `figures` have an entry for each side, which is None for a side without a twin.
+    Figures compare a side with the first side, so the entry of the first side is None. A group in
+    `groups` has the numbers of sides that agree with each other, counted from 0. `odd` are the
+    sides outside the largest group; it is empty if all sides agree, or if no group is the largest.
     """
 
     tensors: tuple[TensorFacts | None, ...]
@@ -304,10 +319,10 @@ class TensorOfSides(Record):
 
 
 class ComparisonOfSides(Encodable):
-    """Everything that a comparison of three or more sides found.
+    """The result of a comparison of three or more sides.
 
-    `comparisons` are those of each side but the first with the first one, which stands as the
-    expected side there. `tensors` are in the order of execution.
+    `comparisons` compare each of the other sides with the first side, which is the expected side.
+    `tensors` are in the order of execution.
     """
 
     sides: tuple[SideFacts, ...]
@@ -320,8 +335,10 @@ class ComparisonOfSides(Encodable):
 
     @property
     def finding(self) -> Finding:
-        """The finding of the first pair that differs; else "nothing" if a pair has nothing to
-        compare, else "same"."""
+        """The finding of the first comparison that shows a difference.
+
+        Without a difference, it is "nothing" if a comparison found nothing to compare, else "same".
+        """
         findings = [comparison.finding for comparison in self.comparisons]
         differing = (it for it in findings if it not in ("same", "nothing"))
         return next(differing, "nothing" if "nothing" in findings else "same")
@@ -333,15 +350,15 @@ class ComparisonOfSides(Encodable):
 
     @property
     def interrupted(self) -> bool:
-        """True if one of the comparisons was ended before it had found all."""
+        """True if one of the comparisons was interrupted."""
         return any(comparison.interrupted for comparison in self.comparisons)
 
 
 def read_comparison(data: bytes | str) -> Comparison:
-    """Decode a comparison that `--report FILE.json` wrote, of any version so far.
+    """Decode a comparison that `--report FILE.json` wrote, in any format that lar has ever written.
 
     Raises:
-        ValueError: the text is not JSON, or not a comparison of a version that this lar reads.
+        ValueError: the text is not JSON, or not a comparison in a format that this lar reads.
     """
     return record_of_format(data, Comparison)
 
@@ -350,6 +367,6 @@ def read_comparison_of_sides(data: bytes | str) -> ComparisonOfSides:
     """Decode a comparison of several sides that `--report FILE.json` wrote.
 
     Raises:
-        ValueError: the text is not JSON, or not a comparison of a version that this lar reads.
+        ValueError: the text is not JSON, or not a comparison in a format that this lar reads.
     """
     return record_of_format(data, ComparisonOfSides)

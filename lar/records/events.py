@@ -1,7 +1,7 @@
 """The events that a worker sends its parent while it runs, and the `RunResult` made of them.
 
-An event is one line of JSON, `["Loaded", {...}]`. The samples do not travel as events: they stand
-in shared memory (`lar.measurement.rows`).
+An event is one line of JSON, `["Loaded", {...}]`. Samples are not sent as events: they are in
+shared memory (`lar.measurement.rows`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lar.records.record import ShortRecord
 
 
 class Event(ShortRecord):
-    """A message of a worker about its run."""
+    """A message that a worker sends about its run."""
 
 
 class EngineStarted(Event):
@@ -26,27 +26,27 @@ class EngineStarted(Event):
 
 
 class PhaseEntered(Event):
-    """The run has come to a phase."""
+    """The run has entered a phase."""
 
     phase: run.Phase
 
 
 class Loaded(Event):
-    """The model is loaded; its inputs are known."""
+    """The model is loaded, and its inputs are known."""
 
     load_seconds: float
     inputs: tuple[run.TensorInfo, ...]
 
 
 class Fed(Event):
-    """The inputs are read and fit the model."""
+    """The input data is read, and fits the model."""
 
     fed: tuple[run.FedInput, ...]
     warnings: tuple[str, ...]
 
 
 class Prepared(Event):
-    """The inputs are with the engine; the first iteration may start."""
+    """The engine has the inputs, and the first iteration may start."""
 
     prepare_seconds: float
     sources: run.TimeSources
@@ -54,7 +54,7 @@ class Prepared(Event):
 
 
 class CasesFound(Event):
-    """The model has testcases; these are the outputs that they look at."""
+    """The model has testcases; `variables` are the outputs that they check."""
 
     variables: tuple[str, ...]
 
@@ -66,16 +66,18 @@ class CaseStarted(Event):
 
 
 class TurnEnded(Event):
-    """A turn is done: the rows of its iterations, or the file of its answer, stand already; or
-    there is a problem, and no answer."""
+    """A turn is done: the rows of its iterations, or the file of its answer, are complete.
+
+    If there is a `problem`, the turn has no answer.
+    """
 
     problem: str = ""
 
 
 class Judged(Event):
-    """An iteration of a testcase is done and its outputs are compared; its row stands already.
+    """An iteration of a testcase is done, its row is complete, and its outputs are compared.
 
-    Without verdicts there was nothing to compare with.
+    `verdicts` is empty if the testcase has no expected outputs.
     """
 
     number: int
@@ -84,7 +86,7 @@ class Judged(Event):
 
 
 class Classified(Event):
-    """Items of a data set have been run; the first output is taken for scores of classes."""
+    """Items of a data set were run, and their first output was taken for scores of classes."""
 
     items: tuple[run.ItemClasses, ...]
 
@@ -107,26 +109,26 @@ class Finished(Event):
 
 
 class ModelRead(Event):
-    """The content of a model file."""
+    """The content of a model file is read."""
 
     info: run.ModelInfo
 
 
 class DevicesFound(Event):
-    """The devices that an engine can run on."""
+    """The devices that an engine can run on are found."""
 
     devices: tuple[str, ...]
 
 
 class Unpacked(Event):
-    """The model of a file of testcases stands in a file of its own, and so do its testcases."""
+    """A file of testcases is unpacked: the model and the testcases are in files of their own."""
 
     model: str
     cases: tuple[run.Case, ...]
 
 
 class Packed(Event):
-    """Testcases are packed: what each feeds, and the outputs that are expected."""
+    """Testcases are packed; `fed` has the inputs of each, and `outputs` the expected outputs."""
 
     fed: tuple[tuple[run.FedInput, ...], ...]
     outputs: tuple[run.OutputSummary, ...]
@@ -134,7 +136,7 @@ class Packed(Event):
 
 
 class Failed(Event):
-    """The worker ends here; nothing comes after this."""
+    """The worker has failed; this is its last event."""
 
     failure: run.Failure
 
@@ -148,13 +150,15 @@ LAST_EVENTS = (Finished, ModelRead, DevicesFound, Unpacked, Packed, Failed)
 
 
 def line_of(event: Event) -> bytes:
-    """Encode an event as one line, with the standard library: it starts faster."""
+    """Encode an event as one line, with the standard library, which is imported fast."""
     return json.dumps((type(event).__name__, event), default=vars).encode() + b"\n"
 
 
 def event_of(line: bytes) -> Event:
-    """Decode a line that `line_of` made; any other is a failure of the engine, since lar writes
-    events alone."""
+    """Decode a line that `line_of` made.
+
+    Any other line becomes a failure of the engine, since lar itself writes only events.
+    """
     import msgspec
 
     try:
@@ -166,7 +170,7 @@ def event_of(line: bytes) -> Event:
 
 
 def apply_event(result: run.RunResult, event: Event) -> run.RunResult:
-    """Return the result with what an event adds to it: its fields of the same names, as a rule."""
+    """Return a result with the facts of an event, as a rule in fields of the same names."""
     match event:
         case Judged(number, name, verdicts):
             return replace(result, cases=run.add_verdicts(result.cases, number, name, verdicts))
@@ -175,7 +179,7 @@ def apply_event(result: run.RunResult, event: Event) -> run.RunResult:
         case Failed(failure):
             return replace(result, status="failed", failure=failure)
     given = {name: value for name, value in vars(event).items() if name in vars(result)}
-    for name in {"fed", "warnings", "items"} & given.keys():  # what several events give
+    for name in {"fed", "warnings", "items"} & given.keys():  # fields that several events extend
         given[name] = getattr(result, name) + given[name]
     if isinstance(event, Finished):
         given |= {"status": "ok", "phase": "done"}

@@ -1,11 +1,11 @@
-"""What a search for the fastest settings makes small, and what it asks permission for."""
+"""The objectives of a search for the fastest settings, and the permissions that it may need."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 Objective = Literal["latency", "throughput", "memory", "p99"]
-"""What is made small:
+"""The figure that a search makes as small as possible:
 
 latency     the median time of an iteration
 throughput  the time of all copies of the model together, divided by the iterations that they made
@@ -14,7 +14,7 @@ p99         the 99th percentile of the times of iterations
 """
 
 Allowed = Literal["engine-fixes", "engine-env", "reduced-precision"]
-"""What a search tries only where the user allows it:
+"""What a search tries only if the user allows it:
 
 engine-fixes       defects of the engine are mended in memory (`--engine-fix`)
 engine-env         environment variables are set for the engine (`--engine-env`)

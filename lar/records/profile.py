@@ -1,13 +1,13 @@
-"""A profile as every report sees it: steps, executions of operators, spans, memory.
+"""The records of a profile: steps, executions of operators, spans, memory.
 
-All times are nanoseconds after `Clock.t0_ns` of the worker's clock, as integers, so that sums are
-exact. What an engine does not report is None, never 0. The records are structs instead of
-dataclasses because a profile holds tens of thousands of them; their names in the file are those of
-the schema in `lar.profiles.trace_file`.
+All times are integers, in nanoseconds after `Clock.t0_ns` on the worker's clock, so that sums are
+exact. A figure that an engine does not report is None, never 0. The records are structs, not
+dataclasses, since a profile holds tens of thousands of them. The names of their fields in a file
+are those of the schema in `lar.profiles.trace_file`.
 
-Thousands of iterations have very many executions and spans, so these are also columns of integers:
-an execution takes 57 bytes there, a span 24, and as a record either takes some 250. A record is
-made when it is asked for.
+Thousands of iterations have very many executions and spans. So these are kept in columns of
+integers: an execution takes 57 bytes and a span 24, but a record takes about 250. A record is made
+only when it is read.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ Times = Literal["each", "mean"]
 
 Interval = tuple[int, int]  # begin and end
 
-# Copies of a model that run at once have threads of their own, whose numbers are so far apart.
+# Each copy of a model that runs at once has its own threads. The thread numbers of two copies
+# differ by a multiple of this.
 THREADS_OF_A_COPY = 1000
 
-# What is counted: bytes, operations, elements. A file with a negative count is damaged.
+# A number of bytes, operations or elements. A file with a negative count is damaged.
 Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
-# How long something took; a record that lasts longer than nanoseconds can count is damaged.
+# A duration. A record with a duration too long to count in nanoseconds is damaged.
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=4e9)]
 
 
@@ -58,9 +59,9 @@ class TensorFact(msgspec.Struct, frozen=True):
 class ThreadUse(msgspec.Struct, frozen=True):
     """How an operator used the threads of an engine, summed over its timed executions.
 
-    The first three are the calling thread's times: for its own share of the work, for handing out
-    shares, and for waiting until the others had done theirs. `tasks` counts the shares that each
-    other thread has done.
+    Three times belong to the calling thread: it computes its own share of the work, hands out
+    shares to other threads, and waits until these have done their shares. `tasks` is the number of
+    shares that each other thread has done.
     """
 
     executions: Count = 0
@@ -71,12 +72,12 @@ class ThreadUse(msgspec.Struct, frozen=True):
 
     @property
     def waiting_share(self) -> float | None:
-        """The part of the calling thread's time in which it waited for others: 0 is balanced."""
+        """The part of its time in which the calling thread waited; 0 if all shares were equal."""
         total = self.computing_ns + self.handing_out_ns + self.waiting_ns
         return self.waiting_ns / total if total else None
 
     def with_that_of(self, other: ThreadUse) -> ThreadUse:
-        """Return the sums of both; the threads of each copy's pool count as the same."""
+        """Return the sums of this use and another; threads of two copies are added by number."""
         *own, own_tasks = msgspec.structs.astuple(self)
         *others, other_tasks = msgspec.structs.astuple(other)
         tasks = map(sum, zip_longest(own_tasks, other_tasks, fillvalue=0))
@@ -87,16 +88,16 @@ class ThreadUse(msgspec.Struct, frozen=True):
 class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
     """One operator of the graph that was executed.
 
-    `flops` counts a multiply-accumulate as two; `size_bytes` is what it reads and writes. `source`
-    says whether the engine reported these two or they were derived from shapes. `module` is the
-    path of the layer it belongs to, where names show it. `algorithm` is what the engine has chosen
-    or, where it reports the type alone, the kind of its kernel. `threads` is there where an engine
-    reports it.
+    `flops` counts a multiply-accumulate as two operations. `size_bytes` is the number of bytes that
+    the operator reads and writes. `source` says whether the engine reported these two figures, or
+    lar derived them from shapes. `module` is the path of the operator's layer, if names show it.
+    `algorithm` is the algorithm that the engine chose, or the kind of the kernel if the engine
+    reports only that. `threads` is None if the engine does not report it.
 
-    `reads` and `writes` are the tensors of the graph that it takes and gives, in order, by keys
-    that are unique there: names, or names with numbers; empty if not known. `weights` are those of
-    `reads` that are not computed from the inputs. `names` has the model file's names of some of
-    them, if they are others.
+    `reads` and `writes` are the input and output tensors in order, by keys that are unique in the
+    graph: names, or names with numbers. They are empty if not known. `weights` are the tensors in
+    `reads` that are not computed from the model's inputs. `names` has the model file's names of
+    tensors whose keys differ from these names.
     """
 
     id: str
@@ -120,7 +121,7 @@ class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lasting:
-    """Anything that begins and ends."""
+    """A base class of records with a begin and an end."""
 
     __slots__ = ()
     start_ns: int
@@ -136,11 +137,11 @@ class Lasting:
 
 
 class Step(Lasting, msgspec.Struct, frozen=True, gc=False):
-    """One iteration of one copy of the model, with the loading of its item and the copy of its
-    input where it has its own.
+    """One iteration of one copy of the model.
 
-    Timed iterations are numbered from 0, as a run prints them. The numbers of warm-up iterations
-    lie below 0: that of the first is -1, of the second -2.
+    If an iteration has data of its own, it includes the loading of its item and the copy of its
+    input. Timed iterations are numbered from 0, as a run prints them. Warm-up iterations have
+    negative numbers: the first is -1, the second -2.
     """
 
     number: int
@@ -151,21 +152,21 @@ class Step(Lasting, msgspec.Struct, frozen=True, gc=False):
 
     @property
     def title(self) -> str:
-        """What the run calls it: `iteration 0`, and `warm-up 0`."""
+        """The name of the iteration in the lines of a run: `iteration 0`, or `warm-up 0`."""
         return f"warm-up {-1 - self.number}" if self.number < 0 else f"iteration {self.number}"
 
     @property
     def trace_name(self) -> str:
-        """Its name in traces."""
+        """The name of the iteration in traces."""
         return f"Warmup#{-1 - self.number}" if self.number < 0 else f"ProfilerStep#{self.number}"
 
 
 class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
-    """One execution of an operator; `operator` counts in `Profile.operators`.
+    """One execution of an operator; `operator` is its index in `Profile.operators`.
 
-    It lasts from `start_ns` to `end_ns` on `thread`, and waits for `wait_ns` of that before it
-    computes. If another thread dispatched it, that thread is recorded too. On a CPU the thread is
-    one of the host's, on CUDA it stands for a stream.
+    The execution lasts from `start_ns` to `end_ns` on `thread`. In this time, it first waits for
+    `wait_ns`, and then computes. If another thread dispatched it, that thread is recorded too. On a
+    CPU, `thread` is a thread of the host; on CUDA, it stands for a stream.
     """
 
     operator: int
@@ -181,41 +182,43 @@ class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
 
     @property
     def compute_ns(self) -> int:
-        """The time after the wait."""
+        """The time of computing, after the wait."""
         return self.end_ns - self.start_ns - (self.wait_ns or 0)
 
     @property
     def computation(self) -> Interval:
-        """The begin and end of the time after the wait."""
+        """The begin and the end of computing, after the wait."""
         return self.start_ns + (self.wait_ns or 0), self.end_ns
 
     @property
     def work(self) -> Interval:
-        """The begin and end of the time in which it kept its thread busy: its computation or, if no
-        other thread dispatched it, all of it, since its dispatch then comes before."""
+        """The begin and the end of the time in which the execution kept its thread busy.
+
+        If its dispatch is recorded, this is the time of computing, else the whole execution.
+        """
         return self.interval if self.dispatch is None else self.computation
 
     @property
     def dispatch(self) -> Interval | None:
-        """The begin and end of its dispatch, None if that is not recorded."""
+        """The begin and the end of the dispatch, None if it is not recorded."""
         if self.dispatch_start_ns is None or self.dispatch_end_ns is None:
             return None
         return self.dispatch_start_ns, self.dispatch_end_ns
 
     @property
     def host_thread(self) -> int:
-        """The thread that dispatched it, as far as that is known."""
+        """The thread that dispatched the execution; its own thread if no other is recorded."""
         return self.thread if self.dispatch_thread is None else self.dispatch_thread
 
 
 class Span(Lasting, msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Anything else that lasts.
+    """Any other event with a begin and an end, by category.
 
     - phase: load, prepare, warmup, dataloader, input_copy, forward, wait, output_copy, finish
     - runtime: a call of the engine's API, by its name
-    - kernel, memcpy, memset on a device; memcpy between two places of the host's memory too
+    - kernel, memcpy, memset: work on a device; memcpy may also be a copy in the host's memory
     - relayout: an operator's conversion of a layout
-    - user_annotation: a range that the user has named
+    - user_annotation: a range with a name that the user gave
     - osrt: a call of the operating system
     """
 
@@ -250,10 +253,11 @@ class CounterSample(msgspec.Struct, frozen=True, gc=False):
 
 
 class Allocation(msgspec.Struct, frozen=True, gc=False):
-    """A piece of memory taken (`size_bytes` above 0) or given back (below 0).
+    """An allocation of memory (`size_bytes` above 0), or a release of memory (below 0).
 
-    What is given back was taken last at the same `address`; for an estimate that is any number.
-    `source` says where that is known from: `static plan`, `estimate`, `engine`.
+    A release returns the memory that was last allocated at the same `address`. For an estimate, the
+    address is an arbitrary number. `source` says how the event is known: `static plan`, `estimate`,
+    `engine`.
     """
 
     at_ns: int
@@ -265,7 +269,7 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
 
 
 class MemoryChunk(msgspec.Struct, frozen=True, gc=False):
-    """A piece of the static memory plan, held from one operator to another, both included."""
+    """A piece of the static memory plan, in use from the first to the last operator."""
 
     address: int
     size_bytes: Count = msgspec.field(name="size")
@@ -275,14 +279,14 @@ class MemoryChunk(msgspec.Struct, frozen=True, gc=False):
 
 
 class MemoryPlan(msgspec.Struct, frozen=True):
-    """The memory that an engine has planned before it runs; `static_bytes` is its size."""
+    """The memory that an engine plans before a run; `static_bytes` is the size of this memory."""
 
     static_bytes: Count | None = None
     chunks: tuple[MemoryChunk, ...] = ()
 
 
 class Alignment(msgspec.Struct, frozen=True):
-    """The alignment of another clock's times with this clock."""
+    """The alignment of another clock with the clock of the profile."""
 
     domain: str
     offset_ns: int
@@ -290,7 +294,7 @@ class Alignment(msgspec.Struct, frozen=True):
 
 
 class Clock(msgspec.Struct, frozen=True):
-    """The clock of all times: its zero, and the time of day at it."""
+    """The clock of all times: its zero `t0_ns`, and the time of day at this zero."""
 
     base: str = "perf_counter_ns"
     t0_ns: int = 0
@@ -299,8 +303,11 @@ class Clock(msgspec.Struct, frozen=True):
 
 
 class CpuUse(msgspec.Struct, frozen=True):
-    """The CPU over the timed iterations: the process's time in percent of one core, and how busy
-    all cores of the machine were in percent."""
+    """The use of the CPU during the timed iterations.
+
+    `process_percent` is the CPU time of the process in percent of one core. `system_percent` is the
+    use of all cores of the machine.
+    """
 
     count: int = 0
     process_percent: float | None = msgspec.field(default=None, name="process_util")
@@ -308,11 +315,12 @@ class CpuUse(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """The cost of profiling: the median iteration with it and without.
+    """The cost of profiling: the median time of iterations with the profiler and without it.
 
-    If iterations were disturbed, the calm ones have medians of their own. If these are too few, the
-    fastest profiled one stands for them, provided it was slower than most without. `disturbed` says
-    that the cost is not known.
+    If some iterations were disturbed, the undisturbed iterations have medians of their own. If too
+    few profiled iterations were undisturbed, the fastest profiled iteration counts, provided that
+    it was slower than most iterations without the profiler. `disturbed` says that the cost is not
+    known.
     """
 
     profiled_seconds: Seconds
@@ -325,7 +333,7 @@ class Cost(msgspec.Struct, frozen=True):
 
     @property
     def calm(self) -> tuple[float, float]:
-        """The seconds with profiling and without, of calm iterations where some were not."""
+        """The seconds with profiling and without, of undisturbed iterations if they are known."""
         with_it, without = self.calm_profiled_seconds, self.calm_unprofiled_seconds
         return (
             self.profiled_seconds if with_it is None else with_it,
@@ -334,19 +342,22 @@ class Cost(msgspec.Struct, frozen=True):
 
 
 class Correction(msgspec.Struct, frozen=True):
-    """How the times of operators came onto the scale of a plain iteration
-    (`lar.profiles.costs`): by a factor, and what profiling cost each iteration."""
+    """The correction of operator times to the time of an iteration without the profiler.
+
+    `scale` is the factor for all times, and `cost_ns` the cost of profiling in each iteration (see
+    `lar.profiles.costs`).
+    """
 
     scale: float = 1.0
     cost_ns: int = 0
 
 
 class StepNoise(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What else on the machine did to one timed iteration.
+    """The disturbances of one timed iteration by other work on the machine.
 
-    `waiting_ns` is the longest time that a runnable thread waited for a CPU, None if that is not
-    known; `causes` are those that disturbed the iteration (`lar.records.summary.Cause`), empty if
-    nothing did.
+    `waiting_ns` is the longest time that a runnable thread waited for a CPU, None if not known.
+    `causes` are the causes of disturbance (`lar.records.summary.Cause`), empty if nothing disturbed
+    the iteration.
     """
 
     step: int
@@ -355,12 +366,12 @@ class StepNoise(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Peak(msgspec.Struct, frozen=True):
-    """The measured peak of this machine, with as many threads as the run had: of float32
-    operations, and of bytes of the main memory.
+    """The measured peak of a machine: float32 operations and bytes of main memory per second.
 
-    It is the best of `rounds`; `spread` says how far their median lies below the best, as a part
-    of the best, for the figure where it is further. `measured_at` is the time of day of the last
-    of them, in UTC. A profile of an earlier lar lacks these three.
+    It was measured with as many threads as the run had. It is the best of `rounds` rounds. `spread`
+    is the distance of the median round from the best one, as a part of the best; the larger of two
+    figures counts. `measured_at` is the time of the last round, in UTC. A profile of an older lar
+    lacks `rounds`, `spread` and `measured_at`.
     """
 
     flops_per_second: float
@@ -373,11 +384,11 @@ class Peak(msgspec.Struct, frozen=True):
 
 
 class TriedSetting(msgspec.Struct, frozen=True):
-    """A setting that was run beside the profiled run, in turns with it (`lar advise`).
+    """A setting that `lar advise` tried, in turns with the run that was profiled.
 
-    `why` is the part of the profile that speaks for it. `difference` is its time against that of
-    the run, None if it was not measured. `outputs` says how they agree with those of the run, empty
-    if they were not compared, and `error` how it failed.
+    `why` is the part of the profile that suggests the setting. `difference` compares its time with
+    the time of the run, None if it was not measured. `outputs` says how its outputs agree with
+    those of the run, empty if they were not compared. `error` says why the setting failed.
     """
 
     flags: str
@@ -396,23 +407,24 @@ class ModelFacts(msgspec.Struct, frozen=True):
 if TYPE_CHECKING:
     Machine = dict[str, Any]
 else:
-    # The machine of a run as it was recorded; `instruction_sets` are its vendor and what its
-    # processor can do, as `read_instruction_sets` returns them.
+    # The recorded machine of a run. `instruction_sets` are the processor's vendor and instruction
+    # sets, as `read_instruction_sets` returns them.
     FACTS = typing.get_type_hints(MachineFacts) | {"instruction_sets": str}
     Machine = TypedDict("Machine", FACTS, total=False)
 
 
 class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """The origin of a profile. `dropped` lists what the engine could not record, a line each.
+    """The origin of a profile. `dropped` has a line for each thing that the engine did not record.
 
-    `dispatch_only` is for operators on a device whose times the engine does not report: their times
-    are those of the host, which dispatched them. `times` says whether each execution has a time of
-    its own, or the mean of all iterations, as the engine gives it.
+    `dispatch_only` says that the engine does not report the device times of operators. Their times
+    are then those of the dispatch on the host. `times` says whether each execution has a time of
+    its own, or the engine reports only the mean of all iterations.
 
-    `noise` has the timed iterations in order, and is empty if it was not recorded. `plain` has
-    those of the run without the profiler: their seconds, and whether something disturbed them.
-    `folder` is the one that the run was started in, from which relative paths start. `tried` has
-    the settings that were tried after it, in the order in which the profile speaks for them.
+    `noise` has an entry for each timed iteration in order; it is empty if noise was not recorded.
+    `plain` has the iterations of the run without the profiler: their seconds, and whether they were
+    disturbed. `folder` is the folder in which the run was started; relative paths start there.
+    `tried` has the settings that were tried after the run, in the order in which the profile
+    suggests them.
     """
 
     lar_version: str = ""
@@ -443,10 +455,10 @@ class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Profile(Record):
-    """All that one run has recorded, each in the order of time.
+    """All that one run has recorded; steps, executions, spans and counters are in order of time.
 
-    `engine_raw` is the engine's own profile of the last iteration, as it wrote it, in JSON; empty
-    if it wrote no profile. `correction` says how times differ from those recorded.
+    `engine_raw` is the engine's own profile of the last iteration, in the engine's JSON; empty if
+    the engine wrote no profile. `correction` says how times differ from the recorded times.
     """
 
     facts: ProfileFacts = field(default_factory=ProfileFacts)
@@ -463,20 +475,20 @@ class Profile(Record):
 
     @cached_property
     def on_device(self) -> bool:
-        """True if operators' times are those of a device of their own; a CPU is the host."""
+        """True if the times of operators are times of a device other than the host's CPU."""
         return not (self.facts.device.startswith("cpu") or self.facts.dispatch_only)
 
     def timed_steps(self) -> tuple[Step, ...]:
-        """Return the iterations without those of the warm-up."""
+        """Return the timed iterations: all steps without those of the warm-up."""
         return tuple(step for step in self.steps if not step.warmup)
 
     @cached_property
     def timed_executions(self) -> tuple[Execution, ...]:
-        """The executions without those of the warm-up."""
+        """The executions in timed iterations, without those of the warm-up."""
         return tuple(execution for execution in self.executions if not execution.warmup)
 
     def spans_of(self, *categories: Category, timed: bool = True) -> tuple[Span, ...]:
-        """Return the spans of some categories; `timed` leaves out all outside timed iterations."""
+        """Return the spans of some categories; with `timed`, only spans in timed iterations."""
         return tuple(
             span
             for span in self.spans
@@ -485,12 +497,15 @@ class Profile(Record):
 
     @cached_property
     def host_times_ns(self) -> Sequence[int]:
-        """How long each of the timed executions kept the host busy."""
+        """The time for which each timed execution kept the host busy."""
         return [self.host_ns(execution) for execution in self.timed_executions]
 
     def host_ns(self, execution: Execution) -> int:
-        """Return how long an execution kept the host busy: its dispatch and, on a CPU, its
-        computation too. Time that is both counts once; waiting for a thread does not count."""
+        """Return the time for which an execution kept the host busy.
+
+        This is the time of its dispatch and, on a CPU, of its computation. Time that belongs to
+        both counts once; waiting for a thread does not count.
+        """
         if (dispatch := execution.dispatch) is None:
             return 0 if self.on_device else execution.duration_ns
         (a, b), (c, d) = execution.computation, dispatch
@@ -503,23 +518,22 @@ class Profile(Record):
 
 R = TypeVar("R")
 
-# What stands for None in columns of 32 and of 64 bits: no step, thread or time has the number.
+# The numbers that stand for None in columns of 32 and 64 bits: no step, thread or time has them.
 NONES = {"I": -(1 << 31), "Q": -(1 << 63)}
 
 
 def values_in(kind: str, column: Sequence[int]) -> Iterable[int | None]:
-    """Return the values that a column of a type stands for."""
+    """Return the values of a column, with None and bool in place of the integers for them."""
     if kind in NONES:
         return map({NONES[kind]: None}.get, column, column)
     return map(bool, column) if kind == "B" else column
 
 
 class Columns(Sequence[R], Generic[R]):
-    """Records of a few values each; more can be added at the end. `make` makes a record of its
-    values when it is asked for.
+    """A sequence of records, kept as columns of integers; records can be added at the end.
 
-    `kinds` has the type of each column: i and q for integers of 32 and 64 bits, I and Q if they may
-    be None, B for true or false.
+    `make` makes a record of its values when the record is read. `kinds` has the type of each
+    column: i or q for integers of 32 or 64 bits, I or Q if they may be None, B for true or false.
     """
 
     def __init__(self, make: Callable[..., R], kinds: str) -> None:
@@ -528,7 +542,7 @@ class Columns(Sequence[R], Generic[R]):
         self._lock = Lock()
 
     def _stored(self, values: Iterable[int | None]) -> Iterator[int]:
-        """Yield what stands for the values of a record in its columns."""
+        """Yield the integers that stand for the values of a record."""
         for kind, value in zip(self._kinds, values, strict=True):
             yield NONES[kind] if value is None else value
 
@@ -555,13 +569,13 @@ class Columns(Sequence[R], Generic[R]):
         return self._records(self._columns)
 
     def _reorder(self, places: Sequence[int]) -> None:
-        """Put the records into the order of their places, one column after the other."""
+        """Put the records into the order of `places`, one column after the other."""
         for number, column in enumerate(self._columns):
             self._columns[number] = array(column.typecode, map(column.__getitem__, places))
 
 
 class RecordColumns(Columns[R]):
-    """Records that several threads may add."""
+    """Columns to which several threads may add records."""
 
     def add(self, *values: int) -> None:
         """Add a record."""
@@ -570,7 +584,7 @@ class RecordColumns(Columns[R]):
 
 
 class ExecutionColumns(Columns[Execution]):
-    """Executions, of which more can be added at the end."""
+    """Executions in columns; more executions can be added at the end."""
 
     def __init__(self) -> None:
         super().__init__(Execution, "iiiqqQQQIB")
@@ -585,8 +599,10 @@ class ExecutionColumns(Columns[Execution]):
             self.append(each)
 
     def rewrite(self, executions: Iterable[Execution]) -> None:
-        """Replace the executions by others. Each of them may be made of one here that stands at its
-        place or behind."""
+        """Replace the executions by others.
+
+        A new execution may be computed from an old one, if that stands at the same place or later.
+        """
         count = 0
         for count, each in enumerate(executions, start=1):
             stored = self._stored(msgspec.structs.astuple(each))
@@ -596,15 +612,17 @@ class ExecutionColumns(Columns[Execution]):
             del column[count:]
 
     def sort_by_start(self) -> None:
-        """Put them in the order in which they began."""
+        """Sort the executions by the time when they began."""
         starts = self._columns[Execution.__struct_fields__.index("start_ns")]
         if not all(map(le, starts, islice(starts, 1, None))):
             self._reorder(sorted(range(len(starts)), key=starts.__getitem__))
 
 
 class SpanColumns(Columns[Span]):
-    """Spans, which several threads may add. Spans that differ only in their times and steps share
-    the rest."""
+    """Spans in columns, to which several threads may add.
+
+    Spans that differ only in their times and steps share all other fields.
+    """
 
     def __init__(self) -> None:
         super().__init__(self._made, "iqqI")
@@ -621,7 +639,7 @@ class SpanColumns(Columns[Span]):
             self._append(place, start_ns, end_ns, step)
 
     def add_all(self, spans: Sequence[Span]) -> None:
-        """Add other spans."""
+        """Add the spans of another sequence."""
         first = len(self._common)
         if isinstance(spans, SpanColumns):
             self._common += spans._common
@@ -633,9 +651,9 @@ class SpanColumns(Columns[Span]):
             self._append(place, each.start_ns, each.end_ns, each.step)
 
     def sort_by_time(self) -> None:
-        """Put them in the order in which they began, the longer first if two began at once."""
+        """Sort the spans by the time when they began; if two began at once, the longer is first."""
         _, starts, ends, _ = self._columns
-        # Twice, as pairs would take much more memory than the spans.
+        # Sorted twice, since sorting pairs would take much more memory than the spans.
         places = sorted(range(len(starts)), key=ends.__getitem__, reverse=True)
         places.sort(key=starts.__getitem__)
         self._reorder(places)

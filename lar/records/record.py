@@ -1,4 +1,4 @@
-"""What all records are: frozen, plain data, JSON without loss."""
+"""The base classes of all records: frozen, plain data that become JSON without loss."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ else:
 R = TypeVar("R")
 E = TypeVar("E", bound="Encodable")
 
-PART = 4096  # of many numbers, as many as are Python's own at once
+PART = 4096  # the most numbers of a column that become Python objects at once
 
 
 class Values:
-    """A dataclass that nobody changes. Its methods are here, once for all: `dataclass` compiles
-    them anew for each class, which for all records takes as long as loading an engine."""
+    """An immutable dataclass.
+
+    All records share the methods of this class. `dataclass` would compile new methods for each
+    class, which takes as long for all records as loading an engine.
+    """
 
     _given = dict[str, Any]()  # the names of the fields, with their defaults or their `Field`s
 
@@ -46,10 +49,10 @@ class Values:
         self.__post_init__()
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise FrozenInstanceError(f"a record is not changed: {name}")
+        raise FrozenInstanceError(f"a record cannot be changed: {name}")
 
     def __post_init__(self) -> None:
-        """Do what is left to do when the fields are there."""
+        """Complete a new record; called after its fields are set."""
 
     def _values(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in self._given)
@@ -66,54 +69,59 @@ class Values:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Record(Values):
-    """A dataclass that nobody changes, whose fields are given by name."""
+    """An immutable dataclass, whose fields are given by name."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 class ShortRecord(Values):
-    """A dataclass that nobody changes, whose few fields may be given by their places."""
+    """An immutable dataclass with few fields, which may be given by position."""
 
 
 class Encodable(Record):
-    """A record that is written as JSON, and names its format."""
+    """A record that is written as JSON with the name of its format."""
 
     format: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `to_json` writes, as dictionaries, lists, texts and numbers."""
+        """Return the content of `to_json` as dictionaries, lists, strings and numbers."""
         return record_from_json(record_to_json(self), dict)
 
     def to_json(self) -> str:
-        """Return the text that `--json` writes; `lar.read_result`, `lar.read_bench` or
-        `lar.read_tune` reads it, by the kind of the record."""
+        """Return the JSON that `--json` writes.
+
+        `lar.read_result`, `lar.read_bench` or `lar.read_tune` reads it, by the kind of the record.
+        """
         return record_to_json(self).decode()
 
 
 class Numbers(Sequence[float | None]):
-    """Many numbers that nobody changes, any of which may be None: at most 8 bytes each, not 32.
+    """An immutable sequence of many numbers, any of which may be None.
 
-    A slice shares them. They are equal to any sequence of the same numbers.
+    A number takes at most 8 bytes of memory; a Python object takes 32. A slice shares the memory.
+    The sequence is equal to any sequence of the same numbers.
     """
 
     def __init__(self, values: Iterable[float | None]) -> None:
-        """Doubles where NaN stands for None are not copied: an array's, or those of what is used as
-        a memoryview is."""
+        """Keep the numbers as doubles, in which NaN stands for None.
+
+        An array of doubles, or an object with the methods of a memoryview, is not copied.
+        """
         doubles: Any = values
-        if not hasattr(values, "tobytes") or hasattr(values, "dtype"):  # NumPy's are of many kinds
+        if not hasattr(values, "tobytes") or hasattr(values, "dtype"):  # NumPy has many dtypes
             listed = values if isinstance(values, (list, tuple)) else [*values]
             known = [math.nan if it is None else it for it in listed] if None in listed else listed
             doubles = array("d", known)
         self._values: Any = memoryview(doubles) if isinstance(doubles, array) else doubles
 
     def tobytes(self) -> bytes:
-        """Return them as doubles, as an array or a memoryview does."""
+        """Return the numbers as the bytes of doubles, as `tobytes` of an array does."""
         return bytes(self._values.tobytes())
 
     def parts(self) -> Iterator[Sequence[float | None]]:
-        """Yield them in lists of some."""
+        """Yield the numbers in lists of at most `PART` numbers."""
         for start in range(0, len(self._values), PART):
             part = self._values[start : start + PART].tolist()
-            whole = sum(part)  # NaN if one is, and only NaN differs from itself
+            whole = sum(part)  # NaN if a number is NaN, and only NaN differs from itself
             yield part if whole == whole else [it if it == it else None for it in part]
 
     def __len__(self) -> int:
@@ -141,7 +149,7 @@ class Numbers(Sequence[float | None]):
         return Numbers, (array("d", self.tobytes()),)
 
 
-NO_NUMBERS = Numbers(())  # of a column that was never measured
+NO_NUMBERS = Numbers(())  # for a column that was never measured
 
 
 def record_to_json(record: Any) -> bytes:
@@ -150,7 +158,7 @@ def record_to_json(record: Any) -> bytes:
 
 
 def pieces_of_json(record: Any) -> Iterator[bytes]:
-    """Yield a record as UTF-8 JSON, some numbers at a time: a long run has very many."""
+    """Yield a record as UTF-8 JSON in pieces, since a long run has very many numbers."""
     import msgspec
 
     held_back = list[Iterator[Sequence[float | None]]]()
@@ -159,7 +167,7 @@ def pieces_of_json(record: Any) -> Iterator[bytes]:
         if len(numbers) <= PART:
             return () if numbers is NO_NUMBERS else next(numbers.parts(), ())
         held_back.append(numbers.parts())
-        return msgspec.Raw(b"[\0]")  # no text has the character in JSON
+        return msgspec.Raw(b"[\0]")  # JSON never contains this character
 
     pieces = msgspec.json.encode(record, enc_hook=hold_back).split(b"\0")
     for piece, parts in zip(pieces, [*held_back, ()], strict=True):
@@ -168,7 +176,7 @@ def pieces_of_json(record: Any) -> Iterator[bytes]:
 
 
 def elements_as_json(parts: Iterable[Sequence[Any]]) -> Iterator[bytes]:
-    """Yield the JSON of a list that comes in parts, without its brackets."""
+    """Yield the JSON of a list that comes in parts, without the brackets of the list."""
     import msgspec
 
     for number, part in enumerate(parts):
@@ -195,7 +203,7 @@ def record_of_format(data: bytes | str, record_type: type[E]) -> E:
     """Decode JSON into a record that names its format.
 
     Raises:
-        ValueError: the text is not JSON, of another format, or does not fit this record.
+        ValueError: the text is not JSON, has another format, or does not fit this record.
     """
     record: E | None = None
     with suppress(ValueError):
@@ -203,4 +211,4 @@ def record_of_format(data: bytes | str, record_type: type[E]) -> E:
     found, wanted = (record or record_from_json(data, Encodable)).format, record_type.format
     if found and found != wanted:
         raise ValueError(f"format {found!r} is not {wanted!r}")
-    return record or record_from_json(data, record_type)  # which says what does not fit
+    return record or record_from_json(data, record_type)  # its error says what does not fit

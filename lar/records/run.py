@@ -1,9 +1,9 @@
-"""The records that lar passes around and writes: frozen, plain data, JSON without loss.
+"""The records of a run: frozen, plain data that become JSON without loss.
 
-A `RunSpec` goes in, a `RunResult` comes out. Raw samples are the truth; the summary beside them is
-derived from them. Arrays are in no field of a record.
+A `RunSpec` goes in, a `RunResult` comes out. The samples are raw data, and the summary is computed
+from the samples. No field of a record holds an array.
 
-Times are seconds and sizes are bytes, everywhere; names carry the unit.
+All times are in seconds and all sizes in bytes. The names of fields contain the unit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lar.records.summary import Rank, Summary
 if TYPE_CHECKING:
     import numpy as np
 
-MOST_COPIES = 1024  # of a model that run at once, as `--thread` takes them
+MOST_COPIES = 1024  # the most copies of a model that may run at once, with `--thread`
 
 Channels = Literal["bgr", "rgb"]
 Setting = bool | int | float | str
@@ -38,14 +38,14 @@ R = TypeVar("R", bound="Ran")
 class TensorInfo(Record):
     """An input or output of a model: name, NumPy dtype name (or `string`) and shape.
 
-    An axis is None where any size is accepted. `resizable` says that the engine takes other
-    sizes than those of `shape` too, as long as the rank and the channels stay.
+    If an axis of `shape` is None, any size is accepted. `resizable` says that the engine also takes
+    other sizes than those in `shape`, if the number of axes and of channels stays the same.
 
     Attributes:
-        axes: the model's names of the axes, empty for one without; no names at all: ().
+        axes: the model's names of the axes; "" for an axis without a name, () if no axis has one.
         any_rank: the model takes any number of axes; `shape` is then empty.
-        optional: the model has a value of its own for this input.
-        sequence: it is a sequence of such tensors.
+        optional: the model has a default value for this input.
+        sequence: the input or output is a sequence of such tensors.
     """
 
     name: str
@@ -59,22 +59,22 @@ class TensorInfo(Record):
 
     @property
     def shape_text(self) -> str:
-        """The shape as it is typed, `{1,3,n}`: an axis of any size by its name, or as `?`."""
+        """The shape as a user types it, `{1,3,n}`: an axis of any size is its name, or `?`."""
         return "?" if self.any_rank else format_shape(self.shape, self.axes)
 
 
 def format_shape(shape: Sequence[int | None], axes: Sequence[str] = ()) -> str:
-    """Return a shape as it is typed, `{1,3,224,224}`; axes of any size by their names or as `?`."""
+    """Return a shape as a user types it, `{1,3,n}`: an axis of any size is its name, or `?`."""
     names = axes or ("",) * len(shape)
     sizes = zip(shape, names, strict=True)
     return "{" + ",".join(name or "?" if size is None else str(size) for size, name in sizes) + "}"
 
 
 class ImageSettings(Record):
-    """The conversion of an image (or any array) to what the model takes; None changes nothing.
+    """The conversion of an image, or of any array, for an input of a model; None changes nothing.
 
-    `layout` is that of the model's input; `size` is height, width; the value fed is
-    `(pixel - mean) * scale`, with one number for all channels or one each.
+    `layout` is the layout of the model's input. `size` is height, width. The fed value is
+    `(pixel - mean) * scale`. `mean` and `scale` have one number for all channels, or one for each.
     """
 
     layout: Literal["nchw", "nhwc"] | None = None
@@ -85,7 +85,7 @@ class ImageSettings(Record):
 
 
 class Labelled(Record):
-    """An item of a data set; `label` is its class, None where unknown."""
+    """An item of a data set; `label` is its class, None if unknown."""
 
     number: int
     name: str
@@ -93,15 +93,21 @@ class Labelled(Record):
 
 
 class Item(Labelled):
-    """What an item is fed with: files by input name; without files, the slice of the stack that
-    `--input` names, by the item's number."""
+    """An item and its data.
+
+    `inputs` are files by input name. If it is empty, the item is a slice of the stack that
+    `--input` names, at the item's number.
+    """
 
     inputs: tuple[tuple[str, str], ...] = ()
 
 
 class Judgement(Record):
-    """An output that a testcase looks at: `output` is its name in the model, `name` and `id` are
-    those of the engine's assertion. `shown` says that each run prints its error."""
+    """An output that a testcase checks.
+
+    `output` is its name in the model. `name` and `id` belong to the engine's assertion. `shown`
+    says that each run prints the output's error.
+    """
 
     output: str = ""
     name: str = ""
@@ -112,8 +118,8 @@ class Judgement(Record):
 class Expected(Judgement):
     """The expected value of one output: the array in `file`, a .npy or an ONNX .pb.
 
-    If `output` is empty the file names it, or `id` counts it. `limit` is the largest error allowed;
-    None leaves it to the file.
+    If `output` is empty, the file has the name of the output, or `id` is its number. `limit` is the
+    largest allowed error; if it is None, the file has the limit.
     """
 
     file: str
@@ -121,10 +127,11 @@ class Expected(Judgement):
 
 
 class Case(Record):
-    """A testcase: `inputs` are names of inputs and files that `--input` reads.
+    """A testcase: `inputs` are pairs of an input's name and a file that `--input` reads.
 
-    A folder has no name before it: it names its inputs itself. `variables` are the outputs as the
-    engine reports them. A case of a file that is not unpacked yet has a name alone.
+    A folder comes without a name, since its files are named after inputs. `variables` are the
+    outputs that the engine reports. If the case is in a file that is not unpacked yet, only its
+    name is known.
     """
 
     name: str
@@ -134,12 +141,13 @@ class Case(Record):
 
 
 class Scenario(Record):
-    """One scenario, with the settings of the load generator.
+    """A scenario of MLPerf, with the settings of the load generator.
 
-    A query has one sample, in `multi-stream` `samples_per_query`, in `offline` all of them. A
-    sample is one item of a batch. In `server` queries arrive at random, `target_rate` of them in a
-    second, and are to be answered within `target_latency_seconds`. A run is valid if it lasts as
-    long as `min_seconds`, has as many queries as `min_queries`, and meets LoadGen's other rules.
+    A query has one sample; in `multi-stream` it has `samples_per_query` samples, in `offline` all
+    samples. A sample is one item of a batch. In `server`, queries arrive at random with
+    `target_rate` per second, and must be answered within `target_latency_seconds`. A run is valid
+    if it lasts at least `min_seconds`, has at least `min_queries` queries, and obeys LoadGen's
+    other rules.
     """
 
     name: ScenarioName
@@ -152,17 +160,17 @@ class Scenario(Record):
 
 
 class Stopping(Record):
-    """What ends measuring, besides the number of iterations; None: not asked for.
+    """The conditions that end measuring, besides the number of iterations; None if not requested.
 
     Attributes:
-        duration_seconds: how long to measure.
+        duration_seconds: the time to measure.
         target_interval: measure until half the width of the 95 % interval of the median is at
             most this share of the median; 0.01 is 1 %.
-        min_seconds: with a target, measure for at least so long.
-        max_seconds: with a target, measure for at most so long.
-        settle: warm up until two windows of iterations agree.
-        warmup_seconds: warm up for at least so long.
-        warmup_room: the iterations that this has room for.
+        min_seconds: with a target, the shortest time to measure.
+        max_seconds: with a target, the longest time to measure.
+        settle: warm up until the times of iterations settle: two successive windows agree.
+        warmup_seconds: the shortest time to warm up.
+        warmup_room: the number of further warm-up iterations that can be recorded.
     """
 
     duration_seconds: float | None = None
@@ -175,17 +183,17 @@ class Stopping(Record):
 
     @property
     def is_open(self) -> bool:
-        """Whether the number of iterations is not known beforehand."""
+        """Whether the number of iterations is decided only while lar measures."""
         return self.duration_seconds is not None or self.target_interval is not None
 
 
 class Pacing(Record):
-    """When an iteration begins, if not as soon as the one before it has ended.
+    """The pace of iterations, if an iteration does not begin right after the previous one.
 
     Attributes:
-        idle_seconds: how long a runner sleeps before each iteration.
-        rate: how many requests arrive in a second, whether or not a runner is free.
-        arrivals: the times between arrivals are those of a Poisson process, or all the same.
+        idle_seconds: the time that a runner sleeps before each iteration.
+        rate: the number of requests that arrive per second, even if no runner is free.
+        arrivals: requests arrive at random, as a Poisson process, or at equal intervals.
     """
 
     idle_seconds: float | None = None
@@ -194,24 +202,30 @@ class Pacing(Record):
 
 
 class RunSpec(Record):
-    """One run, complete, as the user asked for it.
+    """All that the user asked for in one run.
 
     `settings` holds only the engine options that the user set, by key (`fast_run`).
 
-    `python` is the interpreter of the worker, empty for the parent's own. `shape` has the sizes of
-    axes of the inputs, by the model's name of an axis or as `INPUT[AXIS]`.
+    `python` is the Python interpreter of the worker; if it is empty, the parent's interpreter runs
+    the worker too. `shape` has sizes of axes of the inputs, by the model's name of an axis or by
+    `INPUT[AXIS]`.
 
-    With `items`, those of a data set, each is fed for `iterations` iterations; `item_names` has
-    all of the set, also those that an earlier run has done. `tell_classes` has the first
-    output taken for scores of classes, which `class_names` names.
+    `items` are the items of a data set. Each item is fed for `iterations` iterations. `item_names`
+    has the names of all items of the data set, also of items that an earlier run has done. With
+    `tell_classes`, the first output is taken for scores of classes; `class_names` are the names of
+    these classes.
 
-    With `cases` each of them is fed for `iterations` iterations, the first for the warm-up too.
+    `cases` are testcases. Each case is fed for `iterations` iterations; the warm-up uses the first
+    case.
 
-    If `stopping` leaves the number of iterations open, `iterations` is the most that a runner has
-    room for, and `warmup_iterations` the fewest if the warm-up goes on until it settles.
-    `percentiles` are those of the summary; if it is empty, the usual ones.
-    With a rate in `pacing`, or with a `scenario`, `iterations` are the requests that all runners
-    serve together. In a scenario MLPerf's load generator decides how many there are, and when.
+    If `stopping` leaves the number of iterations open, `iterations` is the largest number that a
+    runner can record. If the warm-up goes on until times settle, it has at least
+    `warmup_iterations` iterations. `percentiles` are the percentiles of the summary; if it is
+    empty, the summary has the usual percentiles.
+
+    With a rate in `pacing`, or with a `scenario`, `iterations` is the number of requests that all
+    runners serve together. In a scenario, MLPerf's load generator decides how many requests arrive
+    and when they arrive.
     """
 
     model: str
@@ -249,23 +263,22 @@ class RunSpec(Record):
 
     @property
     def sample_count(self) -> int:
-        """The number of samples that each runner takes, warm-up included; the most that it may
-        take where that is open."""
+        """The largest number of samples that each runner may take, warm-up included."""
         timed = self.iterations * max(1, len(self.cases), len(self.items))
         return self.warmup_iterations + self.stopping.warmup_room + timed
 
 
 class MachineFacts(Record):
-    """The machine that ran it, when the run began. Unknown facts are empty or None.
+    """The machine of a run, at the time when the run began. Unknown facts are empty or None.
 
     Attributes:
         affinity: the numbers of the CPUs that the process may use.
-        threads_per_core: how many CPUs share one core: 2 with SMT (hyper-threading) on.
-        smt: the kernel's word for it: on, off, notsupported.
-        load: how many threads computed or wanted to, on average over the last minute.
-        cpu_limit: the limit of CPU time of the process's cgroup, in CPUs.
-        variables: the environment variables of the worker that libraries heed.
-        architecture: of its instructions, as the system names it: x86_64, aarch64.
+        threads_per_core: the number of CPUs that share one core: 2 if SMT (hyper-threading) is on.
+        smt: the state of SMT in the kernel's words: on, off, notsupported.
+        load: the average number of threads that computed, or were ready to, in the last minute.
+        cpu_limit: the CPU limit of the process's cgroup, as a number of CPUs.
+        variables: the environment variables of the worker that affect libraries.
+        architecture: the instruction set, as the system names it: x86_64, aarch64.
     """
 
     system: str = ""
@@ -285,10 +298,10 @@ class MachineFacts(Record):
 
 
 class ModelFile(Record):
-    """The model file that ran; its SHA-256 distinguishes two models of one name.
+    """The model file of a run; its SHA-256 distinguishes two models with one name.
 
-    `weights` are the SHA-256 of the files beside it that hold its weights, by their paths, where
-    somebody has asked for them.
+    `weights` has the SHA-256 of each separate file of weights, by its path. It is empty unless a
+    function needs them.
     """
 
     path: str
@@ -298,12 +311,12 @@ class ModelFile(Record):
 
 
 class EngineFacts(Record):
-    """The engine that really ran: its version, driver and device, and the libraries beside it.
+    """The engine that ran the model: its version, driver and device, and the libraries it used.
 
-    `products` is the type that factors of float32 products are rounded to, empty for none.
-    `threads` is how many threads of the CPU compute a copy of the model; None if not known.
-    `spin_seconds` is how much CPU time one of them spends at most while it waits for work; 0 if it
-    sleeps, or if that is not known.
+    `products` is the type to which factors of float32 products are rounded, empty if they are not
+    rounded. `threads` is the number of CPU threads that compute a copy of the model; None if not
+    known. `spin_seconds` is the most CPU time that a thread spends while it waits for work; 0 if
+    threads sleep, or if the time is not known.
     """
 
     name: str
@@ -331,27 +344,27 @@ class Packing(Record):
 class RunContext(Record):
     """The facts that the parent process adds to a spec: how the run is made, where its files go.
 
-    Results do not keep them; the worker gets them with the spec.
+    The worker gets these facts together with the spec. Results do not keep them.
 
     Attributes:
-        began: when the time limit begins to count, on the monotonic clock.
-        in_process: the run is made in the parent process itself, for a debugger.
-        overwrite: dumps may replace others.
-        resume: a data set goes on with what an earlier run has done.
-        model: the facts about the spec's model file, None until it is read.
-        model_file: the file to load instead of the spec's, from which it was taken: a model that
-            is packed with testcases.
-        work_folder: a folder of the parent's, for what must outlive a worker that is killed.
-        written: where the engine writes the files that options ask for, by key: they are moved
-            to their places when the run has ended well.
-        turns: the timed iterations are made in turns with other processes, when the parent says so;
-            the spec's are the most that there is room for.
-        outputs_folder: where the outputs of the last iteration are written, empty if nowhere.
-        ranges: the ranges of `lar.range` that the parent is in.
-        packing: how to pack testcases, one for each of the spec's `inputs`; the worker then packs
-            and runs nothing.
-        names: the user's names of flags and files for errors and warnings, if they are others: for
-            an array that was given from Python, a file that was unpacked from the model's.
+        began: the time from which the time limit counts, on the monotonic clock.
+        in_process: the run is made in the parent process, so that a debugger can be used.
+        overwrite: new dumps may replace existing files.
+        resume: a run of a data set continues an earlier run.
+        model: the facts about the spec's model file, None until the file is read.
+        model_file: the file to load instead of the spec's model file. It is a model that was
+            unpacked from the spec's file, in which it is packed with testcases.
+        work_folder: a folder of the parent, for files that are needed after a worker is killed.
+        written: the places where the engine writes the files of options, by the option's key. The
+            files are moved to their final places when the run has ended well.
+        turns: the process makes timed iterations in turns with other processes, when the parent
+            asks for them. The spec's `iterations` are then the most that can be recorded.
+        outputs_folder: the folder for the outputs of the last iteration; empty to keep no outputs.
+        ranges: the open ranges of `lar.range` in the parent process.
+        packing: how to pack testcases, one testcase for each of the spec's `inputs`. The worker
+            then only packs, and does not run the model.
+        names: the user's names for flags and files in errors and warnings, if lar's names differ.
+            For example, an array from Python, or a file that was unpacked from the model file.
     """
 
     began: float = field(default_factory=time.monotonic)
@@ -370,7 +383,7 @@ class RunContext(Record):
 
     @property
     def model_sha256(self) -> str:
-        """The SHA-256 of the spec's model file, empty until it is read."""
+        """The SHA-256 of the spec's model file, empty until the file is read."""
         return self.model.sha256 if self.model else ""
 
     def deadline(self, spec: RunSpec) -> float | None:
@@ -379,10 +392,10 @@ class RunContext(Record):
 
 
 class Failure(ShortRecord):
-    """Why a run did not end well: the parts of a `LarError`, and its exit code.
+    """The error that ended a run: the parts of a `LarError`, and its exit code.
 
-    `message` is the whole line, made of the other parts and kept for those who read the JSON; a
-    result of an older lar holds nothing but the line, which is the problem then.
+    `message` is the whole line, made of the other parts; it is for readers of the JSON. A result of
+    an older lar has only `message`, which then becomes `problem`.
     """
 
     problem: str = ""
@@ -405,17 +418,17 @@ class Failure(ShortRecord):
         return cls(**{**parts, "detail": detail or error.detail})
 
     def to_error(self) -> LarError:
-        """Return the error that it would be in this process."""
+        """Return this failure as an error that can be raised."""
         kind = kind_of_error(self.exit_code)
         return kind(self.problem, self.hint, self.detail, flag=self.flag, subject=self.subject)
 
     def called(self, names: Mapping[str, str]) -> Failure:
-        """Return it with the names that the user knows for its flag and its subject."""
+        """Return this failure with the user's names for its flag and its subject."""
         flag, subject = (names.get(part, part) for part in (self.flag, self.subject))
         return replace(self, flag=flag, subject=subject)
 
     def within(self, what: str) -> Failure:
-        """Return it as the failure of a part of the user's task, which the message names first."""
+        """Return this failure with a part of the user's task at the start of the message."""
         return replace(self, flag="", subject=format_message(what, self.flag, self.subject))
 
 
@@ -430,8 +443,8 @@ class Tensor(Record):
 class Quantization(Record):
     """The real numbers that integers stand for: (integer - zero point) * scale.
 
-    There is one scale and one zero point for the whole tensor, or one for each index of `axis`,
-    which counts the axes of the plain shape.
+    One scale and one zero point hold for the whole tensor, or for one index of `axis` each. `axis`
+    is the number of an axis of the plain shape.
     """
 
     scale: tuple[float, ...]
@@ -440,10 +453,10 @@ class Quantization(Record):
 
 
 class GraphTensor(Tensor):
-    """A tensor of a graph, by a `key` that is unique there.
+    """A tensor of a graph; its `key` is unique in the graph.
 
-    `layout` names a blocked one, `operator` what made it. With a `quantization` its elements are
-    integers of `dtype` that stand for real numbers.
+    `layout` is the name of a blocked layout, and `operator` is the operator that made the tensor.
+    If there is a `quantization`, the elements are integers that stand for real numbers.
     """
 
     key: str
@@ -453,10 +466,11 @@ class GraphTensor(Tensor):
 
 
 class GraphOperator(Record):
-    """An operator of a graph, by a `key` that is unique there.
+    """An operator of a graph; its `key` is unique in the graph.
 
-    `origin` has the model's names for the results of its own operators that this one stands for,
-    empty if it is one of them or if they are not known.
+    An operator of an engine may stand for several operators of the model. Then `origin` has the
+    model's names for the outputs of those operators. It is empty if the operator is the model's
+    own, or if those operators are not known.
     """
 
     key: str
@@ -468,10 +482,11 @@ class GraphOperator(Record):
 
 
 class Origin(Record):
-    """The run that a dump, or a side of a comparison, is of; unknown facts are empty.
+    """The run that made a dump, or a side of a comparison; unknown facts are empty.
 
-    `complete` is false if it did not end well. `system`, `architecture` and `processor` are those
-    of the machine that ran it, `provider` is what computed there if the engine has several.
+    `complete` is false if the run did not end well. `system`, `architecture` and `processor`
+    describe the machine of the run. `provider` is the engine's execution provider, if the engine
+    has several.
     """
 
     complete: bool = True
@@ -489,16 +504,17 @@ class Origin(Record):
 
 
 class FedInput(Tensor):
-    """The data that one input of the model was fed with, and its source."""
+    """The data that was fed to one input of the model, and the source of the data."""
 
     source: str
     generated: bool = False
 
 
 class OutputSummary(Tensor):
-    """One output of the last iteration: enough to see a wrong run, and its hash to compare two.
+    """One output of the last iteration, in a few numbers that show a wrong run.
 
-    `minimum`, `maximum` and `mean` are over the finite elements; without any, each is None.
+    `sha256` is for a comparison of two runs. `minimum`, `maximum` and `mean` are over the finite
+    elements; if no element is finite, all three are None.
     """
 
     minimum: float | None = None
@@ -509,7 +525,7 @@ class OutputSummary(Tensor):
 
 
 class TimeSources(Record):
-    """The source of each of a sample's three times; empty if the time was not taken."""
+    """The source of each of the three times of a sample; empty if the time was not measured."""
 
     end_to_end: str = ""
     host: str = ""
@@ -517,10 +533,10 @@ class TimeSources(Record):
 
 
 class NoiseSources(Record):
-    """The source of each kind of noise; empty if this machine does not show it.
+    """The source of each kind of noise; empty if this machine does not report this noise.
 
-    `throttled` and `heat` are both in the column `throttled` of the samples: a limit of CPU time,
-    and CPUs that are slowed down since they are too hot.
+    `throttled` is a limit of CPU time, and `heat` is the slowing down of hot CPUs. Both are in the
+    column `throttled` of the samples.
     """
 
     queue_delay: str = ""
@@ -533,30 +549,33 @@ class NoiseSources(Record):
 
 
 class Samples(Record):
-    """Raw times in seconds, in the order taken, one entry an iteration.
+    """Raw times in seconds, in the order of measurement, with one entry for each iteration.
 
-    A column holds each number in 8 bytes at most, and compares with tuples. One that was never
-    measured is empty. If one reading covers several iterations, since a reading for each would have
-    disturbed them, each has a share by its time. None: not measured.
-    With several runners, the first runner's samples come first.
+    A column takes at most 8 bytes for each number, and can be compared with tuples. A column that
+    was never measured is empty; a single number that was not measured is None. One reading of the
+    noise may cover several iterations, since a reading for each iteration would disturb them. Then
+    each iteration has a share of the reading, in proportion to its time. If there are several
+    runners, the samples of the first runner come first.
 
     Attributes:
-        end_to_end: from the dispatch to the end of the wait.
-        host: to the return of the dispatch.
-        device: the device's own time.
+        end_to_end: the time from the dispatch to the end of the wait.
+        host: the time from the dispatch to its return.
+        device: the time that the device computed.
         queue_delay: the longest time that a runnable thread of the process waited for a CPU that
             other work may have held.
-        began: when the dispatch began, since that of the first timed iteration of all runners.
-        cpu: the CPU time of all threads of the process; with several runners, of the runner's own.
+        began: the time when the dispatch began, counted from the first dispatch of all timed
+            iterations.
+        cpu: the CPU time of all threads of the process; if there are several runners, of the
+            runner's own thread.
         busiest_thread: the CPU time of the thread that computed most.
-        steal: the longest that one of the CPUs was held by another guest of the same host.
-        throttled: how long a limit of CPU time, or heat, held the process back.
-        frequency: the frequency in Hz of the CPU that it ran on.
-        queueing: how long the request waited until its runner was free.
-        probe: how long a small, always equal piece of work took after the iteration. It takes
-            longer where other programs hold a part of the core or of its caches.
-        runner: the number of the runner, empty if there is only one.
-        case: the number of the testcase, or of the item of a data set, if the run has any.
+        steal: the longest time that another guest of the same host held one of the CPUs.
+        throttled: the time that a limit of CPU time, or heat, held the process back.
+        frequency: the frequency in Hz of the CPU that the iteration ran on.
+        queueing: the time that the request waited until its runner was free.
+        probe: the time of a small, fixed piece of work after the iteration. It takes longer if
+            other programs use the core or its caches.
+        runner: the number of the runner, empty if there is only one runner.
+        case: the number of the testcase, or of the item of a data set, if the run has them.
     """
 
     end_to_end: Sequence[float] = ()
@@ -580,7 +599,7 @@ class Samples(Record):
                 vars(self)[name] = Numbers(column) or NO_NUMBERS
 
     def part(self, place: slice) -> Samples:
-        """Return what was measured of some iterations; `place` is theirs."""
+        """Return the measured columns of a slice of the iterations."""
         return Samples(**{name: getattr(self, name)[place] for name in MEASURED})
 
     def of_runner(self, runner: int) -> Samples:
@@ -591,15 +610,16 @@ class Samples(Record):
         return self.part(own)
 
 
-# The columns of samples that are measured.
+# The columns of samples that hold measured numbers.
 MEASURED = tuple(each.name for each in fields(Samples) if each.name not in ("runner", "case"))
 
 
 class AlgorithmChoice(Record):
     """The algorithm that the engine ran for one kind of convolution.
 
-    `winograd` names it, such as F(4,3), empty for any other. `seconds` is what the search measured,
-    None if it did not; the `other` algorithm is the one that runs if winograd is passed over.
+    `winograd` is the size of a winograd algorithm, such as F(4,3); it is empty for any other
+    algorithm. `seconds` is the time that the search measured, None if it was not measured.
+    `other_algorithm` is the algorithm that would run without winograd.
     """
 
     operator: str
@@ -612,9 +632,10 @@ class AlgorithmChoice(Record):
 
 
 class NumericError(Record):
-    """The largest difference of an output from that of a run with other algorithms.
+    """The largest difference between an output and the same output with other algorithms.
 
-    `relative` is |a - b| / max(|a|, |b|, 1). None: one has a NaN or infinity, the other has not.
+    `relative` is |a - b| / max(|a|, |b|, 1). Both figures are None if only one output has a NaN or
+    an infinity.
     """
 
     output: str
@@ -625,10 +646,10 @@ class NumericError(Record):
 class Verdict(Judgement):
     """The comparison of one output with its expected value.
 
-    `error` is the largest |e-a| / max(min(|e|,|a|), 1) of its elements, None if only one side has a
-    NaN or an infinity there. `index` is that of the first element whose error is above
-    `limit`, with its two values as text; without such an element the texts are empty. Where dtype
-    or shape differ, the texts name them.
+    `error` is the largest |e-a| / max(min(|e|,|a|), 1) of all elements, None if an element is NaN
+    or infinite on one side only. `index` is the index of the first element whose error is above
+    `limit`; `actual` and `expected` are its two values as text, and empty without such an element.
+    If the dtypes or shapes differ, `actual` and `expected` name these.
     """
 
     error: float | None
@@ -642,7 +663,7 @@ class Verdict(Judgement):
 class CaseResult(Record):
     """The result of a testcase: the worst run of each output.
 
-    `passed` is None if the testcase says nothing of the outputs.
+    `passed` is None if the testcase has no expected outputs.
     """
 
     name: str
@@ -658,10 +679,10 @@ class ItemClasses(Labelled):
 
 
 class ScenarioResult(Record):
-    """What the load generator found.
+    """The result of MLPerf's load generator.
 
-    `reasons` are those of an invalid run, in its own words. `figures` are its results by the
-    names of its detailed log, as `result_99.00_percentile_latency_ns`.
+    `reasons` say in the load generator's own words why a run is invalid. `figures` are its results,
+    by their names in its detailed log, such as `result_99.00_percentile_latency_ns`.
     """
 
     version: str
@@ -671,20 +692,21 @@ class ScenarioResult(Record):
 
 
 class Stopped(Record):
-    """How measuring ended, if not by the number of iterations alone.
+    """How measuring ended, if the number of iterations was not the only condition.
 
     Attributes:
-        ending: what ended it: `room` means that no more samples could be held.
-        met: whether what was asked for was reached; a rate is, if as many can be served.
-        seconds: how long was measured, the warm-up left out.
+        ending: the condition that ended it; `room` means that no more samples could be recorded.
+        met: whether the user's target was reached. A rate is reached if requests can be served as
+            fast as they arrive.
+        seconds: the time of measuring, without the warm-up.
         reached: half the width of the 95 % interval of the median, as a share of the median; None
-            where it was not asked for, or the samples were too few.
-        undisturbed: that median is of the undisturbed iterations alone, as some were disturbed.
-        settled: whether two windows of the warm-up agreed; None if that was not asked for.
-        offered: how many requests had arrived, with a rate.
-        unserved: how many of these no runner had begun when measuring ended.
-        load: the requests that arrive while one is served, over the runners: from 1 on the queue
-            grows for as long as requests arrive.
+            if it was not a target, or if there were too few samples.
+        undisturbed: some iterations were disturbed, and `reached` is for the median of the others.
+        settled: whether two windows of the warm-up agreed; None if that was not requested.
+        offered: the number of requests that had arrived, if they arrive at a rate.
+        unserved: the number of these requests that no runner had begun when measuring ended.
+        load: the number of requests that arrive while one request is served, divided by the number
+            of runners. If it is 1 or more, the queue grows for as long as requests arrive.
     """
 
     ending: Ending
@@ -699,14 +721,16 @@ class Stopped(Record):
 
 
 class Ran(Record):
-    """What a run, or a variant of a bench, was made with and what came of it.
+    """The facts that a run and a variant of a bench share: engine, model, inputs and outcome.
+
+    A variant has several processes. Its `outputs` and its `load_seconds` are those of the first.
 
     Attributes:
-        fed: what it was fed with.
-        outputs: those of the last iteration; of a variant, in its first process.
-        load_seconds: of a variant, in its first process.
-        peak_memory_bytes: the most that it held; of a variant, that one of its processes held.
-        failure: why it was refused, or did not end well.
+        fed: the inputs that were fed.
+        outputs: the outputs of the last iteration.
+        load_seconds: the time to load the model.
+        peak_memory_bytes: the most memory that a process held.
+        failure: why the run was refused, or did not end well.
     """
 
     engine: EngineFacts | None = None
@@ -719,14 +743,14 @@ class Ran(Record):
     failure: Failure | None = None
 
     def with_arrays(self: R, arrays: Arrays) -> R:
-        """Return it with the outputs of its last iteration."""
+        """Return this result with the outputs of the last iteration."""
         result = replace(self)
-        vars(result)["_arrays"] = arrays  # no field: neither compared nor encoded
+        vars(result)["_arrays"] = arrays  # no field, so it is neither compared nor encoded
         return result
 
 
 class Made(Encodable):
-    """What every result says of how it was made; `failure` is why that ended early, if it did."""
+    """The facts of every result about its making; `failure` says why it ended early, if it did."""
 
     lar_version: str = ""
     started_at: str = ""
@@ -736,18 +760,19 @@ class Made(Encodable):
 
 
 class RunResult(Ran, Made):
-    """Everything known about one run, whether it ended well or not.
+    """All facts about one run, which may have ended well or not.
 
     `iterations_seconds` is the time from the start of the first timed iteration to the end of the
-    last, over all runners; it is known where there are several, or requests arrive at a rate, and
-    all have ended. `stopped` says how measuring ended where the number of iterations was open or
-    requests arrived at a rate. `algorithms`
-    and `numeric_errors` are known where winograd was preferred. `cases` has the testcases that
-    were run, `items` the classes of a data set's items; `top1` and `top5` are the shares of the
-    labelled items that are right. `profiled` is there with `--profile`:
-    the samples of the same run with the profiler, made after it. `uncached_operators` counts
-    the operators that ran and are not in the cache that was given. `summary` is there when an
-    iteration was timed; results of older versions have none.
+    last, over all runners. It is known if there are several runners, or if requests arrive at a
+    rate, and all runners have ended. `stopped` says how measuring ended, if the number of
+    iterations was open or requests arrived at a rate. `algorithms` and `numeric_errors` are known
+    if winograd was preferred.
+
+    `cases` has the results of the testcases. `items` has the classes of a data set's items; `top1`
+    and `top5` are the shares of labelled items whose class was first, or among the first five.
+    `profiled` has the samples of a second run, with the profiler, if `--profile` was given.
+    `uncached_operators` counts the operators that ran but are not in the given cache. `summary` is
+    None if no iteration was timed, and in results of older versions.
     """
 
     spec: RunSpec
@@ -780,7 +805,7 @@ class RunResult(Ran, Made):
         """The summary of the timed iterations: `result.latency.median`, in seconds.
 
         Raises:
-            LarError: no iteration was timed, or a lar without summaries wrote the result.
+            LarError: no iteration was timed, or an older lar wrote the result without a summary.
         """
         if self.summary is None:
             hint = "no iteration was timed, or an older lar wrote it: look at status and samples"
@@ -791,10 +816,10 @@ class RunResult(Ran, Made):
     def arrays(self) -> Arrays:
         """The outputs of the last iteration, by name, of a run with `keep_outputs=True`.
 
-        Outputs that NumPy does not hold, as texts, are not among them. They are never in the JSON.
+        Outputs that NumPy cannot hold, such as strings, are left out. The JSON has no outputs.
 
         Raises:
-            LarError: they were not kept.
+            LarError: the outputs were not kept.
         """
         arrays: Arrays | None = vars(self).get("_arrays")
         if arrays is None:
@@ -805,7 +830,7 @@ class RunResult(Ran, Made):
     def rows(self) -> list[dict[str, float | None]]:
         """Return a dictionary for each timed iteration: `pandas.DataFrame(result.rows())`.
 
-        It has the iteration's number and what was measured of it, by the names of `Samples`.
+        It has the number of the iteration, and its measured figures by the names of `Samples`.
         """
         columns = {"iteration": range(len(self.samples.end_to_end)), **vars(self.samples)}
         measured = {name: column for name, column in columns.items() if column}
@@ -813,21 +838,21 @@ class RunResult(Ran, Made):
 
 
 def read_result(data: bytes | str) -> RunResult:
-    """Decode a result that `--json` wrote, of any version so far.
+    """Decode a result that `--json` wrote, in any format that lar has ever written.
 
     Raises:
-        ValueError: the text is not JSON, not a result of a version that this lar reads, or it holds
-            what no run has.
+        ValueError: the text is not JSON, not a result in a format that this lar reads, or it has
+            values that no run can have.
     """
     return check_result(record_of_format(data, RunResult))
 
 
 def check_result(result: RunResult) -> RunResult:
-    """Return a result; refuse one that no run can have.
+    """Return a result, after a check that a run can have such a result.
 
     Raises:
-        ValueError: it has too many copies of the model or an impossible percentile, a column of its
-            samples is shorter than another, or a time is negative or infinite.
+        ValueError: the result has too many copies of the model or an impossible percentile, columns
+            of samples differ in length, or a time is negative or infinite.
     """
     copies = result.spec.settings.get("thread", 1)
     if type(copies) is not int or not 0 < copies <= MOST_COPIES:
@@ -838,18 +863,19 @@ def check_result(result: RunResult) -> RunResult:
         if not {*map(len, vars(samples).values())} <= {0, len(samples.end_to_end)}:
             raise ValueError("its samples have columns of several lengths")
         if not all(0 <= seconds < math.inf for seconds in samples.end_to_end):
-            raise ValueError("one of its times is not a time")
+            raise ValueError("one of its times is negative or infinite")
     return result
 
 
 class ModelInfo(Record):
-    """The content of a model file, read without running it.
+    """The content of a model file, which is read without running the model.
 
-    `operators` counts operators by type, most frequent first. `flops` counts a multiply-accumulate
-    as two operations; it is None if a shape that it depends on is unknown, and `flops_unknown` then
-    names the operator types concerned. `activation_bytes` is the size of all operators' results
-    without the model's outputs; None if a shape is unknown, and so are the bytes of inputs and
-    outputs. With `at`, shapes of inputs by name, FLOPs and bytes are those at these shapes.
+    `operators` counts operators by type, the most frequent type first. `flops` counts a
+    multiply-accumulate as two operations. It is None if it depends on an unknown shape;
+    `flops_unknown` then has the types of such operators. `activation_bytes` is the size of the
+    results of all operators, without the model's outputs. All sizes in bytes are None if a shape is
+    unknown. `at` has shapes of inputs by name; if it is not empty, FLOPs and bytes are for these
+    shapes.
     """
 
     engine: str
@@ -870,7 +896,7 @@ class ModelInfo(Record):
 def add_verdicts(
     results: tuple[CaseResult, ...], number: int, name: str, verdicts: Sequence[Verdict]
 ) -> tuple[CaseResult, ...]:
-    """Return the results with the verdicts of one more run of a case; cases come in their order."""
+    """Add the verdicts of one more run of a testcase to the results; cases come in their order."""
     known = results[number].verdicts if number < len(results) else verdicts
     worst = tuple(max(pair, key=error_of) for pair in zip(known, verdicts, strict=False))
     passed = all(verdict.passed for verdict in worst) if worst else None

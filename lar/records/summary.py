@@ -1,4 +1,4 @@
-"""The summary of a run: what its samples show, and which of its figures to trust."""
+"""The summary of a run: the figures that its samples show, and which figure to trust."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Literal
 
 from lar.records.record import Record, ShortRecord
 
-Rank = int | float  # of a percentile: 90, 99.9
+Rank = int | float  # the rank of a percentile: 90, 99.9
 Cause = Literal["queue delay", "steal", "throttling", "frequency", "slow core"]
 Trust = Literal["latency", "undisturbed latency", "cpu", "nothing"]
 Verdict = Literal["faster", "slower", "no difference shown", "not judged"]
 
 
 class Interval(ShortRecord):
-    """The range that holds the true value in `confidence` of the cases, in the value's unit."""
+    """A confidence interval: it contains the true value with the probability `confidence`."""
 
     low: float
     high: float
@@ -22,18 +22,18 @@ class Interval(ShortRecord):
 
 
 class Difference(Record):
-    """How much slower B is than A.
+    """The difference in time between A and B.
 
     Attributes:
-        ratio: the time of B over that of A; 1.03 if B is 3 % slower.
-        interval: of the ratio, corrected for the looks taken and the number of comparisons; None if
-            it has no end.
-        verdict: what is shown of B.
-        reason: why it is not judged; empty if it is.
-        smallest_detectable: the change that would have been shown with a probability of 90 %, 0.02
-            for 2 %; None if it is not judged.
-        processes: the pairs of processes, or the runs of both sides.
-        pairs: the ratios, or the samples, of all of them.
+        ratio: the time of B divided by the time of A; 1.03 if B is 3 % slower.
+        interval: the confidence interval of the ratio, corrected for repeated looks and for several
+            comparisons; None if the interval has no ends.
+        verdict: whether B is shown to be faster or slower than A.
+        reason: why the difference is not judged; empty if it is judged.
+        smallest_detectable: the smallest change that would have been shown in 90 % of cases, 0.02
+            for 2 %; None if the difference is not judged.
+        processes: the number of pairs of processes, or of runs of both sides.
+        pairs: the number of ratios, or of samples, in all processes.
     """
 
     ratio: float
@@ -46,23 +46,25 @@ class Difference(Record):
 
     @property
     def is_shown(self) -> bool:
-        """Whether it is faster or slower."""
+        """Whether B is shown to be faster or slower."""
         return self.verdict in ("faster", "slower")
 
 
 class QueueSummary(Record):
-    """What requests that arrived at a rate met. Times are seconds.
+    """The summary of requests that arrived at a rate. Times are seconds.
 
-    Waiting is from the arrival of a request to its start, latency from the arrival to its end; the
-    time between, the service, is an iteration's.
+    Waiting is the time from the arrival of a request to its start. Latency is the time from the
+    arrival to the end. Service is the time from the start to the end: one iteration.
 
     Attributes:
-        offered_per_second: how many requests were asked for.
-        arrived_per_second: how many came, as the times between are drawn; None for a single one.
-        served_per_second: how many were served, None if the run did not end well.
+        offered_per_second: the rate of requests that the user asked for.
+        arrived_per_second: the rate at which requests arrived; it differs from the offered rate if
+            arrivals are random. None for a single request.
+        served_per_second: the rate at which requests were served, None if the run did not end well.
         load: the same as in `Stopped`.
-        busy: the share of the time in which a runner served, None as above.
-        waiting_percentiles: by rank, those alone that the number of requests supports.
+        busy: the share of time in which a runner served a request, None if the run did not end
+            well.
+        waiting_percentiles: the percentiles that the number of requests supports, by rank.
     """
 
     offered_per_second: float
@@ -81,23 +83,26 @@ class QueueSummary(Record):
 
 
 class Summary(Record):
-    """The timed iterations of a run in a few figures. Times are seconds.
+    """A few figures about the timed iterations of a run. Times are seconds.
 
     Attributes:
-        interval: that of the median; None if there are too few samples for one.
-        percentiles: by rank, those asked for that the number of samples supports.
-        iterations_per_second: of all runners together; None if nothing took time, or if they slept
-            before each iteration.
-        items_per_second: an iteration is as many items as a batch holds, or one of a data set;
-            None if the batch is not known, or not the same in all iterations.
-        disturbed_count: the iterations that something else on the machine disturbed.
-        disturbed: their number by cause; an iteration with two causes counts for both.
-        undisturbed_median: the median of the others, None if all were disturbed.
-        cpu_median: of the CPU time of the thread that computed most in an iteration; None if it
-            is not known. For a run on one thread it is the latency on a quiet machine.
-        trust: the figure that decides. "cpu" is `cpu_median`; with "nothing" too few iterations
-            were undisturbed, and the CPU time is not the latency either.
-        queue: what requests met, if they arrived at a rate; the other figures are of their service.
+        interval: the confidence interval of the median; None if there are too few samples.
+        percentiles: the requested percentiles that the number of samples supports, by rank.
+        iterations_per_second: the rate of all runners together; None if the times are 0, or if
+            runners slept before each iteration.
+        items_per_second: the rate of items. An iteration computes a batch of items, or one item of
+            a data set. None if the batch size is not known, or differs between iterations.
+        disturbed_count: the number of iterations that something else on the machine disturbed.
+        disturbed: the number of disturbed iterations by cause; an iteration with two causes counts
+            for both.
+        undisturbed_median: the median of the undisturbed iterations, None if all were disturbed.
+        undisturbed_interval: the confidence interval of that median.
+        cpu_median: the median CPU time of the thread that computed most in an iteration; None if
+            not known. For a run on one thread it is the latency on a quiet machine.
+        trust: the figure that decides. "cpu" is `cpu_median`. "nothing" means that too few
+            iterations were undisturbed, and that the CPU time is not the latency.
+        queue: the summary of requests, if they arrived at a rate; all other figures are then about
+            the service of requests.
     """
 
     count: int

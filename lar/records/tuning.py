@@ -1,7 +1,7 @@
 """The records of a search for the fastest settings: its space, the request, and the result.
 
-Its measurements are results of runs (`RunResult`), one for each process, in a store like that of
-`lar history`.
+The measurements of a search are results of runs (`RunResult`), one for each process. They are in a
+store like the store of `lar history`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lar.records.record import Record, record_of_format
 from lar.records.run import EngineFacts, MachineFacts, Made, ModelFile, Status
 from lar.records.summary import Difference
 
-# Choices of a search for the fastest settings, as engines and files declare them
+# The choices of a search, as engines and files declare them
 
 
 OptionValue = bool | int | float | str | tuple[str, ...]
@@ -26,19 +26,19 @@ class Choice(Record):
     """One of the settings that a dimension offers.
 
     Attributes:
-        name: its name in tables, which no other choice of the space has: `nchw88`.
-        options: what it sets, by key, as `lar.run` takes it.
-        search: the further options of a run that fills a cache before the first measurement; empty
-            if nothing is searched. Such a run may take minutes.
-        cache: the key of the option that names the cache's file; empty without a search. The file
-            belongs to the session, and `options` do not hold it.
-        cache_depends: the dimensions whose choices decide what the cache holds; candidates that
-            agree in them share one.
-        allow: what the user must allow, empty if nothing.
-        for_full: it is tried in the space `full` alone.
-        measures_at_load: the engine measures each time that it loads the model, which may take
-            long; nothing is kept of it.
-        objectives: the objectives that it can matter for, empty for all.
+        name: the name of the choice in tables, unique in the space: `nchw88`.
+        options: the options that the choice sets, by key, as `lar.run` takes them.
+        search: further options of a run that fills a cache before the first measurement; empty if
+            no cache is needed. Such a run may take minutes.
+        cache: the key of the option that names the file of the cache; empty without a cache. The
+            file belongs to the session, so `options` does not have it.
+        cache_depends: the dimensions whose choices decide the content of the cache; candidates
+            with the same choices in these dimensions share one cache.
+        allow: the permission that the user must give, empty if none is needed.
+        for_full: the choice is tried only in the space `full`.
+        measures_at_load: the engine measures algorithms each time that it loads the model, which
+            may take long; the measurements are not kept.
+        objectives: the objectives that the choice can change, empty for all.
     """
 
     name: str
@@ -53,27 +53,34 @@ class Choice(Record):
 
 
 class Dimension(Record):
-    """Choices of which a candidate has one, or none: `layout`, `threads`."""
+    """A group of choices, such as `layout` or `threads`; a candidate has at most one of them."""
 
     name: str
     choices: tuple[Choice, ...]
 
 
-# The records of a search for the fastest settings: its space, the request, and the result
+# The space, the request and the result of a search
 
 
 Ending = Literal["settled", "budget", "interrupted", "failed"]
-"""Why a search ended: nothing that is left can win by the margin, the time is spent, the user or an
-error has interrupted it, or the plain run cannot be measured."""
+"""Why a search ended:
+
+settled      no remaining candidate can win by the margin
+budget       the time was spent
+interrupted  the user or an error interrupted it
+failed       the plain run cannot be measured
+"""
 
 
 class TunedSettings(Record):
-    """The settings that won, for `lar MODEL --settings FILE`, and what they were found for.
+    """The settings that won, for `lar MODEL --settings FILE`, and the conditions of the search.
 
     Attributes:
-        options: by key, as `lar.run` takes them; the name of a cache is relative to the file.
-        engine: the engine and its version, on which they were measured.
-        value: the objective with them, and without them (`baseline_value`).
+        options: the options by key, as `lar.run` takes them; the path of a cache is relative to
+            the file of settings.
+        engine: the engine, and its version, with which the settings were measured.
+        value: the objective with the settings.
+        baseline_value: the objective without the settings.
     """
 
     options: dict[str, OptionValue]
@@ -92,9 +99,10 @@ class TunedSettings(Record):
 
 
 class ModelSpace(Record):
-    """What can be tried with one of the models that compete; they are twins in several formats.
+    """All choices that can be tried with one of the competing models.
 
-    `options` hold for all its candidates, the plain run included: what the user gave.
+    The models are one network in several formats. `options` are the user's options; they hold for
+    all candidates of this model, the plain run included.
     """
 
     model: str
@@ -104,9 +112,10 @@ class ModelSpace(Record):
 
 
 class Candidate(Record):
-    """A model with settings: `choices` has their names, in the order of the dimensions.
+    """A model with settings; `choices` has the names of the choices in the order of the dimensions.
 
-    Without choices it is the plain run of its model; that of the first model is the baseline.
+    A candidate without choices is the plain run of its model. The plain run of the first model is
+    the baseline.
     """
 
     model: int = 0
@@ -117,9 +126,9 @@ BASELINE = Candidate()
 
 
 class NotTried(Record):
-    """A choice that the space of a model leaves out, and why.
+    """A choice that the space of a model leaves out, and the reason.
 
-    `allow` is the permission that the choice needs, empty if it was left out for another reason.
+    `allow` is the permission that the choice needs; it is empty if there is another reason.
     """
 
     choice: str
@@ -129,11 +138,11 @@ class NotTried(Record):
 
 
 class TuneRequest(Record):
-    """The request that a search follows.
+    """The user's request for a search.
 
-    `extent` is `quick`, `full`, or the file that names what is tried. `budget_seconds` is the time
-    of all sittings of a session together. `margin` is the least gain that makes a candidate worth
-    measuring: 0.01 for 1 %. `not_tried` are the choices that the spaces leave out.
+    `extent` is `quick`, `full`, or a file that lists the choices to try. `budget_seconds` is the
+    time of all sittings of a session together. `margin` is the smallest gain that is worth
+    measuring, such as 0.01 for 1 %. `not_tried` are the choices that the spaces leave out.
     """
 
     spaces: tuple[ModelSpace, ...] = ()
@@ -151,16 +160,18 @@ class RankedCandidate(Record):
     """A row of the ranking, flat: `pandas.DataFrame(tuning.ranking)` has a column for each field.
 
     Attributes:
-        name: what tables call it: `plain`, `nchw88 + 2 threads`.
-        options: those that it adds to the plain run's, by key, without the files of caches.
-        value: the objective, in seconds or bytes: the plain run's, times the ratio. It orders the
-            ranking.
-        ratio: to the plain run of the first model, of processes that took turns with its own.
+        name: the name of the candidate in tables: `plain`, `nchw88 + 2 threads`.
+        options: the options that the candidate adds to the plain run, by key, without the files of
+            caches.
+        value: the objective in seconds or bytes: the value of the plain run times the ratio. The
+            ranking is sorted by it.
+        ratio: the candidate's objective divided by that of the first model's plain run, from
+            processes that took turns.
         ratio_low, ratio_high: the interval of the ratio, None if there are too few processes.
-        processes: how many were measured.
-        outputs: how they agree with the plain run's; empty if they were not compared.
-        verdict: what is shown of it.
-        error: why it failed, or what is wrong with its numbers.
+        processes: the number of measured processes.
+        outputs: how the outputs agree with those of the plain run; empty if they were not compared.
+        verdict: whether the candidate is shown to be faster or slower, in words.
+        error: why the candidate failed, or what is wrong with its outputs.
     """
 
     name: str
@@ -183,10 +194,10 @@ class RankedCandidate(Record):
 
 
 class TuneResult(Made):
-    """Everything that a search found; `wall_seconds` are those of all sittings.
+    """The result of a search; `wall_seconds` is the time of all sittings.
 
-    `tuned` are the best settings as `--settings` reads them, None if nothing was measured.
-    `failure` says why the plain run failed, or why an interrupted search could not go on.
+    `tuned` are the best settings, in the form that `--settings` reads; None if nothing was
+    measured. `failure` says why the plain run failed, or why an interrupted search could not go on.
     """
 
     request: TuneRequest
@@ -203,7 +214,7 @@ class TuneResult(Made):
 
     @property
     def error(self) -> LarError | None:
-        """The error that ended the search early, None without one or after an interrupt."""
+        """The error that ended the search early; None if no error ended it."""
         if self.failure is None:
             return None
         of_plain = self.ending == "failed"
@@ -211,12 +222,12 @@ class TuneResult(Made):
 
     @property
     def best(self) -> RankedCandidate | None:
-        """The row that won: the plain run's where nothing was shown to be better."""
+        """The best row: the row of the plain run if no candidate was shown to be better."""
         return next((each for each in self.ranking if each.is_best), None)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The best settings by key: `lar.run(tuning.best.model, **tuning.settings)`."""
+        """The best settings by key, for `lar.run(tuning.best.model, **tuning.settings)`."""
         return dict(self.tuned.options) if self.tuned else {}
 
 
@@ -233,10 +244,10 @@ def space_of(result: TuneResult) -> ModelSpace | None:
 
 
 def read_tune(data: bytes | str) -> TuneResult:
-    """Decode what `lar tune --json` wrote.
+    """Decode a result of `lar tune --json`.
 
     Raises:
-        ValueError: the text is not JSON, or not the result of a search of a version that this lar
+        ValueError: the text is not JSON, or not a result of a search in a format that this lar
             reads.
     """
     return record_of_format(data, TuneResult)

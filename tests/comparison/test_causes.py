@@ -44,7 +44,7 @@ CASES: list[tuple[str, Callable[[Array], Array]]] = [
     ("activation: 601 elements of A end at 0", lambda array: np.maximum(array, 0)),
     ("scales of channels: A is 0.5 to 2 times B along axis 1", lambda array: array * FACTORS),
     ("one wrong channel: number 3 of axis 1", replaced((0, 3), 0.0)),
-    ("padding: A and B differ at the border alone", at_the_border),
+    ("padding: A and B differ only at the border", at_the_border),
     ("overflow to infinity: 1 of 1152 elements are infinite in A", replaced((0, 3, 4, 5), np.inf)),
     ("no number: 1 of 1152 elements are NaN in A", replaced((0, 3, 4, 5), np.nan)),
     ("", lambda array: array),

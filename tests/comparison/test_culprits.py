@@ -263,8 +263,8 @@ def test_a_culprit_is_proven_by_running_it_alone_on_both_sides() -> None:
     assert [*ours.fed] == [*theirs.fed] == ["a"]  # behind a proven one nothing is run
 
 
-OTHERWISE = "the engine of {} does not compute it alone as it did in the run"
-NOT_GIVEN = "the engine of A does not give this tensor alone"
+OTHERWISE = "run alone, the engine of {} gives another result than in the run"
+NOT_GIVEN = "the engine of A cannot compute this tensor alone"
 
 
 @pytest.mark.parametrize(
@@ -415,7 +415,7 @@ def test_what_has_no_twin_before_it_is_not_run() -> None:
     found = isolate(dump_of(*steps, last), dump_of(steps[0], last), Played({"e": np.add}))
     (tensor,) = (each for each in found.tensors if each.actual.name == "e")
     assert tensor.single is None
-    assert tensor.single_problem == "more: what it is computed from has no twin"
+    assert tensor.single_problem == "more: it has no twin in the other dump"
 
 
 @each_row("comparison/cases/stored values")

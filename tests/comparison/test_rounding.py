@@ -222,7 +222,7 @@ def test_there_may_be_more_behind_a_culprit(healthy: dict[str, Dump]) -> None:
     found = compare_dumps(network("float32", wrong), healthy["float32"])
     assert [it.output for culprit in found.culprits for it in culprit.actual] == ["dense3"]
     assert found.notes == (
-        "behind a culprit there may be more: --isolate runs each operator alone",
+        "there may be more culprits behind these: --isolate runs each operator alone",
     )
     # Behind the last operator there is nothing.
     last = compare_dumps(network("float32", altered("out", lambda x: x * 2)), healthy["float32"])

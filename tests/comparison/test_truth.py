@@ -68,7 +68,7 @@ def test_the_side_that_is_off_is_named(
     found = judge(*sides, nearest=nearest)
     assert describe_truth(known(found.truth)) == words
     assert found.same == (actual is expected)
-    doubt = "no truth for Tanh here (both engines differ from it alike)"
+    doubt = "the truth of Tanh is in doubt: the engines agree against it"
     assert (doubt in found.notes) == (actual is expected is WRONG)
 
 

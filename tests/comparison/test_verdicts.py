@@ -53,7 +53,7 @@ def test_the_outputs_decide_and_what_differs_inside_is_a_note() -> None:
     sides = dump_of(*net(0.1)), dump_of(*net())
     found = compare_dumps(*sides)
     assert (found.finding, found.culprits) == ("same", ())
-    assert found.notes == ("inside, 1 tensor differs; nothing of it reaches the outputs",)
+    assert found.notes == ("inside, 1 tensor differs; the outputs do not",)
     assert [each.actual.name for each in found.tensors if each.is_output] == ["z"]
     # Asked for every tensor, it is a fault.
     assert compare_dumps(*sides, only="common").finding == "fault"

@@ -496,7 +496,7 @@ def test_the_way_back_from_blocks_at_the_end_of_a_model_is_no_difference() -> No
     found = compare_dumps(fused_convolution(GIVEN), convolutions(WEIGHT, GIVEN))
     assert found.finding == "same"
     reasons = {it.tensor.name: it.reason for it in found.unmatched}
-    assert reasons["dimshuffle[4]"] == "between relu[3] and out, which holds its data"
+    assert reasons["dimshuffle[4]"] == "between relu[3] and out, a copy of it"
 
 
 def test_moved_data_is_no_twin_of_its_own() -> None:
