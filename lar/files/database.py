@@ -1,8 +1,8 @@
-"""The SQLite file of a store, with a schema that later versions bring up to date.
+"""The SQLite file of a store; a newer lar updates the schema of an older file.
 
-It is written with SQLite's rollback journal and full synchronisation: however a writer ends, all
-that was stored before is there, and the last change is there whole or not at all. It is one file,
-which can be copied, and works on network file systems, where a write-ahead log does not.
+SQLite writes it with a rollback journal and full synchronisation. So if a writer is killed, all
+earlier results are still there, and the last change is complete or absent. The store is a single
+file that can be copied. It works on network file systems, where a write-ahead log does not.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ HEAD = b"SQLite format 3\x00"
 
 
 def refuse_no_database(place: str, flag: str) -> None:
-    """Refuse a place that can hold no database, whether one is there or not.
+    """Refuse a path where no database can be, existing or new.
 
     Raises:
-        UsageError: saying why.
+        UsageError: the path is a folder or a special file, or its folder is missing.
     """
     folder = os.path.dirname(place) or os.curdir
     if os.path.isdir(place):
@@ -45,12 +45,12 @@ def refuse_no_database(place: str, flag: str) -> None:
 
 @contextlib.contextmanager
 def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
-    """Open a file with SQLite, whatever it holds; `Database.prepare` checks that.
+    """Open a file with SQLite; `Database.prepare` checks the content.
 
     Raises:
         LarError: as `explained`.
     """
-    mode = "rwc" if create else "rw"  # which only reads a file that may not be written
+    mode = "rwc" if create else "rw"  # a write-protected file is opened for reading
     with contextlib.ExitStack() as stack:
         with explained(place):
             address = f"file:{quote(os.fsencode(os.path.abspath(place)))}?mode={mode}"
@@ -58,19 +58,19 @@ def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
             connection = sqlite3.connect(address, patience, isolation_level=None, uri=True)
             stack.callback(connection.close)
             connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
-            # The folder is synchronised too when the journal has gone: else a power cut right after
-            # a change may undo it.
+            # The folder is also synchronised after the journal is deleted. Else a power cut soon
+            # after a change could undo the change.
             connection.executescript("pragma synchronous = extra; pragma fullfsync = on")
         yield connection
 
 
 @contextlib.contextmanager
 def explained(place: str) -> Iterator[None]:
-    """Raise the errors of SQLite as those of lar.
+    """Raise lar's error for each error of SQLite in the block.
 
     Raises:
         UsageError: the file is of another kind, is damaged, or may not be read or written.
-        LarError: the disk is full, or another program keeps the file.
+        LarError: the disk is full, or SQLite failed in another way.
     """
     try:
         yield
@@ -116,26 +116,27 @@ class Database:
         self._connection = connection
 
     def prepare(self, schema: int, make: Callable[[sqlite3.Connection], None]) -> None:
-        """Check that it is a store, and bring it to the schema of this number: `make` makes the
-        tables, or brings those of an older one to it.
+        """Check that the file is a store, and update it to a schema, given by its number.
+
+        `make` creates the tables, or updates the tables of an older schema.
 
         Raises:
-            UsageError: it is something else, or of a newer lar.
+            UsageError: the file is no store, or is of a newer lar.
         """
         with explained(self.path):
             if self._version(schema) == schema:
                 return
-            with self._transaction():  # in which no other process changes it
+            with self._transaction():  # no other process changes the file meanwhile
                 if self._version(schema) < schema:
                     make(self._connection)
                 self._connection.execute(f"pragma application_id = {STORE_ID}")
                 self._connection.execute(f"pragma user_version = {schema}")
 
     def _version(self, newest: int) -> int:
-        """Return the version of the schema, 0 for a file that is empty.
+        """Return the version of the schema; 0 for an empty file.
 
         Raises:
-            UsageError: the file is something else, or of a newer lar.
+            UsageError: the file is no store, or is of a newer lar.
         """
         refusal = partial(UsageError, subject=self.path)
         version = self._first("pragma user_version")
@@ -143,7 +144,7 @@ class Database:
         is_empty = not (application or version or self._first("select count(*) from sqlite_master"))
         if application != STORE_ID and not is_empty:
             raise refusal("is a database, but not a store of lar", "give another file")
-        # lar never makes these, and they may compute anything, even without an end.
+        # lar never makes a view or trigger, and one could compute anything, even for ever.
         foreign = self._first("select name from sqlite_master where type in ('view', 'trigger')")
         if foreign is not None:
             problem = f"the store is damaged: {foreign!r} in it computes something"
@@ -156,13 +157,13 @@ class Database:
         return int(version)
 
     def _first(self, query: str) -> Any:
-        """Return the first value that a query finds, None if it finds none."""
+        """Return the first value that a query finds; None if it finds nothing."""
         found = self._connection.execute(query).fetchone()
         return found and found[0]
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Make all changes or none."""
-        with self._connection:  # which commits them or rolls them back
+        """Make all changes of the block, or no change if it raises an error."""
+        with self._connection:  # it commits or rolls back
             self._connection.execute("begin immediate")
             yield
