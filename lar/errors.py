@@ -30,10 +30,10 @@ MEMORY_REFUSED = (
     *("out of memory", "pthread_create failed", "can't start new thread"),
 )
 
-# A message names at most so many things, and counts the others.
+# A message names at most this many things, and counts the others.
 MOST_NAMED = 3
 
-# The address space that may be missing for a library; OpenBLAS, a large one, takes less.
+# With less free address space than this, a library may not load. OpenBLAS takes less.
 LARGE_LIBRARY_BYTES = 1 << 26
 
 # The hint for an engine that fails for an unknown reason.
@@ -152,7 +152,7 @@ def writing(subject: object, flag: str = "", hint: str = "choose another place")
 
 
 def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
-    """Return why a file cannot be written, and a hint; it is `hint` unless a disk is full."""
+    """Return why a file cannot be written, and a hint: `hint`, unless there is no room."""
     if error.errno == errno.EFBIG and (limit := limit_of("file size")) is not None:
         reason = "the limit of a file's size is reached"
         return reason, f"it is {limit >> 10} KiB (ulimit -f): raise it with ulimit -f unlimited"

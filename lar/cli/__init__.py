@@ -60,7 +60,7 @@ def other_way(command: str, word: str) -> str:
 
 
 def load_command(name: str) -> ModuleType:
-    """Import the module of a command, which is not imported before."""
+    """Import the module of a command; other commands' modules are not imported."""
     import importlib  # `lar --help` does not need it
 
     return importlib.import_module(f"lar.cli.{name}")

@@ -111,7 +111,7 @@ def add_rows(parser: argparse._ActionsContainer, rows: Iterable[Row]) -> None:
 def name_supporters(
     parser: argparse._ActionsContainer, support: Mapping[str, Sequence[str]]
 ) -> None:
-    """Add to the help of each flag the names of its supporters: engines or styles, by key."""
+    """Add to the help of each flag the engines or styles that `support` has for its key."""
     for action in parser._actions:
         if action.dest in support:
             action.help = f"{action.help} [{', '.join(support[action.dest])}]"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 ENGINE_HELP = """\
 any option of `lar run` for how a model runs (`lar run --help all`), such as
---graph-optimization-level basic; within the quotes of a side, it is for that side alone"""
+--graph-optimization-level basic; an option in the quotes of a side is for that side alone"""
 
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".html": "html", ".json": "json"}
 

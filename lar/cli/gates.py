@@ -49,7 +49,7 @@ def is_asked(arguments: argparse.Namespace) -> bool:
 
 
 def stream_beside(form: str) -> TextIO:
-    """Return the stream of the last line: not standard output, if that is a table for programs."""
+    """Return the stream for the last line: standard error if the table is for programs."""
     return sys.stdout if form in ("text", "markdown") else sys.stderr
 
 
@@ -98,7 +98,7 @@ def decide(
 
 
 def failed(name: str, status: str, failure: Failure | None) -> Outcome:
-    """Return the outcome of a failed side; a file that names the side is not named twice."""
+    """Return the outcome of a failed side; the message does not repeat the side's file name."""
     if failure is None:
         return Outcome(name, None, f"{name}: {status}")
     words = map(os.path.basename, re.split("[ =]", name))

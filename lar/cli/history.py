@@ -24,7 +24,7 @@ def parse_date(text: str) -> str:
 
 
 def parse_age(text: str) -> str:
-    """Parse an age such as 90d; return the moment that lies so far in the past."""
+    """Parse an age such as 90d; return the date and time of 90 days ago."""
     found = DURATION.fullmatch(text)
     if found is None or len(found[1]) > 5:
         raise argparse.ArgumentTypeError(f"{text!r} is not an age such as 12h, 90d, 8w or 2y")

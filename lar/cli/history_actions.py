@@ -319,7 +319,7 @@ def name_of_result(result: RunResult) -> str:
 
 
 def explain_missing(name: str, kind: Kind, tagged: Sequence[Entry], baseline: str) -> str:
-    """Return why no run of the baseline can be compared with a new run, such as a new machine."""
+    """Return why no run of the baseline is comparable with a new run: how the nearest differs."""
     if kind.unknown:
         return (
             f"the {kind.unknown} of {name} is not known, so nothing can be compared: give "

@@ -1,4 +1,4 @@
-"""The entry of the command line: it chooses the command, and alone prints errors."""
+"""The entry of the command line: it chooses the command, and prints every error."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ STDOUT = "standard output"
 # One thread for NumPy in this process, which computes little: threads that get no memory would wait
 # for ever. Child processes get `os.environ`, which does not have this variable.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "1")
-# The garbage collector looks for cycles after so many new objects. A command leaves hardly any
+# The garbage collector looks for cycles after this many new objects. A command leaves hardly any
 # cycles, and each look passes through all results in memory.
 MANY_OBJECTS = 10_000
 
@@ -186,7 +186,7 @@ def print_error(message: str, hint: str) -> None:
     """Print an error and its hint as one line each, after all that is on standard output."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    with contextlib.suppress(OSError):  # without standard error, the exit code is left
+    with contextlib.suppress(OSError):  # the exit code still reports the error
         print(f"lar: error: {one_line(message)}", file=sys.stderr)
         if hint:
             print(f"hint: {one_line(hint)}", file=sys.stderr)

@@ -66,7 +66,7 @@ class Outlet:
         """Do nothing: text waits only if there is no room for it."""
 
     def has_room(self, seconds: float) -> bool:
-        """Write waiting text if room comes within `seconds`; return whether all text is written."""
+        """Wait up to `seconds` for room, and write waiting text; return whether all is written."""
         while self.waiting and self._file is not None and self._room.poll(1000 * seconds):
             # A pipe with room takes this much at once. Whole lines are written, if possible.
             piece = self.waiting[: select.PIPE_BUF]
@@ -120,7 +120,7 @@ class ProgressLine:
                 line = shorten(text, max(width - 1 - len(ending), 1)) + ending
             self.write("\r" + line.ljust(self.width))
             self.width = len(line)
-        elif elapsed // SECONDS_BETWEEN_LINES != self.lines:  # a new step begins with less
+        elif elapsed // SECONDS_BETWEEN_LINES != self.lines:  # a new step begins at 0
             self.lines = int(elapsed // SECONDS_BETWEEN_LINES)
             self.write(line + "\n" if self.lines else "")
 

@@ -141,7 +141,7 @@ def plan_packing(arguments: argparse.Namespace) -> tuple[RunSpec, CasePacker]:
     values = {ALLOW_EXTERNAL_DATA.key: getattr(arguments, ALLOW_EXTERNAL_DATA.key)}
     if arguments.optimize and "optimize_for_inference" in engine.rows:
         values["optimize_for_inference"] = True
-    # Without options for images: the rules of a run would refuse them, as `-d` is not `--input`.
+    # The options for images are left out: the rules of a run would refuse them without `--input`.
     return plan_run(model, {"iter": 0, "driver": engine.packing.driver, **values}), engine.packing
 
 

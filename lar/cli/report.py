@@ -114,7 +114,7 @@ def report(arguments: argparse.Namespace) -> int:
         has_tables = made.document is None or made.tables
         if not has_tables and (refused := set(asked) - {"json"}):
             raise UsageError(
-                f"the style {name} has no tables", "--json FILE", flag=flag_of(min(refused))
+                f"the style {name} has no tables", "use --json FILE", flag=flag_of(min(refused))
             )
         from lar.profiles.costs import describe_cost  # a report has imported it already
 
@@ -126,7 +126,7 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def default_style(arguments: argparse.Namespace) -> str:
-    """Return the default style: diff for two profiles, else the first that honours the flags."""
+    """Return the default style: the first that honours the flags; diff for two profiles."""
     if arguments.other:
         return "diff"
     asked = {key for key in KEYS if getattr(arguments, key) is not None}
@@ -144,9 +144,9 @@ def check_paths(paths: list[str], name: str, style: Style) -> None:
     if len(paths) == 1 and 1 not in style.profiles:
         raise refusal("compares two profiles", "give a second one")
     if len(paths) > 1 and 2 not in style.profiles:
-        raise refusal("takes one profile", f"two: --style {STYLES_OF_TWO}")
+        raise refusal("takes one profile", f"styles of two profiles: {STYLES_OF_TWO}")
     if len(paths) > 2 and not style.takes_pairs:
-        raise refusal("takes two profiles", f"more: --style {STYLES_OF_PAIRS}")
+        raise refusal("takes two profiles", f"styles of more profiles: {STYLES_OF_PAIRS}")
     if len(paths) > 2 and len(paths) % 2:
         hint = "give profiles of the two commands in turns"
         raise UsageError("has no partner", hint, subject=paths[-1])

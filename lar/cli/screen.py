@@ -56,7 +56,7 @@ def parse_columns(text: str) -> int | None:
 
 
 def help_width(least: int = 40) -> int:
-    """Return the width of help texts: two letters less than the output, or than 100."""
+    """Return the width of help texts: two less than the width of the output, else 98."""
     return max((width_of(sys.stdout) or 100) - 2, least)
 
 

@@ -74,12 +74,12 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
         return Labels()
     lines = [line for line in read_input_lines(path, "--labels") if line]
     if not lines:
-        raise wrong_labels(path, "is empty", "give a class a line")
+        raise wrong_labels(path, "is empty", "write one class on each line")
     pairs = [(match[1], match[2]) for line in lines if (match := PAIR.fullmatch(line))]
     if all(NUMBER.fullmatch(line) for line in lines):
         if len(lines) != len(items):
-            problem = f"has the classes of {len(lines)} items, there are {len(items)}"
-            hint = "give a number a line, in the order of the items, or ITEM NUMBER"
+            problem = f"has the classes of {len(lines)} items, but the data set has {len(items)}"
+            hint = "write one number on each line, in the order of the items, or ITEM NUMBER"
             raise wrong_labels(path, problem, hint)
         return Labels(truths=tuple(class_of(line, path) for line in lines))
     labels = match_names(pairs, items)

@@ -120,10 +120,10 @@ def read_list(path: str) -> list[str]:
         file = os.path.join(home, line)
         if not os.path.exists(file):
             problem = f"line {number}: {line}: no such file"
-            raise input_error(path, problem, "a list names a file a line, from its own folder")
+            raise input_error(path, problem, "write one path on each line, from the list's folder")
         files.append(file)
     if not files:
-        raise input_error(path, "names no files", "a list names a file a line")
+        raise input_error(path, "names no files", "write one path on each line")
     return files
 
 

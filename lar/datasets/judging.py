@@ -75,7 +75,7 @@ class Judge:
             return
         text, self.failed = describe_failure(self.number, wrong), True
         if not DISABLE_ASSERT_THROW.is_given(self.spec.settings):
-            raise CheckFailed(text, "--disable-assert-throw goes on all the same")
+            raise CheckFailed(text, "--disable-assert-throw warns and goes on")
         self.notes.append(text)
 
 

@@ -173,7 +173,7 @@ class Sending:
         for name in beside:
             if os.path.isabs(name):
                 problem = f"its weights are in {name}, and other machines have no such path"
-                raise UsageError(problem, "have it name them from its own folder", subject=model)
+                raise UsageError(problem, "name them relative to the model's folder", subject=model)
             path = os.path.normpath(os.path.join(os.path.dirname(model), name))
             if os.path.isfile(path):
                 self.add(path)

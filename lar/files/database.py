@@ -40,7 +40,7 @@ def refuse_no_database(place: str, flag: str) -> None:
     if not os.path.isdir(folder):
         raise UsageError("there is no such folder", "make it", flag=flag, subject=folder)
     if os.path.exists(place) and not os.path.isfile(place):
-        raise UsageError("is not a regular file", "give another", flag=flag, subject=place)
+        raise UsageError("is not a regular file", "give another file", flag=flag, subject=place)
 
 
 @contextlib.contextmanager
@@ -84,11 +84,11 @@ def error_of_database(error: sqlite3.DatabaseError, place: str) -> LarError:
     if "not a database" in text:
         return refusal("is not a store of lar", "give another file")
     if "malformed" in text or "corrupt" in text:
-        hint = "bring back a copy of it; `sqlite3 FILE .recover` saves what can be read"
+        hint = "restore a copy of it; `sqlite3 FILE .recover` saves what can be read"
         return refusal("the store is damaged", hint)
     if missing := re.fullmatch(r"no such (table|column): (.+)", text):
         problem = f"the store is damaged: its {missing[1]} {missing[2]!r} is missing"
-        return refusal(problem, "bring back a copy of it, or begin another")
+        return refusal(problem, "restore a copy of it, or begin another store")
     if "readonly" in text or "unable to open" in text:
         try:
             check_writable(place, "")
@@ -147,13 +147,13 @@ class Database:
         # lar never makes a view or trigger, and one could compute anything, even for ever.
         foreign = self._first("select name from sqlite_master where type in ('view', 'trigger')")
         if foreign is not None:
-            problem = f"the store is damaged: {foreign!r} in it computes something"
-            raise refusal(problem, "bring back a copy of it")
+            problem = f"the store is damaged: {foreign!r} in it is a view or trigger"
+            raise refusal(problem, "restore a copy of it")
         if version > newest:
             problem = (
-                f"the store is of a newer lar: its schema is {version}, and this lar knows {newest}"
+                f"the store is of a newer lar: its schema is {version}, and this lar reads {newest}"
             )
-            raise refusal(problem, "use that lar, or another store")
+            raise refusal(problem, "use the newer lar, or another store")
         return int(version)
 
     def _first(self, query: str) -> Any:

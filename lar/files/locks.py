@@ -12,7 +12,7 @@ from lar.errors import UsageError, printable
 
 # How long lar waits for another program. lar's own processes hold a lock for less.
 PATIENCE_SECONDS = 3.0
-WAIT = "wait until that has ended, or end it"
+WAIT = "wait until the other program has ended, or end it"
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ OWNED = re.compile(r"\.?lar-(\d+)-(\d+)-([0-9a-f]{8})-.+")
 MACHINE_ID, BOOT_ID = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
 NETWORK = Path("/sys/class/net")
 PROBE_BYTES = 1 << 16
-ELSEWHERE = "wait until that has ended, or choose another place"
+ELSEWHERE = "wait until the other program has ended, or choose another place"
 
 
 def data_folder() -> str:

@@ -31,7 +31,8 @@ class Feed:
     """The data for a model's inputs, by name and in the model's order.
 
     An input has an array; a sequence has a list of arrays. Optional inputs without data are
-    missing. Arrays have the input's dtype, C-contiguous, aligned, writable and in native byte order.
+    missing. Arrays have the input's dtype and the native byte order; they are C-contiguous,
+    aligned and writable.
     `notes` are warnings about data that was converted, is not finite, or was generated although
     other inputs were given. `guessed` are names of axes without a fixed size that were set to 1.
     """
@@ -188,7 +189,7 @@ def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[Usag
         if found := numbered(path, OUTPUT) if os.path.isdir(path) else []:
             outputs = ", ".join(os.path.basename(file) for _, file in found)
             problem = f"its expected outputs ({outputs}) are not judged"
-            hint = "`lar run` on a folder with it and its .onnx judges them"
+            hint = "`lar run` judges them, given a folder with this one and its .onnx"
             warnings.append(input_error(path, f"{problem}; {hint}"))
     return warnings
 
@@ -203,7 +204,7 @@ def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettin
     subjects = pictures or {info.name for info, it in pairs if images.takes_settings(it, info)}
     if not subjects:
         hint = "it takes an image file, or an array of 3 or 4 axes from a file"
-        raise UsageError("no image is fed that it could apply to", hint, flag=flags[0])
+        raise UsageError("no image is fed to which it could apply", hint, flag=flags[0])
     return subjects
 
 
@@ -252,7 +253,7 @@ def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: boo
     """
     has_batch = not info.sequence and array.ndim > 0
     if not has_batch or not (info.resizable or info.shape[0] in (None, size)):
-        wanted = f"a batch of {info.shape[0]} alone" if has_batch else "no batch"
+        wanted = f"only a batch of {info.shape[0]}" if has_batch else "no batch"
         hint = "leave it out, or export the model with a batch of any size"
         raise batch_error(size, f"input {info.name} takes {wanted}", hint)
     if len(array) > size and not is_generated:

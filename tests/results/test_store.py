@@ -470,4 +470,4 @@ def test_a_store_that_computes_something_is_refused(place: str) -> None:
         "create view results as with recursive many(n) as (select 1 union all select n + 1 from "
         f"many) select {', '.join(names_in(place))} from kept, many",
     )
-    refused("the store is damaged: 'results' in it computes", ids_in, place)
+    refused("the store is damaged: 'results' in it is a view", ids_in, place)
