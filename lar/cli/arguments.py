@@ -200,7 +200,7 @@ class Parser(argparse.ArgumentParser):
                 metavar="SIZE",
                 type=parse_bytes,
                 default=argparse.SUPPRESS,  # so that an action's parser keeps an earlier value
-                help="read files that unpack to at most SIZE (as 8G), instead of lar's own limit",
+                help="raise the limit on a file's size, also after unpacking, to SIZE (as 8G)",
             )
 
     def parse_known_args(  # type: ignore[override]

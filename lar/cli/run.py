@@ -25,7 +25,7 @@ class RunHelp(argparse.Action):
 
 
 # fmt: off
-HELP = argument("-h --help GROUP", "print the options that most people use, those of GROUP, or all",
+HELP = argument("-h --help GROUP", "print the common options, the options of GROUP, or all options",
                 action=RunHelp, nargs="?", const="")
 # fmt: on
 

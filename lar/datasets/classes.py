@@ -1,4 +1,4 @@
-"""The classes of a data set's items: the top five of a run, and the true ones of `--labels FILE`.
+"""The classes of a data set's items: the top five of a run, and the true class of `--labels`.
 
 The first output of a run counts as the scores of the classes. A file of labels has on each line
 

@@ -174,8 +174,8 @@ def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
 def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:
     """Return whether a stack holds the inputs of one run, and not many items.
 
-    A .npz does if its arrays have exactly the model's shapes, all of fixed sizes. .npy files do
-    unless each has many items for an input that takes one item.
+    A .npz holds one run if its arrays have exactly the model's shapes, all of fixed sizes. .npy
+    files hold one run, unless each has many items for an input that takes one item.
     """
     given: dict[str, tuple[int, ...]] = {}
     parts = split_items(*texts)

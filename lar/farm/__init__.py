@@ -1,9 +1,9 @@
 """Runs on other machines, by a Dask scheduler and its workers: a farm.
 
 A job is a run, a bench, or a round of a search. It goes to a device: a Dask worker that was started
-with the resource `device`. A job takes the whole resource, so
-that no two timed runs share a device. The worker asks for
-the files that it lacks. The result comes back, with the files that the run has written.
+with the resource `device`. A job takes the whole resource, so that no two timed runs share a
+device. The worker asks for the files that it lacks. The result comes back, with the files that the
+run has written.
 """
 
 from __future__ import annotations

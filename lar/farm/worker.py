@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 TOPIC = "lar"
 # The time between two looks for an interrupt, or for a file that must arrive.
 LOOK_SECONDS = 0.1
-# A process that must end is interrupted each second, and killed after so many interrupts.
+# A process that must end is interrupted each second, and killed after this many times.
 MOST_INTERRUPTS = 5
 
 Publish = Callable[..., None]

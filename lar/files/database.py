@@ -144,7 +144,7 @@ class Database:
         is_empty = not (application or version or self._first("select count(*) from sqlite_master"))
         if application != STORE_ID and not is_empty:
             raise refusal("is a database, but not a store of lar", "give another file")
-        # lar never makes a view or trigger, and one could compute anything, even for ever.
+        # lar never makes a view or a trigger: they could compute anything, even for ever.
         foreign = self._first("select name from sqlite_master where type in ('view', 'trigger')")
         if foreign is not None:
             problem = f"the store is damaged: {foreign!r} in it is a view or trigger"

@@ -53,7 +53,7 @@ def open_input(
         if limit is not None and status.st_size > max(limit, asked_bytes()):
             problem = f"has {status.st_size} bytes; at most {limit} are read"
             raise refusal(problem, f"check that it is the right {what}; {FLAG} SIZE allows more")
-        # Without waiting, if a pipe has taken the file's place meanwhile.
+        # O_NONBLOCK: no wait for a pipe that has taken the file's place meanwhile.
         return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     except FileNotFoundError:
         raise refusal(f"no such {what}", CHECK_PATH) from None

@@ -163,7 +163,7 @@ def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[Tensor
 
 
 def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
-    """Return an array without its outer axis of 1, if the model takes it only without.
+    """Return an array without its outer axis of 1, if the model only takes that form.
 
     As in load_and_run, `[1,2,3]` has the shape (1,3), although an input may have one axis only. A
     slice of a stack also keeps the stack's first axis.
@@ -231,7 +231,7 @@ def _fit(
 
 
 def without_batch(infos: Sequence[TensorInfo], size: int | None) -> list[TensorInfo]:
-    """Return inputs with their batch open if it has the size asked for: data is repeated to it."""
+    """Return inputs, with a batch that equals `size` left open: data is repeated to it later."""
     return [
         replace(info, shape=(None, *info.shape[1:])) if size and info.shape[:1] == (size,) else info
         for info in infos

@@ -165,7 +165,7 @@ def model_dtype(info: TensorInfo) -> np.dtype[Any]:
 
 
 def form_of(info: TensorInfo, where: str) -> RawForm:
-    """Return the dtype and shape of raw bytes for an input: those of the input itself.
+    """Return an input's own dtype and shape, for raw bytes that feed it.
 
     Raises:
         UsageError: an axis of the input has no fixed size.

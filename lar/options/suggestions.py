@@ -38,9 +38,9 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
 def nearest_spelling(word: str, known: Collection[str]) -> str:
     """Return the known word that a mistyped one was meant to be, empty if no word is near.
 
-    A known word is near if the mistyped word is its beginning. Else few typing mistakes may lie
-    between the two: one, or from eight letters on two, or one for every four letters if that is
-    more.
+    A known word is near if the mistyped word is its beginning. Otherwise, the two may
+    differ by a few typing mistakes: by one in a short word; in a word of eight letters or more, by
+    two or by one for every four letters.
     """
     letters = word.lstrip("-")
     begun = [each for each in known if each.startswith(word)]

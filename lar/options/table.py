@@ -491,7 +491,7 @@ DEBUG = Switch("debug", "show the traceback of an error")
 MAX_FILE_SIZE = Option(
     "max_file_size",
     Value(values.parse_bytes, "SIZE"),
-    "read files that unpack to at most SIZE (as 8G), instead of lar's own limit",
+    "raise the limit on a file's size, also after unpacking, to SIZE (as 8G)",
 )
 
 

@@ -7,7 +7,7 @@ A ratio of one run's latency to another run's CPU time says nothing. So all runs
 same figure. It is the latency, if the latency of each run can be trusted. Else it is the CPU time,
 if that equals the latency of each run on a quiet machine. Otherwise it is the latency, and runs
 whose latency cannot be trusted are not judged. Median, minimum and items per second are computed
-from the same iterations: the undisturbed ones.
+from the same undisturbed iterations.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def run_of(result: RunResult, summary: Summary | None, figure: Figure) -> Run:
 
 
 def is_calm(runs: Iterable[Run]) -> bool:
-    """Return whether hardly any iteration was disturbed, as far as known."""
+    """Return whether the known share of disturbed iterations is small in every run."""
     return all(run.disturbed_count <= CALM_SHARE * run.sample_count for run in runs)
 
 
