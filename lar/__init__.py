@@ -6,7 +6,7 @@
     difference = lar.compare("dump_of_cpu", "dump_of_cuda")
     print(difference.same)
 
-`lar help python` has more of this, `lar help` the commands and the topics of the manual.
+`lar help python` describes these functions; `lar help` lists the commands and the topics.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> object:
-    if name == "__all__":  # `from lar import *` asks; a list would have to repeat each name
+    if name == "__all__":  # for `from lar import *`, without a second list of names
         return __dir__()
     module = _modules().get(name)
     if module is None:
         raise AttributeError(f"module 'lar' has no attribute {name!r}")
     import importlib
 
-    # It is imported when it is first used, and then an attribute like others.
+    # A name is imported when it is first used; then it is an ordinary attribute.
     found = globals()[name] = getattr(importlib.import_module(module), name)
     return found

@@ -1,4 +1,4 @@
-"""The public API: `lar` reads here which module has a name, and type checkers what it is."""
+"""The public API: the module of each name, for `lar` itself and for type checkers."""
 
 from lar.dumps.binary import load_tensor_binary as load_tensor_binary
 from lar.dumps.index import open_dump as open_dump

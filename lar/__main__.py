@@ -1,4 +1,4 @@
-"""The `lar` program, also as `python -m lar`: it can be interrupted before its imports are done."""
+"""The `lar` program, also as `python -m lar`; an interrupt ends it even during its imports."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import sys
 
 
 def main() -> None:
-    """Run the command line of this process; Ctrl-C is one line from the first moment on."""
-    gc.disable()  # until a command begins: what is made before stays
+    """Run the command line of this process; from the first moment, Ctrl-C prints one line."""
+    gc.disable()  # until a command begins: earlier objects stay
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup has SIGHUP ignored
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
             # There is nothing to clean up yet.
             signal.signal(number, lambda *_: leave_with(b"interrupted", 130))
     try:
@@ -22,14 +22,14 @@ def main() -> None:
         delay_packages()
         run_from_shell()
     except (MemoryError, ImportError) as error:
-        # A shared object for which the address space has no room is an error of the import.
+        # A library for which the address space has no room raises an ImportError.
         if isinstance(error, ImportError) and "failed to map" not in error.msg:
             raise
         leave_with(b"out of memory\nhint: raise its limit: ulimit -v unlimited", 4)
 
 
 def leave_with(problem: bytes, code: int) -> None:
-    """End with an error before the code that prints errors is there."""
+    """Print an error and end the process; the code that prints errors may not be imported yet."""
     try:  # noqa: SIM105 - contextlib is slow to import
         os.write(2, b"lar: error: " + problem + b"\n")
     except OSError:
@@ -38,8 +38,8 @@ def leave_with(problem: bytes, code: int) -> None:
 
 
 if __name__ == "__main__":
-    # `python -m lar` looks first in the current folder for modules, where a file may have the name
-    # of a library's. The program `lar` looks beside itself.
+    # `python -m lar` looks for modules first in the current folder, where a file may have the name
+    # of a library's module. The program `lar` looks in its own folder instead.
     from lar.files.python_process import has_safe_path
 
     if not has_safe_path():

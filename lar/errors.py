@@ -6,10 +6,10 @@
     │   └── DumpError                  a dump is missing, damaged, or not a dump
     ├── EngineMissing    exit code 3   the engine is not installed
     ├── OutOfTime        exit code 124 past the deadline, or hanging
-    └── Interrupted      exit code 130 by the user
+    └── Interrupted      exit code 130 the user ended the run
 
-What an engine does during a run (fails, crashes, hangs) is not an exception but the status of a
-`RunResult`; `EXIT_CODES` gives the process's exit code for each status.
+An engine that fails, crashes or hangs during a run raises no exception: the `RunResult` has a
+status. `EXIT_CODES` gives the process's exit code for each status.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ MEMORY_REFUSED = (
     *("out of memory", "pthread_create failed", "can't start new thread"),
 )
 
-# A text names at most so many things, and counts the others.
+# A message names at most this many things, and counts the others.
 MOST_NAMED = 3
 
-# OpenBLAS takes less.
+# With less free address space than this, a library may not load. OpenBLAS takes less.
 LARGE_LIBRARY_BYTES = 1 << 26
 
-# For an engine that fails for a reason of its own.
+# The hint for an engine that fails for an unknown reason.
 ENGINE_HINT = "--verbose shows what the engine says; try fewer options, or another --driver"
 
 
@@ -64,7 +64,7 @@ class LarError(Exception):
         flag: str = "",
         subject: object = "",
     ) -> None:
-        """`detail` is for `--debug` alone: a traceback from another process."""
+        """`detail` is a traceback from another process, which only `--debug` prints."""
         self.flag = flag
         self.subject = str(subject)
         self.problem = problem
@@ -77,11 +77,11 @@ class LarError(Exception):
 
     @property
     def message(self) -> str:
-        """The whole line."""
+        """The error as one line: `flag: subject: problem`."""
         return format_message(self.flag, self.subject, self.problem)
 
     def called(self, names: Mapping[str, str]) -> LarError:
-        """Return it with the names that the user knows for its flag and its subject."""
+        """Return the error with the user's own names for its flag and its subject."""
         flag, subject = (names.get(part, part) for part in (self.flag, self.subject))
         return type(self)(self.problem, self.hint, self.detail, flag=flag, subject=subject)
 
@@ -129,9 +129,9 @@ def kind_of_error(exit_code: int) -> type[LarError]:
 def error_of_write(
     error: OSError, *, flag: str = "", subject: object = "", hint: str = "choose another place"
 ) -> LarError:
-    """Return the error of a place that cannot be written; a full disk is not the user's mistake.
+    """Return the error for a path that cannot be written; a full disk is no UsageError.
 
-    `hint` is for a place that the user can change: a folder that is missing or protected.
+    `hint` is for a cause that the user can change, such as a missing or protected folder.
     """
     kind = LarError if error.errno in NO_ROOM else UsageError
     reason, what_to_do = reason_of_write(error, hint)
@@ -140,10 +140,10 @@ def error_of_write(
 
 @contextlib.contextmanager
 def writing(subject: object, flag: str = "", hint: str = "choose another place") -> Iterator[None]:
-    """Have the system's errors inside say that this place cannot be written.
+    """Raise the system's errors in the block as errors of lar: a path cannot be written.
 
     Raises:
-        LarError: one of them, as `error_of_write` gives it.
+        LarError: the error that `error_of_write` returns.
     """
     try:
         yield
@@ -152,7 +152,7 @@ def writing(subject: object, flag: str = "", hint: str = "choose another place")
 
 
 def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
-    """Return why a file cannot be written, and what to do: `hint` where there is room."""
+    """Return why a file cannot be written, and a hint: `hint`, unless there is no room."""
     if error.errno == errno.EFBIG and (limit := limit_of("file size")) is not None:
         reason = "the limit of a file's size is reached"
         return reason, f"it is {limit >> 10} KiB (ulimit -f): raise it with ulimit -f unlimited"
@@ -161,8 +161,10 @@ def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
 
 
 def limit_of(what: str) -> int | None:
-    """Return a limit of this process in bytes, None without one: of the `file size`, or of the
-    `address space`. It may be so low that no library can be loaded, such as Python's for limits."""
+    """Return a limit of this process in bytes, `file size` or `address space`; None without limit.
+
+    It is read from /proc: under a low limit, Python's library for limits may not load.
+    """
     try:
         with open("/proc/self/limits", "rb", buffering=0) as file:
             soft = file.read(4096).partition(f"Max {what}".encode())[2].split()[0]
@@ -177,7 +179,7 @@ def says_out_of_memory(text: str) -> bool:
 
 
 def out_of_address_space(limit: int) -> LarError:
-    """Return the error of a process that may not have the memory that it needs."""
+    """Return the error for a process that has reached the limit of its address space."""
     return LarError(
         "out of memory: the limit of the address space is reached",
         f"it is {limit >> 20} MiB (ulimit -v): raise it with ulimit -v unlimited",
@@ -185,9 +187,9 @@ def out_of_address_space(limit: int) -> LarError:
 
 
 def memory_error(error: BaseException) -> LarError | None:
-    """Return the error of a process that was refused memory, None for another cause.
+    """Return the error for a process that was refused memory; None for any other error.
 
-    The cause of an error counts too: NumPy and the engines raise other errors from it.
+    The causes of an error count too: NumPy and the engines may raise another error from them.
     """
     says, limit = "", limit_of("address space")
     each: BaseException | None = error
@@ -205,8 +207,10 @@ def memory_error(error: BaseException) -> LarError | None:
 
 
 def is_nearly_used(limit: int) -> bool:
-    """Return whether a process came so near to the limit of its address space that a library may
-    not have been loaded: this may be the cause of an error, whatever its text."""
+    """Return whether this process came near to the limit of its address space.
+
+    Then a library may have failed to load, which may be the cause of any error.
+    """
     try:
         with open("/proc/self/status", "rb") as file:
             peak = next(int(line.split()[1]) << 10 for line in file if line.startswith(b"VmPeak"))
@@ -216,11 +220,13 @@ def is_nearly_used(limit: int) -> bool:
 
 
 def printable(text: str, kept: str = "") -> str:
-    """Return text with an escape, as `\\u001b`, for each character that steers a terminal, ends a
-    line or does not show; but those in `kept` stay. JSON stays the same JSON."""
+    """Return a text with an escape, such as `\\u001b`, for each character that is not printable.
+
+    The characters in `kept` stay. A text in JSON keeps its meaning.
+    """
     if text.isprintable():
         return text
-    import json  # most texts need no escape
+    import json  # slow to import, and most texts need no escape
 
     return "".join(
         letter if letter.isprintable() or letter in kept else json.dumps(letter)[1:-1]
@@ -229,7 +235,7 @@ def printable(text: str, kept: str = "") -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return a text of several lines, printable but for its line ends and tabs."""
+    """Return a text of several lines with escapes, but keep its line ends and tabs."""
     return "\n".join(printable(line, "\t") for line in text.split("\n"))
 
 
@@ -245,7 +251,7 @@ def count_of(count: int, noun: str) -> str:
 
 
 def join_first(names: Sequence[str], joint: str = ", ") -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names joined, and the number of the others."""
     more = [f"{len(names) - MOST_NAMED} more"] if len(names) > MOST_NAMED else []
     return joint.join([*names[:MOST_NAMED], *more])
 
@@ -260,7 +266,7 @@ def check_text(text: object, flag: str = "", problem: str = "is not UTF-8", hint
     """Refuse a value that cannot be written into a result.
 
     Raises:
-        UsageError: it is a text that is not UTF-8.
+        UsageError: the value is a text that is not UTF-8.
     """
     if isinstance(text, str) and text.encode(errors="ignore").decode() != text:
         raise UsageError(problem, hint or "rename the file", flag=flag, subject=repr(text))

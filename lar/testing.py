@@ -1,12 +1,13 @@
-"""What every engine must do: checks for people who add one, run from pytest or from a script.
+"""Checks of what every engine must do, for people who add an engine, in pytest or a script.
 
     from lar.testing import check_engine
 
     check_engine(ENGINE, "small.onnx")
 
-The model is a small one of the engine's own format. Every check runs the engine as `lar` does, in
-workers, through each of its drivers; a check is skipped if the engine has no option for it. They
-take some seconds for each driver, two of them for a run that its deadline ends.
+The model is a small model in the engine's own format. Each check runs the engine as `lar` does, in
+worker processes, with each of the engine's drivers. A check of an option is skipped if the engine
+has no such option. The checks take some seconds for each driver, with two seconds for a run that
+ends at its deadline.
 """
 
 from __future__ import annotations

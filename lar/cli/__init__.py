@@ -1,10 +1,10 @@
-"""The command line: its commands, and what `lar help` lists: them and the topics of the manual.
+"""The command line: the list of commands, and the overview that `lar help` prints.
 
 A command is a module `lar/cli/NAME.py`, with `main(arguments)`. It may have `ARGUMENTS`
 (`lar.cli.arguments`); `EPILOG`, the last lines of its help; `MISSING`, the message for a missing
-argument; and `hint_at(known, near)`, the hint at a flag that the command does not take: `known` is
-the option of `lar run` with that flag, and `near` names the flag that may have been meant.
-`other_ways.txt` says what does the same as a flag that has gone.
+argument; and `hint_at(known, near)`, which returns the hint for an unknown flag: `known` is the
+option of `lar run` with that flag, and `near` is a hint that names a similar flag.
+`other_ways.txt` lists what lar has instead of removed flags.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ COMMANDS: Mapping[str, str] = {
     "run": "run a model and time it; `lar MODEL` is short for `lar run MODEL`",
     "info": "print a model's inputs, outputs, operators, parameters and FLOPs",
     "bench": "compare variants of a run: which is faster, by how much, and how sure that is",
-    "tune": "search the fastest settings that keep the numbers right",
+    "tune": "search for the fastest settings that keep the numbers right",
     "pack": "write a model with testcases: inputs, and the outputs computed here",
     "compare": "compare two or more dumps or models, and name the operator at fault",
     "report": "print tables or write pages from a profile, in the style of a profiler",
     "advise": "profile a model, and try the settings that the profile suggests",
     "results": "print results of any machines, models and engines side by side",
-    "history": "list, plot and check stored results for regressions, add and remove some",
+    "history": "list, plot, add and remove stored results, and check them for regressions",
     "cache": "show, compare, merge and edit fast-run cache files",
     "engines": "list the installed engines, their devices, options and known defects",
     "help": "print a topic of the manual, the help of a command, or a man page",
-    "completion": "print what makes a shell complete lar's commands and flags",
+    "completion": "print a script that lets a shell complete lar's commands and flags",
     "version": "print the version of lar",
 }
 
 DOCS = os.path.join(os.path.dirname(os.path.dirname(__file__)), "docs")
 
-# The pages of the manual, in the order in which people meet them.
+# The pages of the manual, in the order in which `lar help` lists them.
 PAGES = (
     *("running", "inputs", "models", "support", "measuring", "statistics"),
     *("comparing", "dumps", "testcases", "profiles", "reports"),
@@ -44,23 +44,25 @@ PAGES = (
     *("farm", "python", "formats", "exit-codes", "trust", "benchmarks"),
 )
 
-# The argument that a command which runs or reads one model takes.
+# The help of the argument MODEL, for commands that take one model.
 MODEL = "a model file (.mge, .onnx, ...), or a file or folder of testcases"
 
 PURPOSE = "how fast a model runs, whether its numbers are right, which settings make it fastest"
 
 
 def other_way(command: str, word: str) -> str:
-    """Return lar's other way for a flag that has gone; or, for `commands`, for a word that people
-    type for something that lar does in another way. Empty for any other word."""
+    """Return what lar has instead of a removed flag of a command; empty for any other flag.
+
+    The command `commands` has the words that people type as commands, such as `benchmark`.
+    """
     with open(os.path.join(os.path.dirname(__file__), "other_ways.txt")) as file:
         rows = (line.rstrip("\n").partition(": ") for line in file)
         return next((hint for names, _, hint in rows if names == f"{command} {word}"), "")
 
 
 def load_command(name: str) -> ModuleType:
-    """Import the module of a command; none is imported before its command is typed."""
-    import importlib  # `lar --help` does without
+    """Import the module of a command; other commands' modules are not imported."""
+    import importlib  # `lar --help` does not need it
 
     return importlib.import_module(f"lar.cli.{name}")
 
@@ -87,8 +89,10 @@ def overview() -> str:
 
 
 def topics() -> dict[str, str]:
-    """Return the topics of the manual, each with its description in the first line of its page: `#
-    NAME: what it is about`."""
+    """Return the topics of the manual, each with its description.
+
+    The description is in the first line of the topic's page: `# NAME: description`.
+    """
     found = {}
     for name in PAGES:
         with open(os.path.join(DOCS, f"{name}.md"), encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""`lar advise MODEL`: profile a model, and try what the profile speaks for, in one go."""
+"""`lar advise MODEL`: profile a model, and try the settings that the profile suggests."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from lar.options.table import BENCH_OPTIONS, ITER, PROFILE
 if TYPE_CHECKING:
     from lar.records.profile import Profile
 
-# The suggestions depend on a median of so many iterations.
+# The suggestions need a median of this many iterations.
 ITERATIONS = 20
 
 ARGUMENTS = (MODEL, declared("advise"), *headings_of(BENCH_OPTIONS))
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Profile, try and print; return the exit code.
+    """Profile the model, try the suggestions and print both; return the exit code.
 
     Raises:
-        LarError: the model cannot be run as it is asked for.
+        LarError: the model cannot be run with these options.
     """
     began = time.monotonic()
     # Imported here: the help needs none of it.
@@ -66,7 +66,7 @@ def main(arguments: argparse.Namespace) -> int:
             show=line.show,
         )
         line.end()
-        if bench.failure is None:  # else there is nothing to compare with, and one line says why
+        if bench.failure is None:  # else the baseline failed, and `check_end` raises its error
             tried = tried_in(bench, found)
             print()
             ReportFiles().write(build_report(bench, tried, found, options))
@@ -77,7 +77,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def record_profile(model: str, options: Mapping[str, Any], began: float) -> Profile:
-    """Profile a model, and return the profile with the times of a plain iteration.
+    """Profile a model; return the profile, scaled to the time of an iteration without profiler.
 
     Raises:
         LarError: the run does not end well.

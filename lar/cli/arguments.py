@@ -1,18 +1,17 @@
-"""The arguments of a command, as rows: headings of the help, and what stands there.
+"""The argument parsers of the commands, built from rows.
 
-Rows that nothing computes are declared in `arguments.json`, by the command or by what several
-commands take. There a row is one of
+A row adds an argument, or a heading of the help with its arguments. `arguments.json` declares the
+rows that need no code, by the name of a command, or of a list that several commands share. There a
+row is one of
 
     {"name": "-o --output FILE", "help": ...}   an argument, with keywords of argparse; `choices_of`
-                                                names a type that lists them
+                                                names a type whose members are the choices
     {"option": "tag", "text": ...}              an option of `lar run`
     {"heading": ..., "rows": [...]}             a heading with its rows
-    {"rows_of": "gates"}                        what several commands take
-    {"actions": {"show": [..., [...]]}}         actions, each with a line about it and its rows
+    {"rows_of": "gates"}                        the rows of a shared list
+    {"actions": {"show": [..., [...]]}}         actions, each with its line of help and its rows
 
 A function or type is named as `lar.cli.tune:parse_allowed`, or is one of `lar.options.values`.
-
-The argument parser of the commands.
 """
 
 from __future__ import annotations
@@ -43,22 +42,22 @@ if TYPE_CHECKING:
 
 @functools.cache
 def read_table(name: str) -> Mapping[str, Any]:
-    """Return what a JSON file beside this module holds."""
-    import json  # `lar --help` does without
+    """Return the content of a JSON file beside this module."""
+    import json  # slow to import, and `lar --help` does not need it
 
     with open(os.path.join(os.path.dirname(__file__), f"{name}.json")) as file:
         return dict(json.load(file))
 
 
 Row = Callable[[argparse._ActionsContainer], object]
-"""Adds an argument to a parser, or to a heading of it; or a heading with its arguments."""
+"""A function that adds an argument, or a heading with its arguments, to a parser."""
 
 
 def argument(names: str, text: str, **keywords: Any) -> Row:
-    """Return the row of an argument: `-o --output FILE`, or `models MODEL`, a key and a value, for
-    one without a flag. A flag without a value is a switch.
+    """Return the row of an argument such as `-o --output FILE`.
 
-    `keywords` are those of argparse.
+    An argument without a flag has a key and the name of its value: `models MODEL`. A flag without a
+    value is a switch. `keywords` are passed to argparse.
     """
     words = names.split()
     flags = [word for word in words if word.startswith("-")]
@@ -70,15 +69,15 @@ def argument(names: str, text: str, **keywords: Any) -> Row:
     return lambda parser: parser.add_argument(*(flags or words[:1]), **keywords)
 
 
-# Not in the table, which a run does not read: it is slow to.
+# Not in `arguments.json`, which is slow to read: a run does without that file.
 MODEL = argument("model MODEL", cli.MODEL)
 
 
 def option(it: Option[Any], text: str = "", parse: Callable[[str], Any] | None = None) -> Row:
     """Return the row of an option of `lar run`.
 
-    `text` replaces its help. `parse` replaces its parser; the option then has no default, and
-    `parse` makes its values.
+    `text` replaces the option's help. `parse` replaces its parser, and the option then has no
+    default.
     """
     keywords: dict[str, Any] = {"dest": it.key, "help": (text or it.help).replace("%", "%%")}
     if it.parse is None:
@@ -92,12 +91,12 @@ def option(it: Option[Any], text: str = "", parse: Callable[[str], Any] | None =
 
 
 def heading(title: str, *rows: Row, text: str = "") -> Row:
-    """Return the row of a heading; a text stands below it."""
+    """Return the row of a heading with its rows; `text` is printed below the heading."""
     return lambda parser: add_rows(parser.add_argument_group(title, text or None), rows)
 
 
 def headings_of(options: Iterable[Option[Any]], ending: str = "", **how: Any) -> list[Row]:
-    """Return the headings of the groups of options; `ending` goes on with the titles."""
+    """Return the rows of options, under the headings of their groups; `ending` ends each title."""
     groups: dict[str, list[Row]] = {}
     for it in options:
         groups.setdefault(it.group.title, []).append(option(it, **how))
@@ -113,14 +112,14 @@ def add_rows(parser: argparse._ActionsContainer, rows: Iterable[Row]) -> None:
 def name_supporters(
     parser: argparse._ActionsContainer, support: Mapping[str, Sequence[str]]
 ) -> None:
-    """Add the names of the engines or styles that honour a flag to its help, by its key."""
+    """Add to the help of each flag the engines or styles that `support` has for its key."""
     for action in parser._actions:
         if action.dest in support:
             action.help = f"{action.help} [{', '.join(support[action.dest])}]"
 
 
 def declared(name: str) -> Row:
-    """Return the rows that are declared under a name, as a single row."""
+    """Return the rows under a name in `arguments.json`, as a single row."""
     return partial(add_declared, rows=read_table("arguments")[name])
 
 
@@ -155,7 +154,7 @@ def add_declared(parser: argparse._ActionsContainer, rows: Iterable[Mapping[str,
 
 
 def named(name: str) -> Any:
-    """Return what a name in `arguments.json` stands for."""
+    """Return the function or type that a name in `arguments.json` stands for."""
     import importlib
 
     module, _, its = name.rpartition(":")
@@ -177,7 +176,7 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         """Keep the lines of a description, and wrap those that are too long."""
-        import textwrap  # slow to import, as argparse knows
+        import textwrap  # slow to import; argparse also imports it late
 
         return "\n".join(
             textwrap.fill(line, width, initial_indent=indent, subsequent_indent=indent + "  ")
@@ -186,8 +185,10 @@ class Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises UsageError instead of printing and leaving; `missing` is its
-    message for a missing argument, if argparse's own words are not enough."""
+    """An argument parser that raises UsageError instead of ending the process.
+
+    `missing` replaces argparse's message for a missing argument, unless it is empty.
+    """
 
     missing = ""
 
@@ -199,14 +200,17 @@ class Parser(argparse.ArgumentParser):
                 FLAG,
                 metavar="SIZE",
                 type=parse_bytes,
-                default=argparse.SUPPRESS,  # an action's own parser keeps what was given before it
-                help="read files up to SIZE (as 8G) that are refused for what they unpack to",
+                default=argparse.SUPPRESS,  # so that an action's parser keeps an earlier value
+                help="raise the limit on a file's size, also after unpacking, to SIZE (as 8G)",
             )
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse, with the next word of a flag whose number may be left out only if it is one."""
+        """Parse words.
+
+        A flag with an optional number takes the next word only if that word is a number.
+        """
         words = [*(sys.argv[1:] if args is None else args)]
         for place, (word, after) in enumerate(pairwise([*words, ""])):
             action = self._option_string_actions.get(word)
@@ -216,7 +220,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def error(self, message: str) -> NoReturn:
-        # argparse writes "argument --iter: ..."; the flag alone says as much, with its other name.
+        # argparse writes "argument -o/--output: ..."; the flags alone, with a comma, are enough.
         message = re.sub(
             r"^argument (\S+):", lambda match: match[1].replace("/", ", ") + ":", message
         )
@@ -244,7 +248,7 @@ def parser_of(command: str) -> Parser:
 
 
 def all_parsers() -> dict[str, Parser]:
-    """Return the parsers of all commands, that of `lar run` with the names of engines."""
+    """Return the parsers of all commands; the help of `lar run` names the engines of a flag."""
     from lar.engines import support_of_options  # slow to import
 
     parsers = {name: parser_of(name) for name in COMMANDS}
@@ -253,8 +257,11 @@ def all_parsers() -> dict[str, Parser]:
 
 
 def normalize_flags(words: list[str]) -> list[str]:
-    """Return the words as the parser wants them, up to a `--`: flags as declared, and a value
-    that begins with a minus, as in `--mean -1,2`, joined to its flag."""
+    """Return the words in the form that the parser takes.
+
+    Flags are written as they are declared. A value that begins with a minus, as in `--mean -1,2`,
+    is joined to its flag. The words from `--` on stay.
+    """
     normal: list[str] = []
     for index, word in enumerate(words):
         if word == "--":
@@ -267,8 +274,10 @@ def normalize_flags(words: list[str]) -> list[str]:
 
 
 def normalize_flag(word: str) -> str:
-    """Return a flag as it is declared: `--warmup_iter=1` is `--warmup-iter=1`, and the device
-    number of `--cuda` and `--cuda:1` becomes its value."""
+    """Return a flag as it is declared: `--warmup_iter=1` becomes `--warmup-iter=1`.
+
+    `--cuda` becomes `--cuda=0`, and `--cuda:1` becomes `--cuda=1`.
+    """
     if not word.startswith("--"):
         return word
     flag, equals, value = word.partition("=")

@@ -1,6 +1,6 @@
 """`lar bench MODEL --vary FLAG=v1,v2`: which variant is faster, and how sure that is.
 
-`lar bench MODEL --scenario NAME`: a model under the load of MLPerf's load generator.
+`lar bench MODEL --scenario NAME`: how a model answers the queries of MLPerf's load generator.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from lar.running.bench import BenchProgress
     from lar.running.variants import Variant
 
-# The arguments that say more of a scenario.
+# The arguments that are settings of a scenario.
 SETTINGS = (
     *("target_rate", "target_latency", "samples_per_query", "min_queries", "min_duration"),
     "loadgen_logs",
 )
 
-# The settings that one scenario alone has.
+# The settings that only one scenario has.
 SCENARIO_OF: Mapping[str, ScenarioName] = {
     "target_rate": "server",
     "target_latency": "server",
@@ -52,7 +52,7 @@ def refuse_settings(arguments: argparse.Namespace) -> None:
     """Refuse the settings of a scenario if no scenario is asked for.
 
     Raises:
-        UsageError: one is given.
+        UsageError: a setting is given.
     """
     from lar.records.run import ScenarioName  # slow to import, and the help needs nothing of it
 
@@ -60,10 +60,10 @@ def refuse_settings(arguments: argparse.Namespace) -> None:
 
 
 def refuse(arguments: argparse.Namespace, keys: Iterable[str], problem: str, hint: str) -> None:
-    """Refuse the first of some flags that is given.
+    """Refuse a command that has one of these flags; `problem` and `hint` are the message.
 
     Raises:
-        UsageError: there is one.
+        UsageError: a flag is given.
     """
     for key in keys:
         if getattr(arguments, key) != arguments.parser.get_default(key):
@@ -73,7 +73,7 @@ def refuse(arguments: argparse.Namespace, keys: Iterable[str], problem: str, hin
 def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
     """Run the scenario, print and write what LoadGen found; return the exit code.
 
-    `keys` are those of the options of a run that `lar bench` takes.
+    `keys` are the keys of the options of `lar run` that `lar bench` takes.
 
     Raises:
         UsageError: a flag does not go with the scenario.
@@ -113,7 +113,7 @@ def run(arguments: argparse.Namespace, keys: frozenset[str]) -> int:
 
 
 def scenario_of(arguments: argparse.Namespace, values: Mapping[str, Any]) -> Scenario:
-    """Return the scenario that is asked for."""
+    """Return the scenario that the flags ask for."""
     from lar.records.run import Scenario
 
     latency = arguments.target_latency
@@ -129,10 +129,10 @@ def scenario_of(arguments: argparse.Namespace, values: Mapping[str, Any]) -> Sce
     return Scenario(name=arguments.scenario, **chosen)
 
 
-# Why a variant has no difference.
-NO_TIME, ALONE = "no time was left for it", "no other has data of its shape"
+# The reasons for a variant without a comparison.
+NO_TIME, ALONE = "no time was left for it", "no other variant has data of its shape"
 
-# Options are texts: each run parses them together with its own.
+# Options stay texts: each run parses them together with its own options.
 ARGUMENTS = (
     declared("bench"),
     *headings_of(BENCH_OPTIONS, ", of all variants", parse=str),
@@ -140,7 +140,7 @@ ARGUMENTS = (
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Measure, print and write; return the exit code."""
+    """Measure the variants, print and write the report; return the exit code."""
     if arguments.scenario is not None:
         return run(arguments, BENCH_KEYS)
     refuse_settings(arguments)
@@ -189,7 +189,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def outcomes_of(bench: BenchResult) -> list[gates.Outcome]:
-    """Return the outcome of each variant, without baselines that did not fail."""
+    """Return the outcome of each variant; a baseline has an outcome only if it failed."""
     bases = {bench.baseline, *(each.baseline for each in bench.variants)}
     return [
         gates.failed(each.name, each.status, each.failure)
@@ -201,10 +201,11 @@ def outcomes_of(bench: BenchResult) -> list[gates.Outcome]:
 
 
 def check_end(bench: BenchResult) -> None:
-    """Raise the error with which a bench ended, after it was printed.
+    """Raise the error with which a bench ended; the bench is already printed.
 
     Raises:
-        LarError: the baseline failed, so that nothing could be compared; or an interrupt.
+        LarError: the baseline failed, or no variant could be measured.
+        KeyboardInterrupt: the user ended the bench.
     """
     if bench.stopped == "interrupted":
         raise KeyboardInterrupt
@@ -221,7 +222,7 @@ def open_files(
     """Open the files to be written, before anything is measured.
 
     Raises:
-        UsageError: it cannot be written, or would replace what is read.
+        UsageError: a file cannot be written, or would replace a file that is read.
     """
     from lar.cli.report_files import check_places, open_reports
     from lar.options.paths import paths_in
@@ -230,14 +231,14 @@ def open_files(
     files = stack.enter_context(open_reports(vars(arguments)))
     for variant in variants:
         fed = variant.spec.inputs if variant.spec else ()
-        settings = variant.spec.settings if variant.spec else {}  # those of a settings file too
+        settings = variant.spec.settings if variant.spec else {}  # also of a settings file
         places = places_of(variant.model, {**variant.options, **settings})
         check_places(files.files, paths_in(fed), places)
     return files
 
 
 def describe_progress(progress: BenchProgress) -> str:
-    """Return how far a bench has come, in a few words."""
+    """Return the progress of a bench in a few words."""
     parts = [f"round {progress.rounds}"]
     if progress.comparisons:
         parts.append(f"{progress.decided} of {progress.comparisons} verdicts")

@@ -1,4 +1,4 @@
-"""`lar cache`: cache files of fast-run, of any engine, shown, compared, merged and edited."""
+"""`lar cache`: show, compare, merge and edit the fast-run cache files of any engine."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ ARGUMENTS = (declared("cache"),)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Do what the action says, as `show_cache`; return the exit code."""
+    """Run the function of the action, such as `show_cache`; return the exit code."""
     code: int = globals()[f"{arguments.action}_cache"](arguments)
     return code
 
 
 def show_cache(arguments: argparse.Namespace) -> int:
-    """Print what a file holds, or what several files say of the same operators."""
+    """Print the content of a file, or compare several files operator by operator."""
     paths, text, every = arguments.files, arguments.operator, arguments.all
     kind = files_of_all(paths)
     if isinstance(kind, ModelCacheFiles) and not (paths[1:] or text or every):
@@ -62,7 +62,7 @@ def diff_cache(arguments: argparse.Namespace) -> int:
 
 
 def merge_cache(arguments: argparse.Namespace) -> int:
-    """Add the content of all files to one file, which keeps what it has."""
+    """Add the content of all files to the output file, which keeps its own content."""
     paths, output = arguments.files, arguments.output
     files = with_algorithms(files_of_all([*paths, *there(output)]), paths[0], "merge")
     merged = files.merge(paths, output, arguments.prefer)
@@ -71,7 +71,10 @@ def merge_cache(arguments: argparse.Namespace) -> int:
 
 
 def pick_cache(arguments: argparse.Namespace) -> int:
-    """Change one choice in a file, or in OUT, which then gets what it lacks from the file."""
+    """Change the algorithm of one operator, in the file itself or in OUT.
+
+    OUT also gets the entries of the file that it lacks.
+    """
     path, output = arguments.file, arguments.output
     files = with_algorithms(files_of_all([path, *there(output)]), path, "pick from")
     changed = files.pick(path, arguments.operator, arguments.algorithm, output)
@@ -80,10 +83,10 @@ def pick_cache(arguments: argparse.Namespace) -> int:
 
 
 def with_algorithms(files: AnyCacheFiles, path: str, action: str) -> AlgorithmCacheFiles:
-    """Return files that hold algorithms.
+    """Return cache files if they hold algorithms; refuse all others.
 
     Raises:
-        UsageError: they hold a model, which the action cannot take; or one is damaged.
+        UsageError: the files hold a model, which the action cannot take, or are damaged.
     """
     if isinstance(files, ModelCacheFiles):
         files.read(path)
@@ -93,15 +96,15 @@ def with_algorithms(files: AnyCacheFiles, path: str, action: str) -> AlgorithmCa
 
 
 def there(output: str | None) -> list[str]:
-    """Return the file to add to, if there is one."""
+    """Return a list of the output file; empty if the file does not exist."""
     return [output] if output and os.path.lexists(output) else []
 
 
 def files_of(path: str) -> AnyCacheFiles:
-    """Return the engine's kind of cache files that a file is of.
+    """Return the kind of cache that a file is, which depends on the engine.
 
     Raises:
-        UsageError: it cannot be read, or no engine has such a cache.
+        UsageError: the file cannot be read, or is no engine's cache.
     """
     with open_input(path, what="fast-run cache") as file:
         head = file.read(HEAD_SIZE)
@@ -114,10 +117,10 @@ def files_of(path: str) -> AnyCacheFiles:
 
 
 def files_of_all(paths: Sequence[str]) -> AnyCacheFiles:
-    """Return the one kind that several files are of.
+    """Return the kind of cache that all these files are.
 
     Raises:
-        UsageError: they are of two engines.
+        UsageError: the files belong to two engines.
     """
     first, *others = (files_of(path) for path in paths)
     if any(kind is not first for kind in others):

@@ -21,12 +21,13 @@ if TYPE_CHECKING:
     from lar.running.compared_sides import MakeOn, Side
 
 ENGINE_HELP = """\
-any option of `lar run` that says how a model is run (`lar run --help all`), as
---graph-optimization-level basic; in the quotes of a side it is for that side alone"""
+any option of `lar run` for how a model runs (`lar run --help all`), such as
+--graph-optimization-level basic; an option in the quotes of a side is for that side alone"""
 
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".html": "html", ".json": "json"}
 
-# The options that say how models are loaded, fed and computed, once, and nothing else is written.
+# The options for how a model is loaded, fed and computed once. Options that write files are left
+# out.
 OPTIONS_OF_SIDES: tuple[Option[Any], ...] = (
     *(each for each in BENCH_OPTIONS if each not in (WARMUP_ITER, COPY_TO_HOST)),
     VERBOSE,
@@ -38,8 +39,8 @@ MISSING = "give two sides: A B"
 
 
 def hint_at(known: Option[Any] | None, near: str) -> str:
-    """Return the hint at a flag that this command does not take; `known` is the option of `lar run`
-    with that flag, which one side may have."""
+    """Return the hint for an unknown flag: `known`, a flag of `lar run`, goes into the quotes of a
+    side."""
     if known is None:
         return near or 'a flag for one model is quoted with it: "model.onnx --cpu"'
     return f'it is for one model alone, quoted with it: "model.onnx {known.usage}"'
@@ -50,7 +51,7 @@ ARGUMENTS = (
     heading(
         "input of models, on all sides",
         argument("--case N", "which testcase of a file or folder to compare (default 0)", type=int),
-        # Texts: the runs parse them, as they do those in the sides.
+        # Values stay texts: each run parses them, as it parses the options of its side.
         *(option(it, parse=str) for it in OPTIONS_OF_SIDES if it.purpose == "input"),
     ),
     heading(
@@ -62,8 +63,8 @@ ARGUMENTS = (
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Compare, print and write; return the exit code."""
-    # Imported here, as what follows: the help needs none of it.
+    """Compare the sides, print and write the report; return the exit code."""
+    # Imported here, like the modules below: the help needs none of them.
     from lar.options.rules import SHARED, Asked, check_rules, excludes, typed
 
     why = "--max-err E alone decides how far elements may be apart"
@@ -101,13 +102,13 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def options_for_models(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options for the models of all sides that were typed, by key."""
+    """Return the typed options that hold for the models of all sides, by key."""
     values = {each.key: getattr(arguments, each.key) for each in OPTIONS_OF_SIDES}
     return {key: value for key, value in values.items() if is_set(value)}
 
 
 def models_of(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the files of `--model` by the letter of their side, empty for all."""
+    """Return the files of `--model` by the letter of a side; the empty letter is for all sides."""
     if not arguments.model:
         return {}
     from lar.engines.model_names import parse_models  # slow to import
@@ -116,8 +117,11 @@ def models_of(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def exit_code_of(comparison: Comparison | ComparisonOfSides) -> int:
-    """Return the exit code: 0, the sides are the same; 1, they differ; 2, lar found nothing to
-    compare; 130, the user interrupted the comparison."""
+    """Return the exit code of a comparison.
+
+    0: the sides are the same. 1: they differ. 2: lar found nothing to compare. 130: the user
+    interrupted the comparison.
+    """
     if comparison.interrupted:
         return Interrupted.exit_code
     return {"same": 0, "nothing": UsageError.exit_code}.get(comparison.finding, 1)
@@ -125,10 +129,10 @@ def exit_code_of(comparison: Comparison | ComparisonOfSides) -> int:
 
 @contextlib.contextmanager
 def open_workers(arguments: argparse.Namespace) -> Iterator[MakeOn]:
-    """Connect to the scheduler; return what makes a run on one of its workers.
+    """Connect to the scheduler; yield a function that makes a run on one of its workers.
 
     Raises:
-        LarError: it cannot be used.
+        LarError: the scheduler cannot be used.
     """
     from lar.farm.runs import make_on_farm, open_farm  # few comparisons are of other machines
 
@@ -138,7 +142,7 @@ def open_workers(arguments: argparse.Namespace) -> Iterator[MakeOn]:
 
 
 def report_of(comparison: Comparison | ComparisonOfSides, form: str, *, everything: bool) -> Report:
-    """Return the report of a comparison for a form."""
+    """Return the report of a comparison in a format."""
     from lar.records.comparison import ComparisonOfSides
     from lar.reports.comparison_report import report_comparison, report_sides
 
@@ -149,17 +153,17 @@ def report_of(comparison: Comparison | ComparisonOfSides, form: str, *, everythi
 
 
 def form_named(name: str) -> str:
-    """Return the form of a report by its name, empty if that does not say it."""
+    """Return the format that a report's file name ends with; empty if it names none."""
     from pathlib import Path  # slow to import
 
     return SUFFIXES.get(Path(name).suffix.lower(), "")
 
 
 def form_of(name: str, asked: str | None) -> str:
-    """Return the form of a report: that of its name, else the one asked for.
+    """Return the format of a report: of its file name, else of `--format`.
 
     Raises:
-        UsageError: neither says it.
+        UsageError: neither names a format.
     """
     form = form_named(name) or asked or ("markdown" if name == "-" else "")
     if not form:
@@ -171,7 +175,7 @@ def form_of(name: str, asked: str | None) -> str:
 def places_read(
     arguments: argparse.Namespace, sides: Sequence[Side]
 ) -> tuple[list[str], list[Place]]:
-    """Return the files that a comparison reads, and others that no report may spoil."""
+    """Return the files that a comparison reads, and other places that no report may overwrite."""
     from lar.options.paths import paths_in, places_of_dump
     from lar.running.compared_sides import ModelRun
     from lar.running.plan import places_of

@@ -15,11 +15,11 @@ to switch it on:
   fish  lar completion fish > ~/.config/fish/completions/lar.fish
 """
 
-# The branch of the last command in shtab's script for zsh, and one for a model in its place.
+# In shtab's script for zsh: the branch of the last command, and a branch for a model after it.
 LAST_OF_ZSH = "version) _arguments -C -s $_shtab_lar_version_options ;;\n"
 RUN_OF_ZSH = "        *) _arguments -C -s $_shtab_lar_run_options ;;\n"
 
-# Values that are files or folders, by the name that the help gives them.
+# The names in the help for values that are files or folders.
 FILES = frozenset({"FILE", "MODEL", "PROFILE", "OTHER", "A", "B", "OUT", "ITEMS", "DATA"})
 FOLDERS = frozenset({"DIR"})
 
@@ -40,10 +40,10 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def parser_of_all() -> Parser:
-    """Return one parser of every command line: the commands, and the flags of `lar MODEL`."""
+    """Return one parser for every command line: all commands, and the flags of `lar MODEL`."""
     flags = Parser(add_help=False, parents=[all_parsers()["run"]], conflict_handler="resolve")
     for action in [each for each in flags._actions if not each.option_strings]:
-        flags._remove_action(action)  # the model: its place is the command's
+        flags._remove_action(action)  # the model: the command has its place
     whole = Parser(prog="lar", parents=[flags], conflict_handler="resolve")
     commands = whole.add_subparsers(metavar="COMMAND")
     for name, its in all_parsers().items():
@@ -54,8 +54,7 @@ def parser_of_all() -> Parser:
 
 
 def mark_files(parser: argparse.ArgumentParser, file: object, folder: object) -> None:
-    """Mark the arguments of a parser, and of its actions, that take a file, a folder or a topic of
-    the manual."""
+    """Mark the arguments of a parser and of its actions that take a file, a folder or a topic."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for its in action.choices.values():

@@ -1,4 +1,4 @@
-"""`lar engines`: what is installed, on which devices it runs, and which options it honours."""
+"""`lar engines`: the engines, with their devices, their options and their known defects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ARGUMENTS = (declared("engines"),)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print both tables, or what is asked for; return the exit code."""
+    """Print the engines and their options, or the table asked for; return the exit code."""
     engines, screen = [*all_engines()], screen_of_output()
     if arguments.quirks:
         lines = format_quirks(engines, screen)
@@ -38,7 +38,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def row_of(engine: Engine) -> list[str]:
-    """Return the row of an engine: what it is, and what runs here."""
+    """Return the row of an engine: name, version, devices, drivers and model formats."""
     installed = engine.is_installed
     return [
         engine.name,
@@ -50,8 +50,11 @@ def row_of(engine: Engine) -> list[str]:
 
 
 def format_quirks(engines: Iterable[Engine], screen: Screen = PAPER) -> list[str]:
-    """Return the known defects of the engines: each one's name, whether it applies here, its
-    effect and, below that, how it is detected and the way round it."""
+    """Return the table of the engines' known defects.
+
+    A defect has its name, whether it applies here, its effect and, below the effect, how it is
+    detected and the way round it.
+    """
     rows = []
     for engine, each in ((it, defect) for it in engines for defect in it.defects(os.environ)):
         here = ("no", "yes")[each.is_here] if engine.is_installed else "not installed"
@@ -73,7 +76,7 @@ def describe_devices(engine: Engine) -> str:
 
 
 def table_of_options(engines: Sequence[Engine]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the options that engines honour, with the drivers that do."""
+    """Return header and rows of the options, with the drivers of each engine that honour them."""
     rows = [
         [flag_of(key), *(describe_support(engine, key) for engine in engines)]
         for key in support_of_options()

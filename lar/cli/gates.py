@@ -1,6 +1,6 @@
-"""`--fail-if-slower` and `--fail-if-unjudged`: whether a build may go on.
+"""The gates `--fail-if-slower` and `--fail-if-unjudged`: whether a build may go on.
 
-A side that failed is never passed. The last line says in a sentence what was decided.
+A side that failed never passes. The last line of the output is a sentence with the decision.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ FAILED, SLOWER, MISSING, UNJUDGED, PASSED = EXIT_CODES["failed"], 1, 2, 5, 0
 class Outcome(NamedTuple):
     """The result of one side against its baseline.
 
-    `failure` says that it failed, and how; it is empty if it ended well. `reason` is why there is
-    no difference.
+    `failure` says how the side failed; it is empty if the side did not fail. `reason` says why
+    `difference` is None.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
 
 
 def parse_percent(text: str) -> float:
-    """Parse `5` or `5%`."""
+    """Parse a percentage: `5` or `5%`."""
     problem = f"{text!r} is no percentage; write --fail-if-slower=0 before a file"
     percent = read_number(text.removesuffix("%"), problem)
     require(0 <= percent < 1e6, problem)
@@ -44,12 +44,12 @@ def parse_percent(text: str) -> float:
 
 
 def is_asked(arguments: argparse.Namespace) -> bool:
-    """Return whether there is a gate."""
+    """Return whether a flag asks for a gate."""
     return arguments.fail_if_slower is not None or arguments.fail_if_unjudged
 
 
 def stream_beside(form: str) -> TextIO:
-    """Return where the last line goes beside a table on standard output."""
+    """Return the stream for the last line: standard error if the table is for programs."""
     return sys.stdout if form in ("text", "markdown") else sys.stderr
 
 
@@ -59,9 +59,9 @@ def close(
     stream: TextIO,
     missing: Sequence[str] = (),
 ) -> int:
-    """Print the sentence as the last line, and return the exit code.
+    """Print the decision as the last line, and return the exit code.
 
-    `missing` says what is missing for a comparison.
+    `missing` are sentences on what is missing for a comparison.
     """
     code, sentence = decide(
         outcomes, percent=arguments.fail_if_slower, fail_if_unjudged=arguments.fail_if_unjudged
@@ -75,10 +75,10 @@ def close(
 def decide(
     outcomes: Sequence[Outcome], *, percent: float | None, fail_if_unjudged: bool
 ) -> tuple[int, str]:
-    """Return the exit code and the sentence.
+    """Return the exit code and the sentence of the decision.
 
-    `percent` is how much slower a side may be; None: any time passes. A gate that has compared
-    nothing is not passed.
+    `percent` is how much slower a side may be; if it is None, slower sides pass too. A gate
+    without any outcome does not pass.
     """
     if not outcomes:
         return UNJUDGED, "nothing judged: there are no two sides to compare"
@@ -98,7 +98,7 @@ def decide(
 
 
 def failed(name: str, status: str, failure: Failure | None) -> Outcome:
-    """Return a side that failed, and how; the file that it is named by is not named twice."""
+    """Return the outcome of a failed side; the message does not repeat the side's file name."""
     if failure is None:
         return Outcome(name, None, f"{name}: {status}")
     words = map(os.path.basename, re.split("[ =]", name))
@@ -108,14 +108,14 @@ def failed(name: str, status: str, failure: Failure | None) -> Outcome:
 
 
 def is_slower(difference: Difference | None, percent: float | None) -> bool:
-    """Return whether a side is shown to be slower, and by more than a percentage."""
+    """Return whether a side is shown to be slower by more than a percentage."""
     if percent is None or difference is None or difference.verdict != "slower":
         return False
     return difference.ratio > 1 + percent / 100
 
 
 def is_judged(difference: Difference | None, percent: float | None) -> bool:
-    """Return whether something is shown, or a change of that percentage would have been."""
+    """Return whether a difference is shown, or a change by `percent` would have been shown."""
     if difference is None or difference.verdict == "not judged":
         return False
     smallest = difference.smallest_detectable
@@ -141,11 +141,11 @@ def describe_unjudged(outcome: Outcome) -> str:
 
 
 def count_verdicts(outcomes: Iterable[Outcome]) -> str:
-    """Return how many there are of each verdict: `1 faster, 2 no difference shown`."""
+    """Return the number of sides with each verdict: `1 faster, 2 no difference shown`."""
     verdicts = [each.difference.verdict if each.difference else "not judged" for each in outcomes]
     return ", ".join(f"{verdicts.count(each)} {each}" for each in dict.fromkeys(verdicts))
 
 
 def join(texts: Iterable[str]) -> str:
-    """Return the first texts as one, and the number of the others."""
+    """Return the first texts joined, and the number of the other texts."""
     return join_first([*map(one_line, texts)], "; ")

@@ -1,6 +1,6 @@
-"""`lar help`: the commands, the pages of the manual in `lar/docs`, and a man page.
+"""`lar help`: print the overview, a page of the manual in `lar/docs`, or a man page.
 
-The man page of lar, written from the parsers of its commands.
+The man page is written from the parsers of the commands.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DESCRIPTION = (
 
 
 def format_man_page(parsers: Mapping[str, argparse.ArgumentParser]) -> str:
-    """Return a page of section 1 in the language of man."""
+    """Return the man page of lar for section 1, in the markup of `man`."""
     lines = [
         f'.TH LAR 1 "" "lar {__version__}" "User Commands"',
         ".SH NAME",
@@ -50,7 +50,7 @@ def format_man_page(parsers: Mapping[str, argparse.ArgumentParser]) -> str:
 
 
 def describe_parser(parser: argparse.ArgumentParser) -> Iterator[str]:
-    """Give the lines of a parser's arguments, then those of its actions' parsers."""
+    """Yield the lines for a parser's arguments, and for the parsers of its actions."""
     for group in parser._action_groups:
         for action in group._group_actions:
             if isinstance(action, argparse._SubParsersAction):
@@ -79,18 +79,18 @@ def describe_argument(action: argparse.Action) -> str:
 
 
 def escape(text: str) -> str:
-    """Return a text in which man finds no commands: hyphens, backslashes and leading dots."""
+    """Return a text with escapes for what is markup to man: hyphens, backslashes, leading dots."""
     text = text.replace("\\", r"\e").replace("-", r"\-")
     return rf"\&{text}" if text.startswith((".", "'")) else text
 
 
-# A part of a page: a program, a table, or the lines of a heading, a paragraph or an item of a list.
+# A part of a page: a code block, a table, a heading, a paragraph or an item of a list.
 PART = re.compile(
     r"^```.*?^```\n|(?:^\|[^\n]*\n)+|^#[^\n]*\n|^[^\n]+\n(?:(?!- |#|\||```)[^\n]+\n)*",
     re.MULTILINE | re.DOTALL,
 )
 
-# A link from one page of the manual to another; a terminal has the command that prints it.
+# A link to another page of the manual; `lar help` prints the command for that page instead.
 LINK = re.compile(r"\[[^]]+\]\(([a-z-]+)\.md\)")
 ARGUMENTS = (
     argument("words TOPIC", "a topic of the manual, or a command of lar", nargs="*"),
@@ -99,10 +99,10 @@ ARGUMENTS = (
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print what is asked for; return the exit code.
+    """Print the help that is asked for; return the exit code.
 
     Raises:
-        UsageError: there is no such command or topic.
+        UsageError: no command or topic has this name.
     """
     words: list[str] = arguments.words
     if arguments.man:
@@ -129,7 +129,7 @@ def page_of(topic: str) -> str:
     """Return a page of the manual; the beginning of its name is enough.
 
     Raises:
-        UsageError: the manual has no such topic, or several begin so.
+        UsageError: no topic, or more than one, begins with this name.
     """
     known = topics()
     found = [name for name in known if name == topic or name.startswith(topic)]
@@ -144,8 +144,10 @@ def page_of(topic: str) -> str:
 
 
 def fit_part(part: str, screen: Screen) -> str:
-    """Return a part of a page: a paragraph that is too wide is wrapped again, a table looks like
-    lar's own."""
+    """Return a part of a page, fitted to the screen.
+
+    A paragraph that is too wide is wrapped again. A table is formatted like lar's own tables.
+    """
     lines = part.splitlines()
     if part.startswith("|"):
         from lar.reports.model import WRAPPED

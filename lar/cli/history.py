@@ -1,4 +1,4 @@
-"""`lar history`: results that runs with --save have stored: listed, plotted, checked, moved."""
+"""`lar history`: list, plot, check and move the results that runs with --save have stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 
 
 def parse_date(text: str) -> str:
-    """Parse a day, or a day and a time in UTC."""
+    """Parse a day, or a day with a time; the time zone is UTC by default."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -24,7 +24,7 @@ def parse_date(text: str) -> str:
 
 
 def parse_age(text: str) -> str:
-    """Parse an age; return the time that long ago."""
+    """Parse an age such as 90d; return the date and time of 90 days ago."""
     found = DURATION.fullmatch(text)
     if found is None or len(found[1]) > 5:
         raise argparse.ArgumentTypeError(f"{text!r} is not an age such as 12h, 90d, 8w or 2y")
@@ -37,7 +37,7 @@ ARGUMENTS = (declared("history"),)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Do what the action says; return the exit code."""
+    """Run the function of the action; return the exit code."""
     from lar.cli import history_actions  # imported here: the help needs none of it
 
     code: int = getattr(history_actions, f"{arguments.action}_results")(arguments)

@@ -1,4 +1,4 @@
-"""What the actions of `lar history` do: `lar history list` is `list_results`."""
+"""The actions of `lar history`: for example, `lar history list` calls `list_results`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from lar.results.reading import is_database, read_completed, split_name
 from lar.results.side_by_side import Check, check_kind
 from lar.results.store import Entry, Kind, Selection, Store, kind_of, open_store, row_of
 
-MOST_RUNS = 100  # that a check reads, for each kind of run
+MOST_RUNS = 100  # the most runs of each kind that a check reads
 
-# Flags of a check that a run does not have.
+# Flags of `lar history check` that `lar run` does not have.
 BEFORE_RUN = ("--baseline", "--runs", "--fail-if-slower", "--fail-if-unjudged")
 
-# Facts that may differ between the runs that a check compares. It prints those that do: a
-# regression may come from them, and not from the model.
+# Facts that may differ between the runs that a check compares. The check prints the differences,
+# since they may have caused a regression.
 SOFTWARE: Mapping[str, Callable[[RunResult], str]] = {
     "engine": lambda it: f"{it.engine.name} {it.engine.version}" if it.engine else "",
     "lar": lambda it: it.lar_version,
@@ -45,17 +45,17 @@ SOFTWARE: Mapping[str, Callable[[RunResult], str]] = {
 # Why a verdict may say little, and what to do.
 STORE_MORE = "store several runs of each side"
 DISTURBED = (
-    "the machine was disturbed, and runs of one sitting do not show how much another one differs; "
+    "the machine was disturbed, and runs of one sitting do not show how much sittings differ; "
     "store runs of the baseline at several times, or compare with `lar bench`"
 )
 ONE_SITTING = (
-    "each side is of one sitting; a change of the machine between the two would look like one of "
-    "the program. Runs of the baseline at several times show how much sittings differ"
+    "each side has one sitting; a change of the machine between the two would look like a change "
+    "of the program. Runs of the baseline at several times show how much sittings differ"
 )
 
 
 def selection_of(arguments: argparse.Namespace) -> Selection:
-    """Return which results the flags choose."""
+    """Return the selection of results that the flags ask for."""
     keys = ("tag", "model", "engine", "machine", "options", "since", "before")
     return Selection(**{key: it for key in keys if (it := getattr(arguments, key)) is not None})
 
@@ -65,11 +65,11 @@ def print_report(report: Report, form: str) -> None:
 
 
 def list_results(arguments: argparse.Namespace) -> int:
-    """Print the list."""
+    """Print the list of stored results."""
     with open_store(arguments.store) as store:
         selection = selection_of(arguments)
         found = store.entries(selection)
-    entries = found[-arguments.newest :]  # all with 0
+    entries = found[-arguments.newest :]  # 0 keeps all entries
     left = len(found) - len(entries)
     notes = [f"({left} older: -n 0 shows all)"] if left else []
     if not entries and arguments.format == "text":
@@ -103,7 +103,7 @@ def show_results(arguments: argparse.Namespace) -> int:
 
 
 def plot_results(arguments: argparse.Namespace) -> int:
-    """Print how times have changed, or write a page of it."""
+    """Print how the times have changed; with --html, write a page with curves."""
     with open_store(arguments.store) as store:
         entries = store.entries(selection_of(arguments))
     report = report_course(entries)
@@ -117,19 +117,19 @@ def plot_results(arguments: argparse.Namespace) -> int:
 
 
 def add_results(arguments: argparse.Namespace) -> int:
-    """Store the results in files."""
+    """Store the results that files hold."""
     paths = [split_name(word)[1] for word in arguments.files] if arguments.tag is None else []
     if store_path := next((path for path in paths if path != "-" and is_database(path)), None):
-        hint = "`lar history import` keeps them; --tag TAG gives all this one"
+        hint = "`lar history import` keeps the tags; --tag TAG replaces all of them"
         raise UsageError("is a store, whose results have tags", hint, subject=store_path)
-    # Made before the store is locked, one result at a time.
+    # The rows are made before the store is locked, one result at a time.
     results = read_completed(arguments.files, arguments.model, arguments.machine)
     rows = [row_of(it, arguments.tag or "") for it in results]
     return add_rows(rows, arguments.store)
 
 
 def export_results(arguments: argparse.Namespace) -> int:
-    """Copy results into another store."""
+    """Copy stored results into another store."""
     with open_store(arguments.store) as store:
         refuse_clashes([Place(arguments.output, "--output")], [store.path])
         rows = store.rows(store.entries(selection_of(arguments)))
@@ -137,15 +137,15 @@ def export_results(arguments: argparse.Namespace) -> int:
 
 
 def import_results(arguments: argparse.Namespace) -> int:
-    """Store what other stores have: all of it, or nothing if one is damaged."""
+    """Copy all results of other stores; copy nothing if one store is damaged."""
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(open_store(path)) for path in arguments.files]
-        rows = [store.rows(store.entries()) for store in stores]  # refuses what is damaged
+        rows = [store.rows(store.entries()) for store in stores]  # refuses damaged ones
         return add_rows(chain.from_iterable(rows), arguments.store)
 
 
 def add_rows(rows: Iterable[dict[str, object]], path: str | None) -> int:
-    """Put rows into a store, and say how many it did not have."""
+    """Add rows to a store, and print how many of them are new."""
     with open_store(path, create=True) as store:
         added = [each.is_new for each in store.add_rows(rows)]
     left = f"; {added.count(False)} were there already" if False in added else ""
@@ -157,18 +157,18 @@ def prune_results(arguments: argparse.Namespace) -> int:
     """Remove results, or print which would be removed.
 
     Raises:
-        UsageError: nothing says which.
+        UsageError: no flag chooses the results.
     """
     before = min(filter(None, (arguments.before, arguments.older_than)), default="")
     selection = replace(selection_of(arguments), ids=tuple(arguments.ids), before=before)
     if selection == Selection() and arguments.keep is None:
         raise UsageError(
-            "which results to remove is not said", "give --older-than, --keep, --tag or numbers"
+            "no flag chooses the results to remove", "give --older-than, --keep, --tag or numbers"
         )
     with open_store(arguments.store) as store:
         known = {entry.id for entry in store.entries(Selection(ids=selection.ids))}
         if missing := [number for number in selection.ids if number not in known]:
-            store.result(missing[0])  # says so
+            store.result(missing[0])  # raises the error
         entries = older_of_kinds(store.entries(selection), arguments.keep or 0)
         total = len(store.entries())
         if arguments.yes:
@@ -185,7 +185,7 @@ def prune_results(arguments: argparse.Namespace) -> int:
 
 
 def older_of_kinds(entries: Sequence[Entry], keep: int) -> list[Entry]:
-    """Return all but so many of the newest of each kind of run, oldest first."""
+    """Return all entries but the newest `keep` of each kind of run, oldest first."""
     left = Counter(entry.kind for entry in entries)
     older = []
     for entry in entries:
@@ -196,14 +196,14 @@ def older_of_kinds(entries: Sequence[Entry], keep: int) -> list[Entry]:
 
 
 def check_results(arguments: argparse.Namespace) -> int:
-    """Compare new runs with those of the baseline; return the exit code of the gate.
+    """Compare new runs with the runs of the baseline; return the exit code of the gate.
 
     Raises:
-        UsageError: there is nothing to compare with.
+        UsageError: a flag is wrong, or no new run has a baseline.
     """
     for word in arguments.run_words or ():
         if (flag := word.partition("=")[0]) in BEFORE_RUN:
-            problem = "stands after --run, which takes all that follows for flags of the model"
+            problem = "stands after --run, but all words after --run are flags of the model"
             raise UsageError(problem, "put it before --run", flag=flag)
     if arguments.baseline is None:
         hint = "give the tag of the runs to compare with"
@@ -244,7 +244,7 @@ def require_tag(store: Store, tag: str) -> None:
     """Refuse a tag that no stored result has.
 
     Raises:
-        UsageError: naming the tags that there are.
+        UsageError: no result has it; the hint lists the tags of the store.
     """
     if not store.entries(Selection(tag=tag)):
         tags = sorted({entry.tag for entry in store.entries() if entry.tag})
@@ -255,10 +255,10 @@ def require_tag(store: Store, tag: str) -> None:
 def new_results(
     arguments: argparse.Namespace, store: Store, made: Sequence[RunResult] | None
 ) -> list[tuple[int, RunResult]]:
-    """Return the new runs with their numbers in the store, 0 for those that are not there.
+    """Return the new runs with their numbers in the store; 0 for a run that is not stored.
 
     Raises:
-        UsageError: there are no new runs.
+        UsageError: no new run is found.
     """
     if made is None and arguments.files:
         made = [*read_completed(arguments.files, arguments.model, arguments.machine)]
@@ -267,11 +267,11 @@ def new_results(
     tag, base = arguments.tag, arguments.baseline
     entries = [each for each in store.entries(Selection(tag=tag or None)) if each.tag != base]
     if not entries and tag:
-        hint = "give that of new runs"
+        hint = "give the tag of new runs"
         raise UsageError("no stored result has this tag", hint, flag=f"--tag {tag}")
     if not entries:
         raise UsageError(
-            f"the store has no run but those of {base}",
+            f"the store has only runs of {base}",
             "run the model with --save, or give the file of a new result",
         )
     newest = entries[-1]
@@ -283,7 +283,7 @@ def new_results(
 def check_new(
     store: Store, new: Sequence[tuple[int, RunResult]], baseline: str
 ) -> tuple[list[Check], list[str]]:
-    """Return the check of each kind of new run, and why others cannot be checked."""
+    """Return the check of each kind of new run, and the reasons for kinds without a check."""
     kinds: dict[Kind, list[RunResult]] = {}
     for _, result in new:
         if result.samples.end_to_end:
@@ -306,7 +306,7 @@ def check_new(
         for entry in [each for each in stored if each.kind == kind][-MOST_RUNS:]:
             if entry.tag not in ("", baseline):
                 others.setdefault(entry.tag, []).append(store.result(entry.id))
-        # The newest alone, where there are very many.
+        # Only the newest runs, to bound the time of a check.
         same = [each for each in tagged if each.kind == kind][-MOST_RUNS:]
         base = [store.result(each.id) for each in same]
         checks.append(check_kind(name, results, base, others, comparisons=len(comparable)))
@@ -319,7 +319,7 @@ def name_of_result(result: RunResult) -> str:
 
 
 def explain_missing(name: str, kind: Kind, tagged: Sequence[Entry], baseline: str) -> str:
-    """Return why no run of the baseline can be compared with a new one: how the nearest differs."""
+    """Return why no run of the baseline is comparable with a new run: how the nearest differs."""
     if kind.unknown:
         return (
             f"the {kind.unknown} of {name} is not known, so nothing can be compared: give "
@@ -347,7 +347,7 @@ def describe_change(field: str, here: str, there: str) -> str:
 
 
 def notes_of(check: Check) -> Iterator[str]:
-    """Yield what a check could not show, and what its result depends on."""
+    """Yield notes on what a check could not show, and on what its result depends on."""
     if changes := software_changes(check):
         yield f"note: {check.name}: {changes}"
     if check.left_out:
@@ -365,8 +365,7 @@ def notes_of(check: Check) -> Iterator[str]:
 
 
 def software_changes(check: Check) -> str:
-    """Return how the software of the new runs differs from the baseline's, empty without known
-    differences."""
+    """Return how the software of the new runs differs from the baseline's; empty if it does not."""
     parts = []
     for what, value_of in SOFTWARE.items():
         sides = (check.new, check.baseline)
@@ -377,11 +376,11 @@ def software_changes(check: Check) -> str:
 
 
 def run_model(arguments: argparse.Namespace) -> list[RunResult]:
-    """Run a model several times, each in a fresh process; no more once a run has failed.
+    """Run a model several times, each time in a new process; stop after a failed run.
 
     Raises:
         UsageError: the run is refused.
-        Interrupted: by the user.
+        Interrupted: the user ended a run.
     """
     from lar.cli.arguments import parser_of
     from lar.records.run import RunContext

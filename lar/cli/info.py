@@ -1,4 +1,4 @@
-"""`lar info MODEL`: what a model holds."""
+"""`lar info MODEL`: print what a model holds, such as its inputs and operators."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ ARGUMENTS = (MODEL, declared("info"))
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Read and print; return the exit code."""
+    """Read the model and print its description; return the exit code."""
     check_files(vars(arguments))
-    # Imported here: an error in the command line should cost as little as possible.
+    # Imported here: an error in the command line should appear at once.
     from lar.running.plan import plan_run
 
     spec = plan_run(arguments.model, {**vars(arguments), "iter": 0})

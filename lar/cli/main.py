@@ -1,4 +1,4 @@
-"""The command line: chooses the command, and is the only place that prints errors."""
+"""The entry of the command line: it chooses the command, and prints every error."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 STDOUT = "standard output"
-# For NumPy in this process, which computes little: threads without memory would wait for ever.
-# Processes that it starts get `os.environ`, which lacks it.
+# One thread for NumPy in this process, which computes little: threads that get no memory would wait
+# for ever. Child processes get `os.environ`, which does not have this variable.
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "1")
-# The objects that are made before cycles of them are looked for. A command leaves hardly any, and
-# each look passes through all results that were read.
+# The garbage collector looks for cycles after this many new objects. A command leaves hardly any
+# cycles, and each look passes through all results in memory.
 MANY_OBJECTS = 10_000
 
 SHORT_HELP = """\
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The program that reads our output has gone (`lar ... | head`).
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
         return 141
-    except Exception as error:  # a defect too ends as one line
+    except Exception as error:  # a defect of lar is printed as one line too
         if debug:
             print_traceback()
         print_error(*explain_refusal(error))
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def explain_refusal(error: Exception) -> tuple[str, str]:
-    """Return what the system refused, and what to do about it; any other error is a defect."""
+    """Return message and hint for an error: a refusal of the system, or else a defect of lar."""
     if refused := memory_error(error):
         return refused.problem, refused.hint
     if not isinstance(error, OSError):
@@ -90,7 +90,7 @@ def explain_refusal(error: Exception) -> tuple[str, str]:
     if error.errno == errno.ENOENT and not has_folder():
         return "the current folder does not exist any more", "change to a folder that exists"
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        return f"the system refuses to open more: {reason}", "raise the limit: ulimit -n 256"
+        return f"the system refuses to open more files: {reason}", "raise the limit: ulimit -n 256"
     if error.errno in NO_ROOM:
         reason, hint = reason_of_write(error)
         return f"{error.filename or 'a file'} cannot be written: {reason}", hint
@@ -107,7 +107,10 @@ def has_folder() -> bool:
 
 
 def dispatch(words: list[str], *, is_shell: bool) -> int:
-    """Find the command, parse its flags and run it; the program of the shell heeds interrupts."""
+    """Find the command, parse its flags and run it; return the exit code.
+
+    With `is_shell`, this process is the program `lar`, and handles interrupts.
+    """
     if not words:
         print(SHORT_HELP)
         return 2
@@ -117,7 +120,7 @@ def dispatch(words: list[str], *, is_shell: bool) -> int:
     name, rest = ("version", []) if words[0] == "--version" else command_of(words)
     flag, group, *_ = [*rest, "", ""]
     if name == "run" and flag in ("-h", "--help") and not group.startswith("-"):
-        from lar.cli.run_help import print_run_help  # without the parser
+        from lar.cli.run_help import print_run_help  # which needs no parser
 
         print_run_help(group)
         return 0
@@ -126,17 +129,17 @@ def dispatch(words: list[str], *, is_shell: bool) -> int:
 
     arguments, unknown = parser_of(name).parse_known_args(normalize_flags(rest))
     if unknown:
-        # A command of several actions has a parser for each of them.
+        # A command with several actions has a parser for each action.
         refuse_unknown(unknown[0], arguments.parser, load_command(name))
     if (most := vars(arguments).get(MAX_FILE_SIZE)) is not None:
         os.environ[VARIABLE] = str(most)
-    if is_shell:  # until now there was nothing to clean up
+    if is_shell:  # until now an interrupt had nothing to clean up
         from lar.running.interrupts import heed_interrupts
 
         heed_interrupts()
-        gc.freeze()  # what the start has made stays
+        gc.freeze()  # objects made so far stay to the end
         gc.enable()
-    # A debugger has threads of its own, which a copy of this process would lack.
+    # A debugger adds threads to this process, which a fork would lack.
     arguments.can_be_copied = is_shell and len(sys._current_frames()) == 1
     code: int = load_command(name).main(arguments)
     return code
@@ -163,7 +166,7 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
 
 
 def refuse_unknown(word: str, parser: argparse.ArgumentParser, command: ModuleType) -> NoReturn:
-    """Refuse a flag or word that the command does not take, naming the flag that was meant.
+    """Refuse a flag or word that the command does not take; the hint names a similar flag.
 
     Raises:
         UsageError: always.
@@ -173,7 +176,7 @@ def refuse_unknown(word: str, parser: argparse.ArgumentParser, command: ModuleTy
     if not word.startswith("-"):
         raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
     if flag in flags:
-        raise UsageError("stands after --, where no flags do", "leave the -- out", flag=flag)
+        raise UsageError("stands after --, where no flag may stand", "leave the -- out", flag=flag)
     from lar.options.table import option_of  # not for other errors: some commands need no table
 
     hint = other_way(command.__name__.rpartition(".")[2], flag) or suggest_flag(flag, flags)
@@ -186,24 +189,24 @@ def refuse_unknown(word: str, parser: argparse.ArgumentParser, command: ModuleTy
 
 
 def print_error(message: str, hint: str) -> None:
-    """Print an error as one line, and what to do as another, after what was printed before."""
+    """Print an error and its hint as one line each, after all that is on standard output."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    with contextlib.suppress(OSError):  # the exit code says it all the same
+    with contextlib.suppress(OSError):  # the exit code still reports the error
         print(f"lar: error: {one_line(message)}", file=sys.stderr)
         if hint:
             print(f"hint: {one_line(hint)}", file=sys.stderr)
 
 
 def print_traceback(detail: str = "") -> None:
-    """Print the traceback of the current error, and the one that it had in another process."""
+    """Print the traceback of the current error; `detail` is its traceback in another process."""
     import traceback
 
     print(printable_lines(traceback.format_exc() + detail), end="", file=sys.stderr)
 
 
 class StandardOutput(io.FileIO):
-    """Standard output whose errors name it; else they could be those of any file."""
+    """Standard output whose errors carry its name, to distinguish them from errors of files."""
 
     def write(self, data: Any) -> int:
         try:
@@ -214,8 +217,11 @@ class StandardOutput(io.FileIO):
 
 
 def replace_streams() -> None:
-    """Replace closed standard streams, write names that the terminal's encoding lacks as escapes,
-    and have errors of standard output say so."""
+    """Replace closed standard streams, and wrap the open ones.
+
+    Letters that the terminal's encoding lacks are printed as escapes. Errors of standard output
+    carry its name.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
@@ -232,7 +238,7 @@ def replace_streams() -> None:
 
 
 def run_from_shell() -> NoReturn:
-    """The `lar` command."""
+    """Run the command line of this process, and end the process."""
     gc.set_threshold(MANY_OBJECTS)
     if ONE_THREAD[0] not in os.environ:
         os.putenv(*ONE_THREAD)
@@ -242,6 +248,6 @@ def run_from_shell() -> NoReturn:
     except KeyboardInterrupt:  # before the command began, or while it printed an error
         print_error("interrupted", "")
         code = EXIT_CODES["interrupted"]
-    # Not sys.exit: there is nothing left to save, and freeing all that was loaded takes as long
-    # as parsing the command line did.
+    # Not sys.exit: nothing is left to save, and to free all modules would take as long as to
+    # parse the command line.
     os._exit(code)

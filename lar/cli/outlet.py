@@ -1,5 +1,7 @@
-"""Output while something goes on: lines to a stream whose reader may be slow, or may have stopped
-reading; and the line on the console that shows the progress of a search, or of a long computation.
+"""Output of a command that is still working.
+
+It has two parts: lines to a stream whose reader may be slow or may have stopped, and the line on
+the console that shows the progress.
 """
 
 from __future__ import annotations
@@ -18,21 +20,23 @@ from lar.running.interrupts import uninterrupted
 
 
 class Outlet:
-    """Hands text to a stream in pieces that its reader has room for.
+    """A stream that gets text only as fast as its reader reads.
 
-    A write into a full pipe would stand still until someone reads it, and with it all that this
-    process has to do: look at the time, kill the worker, heed Ctrl-C.
+    A plain write into a full pipe would block this process. The process could then not look at the
+    time, kill the worker or handle Ctrl-C.
     """
 
     def __init__(self, stream: TextIO, *, may_fail: bool = False) -> None:
-        """With `may_fail`, an error of the stream is kept in `error` instead of raised, and the
-        rest of the text is dropped: the other outputs must be whole."""
+        """With `may_fail`, an error of the stream is kept in `error` and not raised.
+
+        The rest of the text is dropped, and the command can still write its other outputs.
+        """
         self.stream = stream
         self.waiting = bytearray()
         self.error: OSError | None = None
         self._may_fail = may_fail
         raw = getattr(getattr(stream, "buffer", None), "raw", None)
-        self._file = raw if isinstance(raw, io.FileIO) else None  # none is in memory
+        self._file = raw if isinstance(raw, io.FileIO) else None  # None for a stream in memory
         self._room = select.poll()
         if self._file is not None:
             self._room.register(self._file, select.POLLOUT)
@@ -44,11 +48,11 @@ class Outlet:
         return self.stream.fileno()
 
     def write(self, text: str) -> None:
-        """Write as much as there is room for; the rest waits."""
+        """Write as much of the text as the stream has room for; the rest waits."""
         if self.error:
             return
         try:
-            self.stream.flush()  # what was written there before comes first
+            self.stream.flush()  # text that waits in the stream itself comes first
             if self._file is None:
                 self.stream.write(text)
                 return
@@ -62,9 +66,9 @@ class Outlet:
         """Do nothing: text waits only if there is no room for it."""
 
     def has_room(self, seconds: float) -> bool:
-        """Write the waiting text, as room comes within that time; return whether all is written."""
+        """Wait up to `seconds` for room, and write waiting text; return whether all is written."""
         while self.waiting and self._file is not None and self._room.poll(1000 * seconds):
-            # As much as a pipe with room takes at once, in whole lines.
+            # A pipe with room takes this much at once. Whole lines are written, if possible.
             piece = self.waiting[: select.PIPE_BUF]
             piece = piece[: piece.rfind(b"\n") + 1] or piece
             try:
@@ -76,7 +80,7 @@ class Outlet:
         return not self.waiting
 
     def _fail(self, error: OSError) -> None:
-        """Drop what waits, for good."""
+        """Keep the error and drop the waiting text; raise the error unless the stream may fail."""
         self.error = error
         self.waiting.clear()
         if not self._may_fail:
@@ -86,15 +90,15 @@ class Outlet:
 # The line that shows the progress
 
 
-# Where a line cannot be rewritten, a new one is printed this often.
+# A stream that is no terminal gets a new progress line this often.
 SECONDS_BETWEEN_LINES = 10
 
-# More would not fit into a line, and only one line can be rewritten.
+# A longer text would not fit into a line, and only one line can be rewritten.
 MOST_LETTERS = 60
 
 
 class ProgressLine:
-    """On a terminal one line that is rewritten, and cleared before other lines."""
+    """The line that shows the progress; on a terminal it is rewritten in place."""
 
     def __init__(self, file: TextIO | Outlet) -> None:
         self.file = file
@@ -103,8 +107,10 @@ class ProgressLine:
         self.lines = 0
 
     def show(self, text: str, elapsed: float) -> None:
-        """Show a text and the seconds so far; on a terminal as much of the text as a line holds,
-        since no more than one can be rewritten."""
+        """Show a text and the seconds so far.
+
+        On a terminal the text is cut to one line, since only one line can be rewritten.
+        """
         text = printable(text)
         ending = f", {elapsed:.0f} s"
         line = text + ending
@@ -114,7 +120,7 @@ class ProgressLine:
                 line = shorten(text, max(width - 1 - len(ending), 1)) + ending
             self.write("\r" + line.ljust(self.width))
             self.width = len(line)
-        elif elapsed // SECONDS_BETWEEN_LINES != self.lines:  # less, where something new begins
+        elif elapsed // SECONDS_BETWEEN_LINES != self.lines:  # a new step begins at 0
             self.lines = int(elapsed // SECONDS_BETWEEN_LINES)
             self.write(line + "\n" if self.lines else "")
 
@@ -130,7 +136,7 @@ class ProgressLine:
 
 
 class PacedLine(AbstractContextManager["PacedLine"]):
-    """A line that is shown at most so often, whoever asks for it."""
+    """A progress line that is shown at most once in `SECONDS`."""
 
     SECONDS = 0.2
 
@@ -155,9 +161,9 @@ class PacedLine(AbstractContextManager["PacedLine"]):
 
 
 class LateLine(PacedLine):
-    """A line on a terminal that shows what is being done, once it has taken a while.
+    """A progress line on a terminal that appears only when the work takes some seconds.
 
-    A thread rewrites it, so that the seconds go on while one step takes long.
+    A thread rewrites the line, so that the seconds go on during a long step.
     """
 
     SECONDS = 2.0
@@ -181,11 +187,11 @@ class LateLine(PacedLine):
         self.end()
 
     def show(self, text: str) -> None:
-        """Have the line say what is being done now."""
+        """Set the text of the line."""
         self.text = cut_end(text, MOST_LETTERS)
 
     def rewrite(self) -> None:
-        """Write the line again and again, until the end."""
+        """Rewrite the line at intervals until the end."""
         wait = self.SECONDS
         while not self.ended.wait(wait):
             wait = self.SECONDS_BETWEEN

@@ -43,7 +43,7 @@ RULES = (
         ),
         any_of=(fact("data from files", lambda asked: bool(asked.values["files"])),),
     ).because(
-        "random numbers are made as the model takes them",
+        "random data already has the form that the model takes",
         "leave {first} out, or give a file with -d",
     ),
 )
@@ -53,11 +53,11 @@ ARGUMENTS = (declared("pack"),)
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Pack and say what was packed; return the exit code."""
+    """Pack the testcases and print what was packed; return the exit code."""
     data = read_lists(arguments.data)
     check_flags(arguments, data)
     spec, packer = plan_packing(arguments)
-    # Imported here: an error in the command line should cost as little as possible.
+    # Imported here: an error in the command line should appear at once.
     from dataclasses import replace
 
     from lar.records.run import Packing
@@ -91,7 +91,7 @@ def main(arguments: argparse.Namespace) -> int:
 def write_packed(
     spec: RunSpec, packing: Packing, kind: str, place: Path, read: Iterable[str]
 ) -> Packed:
-    """Have a worker pack, and put the file or folder that it writes in its place.
+    """Pack in a worker process, and move the file or folder that it writes to `place`.
 
     Raises:
         UsageError: the place cannot be written, or is a file that is read.
@@ -123,17 +123,17 @@ def write_packed(
 
 
 def plan_packing(arguments: argparse.Namespace) -> tuple[RunSpec, CasePacker]:
-    """Choose the engine and its packer.
+    """Return the plan of the run that packs, and the engine's packer.
 
     Raises:
-        UsageError: the model cannot be read, has testcases already, or the engine packs none.
+        UsageError: the model cannot be read, has testcases already, or its engine has none.
         EngineMissing: the engine is not installed.
     """
     model = arguments.model
     check_name(model)
     if source_of(model).case_count:
         raise UsageError(
-            "holds testcases already", "give the model that it was made of", subject=model
+            "holds testcases already", "give the model without testcases", subject=model
         )
     engine = engine_for(Path(model), None)
     if engine.packing is None:
@@ -141,7 +141,7 @@ def plan_packing(arguments: argparse.Namespace) -> tuple[RunSpec, CasePacker]:
     values = {ALLOW_EXTERNAL_DATA.key: getattr(arguments, ALLOW_EXTERNAL_DATA.key)}
     if arguments.optimize and "optimize_for_inference" in engine.rows:
         values["optimize_for_inference"] = True
-    # The images are those of `-d`, which the rules of a run do not know.
+    # The options for images are left out: the rules of a run would refuse them without `--input`.
     return plan_run(model, {"iter": 0, "driver": engine.packing.driver, **values}), engine.packing
 
 
@@ -182,7 +182,7 @@ def check_transform(expression: str) -> None:
 
 
 def read_lists(data: Sequence[str]) -> list[str]:
-    """Return the testcases; an @LIST is replaced by those of its lines.
+    """Return the texts of the testcases; the lines of its file replace an @LIST.
 
     Raises:
         UsageError: a list cannot be read, or is empty.
@@ -199,7 +199,7 @@ def read_lists(data: Sequence[str]) -> list[str]:
 
 
 def format_packed(name: str, packed: Packed) -> Iterator[str]:
-    """Yield the lines that say what was packed."""
+    """Yield the lines that report what was packed."""
     from lar.records.run import format_shape
 
     for number, case in enumerate(packed.fed):

@@ -33,14 +33,14 @@ FORMS = ("csv", "json", "html")
 
 
 def parse_style(name: str) -> str:
-    """Parse the name of a style; for one that has gone, say what replaces it."""
+    """Parse the name of a style; the error for a removed style names its replacement."""
     if name in GONE_STYLES:
         raise argparse.ArgumentTypeError(f"{name!r} is no style any more: {GONE_STYLES[name]}")
     return name
 
 
 def name_styles(parser: argparse._ActionsContainer) -> None:
-    """Say of each flag which styles honour it, if not all do."""
+    """Add to the help of each flag the styles that honour it, unless all styles do."""
     able = {key: [name for name, style in STYLES.items() if key in style.options] for key in KEYS}
     name_supporters(parser, {key: it for key, it in able.items() if len(it) < len(STYLES)})
 
@@ -55,7 +55,7 @@ ARGUMENTS = (
     argument("other OTHER", "a second profile, B, to compare with the first, A "
              f"[{STYLES_OF_TWO}]", nargs="?"),
     argument("more MORE", "more profiles of the same two commands, in turns; they show how "
-             f"much runs differ [{STYLES_OF_PAIRS}]", nargs="*"),
+             f"much repeated runs differ [{STYLES_OF_PAIRS}]", nargs="*"),
     argument("--style", "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
              + " (default operators; diff with two profiles)", type=parse_style,
              choices=tuple(STYLES)),
@@ -75,8 +75,8 @@ ARGUMENTS = (
 
 def main(arguments: argparse.Namespace) -> int:
     """Make and print a report, or write an export; return the exit code."""
-    # A profile is a great many records, none of them in a cycle: looking for cycles takes a third
-    # of a report's time.
+    # A profile has very many records and no cycles. The garbage collector, which looks for cycles,
+    # would take a third of a report's time.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -90,7 +90,7 @@ def report(arguments: argparse.Namespace) -> int:
     """Make and print a report; return the exit code.
 
     Raises:
-        UsageError: the style does not do what is asked, or a file is not a profile.
+        UsageError: the style does not honour a flag, or a file is not a profile.
     """
     name = arguments.style or default_style(arguments)
     style = STYLES[name]
@@ -108,17 +108,17 @@ def report(arguments: argparse.Namespace) -> int:
         profiles = [open_profile(path, as_recorded=style.as_recorded) for path in paths]
         *baseline, profile = profiles[:2]
         if not arguments.style and name == "operators" and not profile.facts.lar_version:
-            style = STYLES["megengine"]  # that of the engine's own tool
+            style = STYLES["megengine"]  # the style of the engine's own tool
             options = collect_report_options(vars(arguments), "megengine", style)
         made = style.build(profile, options, *baseline, *profiles[2:])
         has_tables = made.document is None or made.tables
         if not has_tables and (refused := set(asked) - {"json"}):
             raise UsageError(
-                f"the style {name} has no tables", "--json FILE", flag=flag_of(min(refused))
+                f"the style {name} has no tables", "use --json FILE", flag=flag_of(min(refused))
             )
-        from lar.profiles.costs import describe_cost  # what makes a report has imported it
+        from lar.profiles.costs import describe_cost  # a report has imported it already
 
-        # A report of several profiles says this for each.
+        # A report of several profiles has its own line on this for each profile.
         corrected = describe_cost(profile) if profile.correction and not baseline else ""
         footer = "" if style is STYLES["operators"] else corrected
         files.write(replace(made, footer=footer, corrected=corrected))
@@ -126,7 +126,7 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def default_style(arguments: argparse.Namespace) -> str:
-    """Return the style for a command that names none: the first that honours the given flags."""
+    """Return the default style: the first that honours the flags; diff for two profiles."""
     if arguments.other:
         return "diff"
     asked = {key for key in KEYS if getattr(arguments, key) is not None}
@@ -135,27 +135,28 @@ def default_style(arguments: argparse.Namespace) -> str:
 
 
 def check_paths(paths: list[str], name: str, style: Style) -> None:
-    """Check the number of profiles: one or two, and pairs behind them.
+    """Check the number of profiles: one, two, or further pairs after the first two.
 
     Raises:
-        UsageError: the style takes fewer or more, or one is no pair.
+        UsageError: the style takes fewer or more, or the last profile has no partner.
     """
     refusal = partial(UsageError, flag=f"--style {name}")
     if len(paths) == 1 and 1 not in style.profiles:
         raise refusal("compares two profiles", "give a second one")
     if len(paths) > 1 and 2 not in style.profiles:
-        raise refusal("takes one profile", f"two: --style {STYLES_OF_TWO}")
+        raise refusal("takes one profile", f"styles of two profiles: {STYLES_OF_TWO}")
     if len(paths) > 2 and not style.takes_pairs:
-        raise refusal("takes two profiles", f"more: --style {STYLES_OF_PAIRS}")
+        raise refusal("takes two profiles", f"styles of more profiles: {STYLES_OF_PAIRS}")
     if len(paths) > 2 and len(paths) % 2:
-        hint = "give runs of the two commands by turns"
+        hint = "give profiles of the two commands in turns"
         raise UsageError("has no partner", hint, subject=paths[-1])
 
 
 def open_profile(path: str, *, as_recorded: bool = True) -> Profile:
     """Read a profile, lar's or an engine's own; - is standard input.
 
-    A report has the times of operators on the scale of a plain iteration, an export as recorded.
+    With `as_recorded`, times stay as recorded. Else the times of operators are scaled to an
+    iteration without profiler.
 
     Raises:
         UsageError: the file is missing, or is not a profile.
@@ -191,7 +192,7 @@ def export(arguments: argparse.Namespace) -> int:
         problem = f"writes a trace instead of a report, and takes no {refused}"
         raise UsageError(problem, f"leave {refused} out", flag="--export")
     if not arguments.output:
-        raise UsageError("where to is not said", "add -o FILE", flag="--export")
+        raise UsageError("no output file is given", "add -o FILE", flag="--export")
     with OutputFile(arguments.output, "--output") as file:
         check_places([file], [arguments.profile])
         pieces = EXPORTS[arguments.export][0](open_profile(arguments.profile))

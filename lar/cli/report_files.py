@@ -1,5 +1,7 @@
-"""Where a report goes: printed, and into the files of `--json`, `--csv` and their like, which a
-command opens before it does anything."""
+"""The outputs of a report: the console, and the files of `--json`, `--csv` and similar flags.
+
+A command opens these files before it does anything else.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,10 @@ SUFFIXES = {"markdown": "md"}
 
 
 class ReportFiles:
-    """The files of a report, each with its form; without one the report is only printed. `kept` are
-    the store for results and their tag there."""
+    """The files of a report, each with its format; without files, the report is only printed.
+
+    `kept` holds the store of --save, and the tag that results get there.
+    """
 
     def __init__(self, forms: Iterable[tuple[str, OutputFile]] = ()) -> None:
         self.forms = [*forms]
@@ -38,15 +42,16 @@ class ReportFiles:
 
     @property
     def console(self) -> TextIO:
-        """The stream for other lines: standard error, if a file is standard output."""
+        """The stream for other lines: standard error if a report goes to standard output."""
         return sys.stderr if any(file.to_stdout for file in self.files) else sys.stdout
 
     def write(self, made: Content | Callable[[str], Content], *, prints: bool = True) -> None:
-        """Print a report, and write it in all forms. It may be made anew for each form, and
-        rendered already.
+        """Print a report, and write it to each file in the file's format.
+
+        `made` is the report, its finished text, or a function that makes either for a format.
 
         Raises:
-            LarError: some could not be written; the others are.
+            LarError: a file could not be written; the other files are written.
         """
         errors = list[LarError]()
 
@@ -65,7 +70,7 @@ class ReportFiles:
         raise_all(errors)
 
     def save(self, results: Sequence[RunResult]) -> list[str]:
-        """Put results into the store, if there is one, and return a note of their numbers there.
+        """Add results to the store of --save, if it is given; return a note with their numbers.
 
         Raises:
             LarError: the store cannot be written.
@@ -79,12 +84,12 @@ class ReportFiles:
 
 
 def render(report: Report, form: str, *, to_stdout: bool) -> str:
-    """Return a report in the form that is asked for."""
-    from lar.reports.text import PAPER  # a run without a report does without
+    """Return the text of a report in a format."""
+    from lar.reports.text import PAPER  # a run without a report does not need it
 
     if form == "text":
         return report.text_for(screen_of_output() if to_stdout else PAPER)
-    # Imported here: most commands need one of them.
+    # Imported here: most commands need only one of these modules.
     module = importlib.import_module(f"lar.reports.{'html' if form == 'html' else 'formats'}")
     text: str = getattr(module, f"format_{form}")(report)
     return text
@@ -94,17 +99,16 @@ def render(report: Report, form: str, *, to_stdout: bool) -> str:
 def open_places(
     places: Iterable[tuple[str, str, str]], read: Iterable[str] = (), others: Sequence[Place] = ()
 ) -> Iterator[ReportFiles]:
-    """Open files, each of a form, a place and the flag that names it.
+    """Open the files of a report; `places` has the format, the path and the flag of each.
 
     Raises:
-        UsageError: one cannot be written, or would replace another or a file that is read, or spoil
-            one of the others.
+        UsageError: a file cannot be written, or would overwrite another file of the command.
     """
     places = [*places]
     if not places:
         yield ReportFiles()
         return
-    from lar.files.report_file import OutputFile  # what only prints needs no files
+    from lar.files.report_file import OutputFile  # not needed if the report is only printed
 
     with contextlib.ExitStack() as stack:
         files = ReportFiles(
@@ -117,8 +121,9 @@ def open_places(
 def check_places(
     outputs: Sequence[OutputFile], read: Iterable[str], places: Sequence[Place] = ()
 ) -> None:
-    """Refuse reports that would replace each other, or a file that is read, or spoil one of the
-    command's other places.
+    """Refuse reports that would overwrite each other, or another file of the command.
+
+    `read` are the files that the command reads, and `places` its other places.
 
     Raises:
         UsageError: naming the flags.
@@ -128,7 +133,7 @@ def check_places(
     on_stdout = [output.flag for output in outputs if output.to_stdout]
     if len(on_stdout) > 1:
         raise UsageError(
-            f"{on_stdout[0]} and {on_stdout[1]} go to the same place", "give each its own"
+            f"{on_stdout[0]} and {on_stdout[1]} go to the same place", "give each flag its own path"
         )
     files = [Place(output.name, output.flag) for output in outputs if not output.to_stdout]
     refuse_clashes([*places, *files], read)
@@ -138,8 +143,10 @@ def check_places(
 def open_reports(
     values: Mapping[str, Any], name: str = "", read: Iterable[str] = ()
 ) -> Iterator[ReportFiles]:
-    """Open the files that --json, --csv and their like name, and the store of --save; `name` is
-    that of the file in folders, which the flags name then. See `open_places`."""
+    """Open the files that --json, --csv and similar flags name, and the store of --save.
+
+    With `name`, each flag names a folder, and its file there gets this name. See `open_places`.
+    """
     given = {key: values[key] for key in FORMS if values.get(key) is not None}
     suffixes = {key: SUFFIXES.get(key, key) for key in given}
     places = [(key, place_in(path, name, suffixes[key]), f"--{key}") for key, path in given.items()]
@@ -155,7 +162,7 @@ def open_reports(
 
 @contextlib.contextmanager
 def kept_for_later(errors: list[LarError]) -> Iterator[None]:
-    """Add an error to those that are raised in the end."""
+    """Add an error of the block to `errors`, which the caller raises later."""
     try:
         yield
     except LarError as error:
@@ -163,10 +170,10 @@ def kept_for_later(errors: list[LarError]) -> Iterator[None]:
 
 
 def raise_all(errors: Sequence[LarError], head: str = "") -> None:
-    """Raise errors as one, with the highest exit code; a head stands before several.
+    """Raise errors as one, with the highest exit code; `head` begins the message of several.
 
     Raises:
-        LarError: if there are any.
+        LarError: the list has an error.
     """
     if not errors:
         return
@@ -178,10 +185,10 @@ def raise_all(errors: Sequence[LarError], head: str = "") -> None:
 
 
 def place_in(path: str, name: str, suffix: str) -> str:
-    """Return where a file goes: with a name into a folder, which is made.
+    """Return the path of a file; with a name, `path` is its folder, which is created.
 
     Raises:
-        UsageError: it is not a folder, or cannot be made.
+        UsageError: the path is not a folder, or the folder cannot be created.
     """
     if not name or path == "-":
         return path

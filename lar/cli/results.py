@@ -50,8 +50,10 @@ def write_table(
     baseline: str,
     output: OutputFile,
 ) -> SideBySide:
-    """Write results side by side, and return them. Warnings are printed where the table is CSV; the
-    other forms have them beside it."""
+    """Write the table of results side by side, and return its content.
+
+    If the table is CSV, warnings are printed; the other formats contain them.
+    """
     from lar.cli.report_files import render
     from lar.reports.results_report import report_results, warnings_of
     from lar.results.side_by_side import compare_results
@@ -76,7 +78,7 @@ def outcomes_of(compared: SideBySide) -> list[gates.Outcome]:
 
 
 def failed(row: Row) -> gates.Outcome:
-    """Return how a row without times ended."""
+    """Return the outcome of a row without times."""
     first = row.results[0]
     status = "no iteration was timed" if first.status == "ok" else first.status
     return gates.failed(row.name, status, first.failure)

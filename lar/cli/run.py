@@ -25,16 +25,16 @@ class RunHelp(argparse.Action):
 
 
 # fmt: off
-HELP = argument("-h --help GROUP", "print the options that most people use, those of GROUP, or all",
+HELP = argument("-h --help GROUP", "print the common options, the options of GROUP, or all options",
                 action=RunHelp, nargs="?", const="")
 # fmt: on
 
-# Which engines honour a flag is slow to collect: `all_parsers` adds it.
+# `all_parsers` adds the names of the engines that honour a flag, which are slow to collect.
 ARGUMENTS = (HELP, MODEL, *headings_of(OPTIONS))
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Run, print and write; return the exit code."""
+    """Run the model, print and write the result; return the exit code."""
     began = time.monotonic()
     values = vars(arguments)
     check_files(values)
@@ -43,7 +43,7 @@ def main(arguments: argparse.Namespace) -> int:
         if arguments.can_be_copied:
             from lar.running.worker_process import WorkerProcess
 
-            worker = WorkerProcess(stack)  # it begins while this process goes on
+            worker = WorkerProcess(stack)  # it starts while this process imports modules
         # Imported here: the help does not need it, and it is slow to import.
         from lar.running.plan import plan_run
 

@@ -47,13 +47,13 @@ CSV_SECONDS = 15e-6
 def open_console(
     spec: RunSpec, context: RunContext, values: Mapping[str, Any]
 ) -> Iterator[Console]:
-    """Open the output of a run, and print what the model holds if that is asked for.
+    """Open the output of a run; with --model-info, print what the model holds.
 
     Raises:
         UsageError: a report cannot be written.
     """
     with open_reports(values) as reports:
-        # A report on standard output stands there alone.
+        # A report on standard output must be alone there.
         printer = LinePrinter(spec, reports.console, may_fail=bool(reports.files))
         if values["csv"] is not None:
             printer.report_seconds += CSV_SECONDS
@@ -97,8 +97,8 @@ class Console(NamedTuple):
 
 
 def content_of(result: RunResult, form: str) -> Content:
-    """Return what the file of --json, --csv or --html holds."""
-    if form == "json":  # the record alone: rows of iterations would take time for nothing
+    """Return the content of the file of --json, --csv or --html."""
+    if form == "json":  # the record alone: a report's rows would take time and are not used
         return chain(pieces_of_json(result), [b"\n"])
     from lar.reports.run_report import report_run  # few runs need it
 
@@ -106,7 +106,7 @@ def content_of(result: RunResult, form: str) -> Content:
 
 
 def print_lines(outlet: Outlet, lines: list[str]) -> None:
-    """Print lines at once, so that those of a fast run cost one system call."""
+    """Print lines together, so that the lines of a fast run cost one system call."""
     if lines:
         outlet.write("".join(f"{printable(line)}\n" for line in lines))
 
@@ -115,7 +115,7 @@ class LinePrinter(Listener):
     """Prints the lines of a run while it goes on."""
 
     def __init__(self, spec: RunSpec, lines: TextIO, *, may_fail: bool) -> None:
-        """With `may_fail`, a run goes on for its reports when nobody takes its lines any more."""
+        """With `may_fail`, a run goes on for its reports when nobody reads its lines any more."""
         self.spec = spec
         self.notes = Outlet(sys.stderr, may_fail=True)
         self.lines = self.notes if lines is sys.stderr else Outlet(lines, may_fail=may_fail)
@@ -180,7 +180,7 @@ class LinePrinter(Listener):
         self.drain(LAST_SECONDS if result.status in ("interrupted", "timed_out") else math.inf)
 
     def drain(self, seconds: float) -> None:
-        """Wait that long until all is printed."""
+        """Wait until all lines are printed, for at most `seconds`."""
         end = time.monotonic() + seconds
         while not self.has_room(0.1):
             if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""The help of `lar run`: the options that most people use, or those of a group, or all."""
+"""The help of `lar run`: the common options, the options of a group, or all options."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ GROUPS: tuple[Group, ...] = tuple(dict.fromkeys(option.group for option in OPTIO
 
 
 def print_run_help(asked: str) -> None:
-    """Print what `--help`, `--help GROUP` or `--help all` asks for; a model asks for no group."""
+    """Print the help for `--help`, `--help GROUP` or `--help all`; a model is no group."""
     is_model = "." in asked or os.sep in asked or os.path.exists(asked)
     print(format_run_help("" if is_model else asked), end="")
 
 
 def format_run_help(asked: str = "") -> str:
-    """Return the common options, or with `asked` those of a group, one by its name, or all.
+    """Return the help of the common options, of a group, of one option, or of all options.
 
     Raises:
-        UsageError: there is no such group and no such option.
+        UsageError: no group and no option has the name `asked`.
     """
     if not asked:
         return format_options(COMMON) + format_groups()
@@ -47,13 +47,14 @@ def format_run_help(asked: str = "") -> str:
 
 
 def format_options(options: Sequence[Option[Any]]) -> str:
-    """Return the help of some options, under the headings of their groups."""
-    import textwrap  # slow to import, as what follows, and only help asks them
+    """Return the help of options, under the headings of their groups."""
+    import textwrap  # slow to import, like the modules below; only the help needs it
 
     from lar.engines import ENGINES, support_of_options
     from lar.reports.help_text import format_headings, name_with_value
 
-    # An option that every engine honours needs no remark; one that times nothing lacks many.
+    # An option that every engine honours needs no remark. Engines that time nothing do not count,
+    # since they lack many options.
     engines = {engine.name for engine in ENGINES if not engine.is_exact}
     remarks = {
         key: f" [{', '.join(names)}]"
@@ -80,5 +81,5 @@ def format_groups() -> str:
         group.name: f"{group.title} ({sum(option.group == group for option in OPTIONS)} flags)"
         for group in GROUPS
     }
-    text = "more flags: `lar run --help GROUP` prints those of a group, `lar run --help all` all"
+    text = "more flags: `lar run --help GROUP` prints one group, `lar run --help all` prints all"
     return "\n".join(["", textwrap.fill(text, help_width()), *format_entries(counted), ""])

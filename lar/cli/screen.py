@@ -9,24 +9,24 @@ from collections.abc import Mapping
 
 from lar.errors import one_line
 
-TYPE_CHECKING = False  # as `typing` has it, which is slow to import
+TYPE_CHECKING = False  # as in `typing`, which is slow to import
 if TYPE_CHECKING:
     from typing import Protocol, TextIO
 
     from lar.reports.text import Screen
 
     class Stream(Protocol):
-        """What may be a terminal."""
+        """A stream that may be a terminal."""
 
         def isatty(self) -> bool: ...
         def fileno(self) -> int: ...
 
 
 def screen_of_output() -> Screen:
-    """Return what standard output is: as wide as COLUMNS says, else as the terminal is.
+    """Return the width of standard output, and whether it has colours.
 
-    A pipe or file without COLUMNS has any width. Colours are for a terminal, unless NO_COLOR is
-    set or the terminal is a dumb one.
+    The width is COLUMNS, else the width of the terminal; a pipe or file has no limit. A terminal
+    has colours, unless NO_COLOR is set or TERM is dumb.
     """
     from lar.reports.text import Screen  # slow to import: a refusal needs no screen
 
@@ -36,13 +36,12 @@ def screen_of_output() -> Screen:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Print one line, by default to standard error, whatever names it holds."""
+    """Print a text as one line, by default to standard error; special letters are escaped."""
     print(one_line(text), file=stream or sys.stderr, flush=True)
 
 
 def width_of(stream: Stream) -> int | None:
-    """Return how many letters a line of a stream may have: as COLUMNS says, else as its terminal
-    has; None for any number."""
+    """Return the width of a stream: COLUMNS, else the width of its terminal; None for no limit."""
     width = parse_columns(os.environ.get("COLUMNS", ""))
     if width is None and stream.isatty():
         with contextlib.suppress(OSError, ValueError):
@@ -51,13 +50,13 @@ def width_of(stream: Stream) -> int | None:
 
 
 def parse_columns(text: str) -> int | None:
-    """Return the width in COLUMNS, None if it has none."""
+    """Return the width in the variable COLUMNS; None if it is no number above 0."""
     is_number = text.isascii() and text.isdigit() and len(text) <= 6
     return (int(text) or None) if is_number else None
 
 
 def help_width(least: int = 40) -> int:
-    """Return the width of help: nearly COLUMNS, else the terminal's, else 100."""
+    """Return the width of help texts: two less than the width of the output, else 98."""
     return max((width_of(sys.stdout) or 100) - 2, least)
 
 

@@ -18,7 +18,7 @@ def split_names(text: str) -> tuple[str, ...]:
 
 
 def parse_allowed(text: str) -> tuple[str, ...]:
-    """Parse what --allow takes."""
+    """Parse the names that --allow takes."""
     names = split_names(text)
     known = get_args(Allowed)
     for name in names:
@@ -26,13 +26,13 @@ def parse_allowed(text: str) -> tuple[str, ...]:
     return names
 
 
-# Options are texts: each run parses them together with its own.
+# Options stay texts: each run parses them together with its own options.
 ARGUMENTS = (declared("tune"), *headings_of(BENCH_OPTIONS, ", of all candidates", parse=str))
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Search for each model, or list what would be tried; return the exit code."""
-    # Imported here, as what follows: the help needs none of it.
+    """Search for each model, or list the settings to try; return the exit code."""
+    # Imported here, like the module below: the help needs none of them.
     from lar.options.rules import SHARED, Asked, check_rules
 
     check_rules(SHARED, Asked(vars(arguments)))
@@ -40,7 +40,7 @@ def main(arguments: argparse.Namespace) -> int:
     for each in (SETTINGS, FORCE):
         if each.is_given(options):
             hint = "leave it out; `lar bench` compares settings"
-            raise UsageError("a search finds settings, and begins without", hint, flag=each.flag)
+            raise UsageError("a search starts without settings", hint, flag=each.flag)
     from lar.cli.tune_search import search_all
 
     return search_all(arguments, options)

@@ -1,4 +1,4 @@
-"""The searches of `lar tune`: planned, shown while they go on, printed and written."""
+"""The searches of `lar tune`: their plans, their progress and their results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """What was typed, the options of all candidates among it, and the farm."""
+    """The arguments that were typed, the options for all candidates, and the farm."""
 
     arguments: argparse.Namespace
     options: Mapping[str, Any]
@@ -49,18 +49,18 @@ class Command(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The request for a model with its twins; with a farm the facts of the machine there."""
+    """The request for a model in its formats; with a farm, also facts of the worker's machine."""
 
     request: TuneRequest
     facts: Facts | None = None
 
 
 def search_all(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
-    """Search for each model, or list what would be tried; return the exit code.
+    """Search for each model, or list the settings to try; return the exit code.
 
     Raises:
-        LarError: something cannot be used, or a search has failed, after the others were made.
-        KeyboardInterrupt: the user ended it, after what was found is printed.
+        LarError: an argument is refused, or a search has failed; the other searches are made.
+        KeyboardInterrupt: the user ended a search; its results so far are printed.
     """
     groups = group_models(arguments.models)
     if len(groups) > 1 and arguments.session is not None:
@@ -87,7 +87,7 @@ def search_several(planned: Sequence[Planned], command: Command) -> None:
     """Search for several models, one after the other, and print a line for each.
 
     Raises:
-        LarError: one has failed; the others were searched all the same.
+        LarError: a search has failed; the other models are still searched.
     """
     errors, said = list[LarError](), dict[str, str]()
     for each in planned:
@@ -106,10 +106,10 @@ def search_several(planned: Sequence[Planned], command: Command) -> None:
 
 
 def plan(models: Sequence[str], command: Command) -> Planned:
-    """Return the request for a model; with a farm, with what one of its workers can try.
+    """Return the plan for a model; with a farm, the plan has what one of its workers can try.
 
     Raises:
-        LarError: its plain run is refused, or no worker can be asked.
+        LarError: the plain run is refused, or no worker answers.
     """
     arguments, options, farm = command
     asked = TuneRequest(
@@ -132,8 +132,9 @@ def plan(models: Sequence[str], command: Command) -> Planned:
 
 
 def tune(planned: Planned, command: Command, name: str = "") -> outcome.Tuning:
-    """Search for a model, print and write what was found, and return it; `name` is that of its
-    files in folders.
+    """Search for a model, print and write the result, and return it.
+
+    With `name`, the flags name folders, and the files of the model get this name there.
 
     Raises:
         LarError: the search or a file cannot be made, or the model cannot be read.
@@ -155,7 +156,7 @@ def tune(planned: Planned, command: Command, name: str = "") -> outcome.Tuning:
         line.end()
         failure = found.failure
         if failure and found.ending == "failed" and failure.exit_code == UsageError.exit_code:
-            raise failure.to_error()  # as for any other file that is no model
+            raise failure.to_error()  # as other commands do for a file that is no model
         if not found.ranking:
             raise found.error or KeyboardInterrupt
         outputs.write(found)
@@ -163,7 +164,7 @@ def tune(planned: Planned, command: Command, name: str = "") -> outcome.Tuning:
 
 
 def raise_end(found: outcome.Tuning) -> None:
-    """Raise the error that has ended a search early, after the search was printed.
+    """Raise the error that has ended a search early; the search is already printed.
 
     Raises:
         LarError: the plain run failed, or the search could not go on.
@@ -176,7 +177,7 @@ def raise_end(found: outcome.Tuning) -> None:
 
 
 def shower(line: PacedLine, request: TuneRequest) -> Callable[[TuneProgress], None]:
-    """Return a function that shows the first ranking of a search, and a line while it goes on."""
+    """Return a function that shows the first ranking of a search, and a progress line."""
     first = ["first ranking, after {:.0f} s:"]
 
     def show(progress: TuneProgress) -> None:
@@ -198,10 +199,10 @@ class Outputs:
     def __init__(
         self, request: TuneRequest, command: Command, stack: contextlib.ExitStack, name: str
     ) -> None:
-        """Open all; `name` is that of files in folders.
+        """Open all files; with `name`, the flags name folders, and the files get this name there.
 
         Raises:
-            UsageError: a file cannot be written, or would replace what is read.
+            UsageError: a file cannot be written, or would replace a file that is read.
         """
         self.arguments = arguments = command.arguments
         self.reports = stack.enter_context(open_reports(vars(arguments), name))
@@ -219,7 +220,7 @@ class Outputs:
             self.packed = place_in(arguments.packed_model_dump, name, suffix)
             for space in request.spaces:
                 check_deployment(space)
-            # A run writes it in the end; here lar only checks that this is possible.
+            # A run writes the packed model later; this only checks that the file can be written.
             with OutputFile(self.packed, PACKED_MODEL_DUMP.flag) as output:
                 opened.append(output)
         for space in request.spaces:

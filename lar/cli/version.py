@@ -8,6 +8,6 @@ from lar import __version__
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print it; return the exit code."""
+    """Print the version; return the exit code."""
     print(f"lar {__version__}")
     return 0

@@ -1,13 +1,12 @@
-"""The classes of a data set's items: the top five by a run's output, and those of `--labels FILE`.
+"""The classes of a data set's items: the top five of a run, and the true class of `--labels`.
 
-The first output of a run counts as the scores of the classes. A file of labels has
+The first output of a run counts as the scores of the classes. A file of labels has on each line
 
-item name or number per line     `cat.jpg 281`, `cat.jpg,281` or `281`: the class of each item;
-                                 `val/cat.jpg 281` and `cat 281` are for the item cat.jpg, too
-name per line                    the names of the classes, from class 0; a line may end with the
-                                 number: `tench 0`
+an item and its class     `cat.jpg 281`, `cat.jpg,281`, or `281` alone, in the order of the items;
+                          `val/cat.jpg 281` and `cat 281` are for the item cat.jpg, too
+or the name of a class    from class 0 on; the line may end with the number: `tench 0`
 
-`--resume`: a run also has the classes of the items that an earlier run has done.
+With `--resume`, a run also has the classes of the items that an earlier run has done.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from lar.files.input_file import read_input_lines
 from lar.options.table import BIN_OUT_DUMP
 from lar.records.run import Item, ItemClasses, RunResult, RunSpec
 
-MOST_REPORTED = 5  # classes of an item
+MOST_REPORTED = 5  # the most classes of an item
 NUMBER = re.compile(r"[-+]?\d+")
 PAIR = re.compile(rf"(.+?)[\s,;]+({NUMBER.pattern})")
 MOST_CLASSES = 10**9
 
 
 def classes_of(item: Item, output: Any) -> ItemClasses:
-    """Return the record of an item's classes, by the first output of its run."""
+    """Return the record of an item's classes, from the first output of its run."""
     classes, scores = find_classes(output)
     return ItemClasses(
         number=item.number, name=item.name, classes=classes, scores=scores, label=item.label
@@ -41,8 +40,8 @@ def classes_of(item: Item, output: Any) -> ItemClasses:
 def find_classes(output: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """Return the classes with the highest scores, and the scores, best first.
 
-    If scores are equal, the lower class comes first. Scores that are not finite are left out. In a
-    batch, the first item counts.
+    If scores are equal, the lower class comes first. Scores that are not finite are left out. Of a
+    batch, only the first item counts.
     """
     import numpy as np
 
@@ -69,18 +68,18 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
     """Read the labels of a data set's items from a file; without a path, return empty labels.
 
     Raises:
-        UsageError: it cannot be read, or its lines do not fit the items.
+        UsageError: the file cannot be read, or its lines do not fit the items.
     """
     if path is None:
         return Labels()
     lines = [line for line in read_input_lines(path, "--labels") if line]
     if not lines:
-        raise wrong_labels(path, "is empty", "give a class a line")
+        raise wrong_labels(path, "is empty", "write one class on each line")
     pairs = [(match[1], match[2]) for line in lines if (match := PAIR.fullmatch(line))]
     if all(NUMBER.fullmatch(line) for line in lines):
         if len(lines) != len(items):
-            problem = f"has the classes of {len(lines)} items, there are {len(items)}"
-            hint = "give a number a line, in the order of the items, or ITEM NUMBER"
+            problem = f"has the classes of {len(lines)} items, but the data set has {len(items)}"
+            hint = "write one number on each line, in the order of the items, or ITEM NUMBER"
             raise wrong_labels(path, problem, hint)
         return Labels(truths=tuple(class_of(line, path) for line in lines))
     labels = match_names(pairs, items)
@@ -97,7 +96,7 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
 def match_names(pairs: Sequence[tuple[str, str]], items: Sequence[str]) -> dict[str, str]:
     """Return the label of each item by name, from pairs of names and labels.
 
-    The names may be paths, or lack the suffix, if each still fits only one item.
+    A name may be a path, or lack its suffix, as long as each name fits only one item.
     """
     for shorten in (str, os.path.basename):
         labelled = {shorten(name): label for name, label in pairs}
@@ -118,7 +117,7 @@ def class_of(text: str, path: str) -> int:
     """Return the class for a label.
 
     Raises:
-        UsageError: it is negative, or too large.
+        UsageError: the label is negative, or too large.
     """
     number = int(text) if len(text) < 10 else MOST_CLASSES
     if not 0 <= number < MOST_CLASSES:
@@ -127,17 +126,17 @@ def class_of(text: str, path: str) -> int:
 
 
 def add_earlier_classes(spec: RunSpec, result: RunResult) -> RunResult:
-    """Return the result of a resumed run, with the classes of the items done before it.
+    """Return the result of a resumed run, with the classes of the items that were done earlier.
 
-    They come from the dumped outputs, which outlive whatever ended the run before: of each item
-    from the first output, or from its only one.
+    The classes come from the dumped outputs, which remain after an earlier run has ended in any
+    way. Each item has them from the model's first output, or from its only output.
     """
     # Imported here: few runs are resumed.
     from lar.dumps.binary import read_tensor
     from lar.dumps.delivery import outputs_in
 
     place = Path(str(spec.settings[BIN_OUT_DUMP.key]))
-    if not place.exists():  # nothing came, now or before
+    if not place.exists():  # no run has dumped an output
         return result
     runs = outputs_in(place)
     found = {item.number: item for item in result.items}

@@ -1,11 +1,12 @@
-"""Data sets: an `--input` that stands for many items, each of which is one run.
+"""Data sets: an `--input` that stands for many items; the model is run on each item.
 
-    FOLDER            its files that `--input` reads, in the order of their names
-    list.txt          a path a line, from the list's own folder; empty lines and # comments
-    stack.npz         arrays whose first axes all count the items, two or more
+    FOLDER            the files in it that `--input` reads, in the order of their names
+    list.txt          a path on each line, relative to the list's folder; empty lines and lines
+                      that begin with # are skipped
+    stack.npz         arrays whose first axis counts the items; each has two or more
     stack.npy         one array whose first axis counts the items: with --labels, or if the
                       model takes one item at a time
-    a:FOLDER;b:list   one source for each input, with as many items each
+    a:FOLDER;b:list   one source for each input, all with the same number of items
     a:x.npz;b:y.npz   a stack for each input
 
 This module does not use NumPy: the parent process counts the items before a run begins.
@@ -33,18 +34,18 @@ MOST_ITEMS = 1_000_000
 NPY_SHAPE = re.compile(rb"\x93NUMPY.+?['\"]shape['\"]\s*:\s*\(([\d,\s]*)\)", re.DOTALL)
 
 Files = tuple[tuple[str, str], ...]
-"""For each input, its name (empty if the file has the name) and a file."""
+"""For each input, its name (empty if the file gives the name) and its file."""
 
 
 def items_in(texts: Sequence[str], *, with_arrays: bool = True) -> list[tuple[str, Files]] | None:
-    """Return the name and files of each item, None if the texts of `--input` are no data set.
+    """Return the name and files of each item; None if the texts of `--input` are no data set.
 
-    The items of a stack have no files: they are its slices, in order. Files .npy are no stacks
-    without `with_arrays`.
+    The items of a stack have no files: they are its slices, in order. Without `with_arrays`, .npy
+    files do not count as stacks.
 
     Raises:
-        UsageError: a text is wrong, a source is empty or broken, or the sources differ in length;
-            with `with_arrays`, a stack is damaged.
+        UsageError: a text is wrong, a source is empty or broken, or the sources differ in length.
+            With `with_arrays`, also if a stack is damaged.
     """
     check_texts(texts)
     parts = split_items(*texts)
@@ -59,7 +60,7 @@ def items_in(texts: Sequence[str], *, with_arrays: bool = True) -> list[tuple[st
     if not any(columns):
         for _, path in places if with_arrays else ():
             if path.lower().endswith(STACKS) and os.path.isfile(path) and not shapes_of(path):
-                from lar.inputs.readers import read_path  # it says what is wrong
+                from lar.inputs.readers import read_path  # its error says what is wrong
 
                 read_path(path)
         return None
@@ -77,14 +78,14 @@ def items_in(texts: Sequence[str], *, with_arrays: bool = True) -> list[tuple[st
 
 
 def files_of(path: str) -> list[str] | None:
-    """Return the files of a folder or list, None for any other path.
+    """Return the files of a folder or list; None for any other path.
 
     Raises:
-        UsageError: the folder or list has no files, or a list names one that is missing.
+        UsageError: the folder or list has no files, or a file in a list is missing.
     """
     if os.path.isdir(path):
         if numbered(path, INPUT):
-            return None  # the inputs of one run, as ONNX keeps them
+            return None  # ONNX's folder with the inputs of one run
         files = sorted(
             os.path.join(path, name)
             for name in os.listdir(path)
@@ -105,10 +106,10 @@ def files_of(path: str) -> list[str] | None:
 
 
 def read_list(path: str) -> list[str]:
-    """Read the paths in a list; they are relative to its own folder.
+    """Return the paths in a list, which are relative to the folder of the list.
 
     Raises:
-        UsageError: it cannot be read, names nothing, or names a file that does not exist.
+        UsageError: the list cannot be read, is empty, or names a file that does not exist.
     """
     lines = read_input_lines(path, "--input", what="list")
     home = os.path.dirname(path)
@@ -119,15 +120,15 @@ def read_list(path: str) -> list[str]:
         file = os.path.join(home, line)
         if not os.path.exists(file):
             problem = f"line {number}: {line}: no such file"
-            raise input_error(path, problem, "a list names a file a line, from its own folder")
+            raise input_error(path, problem, "write one path on each line, from the list's folder")
         files.append(file)
     if not files:
-        raise input_error(path, "names no files", "a list names a file a line")
+        raise input_error(path, "names no files", "write one path on each line")
     return files
 
 
 def names_of(files: Sequence[str]) -> list[str]:
-    """Return the names of items: those of their files, with folders if these distinguish them."""
+    """Return the names of items: their files' names, with folders if two names are equal."""
     names = [os.path.basename(file) for file in files]
     if len(set(names)) == len(names):
         return names
@@ -136,10 +137,10 @@ def names_of(files: Sequence[str]) -> list[str]:
 
 
 def stack_in(parts: Sequence[str]) -> int:
-    """Return how many items a stack, or each of several stacks, has.
+    """Return the number of items in a stack, or in each of several stacks; 0 for other data.
 
-    0 if they are not the items of a data set: one item alone is one run, and so are arrays that
-    differ in length. A file of another format counts nothing, and reading it says why.
+    A single item is one run, not a data set; so are arrays that differ in length. A file of another
+    format counts as 0; the error comes later, when the file is read.
     """
     paths = [place_of(part)[1] for part in parts]
     if not all(path.lower().endswith(STACKS) and os.path.isfile(path) for path in paths):
@@ -151,9 +152,9 @@ def stack_in(parts: Sequence[str]) -> int:
 
 
 def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of the arrays of a .npz by name, or that of a .npy.
+    """Return the shapes of the arrays in a .npz or .npy, by name; empty for any other file.
 
-    It is empty if the file is neither.
+    The array of a .npy has an empty name.
     """
     import zipfile  # slow to import, and few runs have a stack
 
@@ -168,16 +169,16 @@ def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
                 heads = {name: archive.open(name).read(4096) for name in archive.namelist()}
         return {name.removesuffix(".npy"): shape_in(head) for name, head in heads.items()}
     except Exception:
-        # For damaged, encrypted and foreign archives zipfile may raise nearly anything. The code
-        # that reads the arrays says what is wrong.
+        # zipfile may raise any error for a damaged, encrypted or foreign archive. The code that
+        # reads the arrays reports what is wrong.
         return {}
 
 
 def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:
-    """Return whether a stack has the inputs of one run, and not many items.
+    """Return whether a stack holds the inputs of one run, and not many items.
 
-    A .npz has them if its arrays have exactly the model's shapes; an axis of any size in a shape
-    never fits. Files .npy have them unless each has many items for an input that takes one.
+    A .npz holds one run if its arrays have exactly the model's shapes, all of fixed sizes. .npy
+    files hold one run, unless each has many items for an input that takes one item.
     """
     given: dict[str, tuple[int, ...]] = {}
     parts = split_items(*texts)
@@ -194,12 +195,12 @@ def is_one_run(texts: Sequence[str], infos: Sequence[TensorInfo]) -> bool:
 
 
 def has_arrays_alone(parts: Sequence[str]) -> bool:
-    """Return whether all items of `--input` are .npy files, which are usually one run's data."""
+    """Return whether all items of `--input` are .npy files, which usually feed one run."""
     return all(place_of(part)[1].lower().endswith(".npy") for part in parts)
 
 
 def is_stack_for(info: TensorInfo, shape: tuple[int, ...]) -> bool:
-    """Return whether an array has many items for an input that takes one at a time."""
+    """Return whether an array has many items for an input that takes one item at a time."""
     if info.resizable or len(shape) != len(info.shape) or info.shape[:1] != (1,):
         return False
     return all(size in (None, own) for size, own in zip(info.shape[1:], shape[1:], strict=True))
@@ -209,7 +210,7 @@ def shape_in(head: bytes) -> tuple[int, ...]:
     """Return the shape in the header of an .npy file, as numpy.lib.format describes it.
 
     Raises:
-        ValueError: the header is not that of an .npy file.
+        ValueError: the file does not begin with the header of an .npy file.
     """
     match = NPY_SHAPE.match(head)
     if match is None:

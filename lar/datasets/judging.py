@@ -1,4 +1,4 @@
-"""Compares the outputs of a run with those that its testcase expects, as MegEngine does it."""
+"""Comparison of a run's outputs with the outputs that its testcase expects, as in MegEngine."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from lar.options.table import DISABLE_ASSERT_THROW
 from lar.records.events import Emit, Judged
 from lar.records.run import Case, Expected, RunSpec, Verdict, format_shape
 
-# The default limit of a file: ONNX compares its own test data with this relative error.
+# The default limit of an error: ONNX uses this relative error for its own test data.
 DEFAULT_LIMIT = 1e-3
 
-# The limit in a packed .pb, in the field of a tensor that is for readers.
+# The limit that `lar pack` writes into a .pb, in the tensor's doc_string.
 LIMIT_TEXT = r"max_error=(inf|nan|\d+(?:\.\d+)?(?:e[-+]?\d+)?)( silent)?"
 
 
@@ -30,8 +30,8 @@ LIMIT_TEXT = r"max_error=(inf|nan|\d+(?:\.\d+)?(?:e[-+]?\d+)?)( silent)?"
 class Judge:
     """Compares the outputs of each run of one testcase.
 
-    Where failures are not raised, `notes` receives a line for the first. With `is_exact`, the
-    engine gives float64 for whatever floating-point type is expected.
+    If failures are not raised, `notes` gets a line for the first failure. With `is_exact`, the
+    engine gives float64 for every floating-point type.
     """
 
     number: int
@@ -43,7 +43,7 @@ class Judge:
     failed: bool = False
 
     def __post_init__(self) -> None:
-        """Read what is expected; an expected sequence has several items.
+        """Read the expected outputs; an expected sequence has several arrays.
 
         Raises:
             UsageError: a file cannot be read.
@@ -56,7 +56,7 @@ class Judge:
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The names of the outputs that are looked at, as they are reported."""
+        """The names of the judged outputs, as the result has them."""
         return self.case.variables or tuple(
             f"{expected.name}{format_shape(array.shape)}" for expected, array in self.wanted
         )
@@ -65,7 +65,7 @@ class Judge:
         """Compare the outputs of a run.
 
         Raises:
-            CheckFailed: one is not as expected, and that is to be raised.
+            CheckFailed: an output is not as expected, unless --disable-assert-throw is given.
             UsageError: the model has no such output.
         """
         verdicts = tuple(judge(*each, outputs, is_exact=self.is_exact) for each in self.wanted)
@@ -75,12 +75,12 @@ class Judge:
             return
         text, self.failed = describe_failure(self.number, wrong), True
         if not DISABLE_ASSERT_THROW.is_given(self.spec.settings):
-            raise CheckFailed(text, "--disable-assert-throw goes on all the same")
+            raise CheckFailed(text, "--disable-assert-throw warns and goes on")
         self.notes.append(text)
 
 
 def describe_failure(number: int, verdict: Verdict) -> str:
-    """Say in one line which element is wrong."""
+    """Return one line that names the wrong element."""
     place = f"[{','.join(map(str, verdict.index))}]" if verdict.index else ""
     found = f"{verdict.output}{place} is {verdict.actual}, expected {verdict.expected}"
     error = "" if verdict.error is None else f" (err={verdict.error:g}, allowed {verdict.limit:g})"
@@ -88,8 +88,10 @@ def describe_failure(number: int, verdict: Verdict) -> str:
 
 
 def complete(expected: Expected, loaded: Loaded) -> Expected:
-    """Return an expected value with what its file, an ONNX tensor of test data, says of itself, if
-    that is left to the file."""
+    """Return an expected output, completed with the name and limit in its file.
+
+    An output that already has a limit is returned unchanged. The file is an ONNX tensor.
+    """
     if expected.limit is not None:
         return expected
     found = re.fullmatch(LIMIT_TEXT, loaded.note)
@@ -105,13 +107,14 @@ def complete(expected: Expected, loaded: Loaded) -> Expected:
 def judge(
     expected: Expected, array: Array, outputs: Mapping[str, Any], *, is_exact: bool = False
 ) -> Verdict:
-    """Compare one output with the expected array; with `is_exact`, also float64 with a
-    floating-point type of less digits.
+    """Compare one output with the expected array.
+
+    With `is_exact`, the output is float64, whatever floating-point type is expected.
 
     Raises:
         UsageError: the model has no such output.
     """
-    name, names = expected.output, list(outputs)  # an engine may raise for a name that it lacks
+    name, names = expected.output, list(outputs)  # a missing name may raise any error
     if name not in names:
         if expected.id >= len(names):
             problem = f"the model has no such output; it has {', '.join(names)}"
@@ -142,17 +145,17 @@ def judge(
 
 
 def describe(value: Any) -> str:
-    """Return the dtype and shape of an array as text, or the type of anything else."""
+    """Return the dtype and shape of an array as text; a text, such as a type, stays."""
     if isinstance(value, str):
         return value
     return f"{name_of(value.dtype)}{format_shape(value.shape)}"
 
 
 def errors_of(actual: Array, expected: Array) -> Array:
-    """Return |e-a| / max(min(|e|,|a|), 1) of each element, computed as MegEngine does it.
+    """Return |e-a| / max(min(|e|,|a|), 1) for each element, as MegEngine computes it.
 
-    MegEngine computes it in float32; here it is float64 if the type holds more. The same NaN or
-    infinity on both sides is error 0; on one side alone it is an infinite error.
+    MegEngine computes in float32; lar computes in float64 if the type has more digits. A NaN or
+    infinity on both sides gives the error 0; on one side alone, it gives an infinite error.
     """
     if kind_of(actual.dtype) == "O":
         return np.where(actual == expected, 0, np.inf)

@@ -1,13 +1,13 @@
-"""The data of `lar pack -d`: files as `--input` reads them, and random numbers.
+"""The data of `lar pack -d`: files that `--input` reads, and random numbers.
 
     datum = item *(";" item)
     item  = [name ":"] value
-    value = file                                 as `--input` takes it
-          | "#rand(" low "," high *("," axis) ")"   uniform; without axes of the model's shape,
-                                                 and "..." stands for the rest of it
+    value = file                                 any file that `--input` takes
+          | "#rand(" low "," high *("," axis) ")"   uniform random numbers; without axes, in the
+                                                 model's shape; "..." stands for its other axes
 
-One random value without a name is for all inputs. This is the language of MegEngine's
-dump_with_testcase_mge.py, where an image becomes what the model takes without further flags.
+A single random value without a name feeds all inputs. MegEngine's dump_with_testcase_mge.py has the
+same language; there too, an image is converted to the model's input without further flags.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ RANDOM_FORM = "write it as #rand(0,255), or with a shape as #rand(0,255,1,3,224,
 def feed_datum(
     spec: RunSpec, packing: Packing, text: str, number: int, infos: Sequence[TensorInfo]
 ) -> Feed:
-    """Return the feed for a datum, the text of one `-d`: files transformed and repeated.
+    """Return the feed for the text of one `-d`; data from files is repeated and transformed.
 
     Raises:
         UsageError: the text or a file is wrong, or does not fit the model.
@@ -60,7 +60,7 @@ def feed_datum(
     arrays, fed = dict(feed.arrays), []
     for each in feed.fed:
         is_drawn = each.name in names
-        if each.name in arrays and not is_drawn:  # not an item of a sequence
+        if each.name in arrays and not is_drawn:  # a sequence is left as it is
             arrays[each.name] = change(packing, arrays[each.name], inputs[each.name])
             each = replace(each, shape=arrays[each.name].shape)
         fed.append(replace(each, generated=each.generated or is_drawn))
@@ -68,7 +68,7 @@ def feed_datum(
 
 
 def is_random(part: str) -> bool:
-    """Return whether an item is random numbers."""
+    """Return whether an item asks for random numbers."""
     return part.startswith("#") or ":#" in part
 
 
@@ -76,7 +76,7 @@ def change(packing: Packing, array: Array, info: TensorInfo) -> Array:
     """Return data from files, repeated and transformed.
 
     Raises:
-        UsageError: the model does not take it.
+        UsageError: the model does not take the changed data.
     """
     if packing.repeat > 1:
         array = np.repeat(array, packing.repeat, axis=0)
@@ -90,7 +90,7 @@ def change(packing: Packing, array: Array, info: TensorInfo) -> Array:
 def draw(
     item: str, infos: Sequence[TensorInfo], sizes: AxisSizes, seed: int, number: int
 ) -> Loaded:
-    """Return random numbers for an input: the same for each seed and number of the testcase.
+    """Return random numbers for an input, which depend on the seed and the testcase's number.
 
     Raises:
         UsageError: the item is not a random value, or does not fit the input.
@@ -123,10 +123,10 @@ def draw(
 def transform(expression: str, data: Array, info: TensorInfo) -> Array:
     """Return the value of a Python expression on `data` and `np`, in the model's dtype.
 
-    It is the user's own program, and may do what any program may.
+    The expression is the user's own program, with all rights of the user.
 
     Raises:
-        UsageError: it fails, or gives no array that the model takes.
+        UsageError: the expression fails, or gives no array that the model takes.
     """
     dtype, flag = model_dtype(info), f"--input-transform {expression!r}"
     try:
@@ -143,9 +143,9 @@ def transform(expression: str, data: Array, info: TensorInfo) -> Array:
 def image_settings(
     given: ImageSettings, packing: Packing, texts: Sequence[str], infos: Sequence[TensorInfo]
 ) -> ImageSettings:
-    """Return the settings for an image; what is left open is as the model takes it.
+    """Return the settings for an image; settings that are not given follow from the model.
 
-    Channels are blue, green, red, as OpenCV reads them and MegEngine's models take them.
+    By default, channels are blue, green, red: OpenCV reads and MegEngine's models take these.
 
     Raises:
         UsageError: a file to resize is no image, or the model's input has no size.

@@ -1,20 +1,19 @@
-"""A path that stands for testcases: MegEngine's file of them, or a folder as ONNX has it.
+"""Testcases at a path: a file of MegEngine, or a folder with the layout of ONNX's test data.
 
     FOLDER/model.onnx                       or any other name, if it is the only .onnx there
     FOLDER/test_data_set_0/input_0.pb       TensorProto messages, numbered as the model's
                            output_0.pb      inputs and outputs are
     FOLDER/test_data_set_1/...
 
-The folder's form is that of ONNX's own test data (docs of onnx/backend/test). A file is read as far
-as its parts:
+The docs of onnx/backend/test describe the folder. Of a file, lar reads only where its parts begin:
 
-    file      "mgbtest0", u32 number of testcases, the model's graph, then a graph for each
-    a graph   in the newer format u32 size of what follows, u32, "mgv2", ...
-              in the older one "MGBC", 12 bytes, u64 size of the weights, these, then u32 size of
-              what follows, u32, "mgb1", ...
+    file      "mgbtest0", u32 number of testcases, the model's graph, a graph for each testcase
+    a graph   newer format: u32 size of the rest, u32, "mgv2", ...
+              older format: "MGBC", 12 bytes, u64 size of the weights, the weights, u32 size of the
+              rest, u32, "mgb1", ...
 
 Numbers are little-endian. The outputs of a testcase's graph are constants, one for each input of
-the model's graph, in the order of these inputs' names; the expected outputs are inputs, too.
+the model's graph, ordered by the names of the inputs. Expected outputs are such inputs, too.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ OLD_HEAD = struct.Struct("<4s12xQ")
 
 
 class Source(NamedTuple):
-    """A model file, and its testcases: folders, or numbers of those inside the file.
+    """A model file and its testcases: their folders, or how many are packed in the file.
 
-    `is_input` is true if `--input` names the folder.
+    `is_input` says that `--input` names the folder.
     """
 
     model: str
@@ -54,12 +53,12 @@ class Source(NamedTuple):
 
     @property
     def case_count(self) -> int:
-        """How many testcases there are, 0 for a model alone."""
+        """The number of testcases; 0 for a model without testcases."""
         return len(self.folders) or self.packed
 
 
 def source_of(path: str) -> Source:
-    """Find the testcases that a path stands for; a path that cannot be read has none.
+    """Return the model and testcases at a path; a path that cannot be read has no testcases.
 
     Raises:
         UsageError: the file or folder is incomplete.
@@ -74,11 +73,11 @@ def source_of(path: str) -> Source:
 
 
 def source_in_folder(folder: str) -> Source:
-    """Find model and testcases in a folder; a folder without testcases stands for itself.
+    """Return the model and testcases in a folder; without testcases, the folder is the model.
 
     Raises:
-        UsageError: it has testcases and no model, or several models.
-        OSError: it cannot be read.
+        UsageError: the folder has testcases, but no model or several models.
+        OSError: the folder cannot be read.
     """
     sets = numbered(folder, r"test_data_set_(\d{1,9})")
     folders = tuple(path for _, path in sets if os.path.isdir(path))
@@ -94,7 +93,7 @@ def source_in_folder(folder: str) -> Source:
 
 
 def check_data(texts: Sequence[str]) -> None:
-    """Refuse what cannot be the data of testcases, before anything is loaded.
+    """Refuse texts of `-d` that are wrong for every model, before anything is loaded.
 
     Raises:
         UsageError: naming `-d`.
@@ -105,8 +104,7 @@ def check_data(texts: Sequence[str]) -> None:
 
 
 def add_test_set(source: Source, texts: Sequence[str]) -> Source:
-    """Return the source with the testcase that the texts of `--input` are: a folder with inputs
-    and expected outputs."""
+    """Return a source with the testcase of `--input`, if that is a folder with expected outputs."""
     parts = split_items(*texts)
     if source.case_count or len(parts) != 1 or not os.path.isdir(parts[0]):
         return source
@@ -116,7 +114,7 @@ def add_test_set(source: Source, texts: Sequence[str]) -> Source:
 
 
 def cases_of(source: Source) -> Iterator[Case]:
-    """Yield the testcases; those of a packed file are only named."""
+    """Yield the testcases; a testcase that is packed in the model file has only a name."""
     from lar.records.run import Case, Expected  # records are slow to import
 
     for number in range(source.packed):
@@ -131,7 +129,7 @@ def cases_of(source: Source) -> Iterator[Case]:
 
 
 def graphs_in(path: str) -> list[tuple[int, int]]:
-    """Return where each graph begins and ends, the model's first; empty for another file.
+    """Return where each graph begins and ends, first the model's; empty if the file has none.
 
     Raises:
         UsageError: the file is damaged, or cannot be read.
@@ -165,8 +163,10 @@ def broken(path: str, problem: str) -> UsageError:
 
 
 def end_of_graph(file: BinaryIO, begin: int, size: int) -> int | None:
-    """Return where the graph that begins at a byte should end, None if no graph begins there; a
-    number past the file's size if it is cut short before it says so."""
+    """Return where the graph that begins at a byte ends; None if no graph begins there.
+
+    If the file ends inside the graph's head, the number is greater than the file's size.
+    """
     file.seek(begin)
     head = file.read(OLD_HEAD.size)
     identifier = NEW_IDENTIFIER

@@ -1,7 +1,7 @@
 """A Dask scheduler and its workers, which do jobs.
 
-Dask finds a worker with a free device for each job, and another one if a worker is lost. This
-process sends a worker the files that a job asks for, shows what happens, and waits.
+Dask finds a worker with a free device for each job, and another worker if that is lost. This
+process sends the files that a job asks for, shows the progress, and waits.
 """
 
 from __future__ import annotations
@@ -35,51 +35,51 @@ if TYPE_CHECKING:
     from distributed import Future
 
 FLAG, ON = "--scheduler", "--on"
-DEVICE = "device"  # the resource of a worker; a job takes one
-# So long lar waits for a scheduler that does not answer.
+DEVICE = "device"  # the resource of a worker, which a job takes
+# How long lar waits for a scheduler to answer.
 CONNECT_SECONDS = 10.0
 # Dask raises these if a worker is gone when something is sent to it.
 GONE = (OSError, KeyError, asyncio.TimeoutError)
-# So long lar waits for the first worker of a label, and for one after the last was lost.
+# How long lar waits for a first worker with a label, and for another after the last one was lost.
 FIRST_SECONDS = 5.0
 AGAIN_SECONDS = 30.0
-# An interrupted job may take so long to answer.
+# How long lar waits for the answer of an interrupted job.
 END_SECONDS = 8.0
 # The time between two looks at the workers.
 LOOK_SECONDS = 0.5
-# If a job's process ends by itself, it is begun again so often. For lost workers the scheduler
-# decides, by default the same.
+# How often a job is started again if its process ends by itself. If a worker is lost, a setting of
+# the scheduler decides, with the same default.
 MOST_REPEATS = 3
-STARTING = "`lar help farm` has how to start a scheduler and its workers"
+STARTING = "`lar help farm` says how to start a scheduler and its workers"
 
 On = str | tuple[str, ...]
-"""The label that a worker must have, if any; or the addresses of the workers that may do it."""
+"""The label that a worker must have (empty for any), or the addresses of the allowed workers."""
 
 Follow = Mapping[str, Callable[..., None]]
-"""Functions for what is said during a call, by its kind; after `began`, all before it is void."""
+"""Functions that take the news of a call, by kind; the news `began` makes earlier news void."""
 
 T = TypeVar("T")
 
 
 class Lost(LarError):
-    """No worker has done a job to its end."""
+    """The error of a job that no worker has finished."""
 
 
 class Killed(Lost):
-    """Workers were lost again and again during a job, which may be the cause."""
+    """The error of a job that has lost workers again and again, and may be the cause."""
 
 
 class Farm:
-    """Has jobs done by the workers of a scheduler."""
+    """A connection to a scheduler, whose workers do jobs."""
 
     def __init__(self, scheduler: str) -> None:
-        """Connect.
+        """Connect to a scheduler.
 
         Raises:
             EngineMissing: Dask is not installed.
             LarError: no scheduler answers.
         """
-        # In Dask's form: `dask://` stands for `tcp://`, and the default port is 8786.
+        # The address in Dask's form: `dask://` means `tcp://`, and the default port is 8786.
         protocol, _, place = scheduler.rpartition("://")
         place = place if re.search(r":\d+$", place) else f"{place}:8786"
         self.address = f"{'tcp' if protocol in ('', 'dask') else protocol}://{place}"
@@ -88,7 +88,7 @@ class Farm:
         except ImportError as error:
             problem = f"Dask cannot be imported: {error}"
             raise EngineMissing(problem, "pip install 'lar[farm]'", flag=FLAG) from None
-        # lar says in its own words what is wrong.
+        # lar reports errors in its own words.
         logging.getLogger("distributed").setLevel(logging.CRITICAL + 1)
         try:
             with warnings.catch_warnings():
@@ -105,7 +105,7 @@ class Farm:
         self._machines: dict[str, MachineFacts] = {}
 
     def _hand_out(self, event: tuple[float, tuple[str, Any]]) -> None:
-        """Take what a worker says; it may be about another client's job."""
+        """Pass a worker's message to its call; ignore messages about other clients' jobs."""
         name, said = event[1]
         if playing := self._playing.get(name):
             playing.inbox.put(said)
@@ -116,7 +116,7 @@ class Farm:
             self._client.close(timeout=2)
 
     def interrupt(self) -> None:
-        """End the running jobs, as an interrupt of each would."""
+        """Interrupt each running job."""
         for playing in [*self._playing.values()]:
             playing.inbox.put(KeyboardInterrupt())
 
@@ -128,16 +128,16 @@ class Farm:
         on: On = "",
         follow: Follow = MappingProxyType({}),
     ) -> T:
-        """Have a worker call a function of `lar.farm.worker`, and return its value.
+        """Call a function of `lar.farm.worker` on a worker, and return its value.
 
-        The files that it writes are put where they belong. The arguments have places on the worker
-        for the paths of `sending`. An interrupt ends the call there; if it answers in time, its
-        value is returned.
+        Files that the function writes are copied to their paths here. In the arguments, places on
+        the worker stand for the paths of `sending`. An interrupt ends the call on the worker. If
+        the call still answers in time, its value is returned.
 
         Raises:
-            Lost: no worker has done it to its end.
-            UsageError: no worker has its label, or a file cannot be read.
-            LarError: it failed, there is no worker, or the connection is lost.
+            Lost: no worker has finished the call.
+            UsageError: no worker has the label, or a file cannot be read.
+            LarError: the call failed, no worker is there, or the connection is lost.
         """
         name = f"lar-{uuid.uuid4().hex}"
         playing = self._playing[name] = Playing(self, sending, on, follow)
@@ -151,7 +151,7 @@ class Farm:
             retries=MOST_REPEATS,
         )
 
-        def wait() -> None:  # Dask repeats it if a worker is lost, even after the answer
+        def wait() -> None:  # Dask repeats a lost call, even after the answer
             try:
                 playing.inbox.put(future.result())
             except BaseException as error:  # whatever the worker raises
@@ -171,20 +171,20 @@ class Farm:
         return value
 
     def send(self, worker: str, files: Mapping[str, str], sending: Sending) -> None:
-        """Have a worker keep some files, by its keys for their identities.
+        """Send files to a worker; `files` has the identity of each, by the worker's key.
 
         Raises:
             LarError: a file cannot be read.
         """
         for key, identity in files.items():
             content = sending.read(identity)
-            with contextlib.suppress(*GONE):  # then another worker asks
+            with contextlib.suppress(*GONE):  # another worker will ask
                 self._sent |= self._client.scatter(
                     {key: content}, workers=[worker], timeout=CONNECT_SECONDS
                 )
 
     def alike(self, label: str, machine: MachineFacts) -> tuple[str, ...]:
-        """Return the workers that have a label, and a machine like this one.
+        """Return the workers that have a label and a machine like `machine`.
 
         Raises:
             LarError: no worker has the label and such a machine, or the connection is lost.
@@ -216,7 +216,7 @@ class Farm:
         """
         if time.monotonic() > self._look_at:
             self._look_at = time.monotonic() + LOOK_SECONDS
-            with contextlib.suppress(OSError, KeyError):  # no messages when it is closed
+            with contextlib.suppress(OSError, KeyError):  # the connection may be closed
                 self._workers = self._client.scheduler_info(n_workers=-1)["workers"]
         if self._client.status != "running":
             raise self.connection_lost()
@@ -231,7 +231,7 @@ class Farm:
         return LarError(f"the connection to the scheduler {self.address} is lost", flag=FLAG)
 
     def explain_absence(self, label: str) -> LarError:
-        """Return the error for a job that no worker could ever do."""
+        """Return the error for a job that no worker can do."""
         workers = self._labels().values()
         labels = ", ".join(sorted(set().union(*workers) - {DEVICE}))
         if label and any(DEVICE in each for each in workers):
@@ -243,9 +243,9 @@ class Farm:
 
 @dataclass
 class Playing:
-    """A running call; `attempts` names each start of it by a worker.
+    """A running call; `attempts` has a name for each time that a worker has started it.
 
-    Until `patience` it waits for a worker that may do it.
+    While no worker can do the call, it waits until the time `patience`.
     """
 
     farm: Farm
@@ -260,7 +260,7 @@ class Playing:
         """Return the answer to the call.
 
         Raises:
-            KeyboardInterrupt: it does not come in time.
+            KeyboardInterrupt: the answer does not come in time.
         """
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
@@ -286,16 +286,16 @@ class Playing:
             raise self.farm.explain_absence(self.on)
         elif now > self.patience:
             label = f" with the label {self.on!r}" if self.on and isinstance(self.on, str) else ""
-            raise Lost(f"no worker{label} is left", "the others were lost", flag=FLAG)
+            raise Lost(f"no worker{label} is left", "all workers were lost", flag=FLAG)
 
     def take(self, said: Mapping[str, Any]) -> None:
-        """Take what a worker says of the job."""
+        """Handle a message of a worker about the job."""
         attempt = said["attempt"]
         if attempt not in self.attempts:
             self.attempts.append(attempt)
             self.tell("began")
         if attempt != self.attempts[-1]:
-            return  # it comes late from a worker that seemed lost
+            return  # a late message of a worker that seemed lost
         if "missing" in said:
             self.farm.send(said["worker"], said["missing"], self.sending)
         else:
@@ -303,7 +303,7 @@ class Playing:
                 self.tell(*entry)
 
     def tell(self, kind: str, *values: Any) -> None:
-        """Pass on something that a worker said."""
+        """Pass news of a worker to the function for its kind."""
         if take := self.follow.get(kind):
             take(*values)
 
@@ -320,6 +320,6 @@ class Playing:
                 raise self.farm.connection_lost()
             case LarError() | KeyboardInterrupt():
                 raise error
-            case _:  # whatever another version of lar raises, or a worker without lar
+            case _:  # from another version of lar, or a worker without lar
                 problem = f"a worker failed: {type(error).__name__}: {first_line(error)}"
                 raise LarError(problem, "start it where lar is installed", flag=FLAG) from None

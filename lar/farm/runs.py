@@ -1,4 +1,4 @@
-"""Runs, benches and many runs at once, made by the workers of a farm."""
+"""Runs, benches and rounds of searches, made by the workers of a farm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from lar.running.steps import make_run
 from lar.running.variants import Variant
 from lar.tuning.player import Entrant, Keep, RoundOrder, Show
 
-# Of many runs, so many wait for a device at the same time.
+# The most runs of `run_many` that wait for a device at the same time.
 MOST_WAITING = 32
 
 
@@ -44,12 +44,12 @@ def run_many(specs: Sequence[RunSpec], scheduler: str | Farm, *, on: str = "") -
     Args:
         specs: the runs, as `lar.running.plan.plan_run` plans them.
         scheduler: its address, `dask://HOST:PORT`, or a farm that `open_farm` has opened.
-        on: the label that a worker must have, empty if any may make the runs.
+        on: the label that a worker must have; empty for any worker.
 
     Returns:
         The results, in the order of the specs. The `status` of a result says how its run ended: a
-        failed run, or a lost worker, raises nothing. An interrupt ends the running ones; a given
-        farm stays open.
+        failed run, or a lost worker, raises no error. An interrupt ends the runs. A farm that is
+        given stays open.
 
     Raises:
         LarError: no scheduler answers.
@@ -76,11 +76,11 @@ def run_many(specs: Sequence[RunSpec], scheduler: str | Farm, *, on: str = "") -
 def make_on_farm(
     farm: Farm, on: On, spec: RunSpec, context: RunContext, listener: Listener | None = None
 ) -> RunResult:
-    """Make a planned run on a worker, as `make_run` does it here.
+    """Make a planned run on a worker, as `make_run` does on this machine.
 
     Raises:
         UsageError: a file cannot be read or written, or no worker has the label.
-        LarError: the scheduler, or the worker, cannot be used.
+        LarError: the scheduler or the worker cannot be used.
     """
 
     def make(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
@@ -97,12 +97,12 @@ def make_on_farm(
 
 
 def failed_result(spec: RunSpec, error: LarError) -> RunResult:
-    """Return the result of a run that no worker made to its end."""
+    """Return the result of a run that no worker has finished."""
     return replace(new_result(spec), status="crashed", failure=Failure.of(error))
 
 
 class RunFollower:
-    """Passes on to a listener what happens during a run, as if it happened here."""
+    """Passes the news of a run on a worker to a listener, as if the run were here."""
 
     def __init__(self, spec: RunSpec, listener: Listener) -> None:
         self.spec = spec
@@ -111,7 +111,7 @@ class RunFollower:
         self.takers |= {"began": self.begin, "event": self.take_event, "rows": self.take_rows}
 
     def begin(self) -> None:
-        """Begin, or begin again if a worker was lost."""
+        """Begin the result, or begin it again if a worker was lost."""
         self.result = new_result(self.spec)
         self.tables = open_rows(-1, self.spec.sample_count, self.spec.runners)
 
@@ -123,7 +123,7 @@ class RunFollower:
     def take_rows(
         self, runner: int, first: int, times: Sequence[tuple[float, ...]], warmups: int | None
     ) -> None:
-        """Add rows to a table like the worker's; missing rows have no times."""
+        """Add rows to a copy of the worker's table; rows that were not sent have no times."""
         rows = self.tables[runner]
         for row in [*([(NAN, NAN, NAN)] * (first - rows.count)), *times]:
             if rows.count < rows.capacity:
@@ -137,13 +137,14 @@ class RunFollower:
 def bench_on_farm(
     farm: Farm, on: str, variants: Sequence[Variant], baseline: int, report: Report, **options: Any
 ) -> BenchResult:
-    """Measure variants in turns on one worker that has the label, as `run_bench` does here.
+    """Measure variants in turns on one worker that has the label, as `run_bench` does.
 
-    A bench whose worker is lost begins again on another: its samples are of one machine.
+    If the worker is lost, the bench begins again on another worker, since all its samples must be
+    of one machine.
 
     Raises:
         UsageError: a file cannot be read, or no worker has the label.
-        LarError: the baseline is refused, or the scheduler, or the worker, cannot be used.
+        LarError: the baseline is refused, or the scheduler or the worker cannot be used.
     """
     sending, follow = Sending(), {"bench": report}
     sent = tuple(send_variant(sending, each) for each in variants)
@@ -151,7 +152,7 @@ def bench_on_farm(
 
 
 def send_variant(sending: Sending, variant: Variant) -> Variant:
-    """Return a variant with places on the worker."""
+    """Return a variant whose paths are places on the worker."""
     if variant.spec is None:
         return variant
     options = sending.rewrite_settings(variant.options)
@@ -159,15 +160,15 @@ def send_variant(sending: Sending, variant: Variant) -> Variant:
     return replace(variant, model=spec.model, options=options, spec=spec)
 
 
-# Searches for the fastest settings of another machine: its space, its rounds
+# Searches for the fastest settings on another machine: the rounds and the space of a search
 
 
 @dataclass
 class FarmPlayer:
     """Plays rounds on the workers that have a label, whose machines are all alike.
 
-    The processes of a round are on one machine. If its worker is lost, finished processes are kept;
-    if no process has finished, another worker plays the round again.
+    The processes of a round run on one machine. If its worker is lost, the results of finished
+    processes are kept. If no process has finished, another worker plays the round again.
     """
 
     farm: Farm
@@ -175,11 +176,11 @@ class FarmPlayer:
     machine: MachineFacts
 
     def workers(self) -> tuple[str, ...]:
-        """Return the workers that have the label and such a machine."""
+        """Return the workers that have the label and a machine like `machine`."""
         return self.farm.alike(self.label, self.machine)
 
     def search(self, spec: RunSpec, listener: Listener) -> RunResult:
-        """Have an engine fill the cache that a spec names."""
+        """Make a run that fills the cache file of the spec."""
         return make_on_farm(self.farm, self.workers(), spec, RunContext(), listener)
 
     def play(self, order: RoundOrder, show: Show, keep: Keep) -> None:
@@ -187,7 +188,7 @@ class FarmPlayer:
 
         Raises:
             UsageError: a file cannot be read, or no worker has the label.
-            LarError: the scheduler, or the worker, cannot be used.
+            LarError: the scheduler or the worker cannot be used.
         """
         sending, follower = Sending(), RoundFollower(show, keep)
         sent = replace(
@@ -204,11 +205,12 @@ class FarmPlayer:
         except Killed as error:
             first, *others = order.entrants
             if len(others) > 1:
-                # Which of them kills the workers? A later round measures those that are left out.
+                # One of them kills the workers. Half of them are played now, the others in a later
+                # round.
                 half = (first, *others[: len(others) // 2])
                 self.play(replace(order, entrants=half), show, keep)
             else:
-                # Not the plain run kills them, unless it is alone.
+                # The plain run is blamed only if it is alone.
                 keep(len(others), failed_result(order.entrants[-1].spec, error))
         except Lost:
             if not follower.has_kept:
@@ -221,7 +223,7 @@ class CutShort(Exception):
 
 @dataclass
 class RoundFollower:
-    """Shows how far a round is, and keeps the results of processes that have ended."""
+    """Shows the progress of a round, and keeps the results of processes that have ended."""
 
     show: Show
     keep: Keep
@@ -230,23 +232,23 @@ class RoundFollower:
 
     @property
     def takers(self) -> Follow:
-        """The functions for what is said during a round."""
+        """The functions that take the news of a round, by kind."""
         return {"began": self.begin, "show": self.show, "ended": self.take}
 
     def begin(self) -> None:
-        """Begin, or begin again if a worker was lost.
+        """Begin the round, or begin it again if a worker was lost.
 
         Raises:
-            CutShort: results are kept.
+            CutShort: results are already kept.
         """
         self.waiting = []
         if self.has_kept:
             raise CutShort
 
     def take(self, place: int, result: RunResult) -> None:
-        """Keep a result; that of a successful plain run waits for another one.
+        """Keep a result; the result of a successful plain run waits for another result.
 
-        Alone it is of no use: if the worker is lost, the round begins again on another machine.
+        A plain run alone is of no use: if the worker is lost, the round begins again elsewhere.
         """
         self.waiting.append((place, result))
         if self.has_kept or place or result.status != "ok":
@@ -261,7 +263,7 @@ class RoundFollower:
 
 
 def send_entrant(sending: Sending, entrant: Entrant) -> Entrant:
-    """Return a candidate with places on the worker."""
+    """Return a candidate whose paths are places on the worker."""
     spec = sending.rewrite_spec(entrant.spec)
     return replace(entrant, spec=spec, like_baseline=sending.add_inputs(entrant.like_baseline))
 
@@ -274,13 +276,13 @@ def request_on_farm(
     asked: TuneRequest,
     engines: Sequence[str] = (),
 ) -> tuple[TuneRequest, MachineFacts, dict[str, str]]:
-    """Return the request of a search with what can be tried on a worker that has the label.
+    """Return the request of a search, with what a worker that has the label can try.
 
-    The facts about its machine and the versions of its engines come with it.
+    It comes with the facts about the worker's machine, and the versions of its engines.
 
     Raises:
         UsageError: a model or an option cannot be used, or no worker has the label.
-        LarError: the scheduler, or the worker, cannot be used.
+        LarError: the scheduler or the worker cannot be used.
     """
     sending = Sending()
     sent = [sending.add_with_weights(model) for model in models]

@@ -1,4 +1,4 @@
-"""The files that a job takes along and brings back, by their places on the worker."""
+"""The files that go to a worker with a job and come back, and their places on the worker."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from lar.options.paths import find_path, is_below, split_items
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
 from lar.records.run import Case, Failure, RunContext, RunSpec
 
-# Stands for the folder of a task in its arguments; the worker puts its own folder there.
+# In the arguments of a task, this stands for the task's folder; the worker replaces it.
 ROOT = "/@lar-job@"
-# In that folder: the files that are sent, under their whole paths on the client, and those that the
-# run writes.
+# The folders in a task's folder: for files that are sent, under their whole paths on the client,
+# and for files that the run writes.
 FILES, WRITTEN = "files", "written"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The answer to a task, in its folder: its value, or why it has none, and its files.
+    """The answer to a task: its value or its failure, and the files that it wrote.
 
-    The files that it wrote are by place, with their contents; None for a folder.
+    `root` is the folder of the task. `written` has the content of each file by its place; None for
+    a folder.
     """
 
     root: str
@@ -42,7 +43,7 @@ class Answer:
 class Sending:
     """Collects the files of a job.
 
-    `names` has the user's name for each place on the worker, `wanted` the places that may come
+    `names` has the user's path for each place on the worker. `wanted` has the places that may come
     back.
     """
 
@@ -54,10 +55,10 @@ class Sending:
         self.wanted: set[str] = set()
 
     def add(self, path: str, flag: str = "") -> str:
-        """Take along a file, or a folder with its files; return its place there.
+        """Add a file, or a folder with its files; return its place on the worker.
 
         Raises:
-            UsageError: it cannot be read.
+            UsageError: a file cannot be read.
         """
         if os.path.isdir(path):
             for inner in sorted(Path(path).iterdir()):
@@ -71,13 +72,13 @@ class Sending:
         return f"{ROOT}/{place}"
 
     def add_folder(self, path: str) -> str:
-        """Take along a folder without its files, which may be taken along too."""
+        """Add a folder without its files; return its place on the worker."""
         place = self.place_of(path)
         self.folders.add(place)
         return f"{ROOT}/{place}"
 
     def add_cache(self, path: str, flag: str) -> str:
-        """Take along a file that the run may read and write, if the file exists."""
+        """Add a file that the run may read and write, if it exists; return its place there."""
         if os.path.isfile(path):
             self.add(path, flag)
         place = self.place_of(path)
@@ -86,7 +87,7 @@ class Sending:
         return f"{ROOT}/{place}"
 
     def add_written(self, key: str, path: str) -> str:
-        """Take along a folder for what an option writes, which comes back under a path."""
+        """Add a place for the output of an option, which comes back to `path`; return it."""
         place = f"{WRITTEN}/{key}/{os.path.basename(os.path.normpath(path))}"
         self.folders.add(os.path.dirname(place))
         self.names[place] = path
@@ -103,13 +104,13 @@ class Sending:
         """Return the content of a file.
 
         Raises:
-            UsageError: it cannot be read.
+            UsageError: the file cannot be read.
         """
         with open_input(self.paths[identity]) as file:
             return file.read()
 
     def name_all(self, value: Any, root: str) -> Any:
-        """Return a record of a worker with the user's names for places in its folder."""
+        """Return a worker's record with the user's paths instead of places in the task's folder."""
         places = sorted(self.names, key=len, reverse=True)
 
         def name(text: str) -> str:
@@ -124,7 +125,7 @@ class Sending:
         """Return the path on this machine for a place that a worker wrote.
 
         Raises:
-            LarError: the place leads out of the job's folder, or nobody asked for it.
+            LarError: the place leads out of the task's folder, or was not asked for.
         """
         for known in self.wanted:
             if check_place(place) == known or place.startswith(known + "/"):
@@ -135,10 +136,10 @@ class Sending:
         raise LarError("nobody asked the worker for it", subject=place)
 
     def receive(self, answer: Answer) -> Any:
-        """Put the files of a job where their names say, and return its value.
+        """Write the files of an answer to their paths here, and return its value.
 
         Raises:
-            LarError: it failed, a file cannot be written, or nobody asked for a place.
+            LarError: the job failed, a file cannot be written, or was not asked for.
         """
         if answer.failure is not None:
             error = self.name_all(answer.failure, answer.root).to_error()
@@ -149,7 +150,7 @@ class Sending:
                 os.makedirs(path, exist_ok=True)
                 continue
             option = BY_KEY.get(place.split("/")[1])
-            if option and option.purpose == "profile":  # it is JSON and names files
+            if option and option.purpose == "profile":  # its JSON names files
                 try:
                     content = json.dumps(self.name_all(json.loads(content), answer.root)).encode()
                 except ValueError:
@@ -160,7 +161,7 @@ class Sending:
         return self.name_all(answer.value, answer.root)
 
     def add_model(self, model: str, engine: str) -> str:
-        """Take along a model and the files that it names.
+        """Add a model and the files that it names; return its place on the worker.
 
         Raises:
             UsageError: a file cannot be read, or its path is valid only on this machine.
@@ -168,11 +169,11 @@ class Sending:
         try:
             beside = engine_named(engine).files_beside(Path(model))
         except (OSError, ValueError):
-            beside = ()  # the engine will say what is wrong with it
+            beside = ()  # the engine will report what is wrong
         for name in beside:
             if os.path.isabs(name):
                 problem = f"its weights are in {name}, and other machines have no such path"
-                raise UsageError(problem, "have it name them from its own folder", subject=model)
+                raise UsageError(problem, "name them relative to the model's folder", subject=model)
             path = os.path.normpath(os.path.join(os.path.dirname(model), name))
             if os.path.isfile(path):
                 self.add(path)
@@ -181,19 +182,19 @@ class Sending:
         return self.add(model)
 
     def add_with_weights(self, model: str) -> str:
-        """Take along a model that any engine may read."""
+        """Add a model and the files that it names, for any engine that may read it."""
         return self.add_model(model, engine_for(Path(model), None).name)
 
     def add_named(self, inputs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        """Take along the files that feed the inputs."""
+        """Add the files that feed inputs; return the inputs with places on the worker."""
         return tuple((name, self.add(path, "--input")) for name, path in inputs)
 
     def add_inputs(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """Take along the files in texts of `--input`; return the texts with their places."""
+        """Add the files in texts of `--input`; return the texts with places on the worker."""
         return tuple(";".join(map(self.add_item, split_items(text))) for text in texts)
 
     def add_item(self, item: str) -> str:
-        """Take along the file of an item: `PATH`, `NAME:PATH`, `PATH,float32,1x3`."""
+        """Add the file of an item, such as `NAME:PATH`; return the item with its place."""
         place = find_path(item)
         if place is None:
             return item
@@ -201,11 +202,11 @@ class Sending:
         return item[: place.start] + path + item[place.stop :]
 
     def rewrite_settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Take along the files of options; return the options with their places."""
+        """Add the files of options; return the options with places on the worker."""
         return {key: self.rewrite_option(key, value) for key, value in settings.items()}
 
     def rewrite_option(self, key: str, value: Any) -> Any:
-        """Return the value of an option with the places of its files."""
+        """Add the files of an option; return its value with places on the worker."""
         option = BY_KEY.get(key)
         if option is None or value is None:
             return value
@@ -223,7 +224,7 @@ class Sending:
         return value
 
     def rewrite_spec(self, spec: RunSpec) -> RunSpec:
-        """Take along the files of a run; return its spec with their places.
+        """Add the files of a run; return its spec with places on the worker.
 
         Raises:
             UsageError: a file cannot be read, or the run needs what only this machine has.
@@ -235,7 +236,7 @@ class Sending:
         return replace(
             spec,
             model=self.add_model(spec.model, spec.engine),
-            # For a data set, the files of its items are read.
+            # A data set has its files in its items.
             inputs=spec.inputs if has_files else self.add_inputs(spec.inputs),
             settings=self.rewrite_settings(spec.settings),
             items=tuple(replace(it, inputs=self.add_named(it.inputs)) for it in spec.items),
@@ -243,17 +244,17 @@ class Sending:
         )
 
     def rewrite_case(self, case: Case) -> Case:
-        """Take along the files of a testcase."""
+        """Add the files of a testcase; return the testcase with places on the worker."""
         expected = tuple(replace(each, file=self.add(each.file)) for each in case.expected)
         return replace(case, inputs=self.add_named(case.inputs), expected=expected)
 
     def rewrite_context(self, context: RunContext) -> RunContext:
-        """Return a context with places on the worker, including those for what is written."""
+        """Return a context whose paths, also those of files to write, are places on the worker."""
         written = {key: self.add_written(key, path) for key, path in context.written.items()}
         return replace(context, written=written, names=self.rewrite_names(context.names))
 
     def rewrite_names(self, names: Mapping[str, str]) -> dict[str, str]:
-        """Return the user's names of files by their places on the worker; others stay."""
+        """Return the user's names of files by place on the worker; other names stay."""
         return {
             f"{ROOT}/{FILES}{path}" if os.path.isabs(path) else path: name
             for path, name in names.items()
@@ -261,7 +262,7 @@ class Sending:
 
 
 def identity_of(file: IO[bytes]) -> str:
-    """Return the identity of a file, which changes when the file does."""
+    """Return a text that identifies a file, and changes when the file changes."""
     status = os.fstat(file.fileno())
     return f"{status.st_dev}-{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
 
@@ -270,7 +271,7 @@ def check_place(place: str) -> str:
     """Return a place if it leads into the folder of a task.
 
     Raises:
-        LarError: it leads out of the folder.
+        LarError: the place leads out of the folder.
     """
     if posixpath.normpath(place) != place or place.startswith(("/", "..")) or "\0" in place:
         raise LarError("leads out of the folder of the run", subject=place)
@@ -278,13 +279,13 @@ def check_place(place: str) -> str:
 
 
 def map_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a record, or any part of one, with each text in it changed."""
+    """Return a record, or a part of a record, in which `change` is applied to each text."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
         return {map_texts(key, change): map_texts(each, change) for key, each in value.items()}
     if isinstance(value, (tuple, list)):
-        if value and isinstance(value[-1], (int, float)):  # the many samples
+        if value and isinstance(value[-1], (int, float)):  # samples, which have no texts
             return value
         make = getattr(value, "_make", type(value))
         return make(map_texts(each, change) for each in value)

@@ -1,4 +1,4 @@
-"""The functions that Dask calls on a worker: a process does a task, and its news is passed on.
+"""The functions that Dask calls on a worker: a process does each task, and sends its news.
 
 dask worker tcp://HOST:8786 --host ADDRESS --nworkers 1 --nthreads 1 --resources "device=1 x86=1"
 """
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from lar.running.variants import Variant
     from lar.tuning.player import RoundOrder
 
-# The topic for what workers say during tasks.
+# Dask's topic for the messages of workers during tasks.
 TOPIC = "lar"
-# The time between two looks for an interrupt, and for a file that is to come.
+# The time between two looks for an interrupt, or for a file that must arrive.
 LOOK_SECONDS = 0.1
-# An interrupted process is interrupted again after a second, and killed after so many.
+# A process that must end is interrupted each second, and killed after this many times.
 MOST_INTERRUPTS = 5
 
 Publish = Callable[..., None]
@@ -56,14 +56,15 @@ _interrupted: set[str] = set()
 
 
 class TaskLost(Exception):
-    """The process of a task has ended in the middle of it; the text says how."""
+    """The error if the process of a task has ended without an answer; the text says how."""
 
 
 @dataclass(frozen=True)
 class Task:
     """A function of `lar.farm.worker` to call on a device.
 
-    Its arguments have places there for the paths of `sending`. `client` has a name of its own.
+    In the arguments, places on the worker stand for the paths of `sending`. `client` is the id of
+    the Dask client.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Task:
 
 
 async def interrupt(name: str) -> None:
-    """Have a task end soon; Dask calls this while the task is running."""
+    """Mark a task to end soon; Dask calls this while the task is running."""
     _interrupted.add(name)
 
 
@@ -84,14 +85,14 @@ def play(task: Task) -> Answer:
     """Do a task; return its answer with the files that it has written.
 
     Raises:
-        TaskLost: its process has ended in the middle of it.
-        LarError: another version of lar sent it, or nobody wants it any more.
+        TaskLost: the process has ended without an answer.
+        LarError: another version of lar sent the task, or its client does not want it any more.
     """
     from distributed import get_worker
 
     if task.version != __version__:
         problem = f"a worker has lar {__version__}, and this is lar {task.version}"
-        raise LarError(problem, "install the same on both", flag="--scheduler")
+        raise LarError(problem, "install the same version on both", flag="--scheduler")
     worker, attempt = get_worker(), uuid.uuid4().hex
 
     def publish(**said: Any) -> None:
@@ -102,7 +103,7 @@ def play(task: Task) -> Answer:
         found = worker.state.tasks.get(task.name)  # its client may be gone
         return task.name in _interrupted or not found or found.state in ("cancelled", "resumed")
 
-    # What a worker holds for a client is gone when the client is.
+    # A worker forgets the files of a client that has gone, so the key names the client.
     keys = {each: f"{task.client}-{each}-{worker.address}" for each in task.sending.files.values()}
     publish(missing={key: each for each, key in keys.items() if key not in worker.data})
     while not all(key in worker.data for key in keys.values()):
@@ -120,10 +121,10 @@ def play(task: Task) -> Answer:
 def do(
     task: Task, root: str, contents: Mapping[str, bytes], publish: Publish, is_unwanted: Check
 ) -> Answer:
-    """Have a process do a task: an interrupt ends it as Ctrl-C does in a shell.
+    """Do a task in a new process, which an interrupt ends as Ctrl-C does in a shell.
 
     Raises:
-        TaskLost: it has ended without an answer.
+        TaskLost: the process has ended without an answer.
     """
     words = python_command("from lar.farm.worker import main; main()")
     environment = environment_of_runs()
@@ -147,7 +148,7 @@ def do(
 def environment_of_runs() -> dict[str, str]:
     """Return the environment without the variables of Dask's nanny.
 
-    With these, engines would compute on one thread.
+    With these variables, engines would compute on one thread.
     """
     import dask
 
@@ -161,26 +162,26 @@ def end_unwanted(process: Popen[bytes], is_unwanted: Check) -> None:
         if process.poll() is not None:
             return
         time.sleep(LOOK_SECONDS)
-    for _ in range(MOST_INTERRUPTS):  # a second interrupt too soon counts as the first
+    for _ in range(MOST_INTERRUPTS):  # interrupts in quick succession count as one
         process.send_signal(signal.SIGINT)
         time.sleep(1.0)
     process.kill()
 
 
-# The process beside a Dask worker that does a task in its folder.
+# The process that does a task, beside the Dask worker
 #
-# Runs are made here, and not in one of Dask's threads: an interrupt ends them as Ctrl-C does in a
-# shell.
+# Runs are made in this process, and not in a thread of Dask: an interrupt ends them as Ctrl-C does
+# in a shell.
 
 
-# So often news is passed on: more often would disturb what is timed.
+# The time between two messages. More messages would disturb a timed run.
 FLUSH_SECONDS = 0.5
-# Not more rows than this are passed on at once.
+# The most rows in one message.
 MOST_ROWS = 2000
 
 
 class Stream(Listener):
-    """Writes what happens during a task, some of it at once."""
+    """Writes the news of a task to the Dask worker, some news at once."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -189,19 +190,19 @@ class Stream(Listener):
         self._due = time.monotonic()
 
     def add(self, *entry: Any, now: bool = False) -> None:
-        """Pass an entry on, soon or now."""
+        """Add an entry of news, and write it soon or now."""
         self._entries.append(entry)
         if now or time.monotonic() >= self._due:
             self.flush()
 
     def flush(self) -> None:
-        """Pass on what is waiting."""
+        """Write the entries that wait."""
         self.write(pickle.dumps(self._entries))
         self._entries, self._rows = [], 0
         self._due = time.monotonic() + FLUSH_SECONDS
 
     def write(self, said: bytes | Answer) -> None:
-        """Say something to the Dask worker."""
+        """Write entries, or the answer, to the Dask worker."""
         pickle.dump(said, self._file)
         self._file.flush()
 
@@ -222,10 +223,10 @@ class Stream(Listener):
 
 
 def play_run(stream: Stream, spec: RunSpec, context: RunContext) -> RunResult:
-    """Make a run whose files have their places.
+    """Make a run whose files are already in the task's folder.
 
     Raises:
-        UsageError: its testcases are damaged.
+        UsageError: the testcases of the run are damaged.
     """
     with unpack_cases(spec, replace(context, began=time.monotonic())) as ready:
         return maker_of(spec, run_isolated)(*ready, stream)
@@ -234,14 +235,14 @@ def play_run(stream: Stream, spec: RunSpec, context: RunContext) -> RunResult:
 def play_bench(
     stream: Stream, variants: Sequence[Variant], baseline: int, options: Mapping[str, Any]
 ) -> BenchResult:
-    """Make a bench; all of its variants are measured here."""
+    """Make a bench, with all its variants on this machine."""
     from lar.running.bench import run_bench
 
     return run_bench(variants, baseline, report=partial(stream.add, "bench"), **options)
 
 
 def play_round(stream: Stream, order: RoundOrder) -> None:
-    """Play a round of a search; results are passed on when their processes end."""
+    """Play a round of a search; the result of a process is sent when the process ends."""
     from lar.files.work_folders import work_folder
     from lar.tuning.player import LocalPlayer
 
@@ -251,10 +252,10 @@ def play_round(stream: Stream, order: RoundOrder) -> None:
 
 
 def make_space(stream: Stream, *asked: Any) -> tuple[TuneRequest, MachineFacts, dict[str, str]]:
-    """Return the request of a search, with what can be tried here, from the given arguments.
+    """Return the request of a search, the facts about this machine, and its engines' versions.
 
-    `lar.tuning.space.make_request` makes it. The facts about this machine and the versions of
-    its engines come with it.
+    `lar.tuning.space.make_request` makes the request from the arguments, with what can be tried
+    here.
     """
     from lar.tuning.space import make_request
 
@@ -264,7 +265,7 @@ def make_space(stream: Stream, *asked: Any) -> tuple[TuneRequest, MachineFacts, 
 
 
 def answer_to(task: Task, root: str, contents: Mapping[str, bytes], stream: Stream) -> Answer:
-    """Lay out the files of a task and do it; return its value and the files that it wrote."""
+    """Write the files of a task, and do it; return its value and the files that it wrote."""
     for folder in task.sending.folders:
         Path(root, check_place(folder)).mkdir(parents=True, exist_ok=True)
     for place, content in contents.items():
@@ -289,7 +290,7 @@ def main() -> None:
     end_with_parent()
     heed_interrupts()
     stream = Stream(os.fdopen(os.dup(1), "wb"))
-    os.dup2(2, 1)  # whatever prints goes to the log of the Dask worker
+    os.dup2(2, 1)  # prints go to the log of the Dask worker
     task, root, contents = pickle.load(sys.stdin.buffer)
     try:
         answer = answer_to(task, root, contents, stream)

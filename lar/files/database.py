@@ -1,8 +1,8 @@
-"""The SQLite file of a store, with a schema that later versions bring up to date.
+"""The SQLite file of a store; a newer lar updates the schema of an older file.
 
-It is written with SQLite's rollback journal and full synchronisation: however a writer ends, all
-that was stored before is there, and the last change is there whole or not at all. It is one file,
-which can be copied, and works on network file systems, where a write-ahead log does not.
+SQLite writes it with a rollback journal and full synchronisation. So if a writer is killed, all
+earlier results are still there, and the last change is complete or absent. The store is a single
+file that can be copied. It works on network file systems, where a write-ahead log does not.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ PLAIN = re.compile(
 
 
 def refuse_no_database(place: str, flag: str) -> None:
-    """Refuse a place that can hold no database, whether one is there or not.
+    """Refuse a path where no database can be, existing or new.
 
     Raises:
-        UsageError: saying why.
+        UsageError: the path is a folder or a special file, or its folder is missing.
     """
     folder = os.path.dirname(place) or os.curdir
     if os.path.isdir(place):
@@ -45,36 +45,36 @@ def refuse_no_database(place: str, flag: str) -> None:
     if not os.path.isdir(folder):
         raise UsageError("there is no such folder", "make it", flag=flag, subject=folder)
     if os.path.exists(place) and not os.path.isfile(place):
-        raise UsageError("is not a regular file", "give another", flag=flag, subject=place)
+        raise UsageError("is not a regular file", "give another file", flag=flag, subject=place)
 
 
 @contextlib.contextmanager
 def open_database(place: str, *, create: bool) -> Iterator[sqlite3.Connection]:
-    """Open a file with SQLite, whatever it holds; `Database.prepare` checks that.
+    """Open a file with SQLite; `Database.prepare` checks the content.
 
     Raises:
         LarError: as `explained`.
     """
-    mode = "rwc" if create else "rw"  # which only reads a file that may not be written
+    mode = "rwc" if create else "rw"  # a write-protected file is opened for reading
     with contextlib.ExitStack() as stack:
         with explained(place):
             address = f"file:{quote(os.fsencode(os.path.abspath(place)))}?mode={mode}"
             connection = sqlite3.connect(address, PATIENCE_SECONDS, isolation_level=None, uri=True)
             stack.callback(connection.close)
             connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
-            # The folder is synchronised too when the journal has gone: else a power cut right after
-            # a change may undo it.
+            # The folder is also synchronised after the journal is deleted. Else a power cut soon
+            # after a change could undo the change.
             connection.executescript("pragma synchronous = extra; pragma fullfsync = on")
         yield connection
 
 
 @contextlib.contextmanager
 def explained(place: str) -> Iterator[None]:
-    """Raise the errors of SQLite as those of lar.
+    """Raise lar's error for each error of SQLite in the block.
 
     Raises:
         UsageError: the file is of another kind, is damaged, or may not be read or written.
-        LarError: the disk is full, or another program keeps the file.
+        LarError: the disk is full, or SQLite failed in another way.
     """
     try:
         yield
@@ -88,11 +88,11 @@ def error_of_database(error: sqlite3.DatabaseError, place: str) -> LarError:
     if "not a database" in text:
         return refusal("is not a store of lar", "give another file")
     if "malformed" in text or "corrupt" in text:
-        hint = "bring back a copy of it; `sqlite3 FILE .recover` saves what can be read"
+        hint = "restore a copy of it; `sqlite3 FILE .recover` saves what can be read"
         return refusal("the store is damaged", hint)
     if missing := re.fullmatch(r"no such (table|column): (.+)", text):
         problem = f"the store is damaged: its {missing[1]} {missing[2]!r} is missing"
-        return refusal(problem, "bring back a copy of it, or begin another")
+        return refusal(problem, "restore a copy of it, or begin another store")
     if "readonly" in text or "unable to open" in text:
         try:
             check_writable(place, "")
@@ -120,26 +120,27 @@ class Database:
         self._connection = connection
 
     def prepare(self, schema: int, make: Callable[[sqlite3.Connection], None]) -> None:
-        """Check that it is a store, and bring it to the schema of this number: `make` makes the
-        tables, or brings those of an older one to it.
+        """Check that the file is a store, and update it to a schema, given by its number.
+
+        `make` creates the tables, or updates the tables of an older schema.
 
         Raises:
-            UsageError: it is something else, or of a newer lar.
+            UsageError: the file is no store, or is of a newer lar.
         """
         with explained(self.path):
             if self._version(schema) == schema:
                 return
-            with self._transaction():  # in which no other process changes it
+            with self._transaction():  # no other process changes the file meanwhile
                 if self._version(schema) < schema:
                     make(self._connection)
                 self._connection.execute(f"pragma application_id = {STORE_ID}")
                 self._connection.execute(f"pragma user_version = {schema}")
 
     def _version(self, newest: int) -> int:
-        """Return the version of the schema, 0 for a file that is empty.
+        """Return the version of the schema; 0 for an empty file.
 
         Raises:
-            UsageError: the file is something else, or of a newer lar.
+            UsageError: the file is no store, or is of a newer lar.
         """
         refusal = partial(UsageError, subject=self.path)
         version, application = (
@@ -151,17 +152,17 @@ class Database:
             raise refusal("is a database, but not a store of lar", "give another file")
         if foreign := [name for name, sql in parts if sql and not PLAIN.fullmatch(str(sql))]:
             problem = f"the store is damaged: {foreign[0]!r} in it may compute something"
-            raise refusal(problem, "bring back a copy of it")
+            raise refusal(problem, "restore a copy of it")
         if version > newest:
             problem = (
-                f"the store is of a newer lar: its schema is {version}, and this lar knows {newest}"
+                f"the store is of a newer lar: its schema is {version}, and this lar reads {newest}"
             )
-            raise refusal(problem, "use that lar, or another store")
+            raise refusal(problem, "use the newer lar, or another store")
         return int(version)
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Make all changes or none."""
-        with self._connection:  # which commits them or rolls them back
+        """Make all changes of the block, or no change if it raises an error."""
+        with self._connection:  # it commits or rolls back
             self._connection.execute("begin immediate")
             yield

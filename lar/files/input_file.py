@@ -1,7 +1,7 @@
-"""Input files: the one place where lar opens a file that it reads.
+"""Input files: all code of lar opens the files that it reads here.
 
 Only regular files are opened. A pipe would keep lar waiting for its writer, and a device such as
-/dev/zero has no end: neither would be stopped by a deadline.
+/dev/zero has no end. No deadline would stop either.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from lar.errors import UsageError
 CHECK_PATH = "check the path"
 NOT_REGULAR = "is not a regular file", "copy its content into a file"
 MOST_TEXT_BYTES = 1 << 30
-# The most bytes that are read of a file which would be refused for its size, and the variable that
-# gives their number to the processes that a command starts, and to `lar` in Python.
+# The flag that replaces the limit on the size of a file. The variable passes its value to child
+# processes, and sets it for `lar` in Python.
 FLAG = "--max-file-size"
 VARIABLE = "LAR_MAX_FILE_SIZE"
 MOST_DIGITS = 18
@@ -37,8 +37,8 @@ def open_input(
     raise. A file of more than `limit` bytes is refused.
 
     Raises:
-        UsageError: there is no such file, it is a folder, a pipe or a device, it may not be read,
-            or it is too large.
+        UsageError: the file is missing, is a folder, a pipe or a device, is too large, or may not
+            be read.
     """
     path = os.fspath(path)
     refusal = partial(error, flag=flag, subject=path)
@@ -53,7 +53,7 @@ def open_input(
         if limit is not None and status.st_size > max(limit, asked_bytes()):
             problem = f"has {status.st_size} bytes; at most {limit} are read"
             raise refusal(problem, f"check that it is the right {what}; {FLAG} SIZE allows more")
-        # What has taken the file's place meanwhile, as a pipe, is not waited for.
+        # O_NONBLOCK: no wait for a pipe that has taken the file's place meanwhile.
         return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
     except FileNotFoundError:
         raise refusal(f"no such {what}", CHECK_PATH) from None
@@ -64,20 +64,20 @@ def open_input(
 
 
 def asked_bytes() -> int:
-    """Return the most bytes that the user wants to be read of a file, 0 if there is no such limit.
+    """Return the limit on a file's size that the user has given; 0 if no limit is given.
 
     Raises:
-        UsageError: the variable holds something else.
+        UsageError: the variable does not hold a number of bytes.
     """
     text = os.environ.get(VARIABLE, "0")
     if not (text.isascii() and text.isdecimal() and len(text) <= MOST_DIGITS):
         problem = f"{text[:40]!r} is not a number of bytes"
-        raise UsageError(problem, f"give one, or {FLAG}", flag=VARIABLE)
+        raise UsageError(problem, f"give a number, or use {FLAG}", flag=VARIABLE)
     return int(text)
 
 
 def check_input(path: str | os.PathLike[str], flag: str = "", *, what: str = "file") -> None:
-    """Refuse a path that `open_input` refuses, for a file that an engine opens itself.
+    """Refuse a path that `open_input` would refuse; an engine will open the file itself.
 
     Raises:
         UsageError: as `open_input`.
@@ -107,7 +107,7 @@ def read_input(
         except MemoryError:
             hint = f"check that it is the right {what}"
             raise refusal("does not fit into memory", hint) from None
-    if content is None:  # some files of /proc wait for more to come
+    if content is None:  # some files of /proc have no data yet
         raise refusal(*NOT_REGULAR)
     return content
 
@@ -126,7 +126,7 @@ def read_input_lines(
     except UnicodeDecodeError:
         problem, hint = "cannot be read: it is not UTF-8 text", "save it as UTF-8"
         raise UsageError(problem, hint, flag=flag, subject=path) from None
-    # Not splitlines: a name may hold characters that Unicode counts as ends of lines.
+    # Not `splitlines`: names may hold characters that Unicode counts as line ends.
     return [line.strip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
 
 
@@ -137,7 +137,7 @@ def cannot_read(
     *,
     error: type[UsageError] = UsageError,
 ) -> UsageError:
-    """Return the error for a file that the operating system does not read."""
+    """Return the error for a file that the operating system cannot read."""
     reason = (failure.strerror or str(failure)).lower()
     hint = "check the path and its permissions"
     return error(f"cannot be read: {reason}", hint, flag=flag, subject=os.fspath(path))

@@ -1,4 +1,4 @@
-"""Shared libraries, loaded before the Python packages that they belong to."""
+"""Loading of shared libraries before the Python packages that they belong to."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import sys
 
 
 def load_lazily(library: str) -> None:
-    """Load a library below the folders of packages, with its symbols bound at their first use, as
-    in a C++ program; ctypes would bind all of them at once, which takes half as long again.
+    """Load a library from a folder of packages, with lazy binding, as a C++ program loads it.
 
-    Nothing happens if it is missing or does not load: importing its package will say so.
+    ctypes would bind all symbols at once, and take half as long again. If the library is missing or
+    does not load, nothing happens: the import of its package reports the error.
     """
     for folder in sys.path:
         for file in glob.glob(os.path.join(folder, library)):
-            dlopen = ctypes.CDLL(None).dlopen  # a call that lets other threads run meanwhile
+            dlopen = ctypes.CDLL(None).dlopen  # other threads run during this call
             dlopen.restype, dlopen.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_int)
             dlopen(os.fsencode(file), os.RTLD_LAZY)
             return

@@ -1,4 +1,4 @@
-"""Locks on folders and files: whoever holds one keeps lar waiting for seconds, not for ever."""
+"""Locks on folders and files; lar waits for a lock for some seconds, not for ever."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 from lar.errors import UsageError, printable
 
-# So long lar waits for another program; its own processes are done sooner.
+# How long lar waits for another program. lar's own processes hold a lock for less.
 PATIENCE_SECONDS = 3.0
 STAYED_LOCKED = set[str]()  # while this process waited for them
-WAIT = "wait until that has ended, or end it"
+WAIT = "wait until the other program has ended, or end it"
 
 
 @contextlib.contextmanager
@@ -28,19 +28,19 @@ def locked(
 ) -> Iterator[bool]:
     """Hold a lock on a folder or file, if the file system has such locks.
 
-    A lock that is not `needed` guards work that may be left undone. The value is False then if
-    another program has held it for `seconds`, `PATIENCE_SECONDS` unless given. A process waits so
-    long once: while the place stays locked, it does not wait for it again.
+    lar waits for `seconds`, by default `PATIENCE_SECONDS`. The value is False if another program
+    still holds the lock then. That happens only if the lock is not `needed`, for work that may be
+    left undone. A process waits for a place once: while it stays locked, it does not wait again.
 
     Raises:
-        UsageError: another program has held it so long, and it is needed.
+        UsageError: another program still holds a lock that is needed.
     """
     seconds = PATIENCE_SECONDS * (place not in STAYED_LOCKED) if seconds is None else seconds
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with contextlib.ExitStack() as stack:
         is_free = True
         with contextlib.suppress(OSError):
-            file = os.open(place, os.O_RDONLY | os.O_NONBLOCK)  # else a pipe would be waited for
+            file = os.open(place, os.O_RDONLY | os.O_NONBLOCK)  # no wait at a pipe
             stack.callback(os.close, file)
             is_free = take_lock(file, kind, seconds)
         (STAYED_LOCKED.discard if is_free else STAYED_LOCKED.add)(place)
@@ -50,10 +50,11 @@ def locked(
 
 
 def take_lock(file: int, kind: int, seconds: float) -> bool:
-    """Lock a file; return False if another program holds it for so long.
+    """Lock a file; return False if another program holds the lock for longer than `seconds`.
 
-    It waits in line: a process that only looked now and then might never find it free. A thread
-    waits, with a copy of the descriptor: if it comes too late, the lock goes when both are closed.
+    A thread waits in the system's queue for the lock. A process that only tried now and then might
+    never find the lock free. The thread has a copy of the descriptor: if it gets the lock too late,
+    the lock ends when both descriptors are closed.
 
     Raises:
         OSError: the file system has no such locks.
@@ -79,17 +80,17 @@ def take_lock(file: int, kind: int, seconds: float) -> bool:
 
 
 def holder_of(place: str) -> str:
-    """Return which process holds a lock on a folder or file, as far as the system says."""
+    """Return the name of the process that locks a folder or file, if the system lists it."""
     with contextlib.suppress(OSError):
         for pid in pids_of_holders(os.stat(place)):
-            with contextlib.suppress(OSError):  # it has ended, or is out of sight
+            with contextlib.suppress(OSError):  # the process has ended, or is hidden
                 program = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
                 return f"process {pid} ({printable(program)})"
     return "another program"
 
 
 def pids_of_holders(status: os.stat_result) -> Iterator[str]:
-    """Yield the numbers of processes that have a lock on a file, this process last.
+    """Yield the ids of the processes that have a lock on a file; this process comes last.
 
     Raises:
         OSError: the system has no list of locks.
@@ -100,9 +101,10 @@ def pids_of_holders(status: os.stat_result) -> Iterator[str]:
     rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     pids = [row[4] for row in rows if row[5] == name]
     yield from (pid for pid in pids if pid != own)
-    from glob import iglob  # few locks are held by others
+    from glob import iglob  # slow to import, and seldom needed
 
-    # The process that locked it may have ended, like `flock 9` in a shell, and left it to others.
+    # The process that took the lock may have ended, like `flock 9` in a shell, and left its open
+    # file to other processes.
     for path in iglob("/proc/[0-9]*/fdinfo/*"):
         with contextlib.suppress(OSError):
             if f" {name} " in Path(path).read_text() and (pid := path.split("/")[2]) != own:

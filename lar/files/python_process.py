@@ -1,7 +1,7 @@
-"""How lar starts Python: no file of the current folder stands in for a library's module.
+"""How lar starts Python, so that no file in the current folder replaces a library's module.
 
-Python looks first in the current folder for what the code after `-c`, or a module after `-m`,
-imports; not every version has a flag against it. So the path is set before anything is imported.
+For `-c` and `-m`, Python looks for modules first in the current folder, and not every version has
+a flag against that. So lar sets the path before anything is imported.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
-# Few commands need these packages.
+# Packages that few commands need.
 DELAYED = ("numpy.fft", "numpy.ma", "numpy.polynomial", "numpy.random")
 HOME = os.path.join(os.path.dirname(__file__), os.pardir, os.pardir)
 OWN_PATH = "import sys; sys.path[:] = {path!r}\n"
-# Another Python has its own libraries, and those of PYTHONPATH, as `site` has made them absolute.
+# Another Python uses its own libraries and PYTHONPATH; `site` has made these paths absolute.
 OTHER_PATH = "import sys; sys.path[:] = [folder for folder in sys.path if folder]\n"
 
 
 def delay_packages() -> None:
-    """Have Python run some packages of NumPy when they are used, as NumPy 2 does by itself; NumPy 1
-    runs them when it is imported, which takes half as long again."""
+    """Delay the import of some packages of NumPy until they are used, as NumPy 2 does by itself.
+
+    NumPy 1 would import them at once, and its import would take half as long again.
+    """
 
     def find_spec(name: str, path: Sequence[str] | None, target: Any = None) -> Any:
         if name not in DELAYED:
@@ -43,19 +45,23 @@ def delay_packages() -> None:
 
 
 def python_command(code: str, *words: str, python: str = "") -> list[str]:
-    """Return the command that runs code with words in its `sys.argv[1:]`: in this Python, with the
-    modules that this process finds, or in another one."""
+    """Return the command that runs Python code, with words in `sys.argv[1:]`.
+
+    It runs in this Python, with the modules of this process, or else in `python`.
+    """
     if python:
         return [python, "-c", OTHER_PATH + code, *words]
-    # With the path of this process, `site` (-S) has nothing left to do.
+    # -S skips the module `site`: the path of this process is already complete.
     return [sys.executable, "-S", "-c", OWN_PATH.format(path=module_path()) + code, *words]
 
 
 def module_path() -> list[str]:
-    """Return the folders in which this process finds its modules, and lar's own; without the
-    current folder, unless PYTHONPATH or an installed package names it."""
+    """Return the folders in which this process finds its modules, and lar's own folder.
+
+    The current folder is left out, unless PYTHONPATH or an installed package names it.
+    """
     here, home = map(os.path.realpath, (os.curdir, HOME))
-    first, *others = sys.path  # the first is what Python has put there by itself
+    first, *others = sys.path  # Python itself has added the first
     path = [os.path.abspath(it) for it in others if it]
     if first and (has_safe_path() or os.path.realpath(first) != here):
         path.insert(0, os.path.abspath(first))
@@ -63,15 +69,15 @@ def module_path() -> list[str]:
 
 
 def has_safe_path() -> bool:
-    """Return whether Python was told to put nothing first by itself."""
+    """Return whether Python was started with a flag against a first folder of its own."""
     return bool(sys.flags.isolated or getattr(sys.flags, "safe_path", False))  # -I, -P
 
 
 def fork_python(files: Mapping[int, int], work: Callable[[], object]) -> int:
-    """Start a copy of this process, which must have one thread, and return its process id.
+    """Fork this process, which must have one thread, and return the id of the new process.
 
-    The copy works as if Python had just been started, with files under those numbers, in a group of
-    its own; it never returns.
+    The new process calls `work` in a process group of its own, as if Python had just been started.
+    It has the given files under their numbers, and never returns from here.
     """
     import signal
 

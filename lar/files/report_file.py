@@ -1,4 +1,4 @@
-"""Report files: opened before anything is measured, replaced whole, never left half-written."""
+"""Report files: they are opened before a measurement, and replaced only as a whole."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import TextIO
 from lar.errors import UsageError, printable_lines, writing
 from lar.files.work_folders import prefix_of_owner, remove_leftovers
 
-# Text, which may be encoded as UTF-8, whole or in pieces that end between two characters.
+# Text, or UTF-8: whole, or in pieces that do not split a character.
 Content = str | bytes | Iterable[bytes]
 HINT = "choose another file"
 
 
 class OutputFile(AbstractContextManager["OutputFile"]):
-    """A file that `FILE|-` names. What stood there before stays until `write` replaces it."""
+    """A file that `FILE|-` names; `write` replaces its old content only at the end."""
 
     _temporary: Path | None = None
     _stream: TextIO | None = None
@@ -29,7 +29,7 @@ class OutputFile(AbstractContextManager["OutputFile"]):
         """Open the output.
 
         Raises:
-            UsageError: it cannot be written; the flag is named.
+            UsageError: the file cannot be written.
         """
         self.flag, self.name, self.path = flag, name, Path(name)
         self.to_stdout = name == "-" or is_stdout(name)
@@ -39,13 +39,13 @@ class OutputFile(AbstractContextManager["OutputFile"]):
             if self.path.is_dir():
                 raise UsageError("is a folder; give a file name", flag=flag, subject=name)
             if self.path.exists() and not self.path.is_file():
-                # A device or a pipe: open till the end, for its reader to wait for. A pipe that
-                # nobody reads is refused, not waited for.
+                # A device or a pipe: it stays open to the end, so that its reader waits. A pipe
+                # that nobody reads is refused at once.
                 descriptor = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
                 os.set_blocking(descriptor, True)
                 self._stream = open(descriptor, "w", encoding="utf-8")  # noqa: SIM115
                 return
-            # What a link leads to is replaced, not the link.
+            # The file behind a link is replaced, not the link.
             self.path = Path(os.path.realpath(name))
             if self.path.is_file():
                 open_for_writing(self.path)
@@ -81,12 +81,12 @@ class OutputFile(AbstractContextManager["OutputFile"]):
 
 
 def make_temporary(path: Path) -> Path:
-    """Make a file that may replace another; until then nobody can read it who cannot read that one.
+    """Make a temporary file to replace another file, with the same permissions to read.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the file cannot be made.
     """
-    mode = 0o666  # of which the umask takes its part
+    mode = 0o666  # the umask removes some bits
     if path.is_file():
         mode = stat.S_IMODE(path.stat().st_mode) | stat.S_IWUSR
     temporary = path.with_name(prefix_of_owner() + os.urandom(8).hex())
@@ -95,10 +95,10 @@ def make_temporary(path: Path) -> Path:
 
 
 def take_place(temporary: Path, path: Path) -> None:
-    """Put a file in the place of another, with the mode of that.
+    """Replace a file by a temporary file, and keep the mode of the replaced file.
 
     Raises:
-        OSError: it cannot be.
+        OSError: the file cannot be replaced.
     """
     if path.is_file():
         temporary.chmod(stat.S_IMODE(path.stat().st_mode))
@@ -106,24 +106,26 @@ def take_place(temporary: Path, path: Path) -> None:
 
 
 def write_text(stream: TextIO, text: Content) -> None:
-    """Write text, which may be encoded already, to a stream of text: a named pipe gets the same as
-    a file, but a stream that may be a terminal gets printable text."""
+    """Write text, which may be encoded already, to a text stream.
+
+    A stream that may be a terminal gets printable text; a named pipe gets the text as it is.
+    """
     is_shown = stream is sys.stdout or stream.isatty()
     for content in map(bytes.decode, pieces_of(text)):
         stream.write(printable_lines(content) if is_shown else content)
 
 
 def pieces_of(text: Content) -> Iterable[bytes]:
-    """Return the pieces of a text as UTF-8; what UTF-8 lacks, as in some names, is escaped."""
+    """Return a text as pieces of UTF-8; letters of names that UTF-8 lacks are escaped."""
     whole = text.encode(errors="backslashreplace") if isinstance(text, str) else text
     return (whole,) if isinstance(whole, bytes) else whole
 
 
 def check_writable(name: str, flag: str) -> None:
-    """Refuse a place where no file can be written, and say why; `-` is a file here.
+    """Refuse a path where no file can be written; `-` is the name of a file here.
 
     Raises:
-        UsageError: naming the flag.
+        UsageError: the file cannot be written.
     """
     with OutputFile("./-" if name == "-" else name, flag):
         pass
@@ -133,13 +135,13 @@ def open_for_writing(path: Path) -> None:
     """Check that an existing file may be written.
 
     Raises:
-        OSError: why it may not.
+        OSError: the file may not be written.
     """
     os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
 
 
 def is_stdout(name: str) -> bool:
-    """Return whether a name leads to the place of standard output, as /dev/stdout does."""
+    """Return whether a name stands for standard output, such as /dev/stdout."""
     try:
         there, stdout = os.stat(name), os.fstat(1)
     except OSError:

@@ -1,8 +1,8 @@
-"""Packed content: the one place that says how much it may unpack to.
+"""Unpacking of packed content, with a limit on its size.
 
-A file of a few megabytes can hold many gigabytes, which no deadline stops in time. So nothing is
-unpacked to more than `MOST_RATIO` times its size, or to more than `MOST_BYTES`; small content is
-not limited. Profiles of real runs have a tenth to a thirtieth of their size in gzip.
+A file of a few megabytes can unpack to many gigabytes, and no deadline would stop that in time. So
+content may unpack to at most `MOST_RATIO` times its packed size, and at most `MOST_BYTES`. Content
+up to `FREE_BYTES` is not limited. gzip packs profiles of real runs to a tenth or a thirtieth.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ RAISE_IT = f"if you trust it, give a larger {FLAG} SIZE, as 8G"
 
 
 def most_unpacked(packed_bytes: int) -> int:
-    """Return how many bytes so many packed ones may unpack to."""
+    """Return the most bytes that content of this packed size may unpack to."""
     by_size = min(max(FREE_BYTES, MOST_RATIO * packed_bytes), MOST_BYTES)
-    return asked_bytes() or max(by_size, 2 * packed_bytes)  # hardly packed content is no trap
+    return asked_bytes() or max(by_size, 2 * packed_bytes)  # twice the size is always allowed
 
 
 def check_unpacked(
@@ -39,10 +39,10 @@ def check_unpacked(
     error: type[UsageError] = UsageError,
     flag: str = "",
 ) -> None:
-    """Refuse packed content that is too much when it is unpacked, or when part of it is.
+    """Refuse packed content if it is too large, after a part or all of it is unpacked.
 
     Raises:
-        UsageError: it is.
+        UsageError: the content is too large.
     """
     most = most_unpacked(packed_bytes)
     if unpacked_bytes > most:
@@ -53,7 +53,7 @@ def check_unpacked(
 
 
 class Unpacked(gzip.GzipFile):
-    """The content of an open gzip file, as a stream that raises an error if it is too much."""
+    """The content of an open gzip file, as a stream that raises an error if it is too large."""
 
     def __init__(self, packed: IO[bytes], name: str) -> None:
         self._packed_bytes = packed.seek(0, os.SEEK_END)
@@ -70,11 +70,10 @@ class Unpacked(gzip.GzipFile):
 
 
 def unpacked(file: IO[bytes], name: str) -> IO[bytes]:
-    """Return the content of an open file, which may be in gzip, as a stream; `name` is for
-    messages.
+    """Return the content of an open file, which may be in gzip, as a stream.
 
-    To read it raises OSError, EOFError or zlib.error where its gzip is damaged, and UsageError
-    where it is too much.
+    Reading the stream raises OSError, EOFError or zlib.error if the gzip is damaged, and UsageError
+    if the content is too large. `name` is for messages.
     """
     is_packed = file.read(len(MAGIC)) == MAGIC
     file.seek(0)
@@ -85,8 +84,8 @@ def unpack(data: bytes, name: str, hint: str) -> bytes:
     """Return the content of a file, which may be in gzip; `name` and `hint` are for messages.
 
     Raises:
-        UsageError: its gzip is damaged or was cut short, it is too much, or does not fit into
-            memory.
+        UsageError: the gzip is damaged or was cut short, or the content is too large or does not
+            fit into memory.
     """
     try:
         return unpacked(io.BytesIO(data), name).read()
@@ -101,8 +100,8 @@ def unpack_zlib(data: Any, name: str) -> bytes:
     """Return the content of a zlib stream.
 
     Raises:
-        UsageError: it is too much.
-        ValueError: it is no such stream, is damaged, or was cut short.
+        UsageError: the content is too large.
+        ValueError: the data is no zlib stream, is damaged, or was cut short.
     """
     stream = zlib.decompressobj()
     try:

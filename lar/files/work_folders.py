@@ -1,16 +1,15 @@
-"""Folders and files that live as long as the process that made them, and leftovers of killed ones;
-the folder of what stays.
+"""Temporary folders and files, which end with the process that made them; and the data folder.
 
-A process that is killed cannot remove what it has made. So the names say whose they are, and the
-next process that works in the same place removes what has no living owner:
+A killed process cannot remove its temporary files. So their names contain their owner, and the next
+process that works in the same folder removes files whose owner has ended:
 
     .lar-PID-START-HOST-RANDOM[.claims-PLACE]
 
-START is when the process began, in clock ticks since the machine started, so that another process
-with the same number is not taken for the owner. HOST stands for the machine and its space of
-process numbers: lar leaves alone what another machine or container has made in a shared folder,
-even if both have one name, like boards that were set up with the same image. PLACE stands for the
-path that the owner writes in the end, where no other process may write meanwhile.
+START is when the process began, in clock ticks since the machine started: a later process with the
+same id is not the owner. HOST identifies the machine and its PID namespace, so that lar leaves
+alone the files of other machines and containers in a shared folder. Two machines may have the same
+name, such as boards that were set up with one image. PLACE stands for the path that the owner
+writes in the end; no other process may write there meanwhile.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ OWNED = re.compile(r"\.?lar-(\d+)-(\d+)-([0-9a-f]{8})-.+")
 MACHINE_ID, BOOT_ID = Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id")
 NETWORK = Path("/sys/class/net")
 PROBE_BYTES = 1 << 16
-ELSEWHERE = "wait until that has ended, or choose another place"
+ELSEWHERE = "wait until the other program has ended, or choose another place"
 
 
 def data_folder() -> str:
-    """Return lar's folder among the user's data, by the XDG specification; it may be missing."""
+    """Return lar's folder for user data, by the XDG specification; it may not exist yet."""
     data = os.environ.get("XDG_DATA_HOME", "")
     if not os.path.isabs(data):
         own = "Library/Application Support" if sys.platform == "darwin" else ".local/share"
@@ -45,14 +44,16 @@ def data_folder() -> str:
 
 
 def prefix_of_owner(hidden: bool = True) -> str:
-    """Return the beginning of the names of all that this process makes for itself."""
+    """Return the beginning of the names of this process's temporary files and folders."""
     pid = os.getpid()
     return f"{'.' * hidden}lar-{pid}-{start_of(pid) or 0}-{host()}-"
 
 
 def start_of(pid: int) -> int | None:
-    """Return when a process began, in clock ticks; 0 if the system does not say, None if there is
-    no such process."""
+    """Return when a process began, in clock ticks; None if no process has this id.
+
+    It is 0 if the system does not say.
+    """
     with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19])
     try:
@@ -66,11 +67,11 @@ def start_of(pid: int) -> int | None:
 
 @functools.cache
 def host() -> str:
-    """Return eight digits for this machine and its space of process numbers.
+    """Return eight digits that identify this machine and its PID namespace.
 
-    What distinguishes it from others of its name is its id, and the addresses of its network
-    devices, since copies of a system have one id. Without both it is the number of the system's
-    start: then lar does not know its own leftovers from before the start.
+    They come from the machine's name, its id and the addresses of its network devices, since copies
+    of a system have the same id. A machine with neither id nor device has the id of its boot
+    instead; after a reboot, lar then does not recognise its own leftovers.
     """
     devices = sorted(NETWORK.glob("*/device"))
     places = [MACHINE_ID, *(each.with_name("address") for each in devices)]
@@ -82,33 +83,33 @@ def host() -> str:
 
 
 def read_line(path: Path) -> str:
-    """Return the content of a short file, nothing if it cannot be read."""
+    """Return the content of a short file; empty if the file cannot be read."""
     with contextlib.suppress(OSError):
         return path.read_text(errors="replace").strip()
     return ""
 
 
 def digits_of(text: str) -> str:
-    """Return eight digits that stand for a text."""
+    """Return eight hexadecimal digits that stand for a text."""
     return f"{zlib.crc32(os.fsencode(text)):08x}"
 
 
 @contextlib.contextmanager
 def work_folder(beside: str | None = None, *, claim: str = "", flag: str = "") -> Iterator[str]:
-    """Make a folder for this process alone, in the folder `beside` or among temporary files.
+    """Make a folder for this process, in the folder `beside` or among temporary files.
 
-    With `claim`, the path that `flag` has written in the end, no other process may write there
-    meanwhile.
+    `claim` is the path that `flag` makes the process write in the end; no other process of lar may
+    write there meanwhile.
 
     Raises:
         UsageError: another process writes there, or keeps the folder locked.
         OSError: the folder cannot be made.
     """
-    import tempfile  # slow to import, and a usage error needs none
+    import tempfile  # slow to import, and not needed for a usage error
 
     where = tempfile.gettempdir() if beside is None else beside
     ending = f".claims-{digits_of(os.path.realpath(claim))}" if claim else ""
-    remove_leftovers(where)  # before it is locked: that may take a while
+    remove_leftovers(where)  # before the lock, as it may take long
     with locked(where, flag, hint=ELSEWHERE) if claim else contextlib.nullcontext():
         for folder, owner in remove_leftovers(where).items() if claim else ():
             if folder.endswith(ending):
@@ -122,8 +123,10 @@ def work_folder(beside: str | None = None, *, claim: str = "", flag: str = "") -
 
 
 def remove_leftovers(where: str) -> dict[str, str]:
-    """Remove what dead processes have left in a folder; return what living ones have there, with
-    their numbers."""
+    """Remove what ended processes have left in a folder.
+
+    Return the paths that living processes have there, with the id of each process.
+    """
     living: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for path in [entry.path for entry in os.scandir(where)]:
@@ -138,9 +141,9 @@ def remove_leftovers(where: str) -> dict[str, str]:
 
 
 def error_of_full_disk(folder: str) -> OSError | None:
-    """Return the system's error for one more write into a folder, None if there is room.
+    """Return the system's error for another write into a folder; None if it has room.
 
-    Engines do not say why they cannot write a file, if they say anything.
+    An engine that cannot write a file often does not say why.
     """
     limit = limit_of("file size")
     try:
@@ -157,10 +160,10 @@ def error_of_full_disk(folder: str) -> OSError | None:
 
 
 def remove(path: str) -> None:
-    """Remove a file or folder if it can be: it may be somebody else's."""
-    if os.path.isdir(path):  # shutil would wait for a pipe, and is slow to import
+    """Remove a file or folder; do nothing if this fails, as for another user's."""
+    if os.path.isdir(path):  # shutil is slow to import, and would wait at a pipe
         import shutil
 
-        shutil.rmtree(path, ignore_errors=True)  # which leaves links alone
+        shutil.rmtree(path, ignore_errors=True)  # links are left alone
     with contextlib.suppress(OSError):
         os.unlink(path)

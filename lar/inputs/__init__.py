@@ -4,9 +4,9 @@ text → grammar → readers (files and numbers) → model_inputs (which input, 
                  images (files, and the settings size, channels, mean, layout)
                  dtypes (conversion, generated data)
 
-Here is what all of them share: an array as a reader has loaded it from a file, the error for what
-it cannot read, and the files of ONNX's folders of test data. NumPy and dataclasses, slow to import,
-are not imported here.
+This module has what these modules share: an array as a reader loads it, the error for an item of
+`--input`, and the files of ONNX's test data folders. It does not import NumPy or dataclasses, which
+are slow to import.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BROKEN = "copy or save the file again"
 LESS = "feed less at once, or take a machine with more memory"
 NAME_IT = "put NAME: before it"
 
-# The files of a folder `test_data_set_N`, as ONNX has them.
+# The files in ONNX's folder `test_data_set_N`.
 INPUT = r"input_(\d{1,9})\.pb"
 OUTPUT = r"output_(\d{1,9})\.pb"
 
@@ -36,12 +36,12 @@ OUTPUT = r"output_(\d{1,9})\.pb"
 class Loaded(NamedTuple):
     """One array as its source holds it, before it is matched with an input of the model.
 
-    `kind` says how far the source fixes the dtype: a "tensor" has its own, the numbers of a
-    "text" take the model's, "raw" bytes (uint8, one axis) take the model's dtype and shape.
+    `kind` says how far the source fixes the dtype. A "tensor" has its own dtype. The numbers of a
+    "text" take the model's dtype. "raw" bytes (uint8, one axis) take the model's dtype and shape.
     `channels` is the channel order of an image of shape (1,H,W,C), empty for any other array.
-    `name` is the source's own name for the array; where `name_binds`, it must be an input of the
-    model, else the array may also go by its `position` among the inputs or feed an only input.
-    `note` is a remark in the file for readers.
+    `name` is the source's own name for the array. With `name_binds`, the model must have an input
+    of this name; else the array may also feed the input at its `position`, or an only input.
+    `note` is a remark in the file for people.
     """
 
     array: Array
@@ -57,20 +57,19 @@ class Loaded(NamedTuple):
 def input_error(
     where: str, problem: str, hint: str = BROKEN, *, flag: str = "--input"
 ) -> UsageError:
-    """Return the error of one item of a flag.
-
-    Without a hint, the hint is that for a file with wrong content.
-    """
+    """Return the error for an item of a flag; the default hint is for a file with wrong content."""
     return UsageError(problem, hint, flag=flag, subject=where)
 
 
 class UnnamedInput(UsageError):
-    """An item that does not say which input of the model it feeds: its hint begins with NAME_IT,
-    which is of no use for arrays that are given from Python."""
+    """The error for an item that does not say which input of the model it feeds.
+
+    Its hint begins with NAME_IT, which does not help with arrays that are given from Python.
+    """
 
 
 def numbered(folder: str, pattern: str) -> list[tuple[int, str]]:
-    """Return the numbers and paths of a folder's entries of one kind, in order."""
+    """Return the numbers and paths of a folder's entries whose names match, ordered by number."""
     found = ((re.fullmatch(pattern, name), name) for name in os.listdir(folder))
     return sorted((int(match[1]), os.path.join(folder, name)) for match, name in found if match)
 
@@ -86,7 +85,7 @@ def check_memory(byte_count: int, where: str) -> None:
         raise input_error(where, problem, LESS)
 
 
-@cache  # asked for each item of a data set
+@cache  # it is called for each item of a data set
 def memory_bytes() -> int:
     """Return the size of the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,5 +1,6 @@
-"""The dtypes that models take: changing an array's dtype without changing what it says, and data
-that is generated, the same for the same seed, input name, dtype and shape.
+"""The dtypes that models take: conversion that keeps an array's values, and generated data.
+
+Generated data depends only on the seed, the input's name, the dtype, the shape and the fill:
 
     fill      floating-point        uint8, int8               other integers   bool     text
     uniform   0 to 1                the dtype's whole range   0 or 1           either   a to z
@@ -9,8 +10,8 @@ that is generated, the same for the same seed, input name, dtype and shape.
 
 Floats of uniform fill stay positive so that a logarithm or a root in the model gives numbers.
 8-bit integers are mostly pixels or quantized values; wider ones mostly indices, lengths or masks,
-for which 0 and 1 are valid in nearly any model. No float is subnormal: arithmetic with those takes
-many times longer on some processors.
+for which 0 and 1 are valid in nearly any model. No float is subnormal, since arithmetic with
+subnormal numbers takes many times longer on some processors.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ import numpy as np
 from lar.errors import UsageError
 from lar.inputs import Array, check_memory
 
-# load_and_run's JSON files say float and int for the 32-bit types.
+# load_and_run's JSON files name the 32-bit types float and int.
 _ALIASES = {"float": "float32", "int": "int32"}
 _NAMES = (
     *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
-# The types of the package ml_dtypes, and text.
+# The types that the package ml_dtypes adds, and the name of text.
 NARROW = ("bfloat16", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 TEXT = "string"
 
@@ -47,7 +48,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
         return np.dtype(object)
     if name in NARROW:
         try:
-            import ml_dtypes  # slow to import, and few models take them
+            import ml_dtypes  # slow to import, and few models take its types
         except ImportError:
             raise ValueError(f"{name} needs the package ml_dtypes") from None
         return np.dtype(getattr(ml_dtypes, name))
@@ -57,7 +58,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
     return np.dtype(name)
 
 
-@cache  # NumPy makes the name anew each time
+@cache  # NumPy computes the name at each access
 def name_of(dtype: np.dtype[Any]) -> str:
     """Return lar's name of a dtype."""
     return TEXT if dtype.kind in "OSU" else dtype.name
@@ -65,32 +66,32 @@ def name_of(dtype: np.dtype[Any]) -> str:
 
 def is_narrow(dtype: np.dtype[Any]) -> bool:
     """Return whether a dtype is one of the floating-point types that NumPy lacks."""
-    return dtype.isbuiltin == 2 and dtype.name in NARROW  # 2: of a package; a name takes long
+    return dtype.isbuiltin == 2 and dtype.name in NARROW  # 2: a package's; the name is slow
 
 
 def kind_of(dtype: np.dtype[Any]) -> str:
-    """Return NumPy's letter of a kind of dtype: f for all floating-point types, O for texts."""
+    """Return NumPy's letter for the kind of a dtype: f for any floating-point type, O for texts."""
     return "f" if is_narrow(dtype) else "O" if dtype.kind in "SU" else dtype.kind
 
 
 def settle(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return the array in a dtype, C-contiguous, aligned and writable; copied only if it must be.
+    """Return an array in a dtype, C-contiguous, aligned and writable; copy it only if needed.
 
-    Values that the dtype cannot hold come out wrong: see `cast_values`.
+    Values that the dtype cannot hold become wrong; `cast_values` refuses them.
     """
-    if array.dtype == dtype and array.flags.carray:  # faster than np.require finds it
+    if array.dtype == dtype and array.flags.carray:  # faster than np.require
         return array
-    # np.ascontiguousarray would give an array of rank 0 an axis.
+    # np.ascontiguousarray would add an axis to an array of rank 0.
     with np.errstate(all="ignore"):
         return np.require(array, dtype, ["C_CONTIGUOUS", "ALIGNED", "WRITEABLE"])
 
 
 def cast_values(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return an array with the same values in another dtype; floats are rounded to it.
+    """Return an array with the same values in another dtype; floats are rounded to its digits.
 
     Raises:
-        ValueError: a value does not fit: it is out of range, it has a fraction and the dtype is for
-            whole numbers, or only one of the two is for texts.
+        ValueError: a value is out of range, or has a fraction that a dtype of whole numbers cannot
+            hold; or only one of array and dtype is for texts.
     """
     if (kind_of(array.dtype) == "O") != (dtype.kind == "O"):
         raise ValueError(f"holds {name_of(array.dtype)}, the model takes {name_of(dtype)}")
@@ -103,11 +104,10 @@ def cast_values(array: Array, dtype: np.dtype[Any]) -> Array:
 
 
 def cast_rounded(array: Array, dtype: np.dtype[Any]) -> Array:
-    """Return what `cast_values` returns, of an array that is rounded where the dtype has whole
-    numbers.
+    """Return an array in another dtype, like `cast_values`, but round to whole numbers if needed.
 
     Raises:
-        ValueError: a value is out of the dtype's range, or one of array and dtype is of texts.
+        ValueError: a value is out of range, or only one of array and dtype is for texts.
     """
     is_rounded = kind_of(array.dtype) == "f" and kind_of(dtype) != "f"
     return cast_values(np.rint(array) if is_rounded else array, dtype)
@@ -126,15 +126,17 @@ def _check_whole(array: Array, dtype: np.dtype[Any]) -> None:
     if array.dtype.kind == "f" and not (np.isfinite(array) & (array == np.rint(array))).all():
         raise ValueError(f"holds values that are not whole, which {dtype} needs")
     lowest, highest = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    # int() of the extremes: exact, where a comparison with a float would round.
+    # int() of the extremes is exact; a comparison with a float would round.
     for value in (int(array.min()), int(array.max())):
         if not lowest <= value <= highest:
             raise ValueError(f"holds {value}, out of the range of {dtype}")
 
 
 def plain_array(array: Array) -> Array:
-    """Return an array of NumPy's own types that holds the same: float32 for narrow floats, and an
-    array of texts for Python's texts."""
+    """Return an array with the same values in a type of NumPy's own.
+
+    Narrow floats become float32, and Python's texts become NumPy's.
+    """
     if is_narrow(array.dtype):
         return array.astype(np.float32)
     return array.astype(str) if array.dtype.kind == "O" else array
@@ -143,11 +145,11 @@ def plain_array(array: Array) -> Array:
 def generate_array(
     name: str, dtype: np.dtype[Any], shape: tuple[int, ...], *, fill: str, seed: int
 ) -> Array:
-    """Return generated data for the input of this name; other inputs' data is independent of it.
+    """Return generated data for an input, independent of the data for other inputs.
 
     Raises:
-        UsageError: the array would not fit into the machine's memory, or there is no such fill for
-            this dtype.
+        UsageError: the array would not fit into the machine's memory, or the fill does not go with
+            the dtype.
     """
     check_memory(math.prod(shape) * max(dtype.itemsize, 4), f"generated data for {name}")
     if fill in ("zeros", "ones"):
@@ -169,13 +171,13 @@ def generate_array(
 
 
 def generator_of(text: str) -> np.random.Generator:
-    """Return a generator of random numbers, the same for the same text."""
+    """Return a generator of random numbers that depend only on a text."""
     entropy = int.from_bytes(hashlib.sha256(text.encode()).digest(), "little")
     return np.random.Generator(np.random.PCG64(entropy))
 
 
 def describe_source(fill: str, seed: int) -> str:
-    """Return how data was generated, as results name it: `uniform, seed 0`."""
+    """Return the words of a result for how data was generated: `uniform, seed 0`."""
     return f"{fill}, seed {seed}" if fill in ("uniform", "normal") else fill
 
 
@@ -185,6 +187,6 @@ def _draw_floats(
     drawn = np.float64 if dtype == np.float64 else np.float32
     draw = generator.standard_normal if fill == "normal" else generator.random
     array: Array = draw(shape, drawn).astype(dtype, copy=False)
-    if not is_narrow(dtype):  # bfloat16 has the exponents of float32, others few numbers
+    if not is_narrow(dtype):  # bfloat16 has float32's exponents, others few values
         array[np.abs(array) < np.finfo(dtype).tiny] = 0
     return array

@@ -1,5 +1,7 @@
-"""The feed of a model: an array for each of its inputs, made from the texts of `--input`, and
-repeated along the batch for `--batch-size`."""
+"""The feed of a model: an array for each input.
+
+The arrays are made from the texts of `--input`, and repeated along the batch for `--batch-size`.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,13 @@ _NUMBERS_FORM = "write numbers as [1.5,2,3], or rows of them as [[1,2],[3,4]]"
 
 @dataclass(frozen=True, eq=False)
 class Feed:
-    """What is fed, by the names of the model's inputs and in its order: an array, or a list for a
-    sequence. Optional inputs that nobody gives are missing.
+    """The data for a model's inputs, by name and in the model's order.
 
-    Arrays have the input's dtype, C-contiguous, aligned, writable and in native byte order.
-    `notes` are warnings about data that was converted, is not finite, or was generated beside the
-    given inputs. `guessed` are axes of any size that were taken as 1.
+    An input has an array; a sequence has a list of arrays. Optional inputs without data are
+    missing. Arrays have the input's dtype and the native byte order; they are C-contiguous,
+    aligned and writable.
+    `notes` are warnings about data that was converted, is not finite, or was generated although
+    other inputs were given. `guessed` are names of axes without a fixed size that were set to 1.
     """
 
     arrays: dict[str, Any]
@@ -52,11 +55,11 @@ def feed_of(
     *,
     generates: bool = True,
 ) -> Feed:
-    """Read what the texts of `--input` say, and generate data for the other inputs; the spec says
-    how images are converted, which data is generated, and the sizes of axes.
+    """Read the data that the texts of `--input` name, and generate data for the other inputs.
 
-    Items that the grammar makes of texts may stand in their place. Unless it `generates`, the texts
-    must give all inputs, if there are any texts.
+    The spec says how images are converted, which data is generated, and the sizes of axes. A text
+    may be replaced by items that the grammar made of it. Without `generates`, the texts must give
+    all inputs; but if there is no text at all, data is generated.
 
     Raises:
         UsageError: a text, a file or an array is wrong, does not fit the model, or an input is
@@ -121,10 +124,10 @@ def _generate(
 def _collect(
     texts: Sequence[str | Item], infos: Sequence[TensorInfo]
 ) -> list[tuple[TensorInfo, Given]]:
-    """Return the given arrays, each with the input of the model that it is for.
+    """Return the given arrays, each with the model's input that it feeds.
 
     Raises:
-        UsageError: a text or a file is wrong, or two feed one input.
+        UsageError: a text or a file is wrong, or two items feed one input.
     """
     given: list[tuple[TensorInfo, Given]] = []
     for item in items_of(texts, [info.name for info in infos]):
@@ -136,7 +139,7 @@ def _collect(
 
 
 def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[TensorInfo, Given]]:
-    """Yield the arrays of an item, each with the input of the model that it is for."""
+    """Yield the arrays of an item, each with the model's input that it feeds."""
     if isinstance(item, ShapeItem):
         yield input_named(item.name, infos, item.text), item
     elif isinstance(item, NumbersItem):
@@ -160,22 +163,22 @@ def _read_item(item: Item, infos: Sequence[TensorInfo]) -> Iterator[tuple[Tensor
 
 
 def drop_outer_axis(array: Array, info: TensorInfo) -> Array:
-    """Return values without their outer axis of 1 if only that fits the model.
+    """Return an array without its outer axis of 1, if the model only takes that form.
 
-    load_and_run gives `[1,2,3]` the shape (1,3), which leaves no way to feed an input of one
-    axis in brackets; and a slice of a stack has the stack's first axis.
+    As in load_and_run, `[1,2,3]` has the shape (1,3), although an input may have one axis only. A
+    slice of a stack also keeps the stack's first axis.
     """
     fits = find_misfit(array.shape, info) == ""
     return array if fits or array.ndim == 0 or array.shape[0] != 1 else array[0, ...]
 
 
 def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[UsageError]:
-    """Return a warning for each folder in a text whose expected outputs nobody looks at.
+    """Return a warning for each folder in a text whose expected outputs are not judged.
 
-    Items that are no texts are those of testcases, which are judged, or of a data set.
+    `texts` has no items of testcases, whose outputs are judged, or of data sets.
 
     Raises:
-        UsageError: a text feeds an input whose name has a semicolon, or it is wrong.
+        UsageError: a text is wrong, or names an input that has a semicolon in its name.
     """
     names, warnings = [info.name for info in infos], []
     for text, name in product(texts, names):
@@ -186,13 +189,13 @@ def _check_typed(texts: Sequence[str], infos: Sequence[TensorInfo]) -> list[Usag
         if found := numbered(path, OUTPUT) if os.path.isdir(path) else []:
             outputs = ", ".join(os.path.basename(file) for _, file in found)
             problem = f"its expected outputs ({outputs}) are not judged"
-            hint = "`lar run` on a folder with it and its .onnx judges them"
+            hint = "`lar run` judges them, given a folder with this one and its .onnx"
             warnings.append(input_error(path, f"{problem}; {hint}"))
     return warnings
 
 
 def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettings) -> set[str]:
-    """Return the names of the inputs that image settings apply to, none without settings."""
+    """Return the names of the inputs that image settings apply to; empty without settings."""
     flags = images.flags_of(image)
     if not flags:
         return set()
@@ -201,14 +204,14 @@ def _find_subjects(given: Sequence[tuple[TensorInfo, Given]], image: ImageSettin
     subjects = pictures or {info.name for info, it in pairs if images.takes_settings(it, info)}
     if not subjects:
         hint = "it takes an image file, or an array of 3 or 4 axes from a file"
-        raise UsageError("no image is fed that it could apply to", hint, flag=flags[0])
+        raise UsageError("no image is fed to which it could apply", hint, flag=flags[0])
     return subjects
 
 
 def _fit(
     loaded: Loaded, info: TensorInfo, image: ImageSettings, is_subject: bool
 ) -> tuple[Array, UsageError | None]:
-    """Return the array that the model takes, and a warning where there is one."""
+    """Return the array that the model takes, and a warning if it was converted."""
     where, dtype = loaded.source, model_dtype(info)
     if loaded.channels:
         loaded = images.fit_channels(loaded, info, image)
@@ -228,7 +231,7 @@ def _fit(
 
 
 def without_batch(infos: Sequence[TensorInfo], size: int | None) -> list[TensorInfo]:
-    """Return inputs with an open batch if theirs is the size asked for: data is repeated for it."""
+    """Return inputs, with a batch that equals `size` left open: data is repeated to it later."""
     return [
         replace(info, shape=(None, *info.shape[1:])) if size and info.shape[:1] == (size,) else info
         for info in infos
@@ -240,17 +243,17 @@ def batch_error(size: int, problem: str, hint: str) -> UsageError:
 
 
 def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: bool) -> Array:
-    """Return the array with a first axis of that size: its items over and over.
+    """Return an array whose items are repeated until its first axis has this size.
 
-    Only as much generated data is taken as is needed.
+    Generated data of a longer first axis is cut.
 
     Raises:
-        UsageError: the model's input has no batch of any size, or items of the user would be left
-            out.
+        UsageError: the model's input has a fixed batch or none, or the user's items are more than
+            `size`.
     """
     has_batch = not info.sequence and array.ndim > 0
     if not has_batch or not (info.resizable or info.shape[0] in (None, size)):
-        wanted = f"a batch of {info.shape[0]} alone" if has_batch else "no batch"
+        wanted = f"only a batch of {info.shape[0]}" if has_batch else "no batch"
         hint = "leave it out, or export the model with a batch of any size"
         raise batch_error(size, f"input {info.name} takes {wanted}", hint)
     if len(array) > size and not is_generated:
@@ -263,11 +266,10 @@ def repeat_batch(array: Array, info: TensorInfo, size: int, *, is_generated: boo
 def repeat_batches(
     arrays: dict[str, Array], fed: Sequence[FedInput], infos: Sequence[TensorInfo], size: int
 ) -> tuple[dict[str, Array], tuple[FedInput, ...]]:
-    """Return all inputs with that batch, and what the result says about them.
+    """Return all inputs repeated to a batch, and the result's facts about them.
 
     Raises:
-        UsageError: an input has no batch of any size, or is fed more items than that, or the
-            model's inputs have no batch in common.
+        UsageError: as `repeat_batch`, or the model's inputs have no batch in common.
     """
     sizes = {info.name: info.shape[0] for info in infos if info.shape and info.shape[0] is not None}
     if len(set(sizes.values())) > 1:

@@ -1,4 +1,4 @@
-"""The grammar of `--input`: what each item names and what kind of value it holds.
+"""The grammar of `--input`: the name of the input in each item, and the kind of its value.
 
     text  = item *(";" item)
     item  = [name ":"] value
@@ -7,9 +7,9 @@
           | numbers                    [1.5,2,3] or 1.5,2,3
           | "{" [axis *("," axis)] "}" a shape, whose data is generated
 
-A name may hold a colon itself if it is one of the model's inputs (`input:0`). The path of an
-existing file or folder counts as that path, even with a colon, semicolon or bracket in it, unless
-the text is only numbers.
+The name of a model's input may itself hold a colon (`input:0`). A text that is the path of an
+existing file or folder is taken as the path, even if it has a colon, semicolon or bracket. But a
+text of numbers alone is taken as numbers.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from lar.inputs import Loaded, input_error
 from lar.options.paths import find_path, split_items
 from lar.records.record import ShortRecord
 
-# The suffixes of formats that are read alike.
+# Suffixes of files: one reader reads all images, another one raw bytes.
 IMAGES = (".ppm", ".pgm", ".jpg", ".jpeg", ".png", ".bmp", ".webp")
 RAW = (".bin", ".raw")
-# The formats of `--input` that hold one item in a file.
+# Suffixes of the files that a folder of items may hold.
 SUFFIXES = (".npy", *IMAGES, ".json", ".pb", ".npz", *RAW)
 
 _NUMBER_CHARACTERS = frozenset("0123456789[],.+-eE \t\n")
@@ -40,7 +40,7 @@ FORMS = "give a file, a folder, numbers such as [1.5,2,3], or a shape such as {1
 
 
 class RawForm(ShortRecord):
-    """The dtype and shape spelled after a file of raw bytes."""
+    """The dtype and shape that follow the path of a file of raw bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -62,7 +62,7 @@ class NumbersItem(ShortRecord):
 
 
 class ShapeItem(ShortRecord):
-    """A shape, for generated data; `text` is how it was written."""
+    """A shape for generated data; `text` is the text that gave it."""
 
     name: str
     shape: tuple[int, ...]
@@ -70,7 +70,7 @@ class ShapeItem(ShortRecord):
 
 
 Item = PathItem | NumbersItem | ShapeItem | Loaded
-"""An item. No text makes a `Loaded`: it is an array that a reader has read already."""
+"""An item. A `Loaded` is an array that is loaded already; the grammar makes none."""
 
 
 def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[Item, ...]:
@@ -79,7 +79,7 @@ def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[It
     A value that is an item already stays as it is.
 
     Raises:
-        UsageError: a text is empty, or an item has a form that `--input` does not know.
+        UsageError: a text is empty, or an item has none of the forms of the grammar.
     """
     items: list[Item] = []
     for text in texts:
@@ -94,7 +94,7 @@ def items_of(texts: Sequence[str | Item], names: Sequence[str] = ()) -> tuple[It
 
 
 def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
-    """Refuse, before an engine is loaded, texts that are wrong for any names of inputs.
+    """Refuse texts that are wrong for every model, before an engine is loaded.
 
     Raises:
         UsageError: a form of raw bytes is misspelled, or a path leads to a pipe or a device.
@@ -108,11 +108,12 @@ def check_texts(texts: Sequence[str], flag: str = "--input") -> None:
 
 
 def check_file(part: str) -> None:
-    """Refuse, before an engine is loaded, a file that is not there; behind several colons only the
-    names of the model's inputs say what the path is.
+    """Refuse a file that is missing, before an engine is loaded.
+
+    An item with several colons is not checked: its path depends on the names of the inputs.
 
     Raises:
-        UsageError: it is not there.
+        UsageError: the file is missing.
     """
     path = place_of(part)[1]
     path = found[1] if (found := _RAW_FORM.fullmatch(path)) else path
@@ -121,8 +122,10 @@ def check_file(part: str) -> None:
 
 
 def place_of(text: str, names: Sequence[str] = ()) -> tuple[str, str]:
-    """Return the name of the model's input in an item, empty if none is given, and its value, which
-    may be a path; `names` are the model's inputs."""
+    """Return the name of an input in an item, else an empty text, and the item's value.
+
+    `names` are the model's inputs.
+    """
     known = [len(name) for name in names if text.startswith(f"{name}:")]
     end = max(known, default=text.find(":"))
     if end < 0 or text.startswith(("[", "{")) or _is_numbers(text) or os.path.exists(text):
@@ -131,7 +134,7 @@ def place_of(text: str, names: Sequence[str] = ()) -> tuple[str, str]:
 
 
 def item_of(text: str, names: Sequence[str] = ()) -> Item:
-    """Return what one item says.
+    """Parse one item.
 
     Raises:
         UsageError: the name or the value is empty, or a shape or raw form is misspelled.

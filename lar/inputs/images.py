@@ -1,10 +1,10 @@
-"""Images: reading of their files, and the settings size, channel order, mean, scale and layout.
+"""Images: readers of image files, and the settings size, channel order, mean, scale, layout.
 
-Netpbm is read here, other formats by OpenCV. The settings apply to image files; if no image file is
-fed, to arrays of 3 or 4 axes from other files. `channel_axis_of` finds the layout of an array, as
-of the model, from its shape; an image is NHWC. The order: resize, channel order, layout, then
-`(pixel - mean) * scale`, computed in float32 (float64 for such a model), rounded where the model
-takes whole numbers.
+lar reads Netpbm itself, and OpenCV reads the other formats. The settings apply to image files; if
+no image file is fed, they apply to arrays of 3 or 4 axes from other files. An image has the layout
+NHWC. The layout of an array or of the model's input follows from its shape, by `channel_axis_of`.
+The order is resize, channel order, layout, then `(pixel - mean) * scale`. That is computed in
+float32, or in float64 if the model takes float64, and rounded if it takes whole numbers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ _COMMENT = re.compile(rb"#[^\r\n]*")
 
 
 def read_image(file: BufferedReader, path: str, wanted: str = "") -> tuple[Loaded, ...]:
-    """Read a Netpbm image, or a PNG, JPEG, BMP or WebP image as `cv2.imread` does: uint8 (1,H,W,3),
-    blue first.
+    """Read a Netpbm, PNG, JPEG, BMP or WebP image.
+
+    All but Netpbm are read as `cv2.imread` does: uint8 of shape (1,H,W,3), blue first.
 
     Raises:
         UsageError: the file is truncated, unpacks to too much, or OpenCV cannot decode it.
@@ -46,7 +47,7 @@ def read_image(file: BufferedReader, path: str, wanted: str = "") -> tuple[Loade
     if size_of is None:
         raise input_error(path, "cannot be decoded as an image: it is no PNG, JPEG, BMP or WebP")
     try:
-        # OpenCV allocates what a header says before it looks at the rest.
+        # OpenCV allocates an image by its header, before it looks at the rest.
         height, width = size_of(data)
     except (struct.error, IndexError, ValueError):
         problem = "truncated or broken: the image ends before its end marker"
@@ -61,12 +62,12 @@ def read_image(file: BufferedReader, path: str, wanted: str = "") -> tuple[Loade
 def _read_netpbm(data: Array, path: str) -> Loaded:
     """Read a gray (P5, plain P2) or colour (P6, plain P3) image as uint8 (1,H,W,C).
 
-    Colours come as the file has them, red first. Where the file's maximum is not 255, values are
-    scaled to 0..255. What follows the first image is ignored, as the format allows more images.
-    Source of the format: the manual pages pgm(5) and ppm(5) of Netpbm.
+    Colours stay in the order of the file, red first. If the file's maximum is not 255, values are
+    scaled to 0..255. The format allows several images in a file; only the first is read.
+    Source: the manual pages pgm(5) and ppm(5) of Netpbm.
 
     Raises:
-        UsageError: another or broken header, truncated data, or a sample above the maximum.
+        UsageError: the header is wrong, data is missing, or a sample is above the maximum.
     """
     header = _NETPBM_HEADER.match(data.data)
     if header is None:
@@ -105,21 +106,22 @@ def check_whole(promised: int, there: int, where: str, what: str = "bytes") -> N
     """Refuse a file that ends too early.
 
     Raises:
-        UsageError: less is there than its header promises.
+        UsageError: the file has less data than its header promises.
     """
     if promised > there:
         problem = f"truncated: the header promises {promised} {what}, {there} are there"
         raise input_error(where, problem)
 
 
-# The functions that follow return the height and width that an image states. They raise an error
-# of struct, IndexError or ValueError where its end is not there, if its format marks it.
+# The next functions return the height and width in the header of an image. If a format marks the
+# end of an image and the mark is missing, they raise struct.error, IndexError or ValueError.
 
 
 def _size_of_png(data: bytes) -> tuple[int, int]:
-    """Walk the chunks to the end of the image. Source: the PNG specification, section 5.3.
+    """Return the size of a PNG image, after a walk through the chunks to its end.
 
-    OpenCV allocates a broken chunk's length before it is found to be broken.
+    OpenCV would allocate the length of a broken chunk before it finds the fault. Source: the PNG
+    specification, section 5.3.
     """
     position, kind = 8, b""
     while kind != b"IEND":
@@ -130,10 +132,11 @@ def _size_of_png(data: bytes) -> tuple[int, int]:
 
 
 def _size_of_jpeg(data: bytes) -> tuple[int, int]:
-    """Walk the markers to the end of the first image, past thumbnails inside segments.
+    """Return the size of a JPEG image, after a walk through the markers to its end.
 
-    Source: ITU-T T.81, annex B. An image that is cut short is decoded too, the rest of it gray.
-    A frame of more pixels than any coder packs into a file of this size is incomplete too.
+    The walk skips thumbnails inside segments. It is needed since OpenCV decodes an image that is
+    cut short, and makes the rest gray. A file that is too small for its number of pixels is
+    incomplete too. Source: ITU-T T.81, annex B.
     """
     position = marker = height = width = 0
     while marker != 0xD9:
@@ -141,9 +144,9 @@ def _size_of_jpeg(data: bytes) -> tuple[int, int]:
         marker = data[position + 1]
         if marker in _JPEG_FRAMES:
             height, width = struct.unpack_from(">HH", data, position + 5)
-            if height * width > 1024 * len(data):  # any frame: OpenCV allocates the first
+            if height * width > 1024 * len(data):  # each frame is checked: OpenCV allocates one
                 raise ValueError
-        if marker == 0xFF:  # may stand before any marker
+        if marker == 0xFF:  # a fill byte before a marker
             position -= 1
         elif marker not in (0x00, 0x01) and not 0xD0 <= marker <= 0xD8:
             position += int.from_bytes(data[position + 2 : position + 4], "big")
@@ -151,14 +154,17 @@ def _size_of_jpeg(data: bytes) -> tuple[int, int]:
 
 
 def _size_of_bmp(data: bytes) -> tuple[int, int]:
-    """Source: the structures BITMAPCOREHEADER and BITMAPINFOHEADER of Windows."""
+    """Return the size of a BMP image.
+
+    Source: the structures BITMAPCOREHEADER and BITMAPINFOHEADER of Windows.
+    """
     (header_bytes,) = struct.unpack_from("<I", data, 14)
     width, height = struct.unpack_from("<HH" if header_bytes == 12 else "<ii", data, 18)
-    return abs(height), abs(width)  # a height below 0: the first row is the top one
+    return abs(height), abs(width)  # a negative height means: top row first
 
 
 def _size_of_webp(data: bytes) -> tuple[int, int]:
-    """Source: RFC 9649, sections 2.5 to 2.7."""
+    """Return the size of a WebP image. Source: RFC 9649, sections 2.5 to 2.7."""
     if data[12:16] == b"VP8X":
         width, height = (int.from_bytes(data[at : at + 3], "little") + 1 for at in (24, 27))
     elif data[12:16] == b"VP8L":
@@ -169,7 +175,7 @@ def _size_of_webp(data: bytes) -> tuple[int, int]:
     return height, width
 
 
-# The beginnings of images, and the functions that find their sizes.
+# How images of each format begin, and the function that returns their size.
 _SIZES: tuple[tuple[re.Pattern[bytes], Callable[[bytes], tuple[int, int]]], ...] = (
     (re.compile(rb"\x89PNG"), _size_of_png),
     (re.compile(rb"\xff\xd8"), _size_of_jpeg),
@@ -179,7 +185,7 @@ _SIZES: tuple[tuple[re.Pattern[bytes], Callable[[bytes], tuple[int, int]]], ...]
 
 
 def channel_axis_of(shape: Sequence[int | None]) -> int:
-    """Return the channel axis of a shape of 4 axes: 3 if only that looks like one, else 1."""
+    """Return the channel axis of a shape of 4 axes: 3 if only axis 3 fits channels, else 1."""
     return 3 if shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4) else 1
 
 
@@ -201,12 +207,12 @@ def flags_of(settings: ImageSettings) -> list[str]:
 
 
 def takes_settings(loaded: Loaded, info: TensorInfo) -> bool:
-    """Whether image settings can apply to an array that is no image file."""
+    """Return whether image settings can apply to an array that comes from no image file."""
     return loaded.kind == "tensor" and loaded.array.ndim in (3, 4) and len(info.shape) == 4
 
 
 def apply_settings(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> Array:
-    """Return an image, or an array of 3 or 4 axes, as the settings say and in the model's dtype.
+    """Return an image, or an array of 3 or 4 axes, after the settings, in the model's dtype.
 
     Raises:
         UsageError: a setting does not go with this array, or the model's dtype cannot hold the
@@ -235,8 +241,9 @@ def apply_settings(loaded: Loaded, info: TensorInfo, settings: ImageSettings) ->
 
 
 def fit_channels(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> Loaded:
-    """Return an image with as many channels as the model takes: one of three equal ones, as a gray
-    image is read from a .png.
+    """Return an image with the number of channels that the model takes.
+
+    Three equal channels, as a gray .png has after reading, become one channel if needed.
 
     Raises:
         UsageError: the image and the model's input differ in channels.
@@ -257,7 +264,7 @@ def fit_channels(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> L
 
 
 def hint_at_flags(loaded: Loaded, info: TensorInfo, settings: ImageSettings) -> str:
-    """Return which image flags would make the model take an image or array, if any would."""
+    """Return a hint at the flags that make an image or array fit the model; else empty."""
     shape = loaded.array.shape
     if len(info.shape) != 4:
         return "only a model's input of 4 axes takes an image" if loaded.channels else ""
@@ -279,7 +286,7 @@ def layout_of(shape: Sequence[int | None]) -> Literal["nchw", "nhwc"]:
 
 
 def _resize(pixels: Array, size: tuple[int, int], where: str) -> Array:
-    """Resize each image of (N,H,W,C), linearly as OpenCV does it."""
+    """Resize each image of an array (N,H,W,C) by OpenCV's linear interpolation."""
     import cv2
 
     height, width = size

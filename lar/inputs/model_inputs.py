@@ -1,9 +1,8 @@
-"""What a model's inputs take: which of them an array feeds, by name or position, whether its shape
-and dtype fit, and the sizes of axes of any size.
+"""How arrays fit a model's inputs: by name or position, by shape, and by dtype.
 
-Axes of one name have one size. It is known from `--shape`, or from the arrays that are fed; an open
-axis of unknown size is 1. A name may be made of other names, as exporters of decoders write
-it: `past_sequence_length + 1`.
+A model may leave the size of an axis open. Axes of one name have one size, which `--shape` or an
+array that is fed gives; else it is 1. A name may be a formula of other names, as exporters of
+decoders write it: `past_sequence_length + 1`.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from lar.inputs.grammar import RAW_HINT, RawForm
 from lar.inputs.images import channel_axis_of
 from lar.records.run import TensorInfo, format_shape
 
-# load_and_run's name for an item that gives none.
+# load_and_run's name for an item without a name.
 DEFAULT_NAME = "data"
 SIGN = re.compile(r"\s*[+*]\s*")
 TERM = re.compile(r"([+*]?)([^+*]+)")
-# For a hint where 1 was too small.
+# The example in a hint, if a size of 1 was too small.
 EXAMPLE_SIZE = 64
 COMPLEX_HINT = "give real and imaginary parts as the model takes them: array.real, array.imag"
 
 
 def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInfo:
-    """Return the model's input of a name that the user typed, or that a file binds itself to.
+    """Return the model's input with a name, which the user or a file gives.
 
-    An empty name stands for the only input, or for one called `data`.
+    An empty name stands for the only input, or for the input `data`.
 
     Raises:
-        UsageError: there is no such input, or the name must be given.
+        UsageError: the model has no input of this name, or a name is needed.
     """
     if not infos:
         raise input_error(where, "the model has no inputs", "leave --input out")
@@ -54,17 +53,17 @@ def input_named(name: str, infos: Sequence[TensorInfo], where: str) -> TensorInf
 
 
 def find_named(name: str, infos: Sequence[TensorInfo]) -> TensorInfo | None:
-    """Return the input of a name, or the sequence that has an item of that name: `s[0]`."""
+    """Return the input of a name; `s[0]` stands for the sequence `s`."""
     whole = name.rpartition("[")[0]
     found = (it for it in infos if it.name == name or (it.sequence and it.name == whole))
     return next(found, None)
 
 
 def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorInfo:
-    """Return the input that an array feeds: by the name given, its own name, or its position.
+    """Return the input that an array feeds, by the given name, its own name or its position.
 
     Raises:
-        UsageError: none of these leads to an input.
+        UsageError: no input has this name or position.
     """
     own = loaded.name
     if given or loaded.name_binds or find_named(own, infos):
@@ -78,10 +77,10 @@ def input_of(loaded: Loaded, given: str, infos: Sequence[TensorInfo]) -> TensorI
 
 
 def find_misfit(shape: tuple[int, ...], info: TensorInfo) -> str:
-    """Return why the model's input does not take a shape, an empty string if it does.
+    """Return why the model's input does not take a shape; empty if it takes the shape.
 
-    A resizable input of 4 axes has fixed channels, one of another rank only a fixed rank. Any other
-    input has all axes fixed, except those of any size.
+    A resizable input takes any shape of the same rank; with 4 axes, its channels must fit too. For
+    any other input, every axis with a fixed size must fit.
     """
     if info.any_rank:
         return ""
@@ -104,30 +103,30 @@ def check_shape(shape: tuple[int, ...], info: TensorInfo, where: str, hint: str 
     """Refuse a shape that the model's input does not take.
 
     Raises:
-        UsageError: `find_misfit` finds one.
+        UsageError: `find_misfit` finds a reason.
     """
     if misfit := find_misfit(shape, info):
         raise input_error(where, misfit, hint or hint_to_generate(info))
 
 
 def convert_dtype(loaded: Loaded, dtype: np.dtype[Any]) -> tuple[Array, UsageError | None]:
-    """Return the array settled in the model's dtype, and a warning where there is one.
+    """Return an array in the model's dtype, and a warning if it was converted.
 
         source                    model's dtype    what happens
-        any file                  the same         fed as it is (byte order does not count)
+        any file                  the file's       fed as it is (byte order does not count)
         float file                another float    converted, with a warning
         integer file              other integers   converted, with a warning, if all values fit
-        bytes of a file .npy      a float of them  taken for such numbers, as NumPy has no name
-                                                   for bfloat16
+        .npy of unnamed bytes     a float of as    the bytes are taken as such floats, since NumPy
+                                  many bytes       has no name for bfloat16
         numbers without a dtype   any              converted, if all values fit; floats round
         any file                  any other        an error
 
     Numbers without a dtype are inline values and JSON entries without a type. Finite values that
-    would become infinite do not fit. An image file without image settings must be what the model
-    takes; with them it does not come here, and is converted to any dtype that holds the result.
+    would become infinite do not fit. An image file without image settings must already have the
+    model's dtype; with image settings, `images.apply_settings` converts it instead.
 
     Raises:
-        UsageError: the table says error, or a value does not fit.
+        UsageError: the last row of the table applies, or a value does not fit.
     """
     array, where = loaded.array, loaded.source
     warning: UsageError | None = None
@@ -156,7 +155,7 @@ def model_dtype(info: TensorInfo) -> np.dtype[Any]:
     """Return the dtype of the model's input.
 
     Raises:
-        UsageError: NumPy has none for it, or it is not numeric.
+        UsageError: lar cannot feed this dtype.
     """
     try:
         return dtype_of(info.dtype)
@@ -166,10 +165,10 @@ def model_dtype(info: TensorInfo) -> np.dtype[Any]:
 
 
 def form_of(info: TensorInfo, where: str) -> RawForm:
-    """Return the dtype and shape that raw bytes take for an input.
+    """Return an input's own dtype and shape, for raw bytes that feed it.
 
     Raises:
-        UsageError: an axis of the input is of any size.
+        UsageError: an axis of the input has no fixed size.
     """
     if None in info.shape or info.any_rank:
         problem = f"needs a shape: input {info.name} is {info.shape_text}"
@@ -178,17 +177,17 @@ def form_of(info: TensorInfo, where: str) -> RawForm:
 
 
 class AxisSizes:
-    """The sizes of the axes of a model's inputs, as far as they are known.
+    """The known sizes of the axes of a model's inputs.
 
-    `guessed` are those that were taken as 1, by their names in `--shape`: the model's name of an
-    axis, or `INPUT[AXIS]`.
+    `guessed` are the axes whose size was set to 1, by their names in `--shape`: the model's name of
+    an axis, or `INPUT[AXIS]`.
     """
 
     def __init__(self, infos: Sequence[TensorInfo], given: Mapping[str, int]) -> None:
-        """Take the sizes of `--shape`.
+        """Set the sizes that `--shape` gives.
 
         Raises:
-            UsageError: no input has such an axis.
+            UsageError: no input has an axis of a given name.
         """
         self.known = {name: (size, "--shape") for name, size in given.items()}
         self.guessed: dict[str, None] = {}
@@ -204,10 +203,10 @@ class AxisSizes:
             raise input_error(name, problem, hint, flag="--shape")
 
     def learn(self, info: TensorInfo, shape: Sequence[int]) -> None:
-        """Take the sizes of the array that an input is fed with.
+        """Set the sizes by the shape of an array that an input is fed with.
 
         Raises:
-            UsageError: an axis of that name has another size elsewhere.
+            UsageError: another axis of the same name has another size.
         """
         for at, size in enumerate(shape):
             for name in {name_at(info, at), place_of(info, at)}:
@@ -220,7 +219,7 @@ class AxisSizes:
         """Return the shape of generated data for an input.
 
         Raises:
-            UsageError: the model does not say how many axes it has.
+            UsageError: the model does not fix the number of axes of the input.
         """
         if info.any_rank:
             what = "a sequence" if info.sequence else "which may have any number of axes"
@@ -236,11 +235,11 @@ class AxisSizes:
         return self.size_of(name_at(info, at)) if fixed is None else fixed
 
     def size_of(self, name: str) -> int:
-        """Return the size of the axes of a name, 1 if it is unknown."""
+        """Return the size of the axes of a name; 1 if the size is unknown."""
         if name in self.known:
             return self.known[name][0]
         terms = TERM.findall(name)
-        if len(terms) > 1:  # from left to right; exporters may write thousands
+        if len(terms) > 1:  # from left to right; a loop, for thousands of terms
             size = 0
             for sign, term in terms:
                 own = self.size_of(term.strip())
@@ -253,17 +252,17 @@ class AxisSizes:
 
 
 def place_of(info: TensorInfo, at: int) -> str:
-    """Return the name in `--shape` of an axis by its place."""
+    """Return the name in `--shape` of an axis by its input and index: `x[0]`."""
     return f"{info.name}[{at}]"
 
 
 def name_at(info: TensorInfo, at: int) -> str:
-    """Return the name of an axis in `--shape`: the model's name of it, or its place."""
+    """Return the name of an axis in `--shape`: the model's name, or `INPUT[AXIS]`."""
     return (info.axes[at] if info.axes else "") or place_of(info, at)
 
 
 def hint_to_generate(info: TensorInfo) -> str:
-    """Return a hint at the item that would generate data for an input."""
+    """Return a hint with an item of `--input` that generates data for an input."""
     if ";" in info.name:
         return hint_at_json(info.name)
     shape = [size or int(size is None) for size in info.shape]
@@ -272,13 +271,15 @@ def hint_to_generate(info: TensorInfo) -> str:
 
 
 def hint_at_json(name: str) -> str:
-    """Return how to feed an input whose name no item can have."""
+    """Return a hint for an input whose name has a semicolon, which no item can name."""
     return f'a ; separates items; a .json file feeds it: {{"{name}": {{"shape": [1], "raw": [0]}}}}'
 
 
 def hint_at_sizes(infos: Sequence[TensorInfo], guessed: Sequence[str]) -> str:
-    """Return what to type if an engine failed and axes of any size were taken as 1; empty if these
-    are only batches."""
+    """Return a hint for a failed engine: give sizes for the axes whose size was set to 1.
+
+    It is empty if these axes are only batches.
+    """
     batches = {name_at(info, 0) for info in infos if len(info.shape) > 1}
     examples = {name: 1 if name in batches else EXAMPLE_SIZE for name in guessed}
     if EXAMPLE_SIZE not in examples.values():

@@ -1,8 +1,8 @@
-"""Reading: one reader for each format of files, by suffix, in READERS; and values that are typed.
+"""Readers: one for each file format, by suffix in READERS, and one for numbers that are typed.
 
 Sources of the formats: numpy.lib.format (versions 1.0 and 2.0; 3.0 is for structured dtypes only),
-onnx.proto and onnx-data.proto of ONNX, load_and_run's JSON. NumPy parses its headers, data is read
-here: sizes are checked before anything is allocated.
+onnx.proto and onnx-data.proto of ONNX, load_and_run's JSON. NumPy parses the headers of its files.
+lar reads the data itself, to check sizes before anything is allocated.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ if TYPE_CHECKING:
 from lar.records.run import format_shape
 
 Reader = Callable[[io.BufferedReader, str, str], tuple[Loaded, ...]]
-"""Reads the arrays of an open file, whose path follows; if a name is given and several have names,
-only the one wanted."""
+"""A function of an open file, its path and a wanted name, which returns the arrays of the file.
 
-# NumPy 1 holds no more axes than this, and leaves this module untyped.
+If a name is wanted and the file has several named arrays, only the array of that name is returned.
+"""
+
+# The most axes of an array in NumPy 1.
 MOST_AXES = 32
 npy_format: Any = np.lib.format
 
-# The bit of a .zip's flags that an encrypted member has.
+# The bit in the flags of a .zip's member that marks it as encrypted.
 ENCRYPTED = 1
 SAVE_ARRAYS = "save arrays with numpy.savez"
 
@@ -48,10 +50,10 @@ _JSON_FORM = 'write {"data": {"shape": [1, 2], "type": "float32", "raw": [0.5, 2
 
 
 def read_path(path: str, wanted: str = "") -> tuple[Loaded, ...]:
-    """Read a file by its suffix, or the inputs of a test-set folder.
+    """Read a file by its suffix, or the inputs in an ONNX `test_data_set_N` folder.
 
     Raises:
-        UsageError: there is no such file, no reader for it, or nothing readable in it.
+        UsageError: the file is missing, no reader reads its format, or it is damaged.
     """
     try:
         return read_test_set(path, wanted) if os.path.isdir(path) else _read_file(path, wanted)
@@ -84,7 +86,7 @@ def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """Read input_0.pb, input_1.pb, ... of an ONNX `test_data_set_N` folder.
 
     Raises:
-        UsageError: it holds no inputs, one is broken, or the item names it as if it were a file.
+        UsageError: the folder has no inputs, one is broken, or the item gives the folder a name.
     """
     if wanted:
         hint = "leave out the name, or name one of the folder's .pb files"
@@ -96,12 +98,12 @@ def read_test_set(path: str, wanted: str = "") -> tuple[Loaded, ...]:
 
 
 def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:
-    """Return the names of the arrays to read: all, or one if the item gives a name.
+    """Return the names of the arrays to read: all arrays, or the one that the item names.
 
-    The only array of a file may be fed under any name.
+    If a file has only one array, the item may give it any name.
 
     Raises:
-        UsageError: there are no arrays, or there are several and none has the name given.
+        UsageError: the file has no arrays, or has several and none of the given name.
     """
     if not names:
         raise input_error(path, "holds no arrays")
@@ -115,10 +117,10 @@ def pick_names(names: Sequence[str], wanted: str, path: str) -> Sequence[str]:
 def read_numbers(text: str) -> Array:
     """Read an inline value: `[1.5,2,3]` is (1,3), `[[1,2],[3,4]]` is (1,2,2), `1,2` is (2,).
 
-    The shape is the nesting of the brackets, the text itself counting as one more pair.
+    The shape follows from the nesting of brackets; the whole text counts as one more pair.
 
     Returns:
-        An array of int64 or uint64; of float64 if a point or an exponent occurs; or of texts.
+        An array of int64 or uint64; of float64 if a number has a point or an exponent; or of texts.
 
     Raises:
         ValueError: the text is not a list of numbers, or its lists differ in length.
@@ -139,10 +141,10 @@ def read_numbers(text: str) -> Array:
 
 
 def array_of_values(values: Sequence[Any]) -> Array:
-    """Return an array of one axis: bool, int64, uint64 or texts if all are such, else float64.
+    """Return an array of one axis: bool, int64, uint64 or texts if all values are, else float64.
 
     Raises:
-        ValueError: one is not a number, or one fits no dtype.
+        ValueError: a value is not a number, or fits no dtype.
     """
     types = {type(value) for value in values}
     if types in ({bool}, {str}):
@@ -162,11 +164,11 @@ def array_of_values(values: Sequence[Any]) -> Array:
 def read_json(file: IO[bytes], path: str, wanted: str = "") -> tuple[Loaded, ...]:
     """Read load_and_run's JSON: `{"name": {"shape": [2], "type": "float32", "raw": [1, 2]}}`.
 
-    `type` is a NumPy name, or float or int for 32 bits; without it the numbers are as inline
-    ones. `raw` is flat, in C order.
+    `type` is a NumPy name, or float or int for 32 bits. Without `type`, the numbers are read like
+    inline values. `raw` is a flat list in C order.
 
     Raises:
-        UsageError: the file is of another form, or `raw` does not fill the shape, or a value is no
+        UsageError: the file has another form, `raw` does not fill the shape, or a value is no
             number or does not fit the type.
     """
     try:
@@ -214,8 +216,9 @@ def _is_shape(value: object) -> bool:
 
 
 def read_npy(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Loaded, ...]:
-    """Read one array of numbers or texts, in any order and byte order; or the bytes of a type that
-    NumPy has no name for, such as bfloat16.
+    """Read one array of numbers or texts, in any memory order and byte order.
+
+    Elements of a type that NumPy does not name, such as bfloat16, are read as bytes.
 
     Raises:
         UsageError: the file is no .npy, is truncated, or holds objects or records.
@@ -236,8 +239,8 @@ def read_npz(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Load
             return _read_members(archive, os.fstat(file.fileno()).st_size, path, wanted)
     except (UsageError, MemoryError):
         raise
-    except Exception as error:  # for damage, zipfile raises nearly anything
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # it seeks before the file
+    except Exception as error:  # zipfile may raise any error for a damaged file
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # EINVAL: a wrong seek
             raise
         problem = "is damaged, or not a .npz archive"
         raise input_error(path, problem, "copy or save it again") from None
@@ -276,7 +279,7 @@ def _read_members(archive: ZipFile, size: int, path: str, wanted: str) -> tuple[
 
 
 def _read_array(stream: Any, size: int, where: str) -> Array:
-    """Read header and data; the array may be a view in another order or byte order."""
+    """Read the header and data of a .npy; the array may be a view, in any memory and byte order."""
     try:
         start = stream.read(8)
         length = stream.read(2 if start[6:7] == b"\1" else 4)
@@ -287,7 +290,7 @@ def _read_array(stream: Any, size: int, where: str) -> Array:
     except Exception as error:
         if type(error).__name__ == "BadZipFile":
             raise
-        # NumPy's parser of headers lets through whatever Python's tokenizer raises.
+        # NumPy's parser of headers raises any error of Python's tokenizer.
         raise input_error(where, f"is not a .npy file: {first_line(error)}") from None
     is_plain = dtype.kind in "biufcUS" or (dtype.kind == "V" and dtype.fields is None)
     if not is_plain or dtype.subdtype is not None:
@@ -299,12 +302,12 @@ def _read_array(stream: Any, size: int, where: str) -> Array:
     check_whole(promised, size - len(header), where)
     check_memory(promised, where)
     data = np.empty(promised, np.uint8)
-    check_whole(promised, stream.readinto(data.data), where)  # an archive may say a wrong size
+    check_whole(promised, stream.readinto(data.data), where)  # an archive may state a wrong size
     array = data.view(dtype)
     return array.reshape(shape[::-1]).T if fortran_order else array.reshape(shape)
 
 
-@lru_cache(maxsize=8)  # the files of a data set have one header
+@lru_cache(maxsize=8)  # the files of a data set have the same header
 def _parse_header(header: bytes) -> tuple[Any, bool, np.dtype[Any]]:
     stream = io.BytesIO(header)
     version = npy_format.read_magic(stream)
@@ -315,17 +318,17 @@ def _parse_header(header: bytes) -> tuple[Any, bool, np.dtype[Any]]:
 
 
 def read_pb(file: IO[bytes], path: str, wanted: str = "") -> tuple[Loaded, ...]:
-    """Read an ONNX TensorProto, or a SequenceProto of some; `input_N.pb` has the position N.
+    """Read an ONNX TensorProto, or a SequenceProto of several; `input_N.pb` feeds input N.
 
     Raises:
-        UsageError: the file is no such message, or its data is elsewhere or incomplete.
+        UsageError: the file is another message, or its data is in another file or incomplete.
     """
     import onnx
 
     content, match = file.read(), re.fullmatch(INPUT, os.path.basename(path))
     position = int(match[1]) if match else None
     tensor = onnx.TensorProto.FromString(content)
-    if tensor.HasField("segment"):  # only in sequences: the number of their items
+    if tensor.HasField("segment"):  # only a sequence has this field: its number of items
         sequence = onnx.SequenceProto.FromString(content)
         return tuple(
             Loaded(_array_in(each, path), path, name=f"{sequence.name}[{at}]", position=position)
@@ -339,7 +342,7 @@ def _array_in(tensor: Any, path: str) -> Array:
     """Return the array of a TensorProto.
 
     Raises:
-        UsageError: it has none, or not all of it.
+        UsageError: the tensor has no data, incomplete data, or a type that lar does not feed.
     """
     import onnx
     from onnx import helper, numpy_helper
@@ -364,15 +367,15 @@ def _array_in(tensor: Any, path: str) -> Array:
 
 
 def read_raw(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Loaded, ...]:
-    """Read the bytes of a file that says neither dtype nor shape."""
+    """Read the bytes of a file, which has neither dtype nor shape."""
     return (Loaded(np.fromfile(file, np.uint8), path, "raw"),)
 
 
 def shape_raw(loaded: Loaded, form: RawForm) -> Loaded:
-    """Return raw bytes as an array, little-endian and in C order.
+    """Return raw bytes, which are little-endian and in C order, as an array.
 
     Raises:
-        UsageError: the dtype is unknown, or the bytes are not as many as dtype and shape need.
+        UsageError: the dtype is unknown, or the number of bytes does not fit dtype and shape.
     """
     try:
         dtype = dtype_of(form.dtype).newbyteorder("<")

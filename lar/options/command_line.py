@@ -1,7 +1,6 @@
-"""Option values and command lines.
+"""Conversion between option values and command lines.
 
-The values are given by key from Python, or in the words of a text; the command line is the one that
-values stand for.
+A caller in Python gives option values by key. A command line gives them as words.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def split_command(text: str) -> tuple[str, dict[str, Any]]:
     """Return the model and the options of a text such as "model.mge --cpu".
 
     Raises:
-        UsageError: a quote is not closed, or as `parse_words`.
+        UsageError: a quote is not closed, or `parse_words` refuses a word.
     """
     try:
         model, *words = shlex.split(text) or [""]
@@ -44,7 +43,7 @@ def split_command(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def parse_words(words: Iterable[str]) -> dict[str, Any]:
-    """Return the options that the words of a command line set, by key and as texts.
+    """Return the options that the words of a command line set: texts by key.
 
     Raises:
         UsageError: a word is not a flag, or a flag is unknown or lacks its value.
@@ -55,7 +54,7 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
         if not word.startswith("--"):
             raise UsageError(f"{word!r} is one argument too many", "flags begin with --")
         name, equals, value = word[2:].partition("=")
-        if name.startswith("cuda"):  # its value is optional, and stands behind a colon
+        if name.startswith("cuda"):  # the value of --cuda is optional and follows a colon
             name, _, number = name.partition(":")
             equals, value = "=", value or number or "0"
         option = option_of(name.replace("-", "_"))
@@ -73,7 +72,10 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
 
 
 def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options that come before shared ones; variables and properties come after these."""
+    """Return the options of one run: its own options replace the shared ones.
+
+    Environment variables and engine properties are added to the shared ones instead.
+    """
     joined = {**shared, **own}
     for key in (option.key for option in ADDED):
         if own.get(key) is not None:
@@ -82,12 +84,13 @@ def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str,
 
 
 def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
-    """Parse option values that are given by key, as text or as what the text means.
+    """Parse option values by key; each is a text, or the value that the text stands for.
 
-    `others` are the other keywords that a function of Python takes, which may have been meant.
+    `others` are further keywords of the Python function. The message for an unknown option may
+    suggest one of them.
 
     Raises:
-        UsageError: an unknown option, naming the nearest, or a value that it does not take.
+        UsageError: an option is unknown, or does not take its value.
     """
     values: dict[str, Any] = {}
     for key, value in given.items():
@@ -106,23 +109,23 @@ def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[s
 
 
 def parse_value(option: Option[Any], value: Any) -> Any:
-    """Parse one value; None stays the option's default.
+    """Parse the value of an option; None stands for the option's default.
 
     Raises:
-        UsageError: the option does not take it.
+        UsageError: the option does not take the value.
     """
     if value is None:
         return False if option.parse is None else option.default
     if not option.repeatable:
         return parse_once(option, value)
-    if option.by_engine and isinstance(value, str):  # a text may be that of settings
+    if option.by_engine and isinstance(value, str):  # settings join the values into one text
         value = value.split(option.joined_by)
     several = isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping))
     return [parse_once(option, each) for each in (value if several else [value])]
 
 
 def parse_once(option: Option[Any], value: Any) -> Any:
-    """Parse one value of an option that takes one, or one of those of a repeatable option."""
+    """Parse a single value; a repeatable option may have several."""
     if option.parse is None:
         if not isinstance(value, bool):
             problem = f"is a switch: it takes True or False, not {value!r}"
@@ -139,12 +142,14 @@ def parse_once(option: Option[Any], value: Any) -> Any:
 
 
 def typed_text(option: Option[Any], value: Any) -> str:
-    """Return what would be typed for a value: a text, a number, a path, or several with commas.
+    """Return the text that a user would type for a Python value.
+
+    The value is a text, a number, a path or a list of these. Commas join a list.
 
     Raises:
-        UsageError: it is something else.
+        UsageError: the value is something else.
     """
-    value = value.tolist() if hasattr(value, "tolist") else value  # of NumPy
+    value = value.tolist() if hasattr(value, "tolist") else value  # of a NumPy array or number
     if isinstance(value, (tuple, list)):
         return ",".join(typed_text(option, each) for each in value)
     if isinstance(value, (str, os.PathLike, int, float)) and not isinstance(value, bool):
@@ -153,7 +158,7 @@ def typed_text(option: Option[Any], value: Any) -> str:
     raise UsageError(f"takes a text, a number or a path, not {value!r:.80}", hint, flag=option.flag)
 
 
-# The command line that values stand for
+# From option values to a command line
 
 
 def format_command(model: str, options: Mapping[str, object]) -> str:
@@ -185,7 +190,7 @@ def words_of(options: Mapping[str, object]) -> Iterator[str]:
 
 
 def texts_of(option: Option[object], value: object) -> list[str]:
-    """Return what the user would type for each value of an option, as a list."""
+    """Return the texts that a user would type for the values of an option."""
     if not option.repeatable:
         return [text_of(value)]
     values = value.split(option.joined_by) if isinstance(value, str) else value
@@ -193,18 +198,19 @@ def texts_of(option: Option[object], value: object) -> list[str]:
 
 
 def text_of(value: object) -> str:
-    """Return what the user would type for a value; several have commas between them."""
+    """Return the text that a user would type for a value; commas join a list."""
     return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
 def read_command(command: str) -> tuple[str, tuple[str, ...], dict[str, bool | int | float | str]]:
     """Return the model, its inputs and the settings in a command line of `load_and_run`.
 
-    The text begins behind the program's name. lar has many of its flags too.
+    `command` begins after the program's name. Many flags of `load_and_run` are flags of lar too;
+    their values are parsed as lar does.
     """
     try:
         words = shlex.split(command, comments=True)
-    except ValueError:  # a quotation mark without its partner
+    except ValueError:  # a quotation mark is not closed
         words = command.split()
     model, *rest = words or [""]
     inputs, settings = list[str](), dict[str, bool | int | float | str]()
@@ -225,7 +231,7 @@ def read_command(command: str) -> tuple[str, tuple[str, ...], dict[str, bool | i
 
 
 def value_in(text: str, option: Option[object] | None) -> bool | int | float | str:
-    """Return the value of an option as lar has it, as text if lar does not have the option."""
+    """Return the parsed value of an option; the text itself if lar cannot parse it."""
     if option is CUDA and not text:
         return 0  # the first device
     with contextlib.suppress(argparse.ArgumentTypeError):

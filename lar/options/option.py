@@ -1,4 +1,4 @@
-"""An option: one flag of `lar run`, with its value, its help and what it is for."""
+"""An option: one flag of `lar run`, with its value, its help and its purpose."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Purpose = Literal[
     "farm",
     "debug",
 ]
-"""What an option is for, by which lar treats it:
+"""The purpose of an option. It decides how lar treats the option:
 
-run       how often, how long and by which engine the model is run, and what the run may replace
+run       how often, how long and on which engine the model runs, and what a run may overwrite
 setting   how the engine loads and computes the model
-input     what the model is fed with
-dataset   what is made of the items of a data set
-dump      tensors for a comparison: a dump keeps what it has when the run fails
-profile   times of operators: the plain run before a profiled one leaves these options out
-check     what makes a run fail although the engine did not
-cache     a file that a run reads, and that it writes too when it has found something new
-report    what lar prints and writes of the result; of the command line alone
-farm      the machine that makes the run; of the command line alone
-debug     for finding faults of lar; of the command line alone
+input     the input data of the model
+dataset   how lar treats the items of a data set
+dump      tensors for a comparison; if the run fails, a dump keeps the tensors written so far
+profile   times of operators; the plain run before a profiled run leaves these options out
+check     a condition that makes a run fail although the engine did not fail
+cache     a file that a run reads, and also writes when it has found something new
+report    what lar prints and writes about the result; for the command line only
+farm      the machine that makes the run; for the command line only
+debug     help to find faults of lar; for the command line only
 """
 
 Writes = Literal["", "file", "folder", "stdout", "stderr"]
@@ -41,7 +41,7 @@ Writes = Literal["", "file", "folder", "stdout", "stderr"]
 class Group(NamedTuple):
     """A heading in the help: `lar run --help NAME` prints the options below it.
 
-    `purpose` is that of its options that have no purpose of their own.
+    `purpose` is the purpose of each option in the group that has no `own_purpose`.
     """
 
     name: str
@@ -53,11 +53,12 @@ class Value(Generic[T]):
     """The value that an option takes; a switch takes none.
 
     Attributes:
-        parse: makes the value from a text; a switch has none.
+        parse: the function that makes the value from a text; None for a switch.
         metavar: the value's name in the help.
-        choices: the only values it takes.
-        writes: what is written there, or the stream on which it is printed at the end.
-        reads: the value names a file that is read.
+        choices: the allowed values; empty if they are not listed.
+        writes: "file" or "folder" if lar writes to the path that the value names; "stdout" or
+            "stderr" if lar prints on that stream at the end of the run.
+        reads: whether the value names a file that is read.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Value(Generic[T]):
 
 
 class Word(Value[str]):
-    """One of some words."""
+    """The value of an option that takes one of a few words."""
 
     def __init__(self, *choices: str, metavar: str = "") -> None:
         super().__init__(str, metavar, choices)
@@ -87,14 +88,14 @@ class Option(Generic[T]):
 
     Attributes:
         key: the name in Python, in settings and in results.
-        parse, metavar, choices, writes, reads: those of the value, see `Value`.
-        help: one line that can be read alone.
-        group: the heading in the help; in the table of options, the one above it.
+        parse, metavar, choices, writes, reads: see `Value`.
+        help: one line that is understood alone.
+        group: the heading in the help: the last `Group` above the option in the table of options.
         own_purpose: what the option is for, if that differs from the purpose of its group.
         default: the value of an option that is not given.
-        repeatable: it may be given several times; the value is a list.
-        joined_by: what stands between the values of a repeatable option in the settings.
-        alias: a second key, for a flag that means the same.
+        repeatable: whether the flag may be given several times; the value is then a list.
+        joined_by: the text that separates the values of a repeatable option in the settings.
+        alias: a second key, whose flag means the same.
     """
 
     group = Group("", "")
@@ -139,37 +140,40 @@ class Option(Generic[T]):
 
     @property
     def flags(self) -> tuple[str, ...]:
-        """The flag, and the one of the alias if there is one."""
+        """The flag, and the flag of the alias if the option has an alias."""
         return (self.flag, flag_of(self.alias)) if self.alias else (self.flag,)
 
     @property
     def usage(self) -> str:
-        """The flag and what it takes: `--fast-run-algo-policy FILE`."""
+        """The flag and the name of its value: `--fast-run-algo-policy FILE`."""
         value = self.metavar or "|".join(self.choices)
         separator = "" if value.startswith(":") else " "
         return f"{self.flag}{separator}{value}" if value else self.flag
 
     @property
     def by_engine(self) -> bool:
-        """Whether an engine honours it.
+        """Whether an engine honours the option, and not lar itself.
 
-        Then it is a row in the engine's own table, and engines without such a row refuse it. lar
-        itself honours other options, for every engine.
+        Each engine has a table of the options that it honours, and refuses the others. The options
+        that lar itself honours work with every engine.
         """
         return self.purpose not in ("run", "input", "dataset", "report", "farm", "debug")
 
     @property
     def is_for_command_line(self) -> bool:
-        """Whether `lar.run` in Python does not take it."""
+        """Whether only the command line takes the option; `lar.run` in Python refuses it."""
         return self.purpose in ("report", "farm", "debug")
 
     def of(self, values: Mapping[str, Any]) -> T | None:
-        """Return the option's value among others, None if it is not given."""
+        """Return the option's value from values by key; its default if it is not given."""
         value: T | None = values.get(self.key, self.default)
         return value
 
     def is_given(self, values: Mapping[str, Any]) -> bool:
-        """Whether the user has given it; a switch that is off and a default do not count."""
+        """Return whether the user has given the option.
+
+        A switch that is off does not count, nor does a value that equals the default.
+        """
         value = values.get(self.key)
         return is_set(value) and value != self.default
 
@@ -193,5 +197,5 @@ def flag_of(key: str) -> str:
 
 
 def is_set(value: object) -> bool:
-    """Whether a value is given: None stands for a missing one, False for a switch that is off."""
-    return value is not None and value is not False  # not its truth: the device 0 is a value
+    """Return whether a value is given: None is a missing value, False a switch that is off."""
+    return value is not None and value is not False  # not `bool(value)`: the device 0 is a value

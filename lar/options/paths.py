@@ -1,5 +1,7 @@
-"""The paths in options: files in the texts of `--input`, and the places that a command writes to or
-reads from, of which no one may spoil another."""
+"""The paths in options: the files that `--input` names, and clashes between paths of a command.
+
+A command must not write over a path that it reads, or write one path twice.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +14,17 @@ from typing import NamedTuple
 
 from lar.errors import UsageError
 
-INDEX_SUFFIX = ".index.json"  # behind a dump's folder
-# A path with more of them is split.
+INDEX_SUFFIX = ".index.json"  # the path of a dump's index ends with this
+# A path with more semicolons than this is split, even if its file exists.
 MOST_SEMICOLONS = 8
 RAW_FORM = re.compile(r",\w+,\d+(x\d+)*\s*\Z")
 
 
 class Place(NamedTuple):
-    """A file or folder; `flag` has it written, and is empty if it is only read.
+    """A file or folder that a command reads or writes.
 
-    `what` names what stands there, if it is something else than the flag's own file.
+    `flag` is the flag that writes the place; it is empty if the command only reads the place.
+    `what` describes a place that is not the flag's own file, such as the index of a dump.
     """
 
     path: str
@@ -36,14 +39,14 @@ def places_of_dump(folder: str, flag: str = "", what: str = "") -> tuple[Place, 
 
 
 def index_place(folder: str | Path) -> Path:
-    """Return where the index of a dumped folder stands."""
+    """Return the path of the index that belongs to a dump's folder."""
     return Path(os.path.abspath(folder) + INDEX_SUFFIX)
 
 
 def refuse_clashes(places: Sequence[Place], read: Iterable[str] = ()) -> None:
-    """Refuse to write where something else goes or is read, or inside another's folder.
+    """Refuse a command that writes one place twice, over a file it reads, or inside another place.
 
-    `read` are paths of files that are only read, and of folders with ONNX tensors.
+    `read` are files that the command only reads, and folders with ONNX tensors.
 
     Raises:
         UsageError: naming the flags.
@@ -53,7 +56,7 @@ def refuse_clashes(places: Sequence[Place], read: Iterable[str] = ()) -> None:
     replaced = {file_at(place.path): place for place in places if place.flag}
     replaced.pop(None, None)
     if not replaced:
-        return  # without looking at each file of a data set
+        return  # saves a look at each file of a data set
     for path in paths_of_files(read):
         if place := replaced.get(file_at(path)):
             raise UsageError(
@@ -65,7 +68,7 @@ def refuse_clashes(places: Sequence[Place], read: Iterable[str] = ()) -> None:
 
 
 def refuse_clash(first: Place, second: Place) -> None:
-    """Refuse two places of which one would spoil the other.
+    """Refuse two places if writing one of them would spoil the other.
 
     Raises:
         UsageError: naming the flags.
@@ -73,12 +76,12 @@ def refuse_clash(first: Place, second: Place) -> None:
     if not first.flag and not second.flag:
         return
     if is_same(first.path, second.path):
-        # A place that is only read is named by what it is, else an index.
+        # The message describes the place that is only read; if both are written, the index.
         taken = min(first, second, key=lambda place: (bool(place.flag), not place.what))
         if not taken.what:
             raise UsageError(
                 f"{first.flag} and {second.flag} go to the same place, {second.path}",
-                "give each its own",
+                "give each flag its own path",
             )
         written = second if taken is first else first
         raise UsageError(
@@ -109,10 +112,10 @@ def is_same(path: str, other: str) -> bool:
 
 
 def file_at(path: str) -> tuple[int, int] | None:
-    """Return the identity of a file, whatever links lead to it; None without a file."""
+    """Return the device and inode of a file, with all links followed; None if it is missing."""
     try:
         status = os.stat(path)
-    except (OSError, ValueError):  # no path at all, where it holds a zero
+    except (OSError, ValueError):  # a ValueError if the path holds a zero byte
         return None
     return status.st_dev, status.st_ino
 
@@ -120,7 +123,7 @@ def file_at(path: str) -> tuple[int, int] | None:
 def split_items(*texts: str) -> list[str]:
     """Split the texts of an input flag at semicolons, but not the path of an existing file.
 
-    The longest path counts: if `a;b.npy` exists, it is one item.
+    For example, if `a;b.npy` exists, it is one item.
     """
     items: list[str] = []
     for text in texts:
@@ -134,10 +137,12 @@ def split_items(*texts: str) -> list[str]:
 
 
 def find_path(item: str) -> slice | None:
-    """Return where in an item the path of an existing file stands: `PATH`, `NAME:PATH`,
-    `PATH,float32,1x3`; None if it has no path."""
+    """Return the slice of an item that is the path of an existing file; None if it has no path.
+
+    An item with a path has the form `PATH`, `NAME:PATH` or `PATH,float32,1x3`.
+    """
     form = RAW_FORM.search(item)
-    # A name stands before the first semicolon.
+    # The colon after a name comes before the first semicolon.
     begins = [0, *(colon.end() for colon in re.finditer(":", item.partition(";")[0]))]
     ends = [len(item), *([form.start()] if form else [])]
     places = (slice(*place) for place in product(begins, ends))
@@ -145,14 +150,14 @@ def find_path(item: str) -> slice | None:
 
 
 def paths_in(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the files in texts of `--input`: `NAME:FILE;NAME:FILE.bin,float32,1x3`."""
+    """Yield the existing files in texts of `--input`: `NAME:FILE;NAME:FILE.bin,float32,1x3`."""
     for item in split_items(*texts):
         if place := find_path(item):
             yield item[place].strip()
 
 
 def paths_of_files(paths: Iterable[str]) -> Iterator[str]:
-    """Yield paths, and the files of tensors in those that are folders."""
+    """Yield each path, and after a folder also the tensor files in it."""
     for path in paths:
         yield path
         if os.path.isdir(path):

@@ -1,7 +1,8 @@
-"""Which options need or exclude which others, and why; checked before anything is started.
+"""Rules: which options need or exclude each other, and why.
 
-`RULES` hold for every engine, and are in `rules.json`. Rules of the same kinds for one engine are
-in `lar/engines/*/rules.json`. To add a rule, write it into the table: nothing else has to know it.
+lar checks the rules before it starts anything. `RULES` hold for every engine, and are in
+`rules.json`. The rules of one engine are in `lar/engines/*/rules.json`. To add a rule, write a row
+into one of these files; no other code changes.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ T = TypeVar("T")
 
 
 class Asked(NamedTuple):
-    """What a run is asked to do, as far as rules need it."""
+    """The parts of a request for a run that rules look at."""
 
-    values: Mapping[str, Any]  # of options, by key
+    values: Mapping[str, Any]  # the values of options, by key
     warmup_iterations: int = 1
     iterations: int = 10
     has_dataset: bool = False
-    testcases: str = ""  # the model or folder with testcases, empty without
+    testcases: str = ""  # the model or folder that holds testcases, else empty
     input_is_testcase: bool = False  # `--input` names that folder
     environment: Mapping[str, str] = {}  # of the process that runs the engine
 
     @property
     def executions(self) -> int:
-        """How often the model is run, on one item."""
+        """How often the model is run on one item, warm-up included."""
         return self.warmup_iterations + self.iterations
 
 
 class Condition:
-    """A condition on a request, and its name in a message, as `--thread 4`."""
+    """A condition on a request, and its name in a message, such as `--thread 4`."""
 
     def __init__(self, name: Callable[[Asked], str], holds: Callable[[Asked], bool]) -> None:
         self.name = name
@@ -65,7 +66,7 @@ def terms_of(given: Terms) -> tuple[Term, ...]:
 
 
 def having(option: Option[T], test: Callable[[T], bool]) -> Condition:
-    """The option is given, with a value that passes the test."""
+    """Return the condition that an option is given, with a value that passes a test."""
 
     def holds(asked: Asked) -> bool:
         value = option.of(asked.values)
@@ -75,23 +76,23 @@ def having(option: Option[T], test: Callable[[T], bool]) -> Condition:
 
 
 def valued(option: Option[str], *values: str) -> Condition:
-    """The option is given, with one of these values."""
+    """Return the condition that an option is given, with one of these values."""
     return having(option, lambda value: value in values)
 
 
 def fact(name: str, holds: Callable[[Asked], bool]) -> Condition:
-    """A condition that follows from the request, with a name of its own."""
+    """Return a condition on the request, with a fixed name."""
     return Condition(lambda _: name, holds)
 
 
 def typed(flag: str, default: object = None) -> Condition:
-    """The flag of a command was typed, with another value than its default."""
+    """Return the condition that a command's flag was typed, and its value is not the default."""
     key = flag.removeprefix("--").replace("-", "_")
     return fact(flag, lambda asked: is_set(asked.values[key]) and asked.values[key] != default)
 
 
 class Pairs:
-    """A rule: pairs of conditions of which only one may hold, and why.
+    """A rule, with its reason: of each pair of conditions, only one may hold.
 
     In the message and in the hint, {first} and {second} stand for the names of the pair.
     """
@@ -104,7 +105,7 @@ class Pairs:
         self.hint = hint
 
     def because(self, why: str, hint: str = "") -> Pairs:
-        """Return the rule with its reason, and with what to do if it is broken."""
+        """Set the reason of the rule, and the hint for when it is broken; return the rule."""
         self.why = why
         self.hint = hint or self.hint
         return self
@@ -125,23 +126,23 @@ class Exclusion(Pairs):
 
 
 class Need(Pairs):
-    """Pairs: an option or condition, and the lack of everything that it needs."""
+    """Pairs of a condition and the absence of everything that the condition needs."""
 
     says, flag = "{first} needs {second}: {why}", ""
 
 
 def excludes(first: Terms, *others: Term) -> Exclusion:
-    """The first (or each of the first) and any of the others exclude each other."""
+    """Return a rule: each condition in `first` excludes each of the others."""
     return Exclusion(product(terms_of(first), others), "leave one of them out")
 
 
 def exclude_each_other(*terms: Term) -> Exclusion:
-    """Any two of these exclude each other."""
+    """Return a rule: of these conditions, only one may hold."""
     return Exclusion(combinations(terms, 2), "give one of them")
 
 
 def needs(first: Terms, *, any_of: Terms) -> Need:
-    """The first (or each of the first) needs one of the others."""
+    """Return a rule: each condition in `first` needs at least one of `any_of`."""
     needed = [condition_of(term) for term in terms_of(any_of)]
     usages = [term.usage for term in terms_of(any_of) if isinstance(term, Option)]
 
@@ -154,16 +155,17 @@ def needs(first: Terms, *, any_of: Terms) -> Need:
 
 
 def bans(*terms: Term) -> Pairs:
-    """None of these may be asked for."""
+    """Return a rule: no condition of these may hold."""
     return Pairs(product(terms, (fact("", lambda _: True),)))
 
 
 def needs_file(
     option: Option[str], hint: str = "check the path", unless: tuple[Option[Any], ...] = ()
 ) -> Rule:
-    """The file that an option names must exist, `unless` an option makes it.
+    """Return a rule: the file that an option names must exist.
 
-    Without this rule, only the engine would miss it, when it is loaded.
+    The file may be missing if an option of `unless` is given, since the run then makes it. Without
+    this rule, the engine would report a missing file later, when it loads the file.
     """
 
     def check(asked: Asked) -> None:
@@ -183,9 +185,10 @@ def needs_file(
 
 
 def needs_cores(hint: str, threads: int | None = None) -> Rule:
-    """A list of cores must name one for each thread of each copy of the model.
+    """Return a rule: a list of cores must name one for each thread of each copy of the model.
 
-    If no flag says how many threads there are, there are `threads`, or one for each core.
+    If no flag sets the number of threads, it is `threads`; if that is None, it follows from the
+    number of cores.
     """
 
     def check(asked: Asked) -> None:
@@ -210,12 +213,12 @@ def needs_cores(hint: str, threads: int | None = None) -> Rule:
 
 
 def read_rules(names: dict[str, Any]) -> tuple[Rule, ...]:
-    """Return the rules in `rules.json` beside a module, which gives its `globals()`.
+    """Return the rules in `rules.json` beside a module; `names` are the module's `globals()`.
 
-    A row has the terms of `excludes`, `needs` or `bans`, or of options that go `alone`, with the
-    `others` or `any_of`, the reason and what to do. A term is a name in the module, here or in the
-    table of options, or several of them; `NAME=VALUE,...` is an option with one of these values. A
-    row with only a name is that rule.
+    A row is an object, or the name of a rule in the code. An object lists terms under `excludes`
+    and `others`, `needs` and `any_of`, `bans` or `alone`. It has the reason under `why`, and may
+    have a `hint`. A term is a name in the module, in this file or in the table of options; some
+    names stand for several terms. `NAME=VALUE,...` is an option with one of these values.
     """
     known = ChainMap(names, globals(), vars(table))
     rows = json.loads(Path(names["__file__"]).with_name("rules.json").read_text())
@@ -223,7 +226,7 @@ def read_rules(names: dict[str, Any]) -> tuple[Rule, ...]:
 
 
 def rule_of(row: Mapping[str, Any], known: Mapping[str, Any]) -> Rule:
-    """Return the rule for a row of a file, whose terms are names."""
+    """Return the rule for an object in `rules.json`."""
 
     def terms(key: str) -> tuple[Term, ...]:
         return tuple(term for text in row[key] for term in terms_named(text, known))
@@ -238,7 +241,7 @@ def rule_of(row: Mapping[str, Any], known: Mapping[str, Any]) -> Rule:
 
 
 def terms_named(text: str, known: Mapping[str, Any]) -> Iterator[Term]:
-    """Yield the terms that a text in a file stands for."""
+    """Yield the terms that a text in `rules.json` stands for."""
     name, equals, values = text.partition("=")
     found: Any = known[name]
     for term in found if isinstance(found, tuple) else (found,):
@@ -246,7 +249,7 @@ def terms_named(text: str, known: Mapping[str, Any]) -> Iterator[Term]:
 
 
 def check_rules(rules: Iterable[Rule], asked: Asked) -> None:
-    """Refuse a request that breaks a rule, with the first broken one in the table.
+    """Refuse a request that breaks a rule; the first broken rule gives the error.
 
     Raises:
         UsageError: naming the options, with the reason and what to do.
@@ -276,9 +279,9 @@ SEVERAL_RUNNERS = having(table.THREAD, lambda count: count > 1)
 ONE_CHANNEL_ORDER = exclude_each_other(table.BGR, table.RGB).because(
     "the channels of an image have one order"
 )
-# What several commands take.
+# Rules for flags that several commands have.
 ON_SCHEDULER = needs(table.ON, any_of=table.SCHEDULER).because(
-    "a label is that of a scheduler's workers"
+    "only the workers of a scheduler have labels"
 )
 SAVED = needs((table.TAG, table.STORE), any_of=table.SAVE).because("nothing is stored")
 SHARED = (ON_SCHEDULER, SAVED)
@@ -287,14 +290,14 @@ OPEN_END = (table.DURATION, table.TARGET_CI)
 
 
 def check_times(asked: Asked) -> None:
-    """Refuse a --max-time before --min-time, and a --timeout before the end of measuring."""
+    """Refuse a --max-time below --min-time, and a --timeout that ends before measuring does."""
     limit, least, most = (
         it.of(asked.values) for it in (table.TIMEOUT, table.MIN_TIME, table.MAX_TIME)
     )
     if least is not None and most is not None and least > most:
         raise UsageError(
-            f"{least:g} s is more than --max-time {most:g}: measuring would end before it may",
-            "give --max-time more",
+            f"{least:g} s is more than --max-time {most:g}: the minimum is above the maximum",
+            "raise --max-time",
             flag=table.MIN_TIME.flag,
         )
     for option in (table.DURATION, table.MIN_TIME):
@@ -303,12 +306,12 @@ def check_times(asked: Asked) -> None:
             raise UsageError(
                 f"{limit:g} s is no more than {option.flag} {seconds:g}: the run would be ended "
                 "before it has measured",
-                "give --timeout more",
+                "raise --timeout",
                 flag=table.TIMEOUT.flag,
             )
 
 
-# The file of --fast-run-algo-policy, for engines that have a cache.
+# The rule for the file of --fast-run-algo-policy, for engines that have a cache.
 CACHE_FILE = needs_file(
     table.FAST_RUN_ALGO_POLICY, "make it with --fast-run, then run without", unless=table.SEARCHES
 )

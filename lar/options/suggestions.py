@@ -1,4 +1,4 @@
-"""Suggestions for a mistyped flag: the flag with that meaning, or nearly that spelling."""
+"""Suggestions for an unknown flag: lar's flag with that meaning, or with a similar spelling."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 @functools.cache
 def other_runners() -> Mapping[str, str]:
-    """Return what other runners' flags mean, by their names: a flag of lar, or a sentence."""
+    """Return the meanings of other programs' flags, by name: a flag of lar, or a sentence."""
     meanings = {}
     with open(os.path.join(os.path.dirname(__file__), "other_runners.txt")) as file:
         for line in file:
@@ -22,13 +22,13 @@ def other_runners() -> Mapping[str, str]:
 def suggest_flag(word: str, flags: Iterable[str]) -> str:
     """Return a hint for an unknown flag, empty if no flag is near.
 
-    `word` and `flags` begin with their hyphens, or are all keys as `lar.run` takes them.
+    `word` and `flags` are flags that begin with hyphens, or keywords of `lar.run`.
     """
     known = list(flags)
     is_flag = word.startswith("-")
     name = word.lstrip("-").replace("_", "").replace("-", "")
     found = other_runners().get(name if len(name) == 1 else name.lower(), "")
-    if " " in found:  # a sentence, about runs
+    if " " in found:  # a sentence; it applies only to a run
         return found if ("--iter" if is_flag else "iter") in known else ""
     found = found if is_flag else found.lstrip("-").replace("-", "_")
     near = found if found in known else nearest_spelling(word, known)
@@ -38,8 +38,9 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
 def nearest_spelling(word: str, known: Collection[str]) -> str:
     """Return the known word that a mistyped one was meant to be, empty if no word is near.
 
-    It is the word that it begins, or the nearest by one typing mistake; in a word of eight letters
-    or more by two, or by one in four letters.
+    A known word is near if the mistyped word is its beginning. Otherwise, the two may
+    differ by a few typing mistakes: by one in a short word; in a word of eight letters or more, by
+    two or by one for every four letters.
     """
     letters = word.lstrip("-")
     begun = [each for each in known if each.startswith(word)]
@@ -52,16 +53,16 @@ def nearest_spelling(word: str, known: Collection[str]) -> str:
 
 
 def did_you_mean(word: str, known: Collection[str]) -> str:
-    """Return `; did you mean 'x'?` at a mistyped word, empty if no word is near."""
+    """Return `; did you mean 'x'?` for a mistyped word; empty if no known word is near."""
     near = nearest_spelling(word, known)
     return f"; did you mean {near!r}?" if near else ""
 
 
 def typing_mistakes(word: str, other: str) -> int:
-    """Return how many typing mistakes make one word of another.
+    """Return the number of typing mistakes between two words.
 
-    A letter is left out, added, replaced or swapped with the next: the distance of optimal string
-    alignment.
+    A mistake leaves out, adds or replaces a letter, or swaps two neighbours. The number is the
+    optimal string alignment distance.
     """
     before: list[int] = []
     row = list(range(len(other) + 1))

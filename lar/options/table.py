@@ -1,8 +1,8 @@
-"""Every option of a run, declared once; search for its name to find all that it does.
+"""Every option of a run, declared once.
 
-An option belongs to the group above it, which is a heading of the help. `lar/options/rules.json`
-says which options need or exclude which others. An engine honours an option by a row of its own
-table (`lar/engines/*/options.py`).
+Search the code for an option's name to find all its uses. An option belongs to the group above it,
+which is a heading of the help. `lar/options/rules.json` lists which options need or exclude each
+other. `lar/engines/*/options.py` lists the options that an engine honours.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STALL_TIMEOUT = Option(
     default=30.0,
 )
 COPY_TO_HOST = Switch(
-    "copy_to_host", "copy the outputs to the host in each iteration, as part of its time"
+    "copy_to_host", "copy the outputs to the host in each iteration, and time the copy too"
 )
 ENGINE_ENV = Option(
     "engine_env",
@@ -74,8 +74,8 @@ ENGINE_FIX = Option(
 SETTINGS = Option(
     "settings",
     READ_FILE,
-    "run with the settings in this file of `lar tune`; a flag that you type replaces the file's, "
-    "and is refused if it contradicts another of them",
+    "run with the settings in this file of `lar tune`; a flag that you type replaces the same flag "
+    "of the file, and is refused if it contradicts another flag of the file",
 )
 FORCE = Switch("force", "use --settings even if they are for another model, machine or engine")
 
@@ -107,7 +107,7 @@ PERCENTILE = Option(
 IDLE_MS = Option(
     "idle_ms",
     Value(values.parse_milliseconds, "MS"),
-    "sleep MS milliseconds before each iteration, outside its time",
+    "sleep MS milliseconds before each iteration; the sleep is not timed",
 )
 RATE = Option(
     "rate",
@@ -130,7 +130,7 @@ IN_INPUT = Group("input", "inputs", "input")
 INPUT = Option(
     "input",
     Value(str, "ITEMS"),
-    "feed NAME:FILE, NAME:[1.5,2] or generated NAME:{1,3,224,224}; put ; between several",
+    "feed NAME:FILE, NAME:[1.5,2] or generated NAME:{1,3,224,224}; separate several with ;",
     repeatable=True,
 )
 INPUT_LAYOUT = Option("input_layout", Word("nchw", "nhwc"), "layout of the model's image input")
@@ -153,7 +153,7 @@ BATCH_SIZE = Option(
 SHAPE = Option(
     "shape",
     Value(values.parse_axes, "AXIS=N"),
-    "set sizes of axes of the inputs, by name or by place: batch=4,n=64 or x[0]=4; `lar info` "
+    "set the sizes of input axes, by name or by position: batch=4,n=64 or x[0]=4; `lar info` "
     "prints the names",
 )
 FILL = Option(
@@ -179,7 +179,7 @@ LABELS = Option(
     "print top-1 and top-5 of the first output; FILE maps items to classes or lists class names",
 )
 RESUME = Switch(
-    "resume", "go on with a data set whose outputs are dumped in part (with --bin-out-dump DIR)"
+    "resume", "continue a data set whose outputs are dumped in part (with --bin-out-dump DIR)"
 )
 
 # Device and threads
@@ -214,21 +214,21 @@ SHARE_PARAM_MEM = Switch(
 )
 NO_SPINNING = Switch(
     "no_spinning",
-    "have threads that wait for work sleep at once, instead of asking for it again and again",
+    "let threads that wait for work sleep at once, instead of polling for it",
 )
 NO_ARENA = Switch("no_arena", "give memory back to the system at once, and keep none for later")
 PROVIDER = Option(
     "provider",
     NAME,
-    "run on this execution provider or device and on no other; NAME,cpu has the CPU run what a "
+    "run on this execution provider or device and on no other; with NAME,cpu the CPU runs what the "
     "provider cannot",
 )
 HINT = Option(
     "hint",
     Word("latency", "throughput"),
-    "have the engine choose threads and streams for short times of one request, or for many",
+    "let the engine choose threads and streams for low latency, or for high throughput",
 )
-STREAMS = Option("streams", THREADS, "share the threads out among N streams, each for one request")
+STREAMS = Option("streams", THREADS, "divide the threads among N streams, each for one request")
 NO_TF32 = Switch(
     "no_tf32",
     "multiply float32 numbers as they are on a CUDA device, without rounding them to TF32",
@@ -290,7 +290,7 @@ WEIGHT_PREPROCESS = Switch(
 )
 WINOGRAD_TRANSFORM = Switch(
     "winograd_transform",
-    "use winograd for each convolution for which the search found it, with --weight-preprocess",
+    "with --weight-preprocess, use winograd for each convolution where the search chose it",
 )
 
 # Optimisation and execution of the graph
@@ -311,7 +311,7 @@ ENABLE_FUSE_PREPROCESS = Switch(
 )
 ENABLE_IOC16 = Switch("enable_ioc16", "keep and compute tensors as float16")
 ENABLE_JIT = Switch("enable_jit", "compile chains of elementwise operators")
-TENSORRT = Switch("tensorrt", "run on TensorRT all that it can run")
+TENSORRT = Switch("tensorrt", "run everything that TensorRT supports on TensorRT")
 TENSORRT_CACHE = Option(
     "tensorrt_cache",
     READ_FILE,
@@ -353,7 +353,7 @@ PRECISION = Option(
 
 IN_MODEL = Group("model", "model files and operators")
 
-MODEL_DUMP = Option("model_dump", NEW_FILE, "write the model as the options have changed it")
+MODEL_DUMP = Option("model_dump", NEW_FILE, "write the model after the options have changed it")
 PACKED_MODEL_DUMP = Option(
     "packed_model_dump", NEW_FILE, "write the model in the engine's packed format"
 )
@@ -386,12 +386,12 @@ BIN_IO_DUMP = Option(
 IO_DUMP = Option("io_dump", NEW_FILE, "write what each operator computes, as text")
 IO_DUMP_STDOUT = Switch(
     "io_dump_stdout",
-    "print what each operator computes as text to standard output, at the end of the run",
+    "print, as text on standard output, what each operator computes, at the end of the run",
     writes="stdout",
 )
 IO_DUMP_STDERR = Switch(
     "io_dump_stderr",
-    "print what each operator computes as text to standard error, at the end of the run",
+    "print, as text on standard error, what each operator computes, at the end of the run",
     writes="stderr",
 )
 DUMP_FILTER = Option(
@@ -443,21 +443,21 @@ CHECK_VAR_VALUE = Option(
     Value(values.parse_check_interval, "I[:J]"),
     "fail if a variable differs from the first run; checks every I-th run, from run J on",
 )
-CHECK_DISPATCH = Switch("check_dispatch", "fail if an operator gives the CPU no kernel to run")
+CHECK_DISPATCH = Switch("check_dispatch", "fail if an operator starts no kernel on the CPU")
 DISABLE_ASSERT_THROW = Switch(
-    "disable_assert_throw", "warn and go on if an output differs from the testcase's expected one"
+    "disable_assert_throw", "warn instead of failing if an output differs from the expected one"
 )
 
 # Reports of a run
 
 IN_REPORT = Group("report", "reports of a run", "report")
 
-MODEL_INFO = Switch("model_info", "print what the model holds before it runs")
+MODEL_INFO = Switch("model_info", "before the run, print what the model holds")
 JSON = Option("json", NEW_FILE, "write the whole result as JSON; - is standard output")
 CSV = Option(
     "csv", NEW_FILE, "write the result as CSV, one row for each iteration; - is standard output"
 )
-HTML = Option("html", NEW_FILE, "write the result as a page; - is standard output")
+HTML = Option("html", NEW_FILE, "write the result as an HTML page; - is standard output")
 SAVE = Switch("save", "keep the result in a store that `lar history` reads")
 TAG = Option("tag", Value(values.parse_tag, "TAG"), "keep the result with this tag")
 STORE = Option("store", NEW_FILE, "keep the result in this store instead of the user's own")
@@ -491,12 +491,12 @@ DEBUG = Switch("debug", "show the traceback of an error")
 MAX_FILE_SIZE = Option(
     "max_file_size",
     Value(values.parse_bytes, "SIZE"),
-    "read files up to SIZE (as 8G) that are refused for what they unpack to",
+    "raise the limit on a file's size, also after unpacking, to SIZE (as 8G)",
 )
 
 
 def in_groups(declared: Iterable[object]) -> Iterator[Option[Any]]:
-    """Yield the options among what is declared, each with the group above it."""
+    """Yield the declared options, each with its group: the last group declared before it."""
     group = Group("", "")
     for each in declared:
         if isinstance(each, Group):
@@ -506,10 +506,10 @@ def in_groups(declared: Iterable[object]) -> Iterator[Option[Any]]:
             yield each
 
 
-# All that are declared above, in that order.
+# All options, in the order in which they are declared above.
 OPTIONS: tuple[Option[Any], ...] = tuple(in_groups([*globals().values()]))
 
-# The twenty-three that `lar run --help` shows.
+# The options that `lar run --help` shows.
 COMMON: tuple[Option[Any], ...] = (
     *(ITER, WARMUP_ITER, DURATION, TARGET_CI, ENGINE, TIMEOUT, SETTINGS),
     *(INPUT, RESIZE, BATCH_SIZE, LABELS, CUDA, MULTITHREAD, THREAD),
@@ -532,33 +532,33 @@ DUMPS: tuple[Option[Any], ...] = (*OPERATOR_DUMPS, BIN_OUT_DUMP)
 PROFILES: tuple[Option[str], ...] = (PROFILE, PROFILE_HOST)  # in lar's format
 PROFILE_FILES: tuple[Option[str], ...] = (*PROFILES, PROFILE_RAW)
 SEARCHES: tuple[Option[Any], ...] = (FAST_RUN, FULL_RUN)
-# For one of several runs, their values come after those for all runs, and the last of a name
-# counts.
+# If several runs share these options, a run's own values are added after the shared values. The
+# last value of a name counts.
 ADDED: tuple[Option[Any], ...] = (ENGINE_ENV, ENGINE_OPTION)
 # Only the command line may set them: they name code to run, or remove a protection.
 TYPED_ONLY: tuple[Option[Any], ...] = (PYTHON, ENGINE_ENV, C_OPR_LIB, ALLOW_EXTERNAL_DATA)
 
 
 def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> None:
-    """Refuse a value in a file that only the user may set, as `find_untyped` takes it.
+    """Refuse a file that sets a value which only the user may set; see `find_untyped`.
 
     Raises:
         UsageError: naming the flag.
     """
     if flag := find_untyped(options, typed, own):
         raise UsageError(
-            f"sets {flag}: the command line alone sets what code runs and where data lies",
+            f"sets {flag}: only the command line may set what code runs and where data lies",
             f"give {flag} on the command line, if you trust it",
         )
 
 
 def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> str:
-    """Return a flag and its value that a file sets but only the user may set, else empty.
+    """Return a flag and its value that a file sets, but only the user may set; else empty.
 
     Args:
         options: what the file sets.
-        typed: what the user gave; the file may set the same.
-        own: the environment variables that lar's engines offer, as `KEY=VALUE`.
+        typed: the values that the user gave; a file may repeat them.
+        own: the environment variables of lar's engines, as `KEY=VALUE`; a file may set them.
     """
     for option in TYPED_ONLY:
         known = {*own, *values_of(typed.get(option.key))}
@@ -569,7 +569,7 @@ def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Coll
 
 
 def values_of(given: str | Sequence[str] | None) -> Sequence[str]:
-    """Return the values of an option that may be given several times."""
+    """Return the values of a repeatable option as a sequence."""
     return (given,) if isinstance(given, str) else given or ()
 
 
@@ -590,14 +590,15 @@ def option_of(key: str) -> Option[Any] | None:
 
 
 def one_of(options: tuple[Option[Any], ...], values: Mapping[str, Any]) -> Option[Any] | None:
-    """Return the first of some options that is given, None if none are."""
+    """Return the first of these options that is given; None if no option is given."""
     return next((option for option in options if option.is_given(values)), None)
 
 
 def can_vary(option: Option[Any]) -> bool:
-    """Return whether a variant of a bench may have an option: one that says how to run the model.
+    """Return whether the variants of a bench may differ in an option.
 
-    Options that write something are excluded. The bench itself says how often and how long it runs.
+    They may differ in how the model is run, but not in what a run writes. The bench itself decides
+    how often and how long each variant runs.
     """
     if option.writes or option in (ITER, VERBOSE):
         return False

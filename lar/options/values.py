@@ -1,4 +1,4 @@
-"""The values that options take: each function parses the text of one kind.
+"""Parsers of option values: each function parses the text of one kind of value.
 
 Raises:
     argparse.ArgumentTypeError: saying what is wrong with the text.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-# No more iterations can be held: each needs 32 bytes.
+# A limit on memory: the times of each iteration need 32 bytes.
 MOST_ITERATIONS = 10_000_000
 MOST_THINGS = 999_999
 MOST_THREADS = 1024
@@ -17,20 +17,20 @@ SECONDS_IN = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 360
 
 
 def refusal(problem: str) -> Exception:
-    """Return the error of a text that has this problem."""
-    import argparse  # the help of a run parses nothing, and does without
+    """Return the error for a text that has this problem."""
+    import argparse  # slow to import, and the help of a run does not need it
 
     return argparse.ArgumentTypeError(problem)
 
 
 def require(holds: object, problem: str) -> None:
-    """Refuse a text for this problem, unless the condition holds."""
+    """Raise the error for a problem, unless the condition holds."""
     if not holds:
         raise refusal(problem)
 
 
 def read_number(text: str, problem: str) -> float:
-    """Return a number from a text; unlike in Python, only the digits 0 to 9 and no underscores.
+    """Return the number in a text; unlike Python, refuse underscores and foreign digits.
 
     `problem` is the message for any other text.
     """
@@ -42,12 +42,12 @@ def read_number(text: str, problem: str) -> float:
 
 
 def read_numbers(text: str, problem: str) -> list[float]:
-    """Return numbers that have commas between them."""
+    """Return the numbers in a text, which are separated by commas."""
     return [read_number(part, problem) for part in text.split(",")]
 
 
 def is_natural(text: str, most_digits: int) -> bool:
-    """Return whether a text has only digits, and not too many."""
+    """Return whether a text has only digits, at most `most_digits` of them."""
     return text.isascii() and text.isdigit() and len(text) <= most_digits
 
 
@@ -61,7 +61,7 @@ def parse_count(text: str) -> int:
 
 
 def parse_duration(text: str, unit: str = "s") -> float:
-    """Parse a time above 0, in a unit that may follow: `90`, `90s`, `1.5m`, `200ms`."""
+    """Parse a time above 0, which may end with a unit: `90`, `90s`, `1.5m`, `200ms`."""
     found = re.fullmatch(r"\s*(\S*?)\s*(us|ms|s|m|min|h)?\s*", text)
     number, given = (found[1], found[2] or unit) if found else (text, unit)
     value = read_number(number, f"{text!r} is not a time; give 20, 20{unit} or 1.5m")
@@ -70,7 +70,7 @@ def parse_duration(text: str, unit: str = "s") -> float:
 
 
 def parse_above_zero(text: str, kind: str, wanted: str) -> float:
-    """Parse a positive number; errors say what it is (`kind`) and what to give (`wanted`)."""
+    """Parse a positive number; `kind` and `wanted` are the words for it in the errors."""
     number = read_number(text, f"{text!r} is not {kind}")
     require(0 < number < float("inf"), f"{text} is not {wanted} above 0")
     return number
@@ -82,12 +82,12 @@ def parse_milliseconds(text: str) -> float:
 
 
 def parse_rate(text: str) -> float:
-    """Parse a number of requests in a second: a positive number."""
+    """Parse a number of requests per second: a positive number."""
     return parse_above_zero(text, "a number of requests", "a rate; give requests a second")
 
 
 def parse_share(text: str) -> float:
-    """Parse a share below the whole: `1%` or `0.01`."""
+    """Parse a share between 0 and 1: `1%` or `0.01`."""
     number = text.strip()
     whole = 100 if number.endswith("%") else 1
     problem = f"{text!r} is not a share; give 1% or 0.01"
@@ -134,7 +134,7 @@ def parse_device_id(text: str) -> int:
 
 
 def parse_positive(text: str, most: int = MOST_THINGS) -> int:
-    """Parse a number of things, at least one, such as a batch."""
+    """Parse a whole number from 1, such as a batch size."""
     digits = text.lstrip("0")
     require(digits and is_natural(text, len(text)), f"{text!r} is not a number from 1")
     is_few = len(digits) <= len(str(most)) and int(digits) <= most
@@ -158,25 +158,25 @@ def parse_error(text: str) -> float:
 
 
 def require_form(text: str, form: str, problem: str) -> str:
-    """Return a text unchanged, as settings are, if it has the form of a regular expression."""
+    """Return a text unchanged if it matches the regular expression `form`; else refuse it."""
     require(re.fullmatch(form, text), problem)
     return text
 
 
 def parse_check_interval(text: str) -> str:
-    """Parse how often values are checked, `I` or `I:J`; kept as text, as settings are."""
+    """Check how often values are checked, `I` or `I:J`; settings keep the text."""
     problem = f"{text!r} is not an interval, as 1 or 2:10"
     return require_form(text.strip(), r"[1-9][0-9]{0,8}(:[0-9]{1,9})?", problem)
 
 
 def parse_path(text: str) -> str:
-    """Parse the name of a file or folder; an unset shell variable gives an empty one."""
+    """Check that the name of a file or folder is not empty, as from an unset shell variable."""
     require(text, "the name of the file or folder is empty")
     return text
 
 
 def parse_pattern(text: str) -> str:
-    """Parse a regular expression; kept as text, as settings are."""
+    """Check a regular expression; settings keep the text."""
     try:
         re.compile(text)
     except re.error as error:
@@ -185,7 +185,7 @@ def parse_pattern(text: str) -> str:
 
 
 def parse_range(text: str) -> str:
-    """Check a range to name, REGEX=NAME; the last = separates them."""
+    """Check a named range, REGEX=NAME; the last = separates the two parts."""
     require_form(text, r"[^\n]+=[^=\n]+", f"{text!r} is not REGEX=NAME")
     parse_pattern(text.rpartition("=")[0])
     return text
@@ -199,18 +199,18 @@ def parse_bytes(text: str) -> int:
 
 
 def parse_core_ids(text: str) -> str:
-    """Parse the cores that threads are bound to, `0,1`; kept as text, as settings are."""
+    """Check the cores that threads are bound to, `0,1`; settings keep the text."""
     problem = f"{text!r} is not a list of cores, as 0,1"
     return require_form(text.strip(), r"[0-9]{1,4}(,[0-9]{1,4})*", problem)
 
 
 def parse_variable(text: str) -> str:
-    """Parse an environment variable, `KEY=VALUE`."""
+    """Check an environment variable, `KEY=VALUE`."""
     return require_form(text, r"[A-Za-z_][A-Za-z0-9_]*=[^\0]*", f"{text!r} is not KEY=VALUE")
 
 
 def parse_axes(text: str) -> str:
-    """Check the sizes of axes, `batch=4,n=64`; kept as text."""
+    """Check the sizes of axes, `batch=4,n=64`; settings keep the text."""
     sizes_of_axes(text)
     return text
 
@@ -233,12 +233,12 @@ def sizes_of_axes(text: str) -> dict[str, int]:
 
 
 def parse_property(text: str) -> str:
-    """Parse a property of an engine, `KEY=VALUE`; kept as text, as settings are."""
+    """Check a property of an engine, `KEY=VALUE`; settings keep the text."""
     return require_form(text, r"[^=\s\0]+=[^\n\0]*", f"{text!r} is not KEY=VALUE")
 
 
 def pairs_in(texts: Iterable[str]) -> dict[str, str]:
-    """Return the values in texts such as KEY=VALUE, by key; the last one of a key counts."""
+    """Return the values in texts such as KEY=VALUE, by key; the last value of a key counts."""
     pairs = (text.partition("=") for text in texts)
     return {key: value for key, _, value in pairs}
 
@@ -255,7 +255,7 @@ def parse_size(text: str) -> tuple[int, int]:
 
 
 def parse_channel_values(text: str) -> tuple[float, ...]:
-    """Parse one number for all channels or one for each, comma-separated."""
+    """Parse one number for all channels, or one number for each, separated by commas."""
     values = read_numbers(text, f"{text!r} is not a number or a list of them")
     require(all(abs(value) < float("inf") for value in values), f"{text!r} is not finite")
     return tuple(values)

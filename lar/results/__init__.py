@@ -1,14 +1,13 @@
-"""Results that are kept: read from files of all kinds, grouped and compared.
+"""Results that are kept: they are read from files, grouped and compared.
 
-Here are the facts about a result: they find it, group it and distinguish it from others.
+This module has the facts about a result, by which lar finds, groups and distinguishes results. It
+also chooses the figure of a table: the kind of times that stands for each run.
 
-The figure of a table: the times that stand for each run, chosen for all runs together.
-
-A ratio of one run's latency to another's CPU time says nothing. So all runs of a table have the
-same figure: the latency if each run's can be trusted, else the CPU time if that is each run's
-latency on a quiet machine. Otherwise it is the latency, and runs whose latency cannot be trusted
-are not judged. Median, minimum and items in a second are of the same iterations: the undisturbed
-ones.
+A ratio of one run's latency to another run's CPU time says nothing. So all runs of a table have the
+same figure. It is the latency, if the latency of each run can be trusted. Else it is the CPU time,
+if that equals the latency of each run on a quiet machine. Otherwise it is the latency, and runs
+whose latency cannot be trusted are not judged. Median, minimum and items per second are computed
+from the same undisturbed iterations.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ if TYPE_CHECKING:
 
 
 Figure = Literal["latency", "CPU time"]
-CALM_SHARE = 0.1  # the part of disturbed iterations, at most
+CALM_SHARE = 0.1  # the largest share of disturbed iterations of a calm run
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run, and its times of the table's figure.
+    """One run, and its times; they are of the table's figure.
 
-    With the trust "nothing" these are the times of all iterations, and decide nothing.
+    With the trust "nothing", these are the times of all iterations, and no verdict uses them.
     """
 
     result: RunResult
@@ -56,7 +55,7 @@ class Run:
 
     @cached_property
     def median(self) -> float | None:
-        """The median of its times, None without any or if they took no time."""
+        """The median of the times; None if the run has no times or the median is 0."""
         return (percentile_of(sorted(self.times), 50) or None) if self.times else None
 
     @property
@@ -65,7 +64,7 @@ class Run:
 
     @property
     def is_watched(self) -> bool:
-        """Whether disturbances were looked for."""
+        """Whether lar looked for disturbances during the run."""
         samples = self.result.samples
         return any(each is not None for each in chain(samples.queue_delay, samples.steal))
 
@@ -76,7 +75,7 @@ class Run:
 
     @cached_property
     def iterations_per_second(self) -> float | None:
-        """The iterations of all runners in a second, by the times that stand for the run."""
+        """The iterations of all runners per second, computed from the run's times."""
         every, total = iterations_per_second(self.result), math.fsum(self.times)
         if every is None or not total or self.result.spec.pacing.rate is not None:
             return every
@@ -85,13 +84,13 @@ class Run:
 
     @property
     def items_per_second(self) -> float | None:
-        """Its items in a second, None if the batch is not known."""
+        """The items per second; None if the batch is not known."""
         rate, items = self.iterations_per_second, items_in_iteration(self.result)
         return rate * items if rate and items else None
 
 
 def figure_of(results: Sequence[RunResult]) -> tuple[Figure, list[Run]]:
-    """Return the figure of a table of these results, and the run of each."""
+    """Return the figure for a table of these results, and the `Run` of each result."""
     known = [(result, result.summary or summarize(result)) for result in results]
     timed = [(result, summary) for result, summary in known if summary]
     has_latency = all(has_trusted_latency(summary) for _, summary in timed)
@@ -109,7 +108,7 @@ def has_trusted_cpu_time(result: RunResult, summary: Summary) -> bool:
 
 
 def run_of(result: RunResult, summary: Summary | None, figure: Figure) -> Run:
-    """Return a run with its times of the figure."""
+    """Return the `Run` of a result, with times of a figure."""
     samples = result.samples
     if summary is None:
         return Run(result, (), "nothing", 0)
@@ -123,14 +122,14 @@ def run_of(result: RunResult, summary: Summary | None, figure: Figure) -> Run:
 
 
 def is_calm(runs: Iterable[Run]) -> bool:
-    """Return whether hardly any iteration was disturbed, as far as known."""
+    """Return whether the known share of disturbed iterations is small in every run."""
     return all(run.disturbed_count <= CALM_SHARE * run.sample_count for run in runs)
 
 
 # The facts that `--by` may name, in the order of the columns; `option` stands for all options.
 NAMES = ("model", "machine", "engine", "version", "driver", "device", "option", "input")
 
-# The flags of files in which engines keep what they found.
+# The flags of cache files.
 CACHES = frozenset(option.flag for option in table.OPTIONS if option.purpose == "cache")
 
 
@@ -149,7 +148,7 @@ class NamedResult(NamedTuple):
 def facts_of(result: RunResult, machine: str = "") -> dict[str, str]:
     """Return the facts of a result by name; an option's name is its flag.
 
-    An unknown fact is an empty text; `machine` is the name of an unknown one.
+    An unknown fact is an empty text; `machine` is the name of an unknown machine.
     """
     spec, engine = result.spec, result.engine
     return {
@@ -174,7 +173,7 @@ def describe_machine(machine: MachineFacts) -> str:
 
 
 def options_of(spec: RunSpec) -> dict[str, str]:
-    """Return the options that decide how fast a run is, by flag: `yes` for a switch.
+    """Return the options that decide how fast a run is, by flag; a switch has the value `yes`.
 
     Files that are only written have no value: their place does not matter.
     """
@@ -217,7 +216,7 @@ def is_option(name: str) -> bool:
 
 
 def describe_options(facts: Mapping[str, str]) -> str:
-    """Return the options among facts as the user would type them; empty without any."""
+    """Return the options among facts as the user would type them; empty without options."""
     return " ".join(
         name if value == "yes" else f"{name} {value}"
         for name, value in facts.items()
@@ -226,7 +225,7 @@ def describe_options(facts: Mapping[str, str]) -> str:
 
 
 def describe_kind_of_options(facts: Mapping[str, str]) -> str:
-    """Return the options among facts that make runs one kind: a cache's place does not matter."""
+    """Return the options that runs of one kind share; the path of a cache does not count."""
     return describe_options(
         {name: "yes" if name in CACHES and value else value for name, value in facts.items()}
     )

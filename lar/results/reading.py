@@ -1,6 +1,7 @@
-"""Reads result files: those that `--json` wrote, and the output of an engine's own program.
+"""Readers of result files: files that `--json` wrote, and output of an engine's own program.
 
-Names of results in tables: the user's, or the files' in a form just long enough to differ.
+In a table, a result has the user's name for its file, or else the shortest end of the file's path
+that distinguishes it from the other files.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ WHAT = "result file"
 HINT = "give what `lar run MODEL --json FILE` wrote, or what load_and_run printed"
 MOST_BYTES = 1 << 32
 
-# The facts that a variant of a bench has for its processes, as a result has its own.
+# The facts that a variant of a bench has for all its processes.
 OF_VARIANT = ("engine", "model", "fed", "outputs", "load_seconds", "peak_memory_bytes", "failure")
 
-# How lar's own files begin; some formats are refused, with why and what to do.
+# How lar's own files begin, and the messages for formats that hold no results.
 BEGINNING = re.compile(rb'\{\s*"(?:format|schema)":\s*"lar\.(\w+)/|lar \S+: using ')
 NO_RESULTS = json.loads(Path(__file__).with_name("no_results.json").read_text())
 
 
 class Part(NamedTuple):
-    """Runs of one kind in a file, with their name there; empty if the file has one part."""
+    """Runs of one kind in a file, and their name in it; the name of an only part is empty."""
 
     name: str
     results: tuple[RunResult, ...]
@@ -67,10 +68,10 @@ def read_results(path: str) -> tuple[RunResult, ...]:
 def read_completed(
     files: Sequence[str], model: str | None, machine: str | None
 ) -> Iterator[RunResult]:
-    """Yield the results in files; logs get the model file and the machine of these names.
+    """Yield the results in files; a result from a log gets the given model and machine.
 
     Raises:
-        UsageError: a file is no result, or of another model.
+        UsageError: a file holds no result, or a result of another model.
     """
     known = None if model is None else read_model_file(Path(model))
     for path in paths_of(files):
@@ -82,7 +83,7 @@ def complete(result: RunResult, model: ModelFile | None, machine: str | None) ->
     """Return a result with the model and machine that its log lacks.
 
     Raises:
-        UsageError: it says something else.
+        UsageError: the result is of another model.
     """
     if model is not None:
         if result.model is not None and result.model.sha256 != model.sha256:
@@ -139,7 +140,7 @@ def parts_of_log(results: Sequence[RunResult]) -> tuple[Part, ...]:
 
 
 def printer_of(data: bytes) -> Engine | None:
-    """Return the engine whose program prints such lines, None for other content."""
+    """Return the engine whose program prints such lines; None for other content."""
     return next((engine for engine in all_engines() if engine.prints_log(data)), None)
 
 
@@ -158,10 +159,10 @@ def problem_of(text: bytes, error: Exception) -> str:
 
 
 def read_json(text: bytes) -> tuple[Part, ...]:
-    """Return the parts of the JSON of a run or a bench; each process of a bench is a run.
+    """Return the parts in the JSON of a run or a bench; each process of a bench is a run.
 
     Raises:
-        ValueError: it is neither, or damaged.
+        ValueError: the text is neither, or is damaged.
     """
     try:
         return (Part("", (read_result(text),)),)
@@ -198,7 +199,7 @@ def is_database(path: str) -> bool:
     """Return whether a file is an SQLite database, as stores of results are.
 
     Raises:
-        UsageError: it is missing or cannot be read.
+        UsageError: the file is missing or cannot be read.
     """
     with open_input(path, what=WHAT) as file:
         return file.read(len(HEAD)) == HEAD
@@ -210,7 +211,7 @@ def runs_of_bench(bench: BenchResult) -> tuple[RunResult, ...]:
 
 
 def runs_of_variant(bench: BenchResult, variant: VariantResult) -> tuple[RunResult, ...]:
-    """Return a result for each process of a variant; one without samples if it was never timed."""
+    """Return a result for each process of a variant, or one without samples if none was timed."""
     model = variant.model.path if variant.model else variant.values.get("model", "")
     shared = {name: getattr(variant, name) for name in OF_VARIANT}
     result = RunResult(
@@ -233,10 +234,10 @@ def read_named(words: Sequence[str]) -> list[NamedResult]:
     """Return the results in files, each with its own name.
 
     Raises:
-        UsageError: a file is no result.
+        UsageError: a file holds no result.
     """
     names, paths = [split_name(word)[0] for word in words], paths_of(words)
-    shorts = shorten(paths) if len(paths) > 1 else [""]  # runs in one file have names
+    shorts = shorten(paths) if len(paths) > 1 else [""]  # the runs of one file have names
     parts = [
         (f"{name or short} {part.name}".strip() or os.path.basename(path), name, path, part)
         for name, short, path in zip(names, shorts, paths, strict=True)
@@ -251,10 +252,10 @@ def read_named(words: Sequence[str]) -> list[NamedResult]:
 
 
 def paths_of(words: Sequence[str]) -> list[str]:
-    """Return the paths in words, each of which may name its file, as `NAME=FILE`.
+    """Return the paths in words of the form `FILE` or `NAME=FILE`.
 
     Raises:
-        UsageError: standard input is among them twice.
+        UsageError: standard input is given twice.
     """
     paths = [split_name(word)[1] for word in words]
     if paths.count("-") > 1:
@@ -285,7 +286,7 @@ def endings_of(path: str) -> list[str]:
 
 
 def distinguish(names: Sequence[str]) -> list[str]:
-    """Return names of which no two are equal: the second `a` is `a (2)`."""
+    """Return names without duplicates: the second `a` becomes `a (2)`."""
     numbers: defaultdict[str, Iterator[int]] = defaultdict(lambda: count(2))
     labels: dict[str, None] = {}
     for name in names:
@@ -297,7 +298,7 @@ def distinguish(names: Sequence[str]) -> list[str]:
 
 
 def name_of_baseline(asked: str, named: Sequence[NamedResult]) -> str:
-    """Return the name of the row for a baseline's path; any other text as it is."""
+    """Return the name of the row for the path of a baseline; return any other text unchanged."""
     if any(each.name == asked for each in named):
         return asked
     return next((each.name for each in named if each.path == asked), asked)

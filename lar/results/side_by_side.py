@@ -1,6 +1,6 @@
 """Results side by side: rows of runs, the facts in which they differ, ratios and verdicts.
 
-A row stands for some runs and has their figures. Its ratio is to another row, its baseline.
+A row stands for one or more runs. Its ratio compares it with another row, its baseline.
 """
 
 from __future__ import annotations
@@ -38,31 +38,31 @@ from lar.results import (
     is_option,
 )
 
-# Decides whether stored runs are slower than others of the same model, options and machine.
+# The check of stored runs: are they slower than others of the same model, options and machine?
 #
 # Runs that are made one after another share the state of the machine: its other guests, its clock
-# rate, its heat. An hour later the state is another one, which moves all of them together, often by
-# more than they differ from each other. So sittings are compared: runs within minutes count as one
-# value. If each side has one sitting and nothing says how much sittings differ, single runs are
-# compared if they took turns, so that both sides met the same states, or if the machine was calm.
-# Stored tags show how much sittings of one kind differ.
+# rate, its heat. An hour later, the state has changed. That moves all runs of a time together,
+# often by more than they differ from each other. So lar compares sittings: runs within minutes of
+# each other count as one value. Stored tags show how much sittings of one kind differ. Without
+# tags, and with one sitting on each side, lar compares single runs. For that, the runs must have
+# taken turns, so that both sides met the same states, or the machine must have been calm.
 
 
 Unit = Literal["sittings", "runs"]
 Sitting = Sequence[Run]
 
-GAP_SECONDS = 600.0  # between two runs of different sittings
-FEWEST_TAGS = 3  # so many tags show how much sittings differ
+GAP_SECONDS = 600.0  # a longer gap between two runs begins a new sitting
+FEWEST_TAGS = 3  # the tags that are needed to show how much sittings differ
 
 NOT_IN_TURNS = "one side was run after the other, on a machine that did something else too"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """The verdict on new runs of one kind against the baseline's.
+    """The verdict on new runs of one kind against runs of the baseline.
 
-    `new` and `baseline` are the runs with times to trust; `left_out` counts the others. `unit` is
-    what counts as one value, `figure` is what is compared.
+    `new` and `baseline` are the runs whose times can be trusted; `left_out` counts the other runs.
+    `unit` is what counts as one value, and `figure` is the kind of times that is compared.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Check:
 
     @property
     def reason(self) -> str:
-        """Why there is no difference to show."""
+        """Why `difference` is None."""
         which = "baseline's" if self.new else "new" if self.baseline else self.left_out
         return f"all {which} runs were disturbed"
 
@@ -91,9 +91,9 @@ def check_kind(
     others: Mapping[str, Sequence[RunResult]],
     comparisons: int = 1,
 ) -> Check:
-    """Compare new runs of one kind with the baseline's.
+    """Compare new runs of one kind with runs of the baseline.
 
-    `others` are more stored runs of that kind, by tag: they show how much its sittings differ.
+    `others` are more stored runs of the kind, by tag. They show how much sittings differ.
     """
     sides = [new, baseline, *others.values()]
     figure, runs = figure_of([result for side in sides for result in side])
@@ -121,10 +121,11 @@ def compare_sides(
     comparisons: int = 1,
     one_machine: bool = True,
 ) -> tuple[Difference | None, Unit]:
-    """Return what trusted runs show against others, and what counts as one value.
+    """Return the difference of new runs from base runs, and the unit that counts as one value.
 
-    Each of the `tags` has more runs of that kind, of one program. The state of a machine explains
-    no difference if both sides met the same states, or are not of `one_machine`.
+    All runs are trusted. Each of `tags` has more runs of the kind, all of one program. Single runs
+    may be compared if both sides met the same states of a machine, or if they are not of
+    `one_machine`.
     """
     if not base or not new:
         return None, "sittings"
@@ -143,16 +144,16 @@ def compare_sides(
 
 
 def are_in_turns(one: Sequence[Run], other: Sequence[Run]) -> bool:
-    """Return whether neither side ended before the other began, False if that is unknown."""
+    """Return whether the runs of both sides overlap in time; False if that is unknown."""
     first, second = ([run.result.started_at for run in side] for side in (one, other))
     are_known = all((*first, *second))
     return are_known and min(first) <= max(second) and min(second) <= max(first)
 
 
 def usual_between_sittings(tags: Sequence[Sequence[Sitting]]) -> Spread | None:
-    """Return how much sittings of one tag differ, else sittings of several tags.
+    """Return the spread of sittings within tags; if it is unknown, the spread between tags.
 
-    Something may have changed between tags, so their spread is rather too large.
+    The program may have changed between tags, so their spread may be too large.
     """
     times = [[math.log(time_of(sitting)) for sitting in tag] for tag in tags if tag]
     within = usual_spread(times)
@@ -162,7 +163,7 @@ def usual_between_sittings(tags: Sequence[Sequence[Sitting]]) -> Spread | None:
 
 
 def sittings_of(runs: Sequence[Run]) -> list[list[Run]]:
-    """Return runs in groups that were made soon after one another, oldest first."""
+    """Return runs in groups that were made soon after each other, oldest first."""
     sittings: list[list[Run]] = []
     last = None
     for run in sorted(runs, key=lambda run: run.result.started_at):
@@ -198,7 +199,8 @@ def logs_of(sitting: Sitting) -> list[float]:
 class Row:
     """The runs of a row of the table, and the facts about them.
 
-    `difference` is from the `baseline`, another row; None if one of the two has no trusted run.
+    `difference` compares the row with its `baseline`, which is another row. It is None if one of
+    the two rows has no trusted run.
     """
 
     name: str
@@ -214,16 +216,16 @@ class Row:
 
     @cached_property
     def timed(self) -> tuple[Run, ...]:
-        """The runs that its figures are made of: those that can show a difference.
+        """The runs from which the row's figures are computed: its trusted runs.
 
-        If there are none, they are all runs whose samples took time.
+        If no run can be trusted, these are all runs that have a median.
         """
         timed = [run for run in self.runs if run.median]
         return tuple([run for run in timed if run.is_trusted] or timed)
 
     @property
     def medians(self) -> list[float]:
-        """The medians of those runs."""
+        """The medians of the timed runs."""
         return [run.median for run in self.timed if run.median]
 
     @property
@@ -236,7 +238,7 @@ class Row:
 
     @property
     def statuses(self) -> str:
-        """The statuses of its runs, the first of each kind."""
+        """The statuses of the runs, each status once."""
         return ", ".join(dict.fromkeys(result.status for result in self.results))
 
     @cached_property
@@ -246,10 +248,10 @@ class Row:
 
     @cached_property
     def interval(self) -> Interval | None:
-        """The interval of the median: over several runs, or over the samples of one."""
+        """The interval of the median: over several runs, or over the samples of a single run."""
         if len(self.timed) == 1:
             return median_interval(self.timed[0].times)
-        # The interval of their ratio to a second: each run is one value.
+        # The interval of their ratio to one second, in which each run is one value.
         found = compare_pairs([[math.log(median)] for median in self.medians], once=True)
         return found.interval if found else None
 
@@ -258,24 +260,24 @@ class Row:
         return min((min(run.times) for run in self.timed), default=None)
 
     def percentile(self, rank: int) -> float | None:
-        """Return a percentile of the samples of a single run, None if they are too few."""
+        """Return a percentile of the samples of a single run; None for few samples or more runs."""
         if len(self.timed) != 1:
             return None
         statistics = statistics_of(self.timed[0].times)
         return statistics.percentiles.get(rank) if statistics else None
 
     def middle(self, figure: Callable[[Run], float | None]) -> float | None:
-        """Return the median of another figure of the timed runs, or of all if none has times."""
+        """Return the median of `figure` over the timed runs, or over all runs if none is timed."""
         return median_of_known([figure(run) for run in self.timed or self.runs])
 
 
 def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> list[Row | None]:
-    """Return the baseline of each row, None for a row without one.
+    """Return the baseline of each row; None for a row without a baseline.
 
-    By default it is the first row of the same model: other engines read it in another format.
+    By default, it is the first row of the same model, in any format.
 
     Raises:
-        UsageError: no row fits, or several do.
+        UsageError: no row fits, or several rows fit.
     """
     if not asked:
         firsts: dict[str, Row] = {}
@@ -291,7 +293,7 @@ def find_baselines(rows: Sequence[Row], varying: Sequence[str], asked: str) -> l
 
 
 def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield what the words may mean: a value of a fact that varies, or no options."""
+    """Yield the facts that `asked` may stand for: a value of a fact that varies, or no options."""
     for fact in varying:
         yield {fact: value_asked(asked, fact)}
     if asked == "none":
@@ -299,7 +301,7 @@ def facts_asked(asked: str, varying: Sequence[str]) -> Iterator[dict[str, str]]:
 
 
 def value_asked(asked: str, fact: str) -> str:
-    """Return the asked value of a fact: by `machine=...`, `--fast-run` or the value alone."""
+    """Return the value that `asked` gives a fact: `machine=...`, `--fast-run`, or a value alone."""
     name, equals, value = asked.partition("=")
     if equals and name in (fact, fact.lstrip("-")):
         return value
@@ -310,10 +312,10 @@ def value_asked(asked: str, fact: str) -> str:
 def match(
     rows: Sequence[Row], varying: Sequence[str], asked: str, wanted: Mapping[str, str]
 ) -> list[Row | None]:
-    """Return for each row the row that has the wanted facts and agrees with it in all others.
+    """Return for each row the row that has the wanted facts and agrees in all other facts.
 
     Raises:
-        UsageError: several rows do.
+        UsageError: several rows fit.
     """
     keys = [tuple(row.facts[name] for name in varying if name not in wanted) for row in rows]
     found: dict[tuple[str, ...], list[Row]] = {}
@@ -337,7 +339,7 @@ def has(row: Row, wanted: Mapping[str, str]) -> bool:
 
 
 def no_row(asked: str, rows: Sequence[Row], varying: Sequence[str]) -> UsageError:
-    """Return the error for a baseline that fits no row, with the rows that there are."""
+    """Return the error for a baseline that fits no row; its hint lists the rows."""
     names = [row.name for row in rows]
     near = nearest_spelling(asked, names)
     values = dict.fromkeys(row.facts[fact] for row in rows for fact in varying if row.facts[fact])
@@ -347,7 +349,7 @@ def no_row(asked: str, rows: Sequence[Row], varying: Sequence[str]) -> UsageErro
     return UsageError("names no row", hint, flag="--baseline", subject=asked)
 
 
-SEVERAL = "several"  # the fact of a row whose runs have several values of it
+SEVERAL = "several"  # the value of a fact that differs between the runs of a row
 DISTURBED = "too few iterations were undisturbed"
 
 
@@ -355,8 +357,8 @@ DISTURBED = "too few iterations were undisturbed"
 class SideBySide:
     """A table of results.
 
-    `figure` is that of all rows. `varying` are the names of the facts that differ between rows,
-    `common` has the other facts. Rows that pool results have no names of their own.
+    All rows have one `figure`. `varying` are the names of the facts that differ between rows;
+    `common` has the other facts. Rows that pool results by facts have no names of their own.
     """
 
     figure: Figure
@@ -369,7 +371,7 @@ class SideBySide:
 def compare_results(
     named: Sequence[NamedResult], by: Sequence[str] = (), baseline: str = ""
 ) -> SideBySide:
-    """Return results side by side: a row for each, or a row for all that agree in `by`.
+    """Return results side by side, with a row for each name, or for all that agree in `by`.
 
     Raises:
         UsageError: `by` names no fact, or `baseline` no row.
@@ -390,7 +392,7 @@ def compare_results(
 
 
 def order_of(name: str) -> tuple[int, str]:
-    """Return the place of a fact's column."""
+    """Return the key by which the columns of facts are sorted."""
     return (NAMES.index("option" if is_option(name) else name), name)
 
 
@@ -440,7 +442,7 @@ def rows_of(
     facts: Sequence[dict[str, str]],
     by: Sequence[str],
 ) -> list[Row]:
-    """Return a row for the results that agree in the facts `by`, or for those of each name.
+    """Return a row for the results that agree in the facts `by`; without `by`, in their name.
 
     Rows come in the order of their first results.
     """
@@ -457,7 +459,7 @@ def rows_of(
 
 
 def shared_facts(facts: Sequence[Mapping[str, str]], places: Sequence[int]) -> dict[str, str]:
-    """Return the facts of several results, `several` for those that differ."""
+    """Return the facts of several results; a fact that differs has the value `several`."""
     return {
         name: value if all(facts[at][name] == value for at in places) else SEVERAL
         for name, value in facts[places[0]].items()

@@ -1,12 +1,11 @@
 """The store of results: one SQLite file that many processes may write at once.
 
-Each result is kept as a whole, as compressed JSON, beside the columns by which it is found. The
-columns are for queries by hand too:
+Each result is kept as compressed JSON, with columns by which it is found. The columns can also be
+queried by hand:
 
     sqlite3 history.sqlite "select id, tag, model, options, median_seconds from results"
 
-`lar.files.database` says what is left after a kill, a power cut or a full disk: all that was
-stored.
+A kill, a power cut or a full disk does not remove a stored result: see `lar.files.database`.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ SHA256_LETTERS = 64
 FILE_NAME = "history.sqlite"
 
 DAMAGED = "damaged"
-# A damaged store may hold it as another type.
+# In a damaged store, the column may have another type.
 PACKED = "select cast(result as blob) from results where id = ?"
 OF_SAVING = ("tag", "saved_at")  # columns that are not made from the result
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -49,7 +48,7 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 class ColumnType(NamedTuple):
     """A column: its type in SQL, its value if unknown, and a test whether a value fits.
 
-    Other programs, and damage, may leave any value.
+    Another program, or damage, may leave any value in a column.
     """
 
     sql: str
@@ -57,7 +56,7 @@ class ColumnType(NamedTuple):
     fits: Callable[[Any], bool]
 
 
-# By the type of the field in `Entry`.
+# The column types, by the type of the field in `Entry`.
 TYPES = {
     "int": ColumnType("integer not null default 0", 0, lambda it: type(it) is int and it >= 0),
     "str": ColumnType(
@@ -72,7 +71,7 @@ TYPES = {
 class Kind(NamedTuple):
     """The facts that runs must share to be compared.
 
-    The model is its SHA-256, or its name if only a log is known; an unknown machine is empty.
+    `model` is a SHA-256, or a name if only a log is known. An unknown machine is empty.
     """
 
     model: str
@@ -85,7 +84,7 @@ class Kind(NamedTuple):
 
     @property
     def unknown(self) -> str:
-        """The unknown facts, without which nothing can be compared; empty if all are known."""
+        """The unknown fact that a comparison needs; empty if all such facts are known."""
         if len(self.model) != SHA256_LETTERS:
             return "model"
         return "" if self.machine else "machine"
@@ -93,10 +92,10 @@ class Kind(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """The store's columns on a result, without the result itself.
+    """The columns of the store about a result, without the result itself.
 
     `id` is 0 for a result that is in no store. If a column has an impossible value, the status is
-    `damaged`, and that column is empty.
+    `damaged`, and the column is empty.
     """
 
     id: int
@@ -124,7 +123,7 @@ class Entry:
 
     @property
     def kind(self) -> Kind:
-        """The facts that runs must share: all but the time and the version."""
+        """The facts that runs must share to be compared."""
         rest = (getattr(self, name) for name in Kind._fields[1:])
         return Kind(self.model_sha256 or self.model, *rest)
 
@@ -133,7 +132,7 @@ COLUMNS = {each.name: TYPES[str(each.type)] for each in fields(Entry) if each.na
 
 
 def entry_of(number: int, *values: Any) -> Entry:
-    """Return the content of the columns of a row."""
+    """Return the entry for the columns of a row."""
     found: dict[str, Any] = {
         name: value if kind.fits(value) else kind.empty
         for (name, kind), value in zip(COLUMNS.items(), values, strict=True)
@@ -151,10 +150,10 @@ class Added(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Selection:
-    """A selection of results: those that fit in all that is given.
+    """A selection of results, which fit all conditions that are given.
 
-    `model` is a file's name or the beginning of its SHA-256. `machine` and `options` are parts of
-    these columns. `since` and `before` are times of storing, as ISO 8601 in UTC.
+    `model` is a file's name or the beginning of its SHA-256. `machine` and `options` are texts
+    that these columns contain. `since` and `before` are times of storing, as ISO 8601 in UTC.
     """
 
     ids: tuple[int, ...] = ()
@@ -196,7 +195,7 @@ def save(result: RunResult, *, tag: str = "", store: str | None = None) -> int:
     Args:
         result: what `lar.run` or `lar.read_result` returned.
         tag: a name by which `lar history` finds all results with this tag.
-        store: the store's file, made if it is missing; None for the user's own.
+        store: the store's file, which is made if it is missing; None for the user's own store.
 
     Raises:
         UsageError: the file is not a store, or cannot be written.
@@ -209,11 +208,11 @@ def save(result: RunResult, *, tag: str = "", store: str | None = None) -> int:
 
 @contextlib.contextmanager
 def open_store(path: str | None = None, *, create: bool = False) -> Iterator[Store]:
-    """Open a store, and bring an older one to the present schema.
+    """Open a store; an older store is updated to the present schema.
 
     Args:
-        path: its file; None for the user's own.
-        create: make it if it is missing.
+        path: the store's file; None for the user's own store.
+        create: make the store if it is missing.
 
     Raises:
         UsageError: the file is missing or is something else, or it cannot be read or written.
@@ -233,10 +232,10 @@ def open_store(path: str | None = None, *, create: bool = False) -> Iterator[Sto
 
 
 def make_folder(folder: str) -> None:
-    """Make the folder of the user's own store; the folder of any other must exist.
+    """Make the folder of the user's own store; the folder of any other store must exist.
 
     Raises:
-        UsageError: it cannot be made.
+        UsageError: the folder cannot be made.
     """
     with writing(folder, hint=f"{STORE.usage} puts it elsewhere"):
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -246,7 +245,7 @@ class Store(Database):
     """An open store."""
 
     def add(self, results: Iterable[RunResult], tag: str = "") -> tuple[Added, ...]:
-        """Store results, all of them or none.
+        """Store all results, or none if an error occurs.
 
         A result that is there already with this tag is not stored again.
 
@@ -256,15 +255,15 @@ class Store(Database):
         return self.add_rows([row_of(result, tag) for result in results])
 
     def add_rows(self, rows: Iterable[dict[str, object]]) -> tuple[Added, ...]:
-        """Store the rows of another store, as `add` does; they are taken one at a time.
+        """Store the rows of another store, which are read one at a time.
 
-        If one row has an error, no row is stored.
+        If a row has an error, no row is stored.
         """
         with explained(self.path), self._transaction():
             return tuple(map(self._insert, rows))
 
     def rows(self, entries: Sequence[Entry]) -> Iterator[dict[str, object]]:
-        """Return the whole rows of entries, for another store; each is read when it is asked for.
+        """Return the rows of entries, for another store; each is read when it is needed.
 
         Raises:
             UsageError: a row is damaged.
@@ -290,7 +289,7 @@ class Store(Database):
         return Added(int(cursor.lastrowid or 0), True)
 
     def entries(self, selection: Selection | None = None) -> list[Entry]:
-        """Return the columns of the selected results, oldest first."""
+        """Return the entries of the selected results, oldest first."""
         values = (selection or Selection()).values
         with explained(self.path):
             rows = self._connection.execute(SELECT, values).fetchall()
@@ -300,7 +299,7 @@ class Store(Database):
         """Refuse results with an impossible value in a column.
 
         Raises:
-            UsageError: naming the first one.
+            UsageError: a result is damaged.
         """
         for number in (it.id for it in entries if it.status == DAMAGED):
             raise self.damaged(number)
@@ -327,7 +326,7 @@ class Store(Database):
             raise self.damaged(number, f", or of a newer lar: {error}") from None
 
     def remove(self, numbers: Sequence[int]) -> None:
-        """Remove results for good, and free their room.
+        """Remove results for good, and free their space.
 
         Raises:
             LarError: the store cannot be written.
@@ -336,7 +335,7 @@ class Store(Database):
             with self._transaction():
                 rows = [(number,) for number in numbers]
                 self._connection.executemany("delete from results where id = ?", rows)
-            with contextlib.suppress(sqlite3.OperationalError):  # needs room, and no other user
+            with contextlib.suppress(sqlite3.OperationalError):  # it needs space, and no other user
                 self._connection.execute("vacuum")
 
 
@@ -381,7 +380,7 @@ def columns_of(
 
 
 def make_table(connection: sqlite3.Connection) -> None:
-    """Make the table, or bring an older one to this schema, with columns made from its results.
+    """Make the table, or update an older table, whose columns are computed from its results.
 
     `sqlar_uncompress(result, result_bytes)` of the `sqlite3` program gives the JSON of a result.
     """
@@ -402,7 +401,7 @@ def make_table(connection: sqlite3.Connection) -> None:
 
 
 def make_columns(connection: sqlite3.Connection, number: int) -> None:
-    """Make the columns of a stored result anew; those of a damaged result stay as they are."""
+    """Compute the columns of a stored result again; a damaged result keeps its columns."""
     (packed,) = connection.execute(PACKED, (number,)).fetchone()
     with contextlib.suppress(UsageError, ValueError):
         content = unpack_zlib(packed, "")

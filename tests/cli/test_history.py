@@ -126,7 +126,7 @@ def test_a_new_file_is_checked(store: str, tmp_path: Path) -> None:
     header, row, note, verdict = done.stdout.splitlines()
     assert header.split()[-2:] == ["interval", "verdict"]
     assert "no difference shown (smallest detectable: " in row
-    assert note.startswith("note: net.onnx: each side is of one sitting")
+    assert note.startswith("note: net.onnx: each side has one sitting")
     assert verdict == "result: passed: 1 no difference shown"
 
 

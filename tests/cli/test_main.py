@@ -156,7 +156,7 @@ def test_too_few_open_files(words: str, files: int) -> None:
     done = run_shell(f'ulimit -n {files}; $LAR "$@"', *words.split(), cwd=ROOT)
     if files < 16:
         assert done.stderr == (
-            "lar: error: the system refuses to open more: too many open files\n"
+            "lar: error: the system refuses to open more files: too many open files\n"
             "hint: raise the limit: ulimit -n 256\n"
         )
     else:

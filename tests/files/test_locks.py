@@ -54,7 +54,7 @@ def test_who_locks_the_folder_of_an_output_is_named(tmp_path: Path) -> None:
         [
             f"lar: error: --bin-io-dump: {tmp_path}: process {os.getpid()} ({program}) has locked "
             "it",
-            "hint: wait until that has ended, or choose another place",
+            "hint: wait until the other program has ended, or choose another place",
         ],
     )
 

@@ -125,7 +125,7 @@ def test_the_second_of_two_runs_into_one_folder_is_refused(tmp_path: Path) -> No
         second = run_lar(model, "--iter", "1", "--bin-io-dump", dump, code=2)
         assert second.stderr.splitlines() == [
             f"lar: error: --bin-io-dump: {dump}: another run is writing it (process {first.pid})",
-            "hint: wait until that has ended, or choose another place",
+            "hint: wait until the other program has ended, or choose another place",
         ]
         first.send_signal(signal.SIGINT)
         end_of(first)

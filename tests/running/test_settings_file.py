@@ -69,7 +69,7 @@ def test_a_file_runs_no_strangers_code(
     path = settings_for(model, {})
     change(path, "options", options)
     done = run_lar(model, "--settings", path, code=2)
-    assert f"{path}: sets {flag}: the command line alone sets what code runs" in done.stderr
+    assert f"{path}: sets {flag}: only the command line may set what code runs" in done.stderr
     assert f"hint: give {flag} on the command line, if you trust it" in done.stderr
 
 
