@@ -33,10 +33,8 @@ if TYPE_CHECKING:
 from lar.records.run import format_shape
 
 Reader = Callable[[io.BufferedReader, str, str], tuple[Loaded, ...]]
-"""A function of an open file, its path and a wanted name, which returns the arrays of the file.
-
-If a name is wanted and the file has several named arrays, only the array of that name is returned.
-"""
+"""A function of an open file, its path and a wanted name, which returns the arrays of the file. Of
+several named arrays, only the one with the wanted name is returned."""
 
 # The most axes of an array in NumPy 1.
 MOST_AXES = 32
