@@ -22,8 +22,7 @@ STACK_END = contextlib.ExitStack.__exit__.__code__
 
 
 class Hold:
-    """How many blocks that hold interrupts back the main thread is in, and if an interrupt waits.
-    """
+    """Counts the nested blocks that hold interrupts back, and notes if an interrupt waits."""
 
     depth = 0
     waits = False

@@ -148,8 +148,7 @@ class Member:
 
     @property
     def shape(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """The types and shapes of the member's inputs; members with other shapes are not compared.
-        """
+        """The types and shapes of the member's inputs; only members that share them compare."""
         return tuple((each.dtype, each.shape) for each in self.result.fed) if self.result else ()
 
 

@@ -226,8 +226,7 @@ def varying_keys(texts: Sequence[Mapping[str, str]], axes: Sequence[Axis]) -> li
 
 
 def name_variants(values: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return a name for each variant, made of its distinguishing values; equal names get numbers.
-    """
+    """Return a name for each variant, made of distinguishing values; equal names get numbers."""
     names = [" ".join(words_of(each)) or "default" for each in values]
     numbers = {name: itertools.count(1) for name in names}
     return [f"{it} #{next(numbers[it])}" if names.count(it) > 1 else it for it in names]
