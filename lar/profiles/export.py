@@ -226,8 +226,7 @@ class Trace:
         )
 
     def _work(self) -> Iterator[Work]:
-        """Yield the times in which the host was busy with executions or, on a device, dispatches.
-        """
+        """Yield the times in which the host was busy with executions, or with their dispatch."""
         for number, each in enumerate(self.profile.executions, 1):
             if not self.profile.on_device:
                 yield Work(number, each, Line(HOST, each.thread), each.work)

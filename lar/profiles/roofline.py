@@ -248,8 +248,7 @@ def is_single(fact: TensorFact) -> bool:
 
 
 def host_peak_of(profile: Profile) -> Peak | None:
-    """Return the peak of the CPU that ran the operators; None for a device, which is not measured.
-    """
+    """Return the peak of the CPU that ran the operators; None for a device or an unknown peak."""
     peak = profile.facts.peak
     if profile.on_device or peak is None:
         return None

@@ -169,8 +169,7 @@ def name_line(what: str, process: int, thread: int, name: str) -> Event:
 
 
 def arrow_end(kind: str, number: int, process: int, thread: int, at_ns: int) -> Event:
-    """Return an event for the begin (s) or the end (f) of an arrow, bound to the slice around it.
-    """
+    """Return an event for the begin (s) or end (f) of an arrow, bound to the slice around it."""
     event: Event = {"ph": kind, "id": number, "name": "dispatch", "cat": "dispatch"}
     event |= {"ts": at_ns / 1000, "pid": process, "tid": thread}
     return event | ({"bp": "e"} if kind == "f" else {})
