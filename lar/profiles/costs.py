@@ -164,7 +164,7 @@ def describe_cost(profile: Profile) -> str:
             f"iteration took {format_time(cost.profiled_seconds)} with it."
         )
     if share < 0:
-        return "Profiling cost nothing that shows."
+        return "Profiling had no measurable cost."
     text = f"Profiling adds {100 * share:.1f}%: an iteration took {format_time(seconds[0])} with it"
     correction = profile.correction
     if correction is None:

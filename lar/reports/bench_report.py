@@ -23,7 +23,7 @@ ENDS = {
     "budget": "the budget of {budget:g} s is spent; --budget S gives more",
     "interrupted": "interrupted",
     "failed": "too few variants could be measured",
-    "single": "each variant has data of another shape, so that none are compared",
+    "single": "all variants have inputs of different shapes, so that none are compared",
 }
 
 
@@ -181,7 +181,7 @@ def describe_advice(profile: Profile) -> str:
     model = shlex.quote(facts.model.path or "MODEL")
     if found := suggestions_of(profile):
         words = " ".join(filter(None, ("lar advise", model, format_flags(given_in(profile)))))
-        return f"{found[0].flags}, as {found[0].why} (not tried: {words} does)"
+        return f"{found[0].flags}, as {found[0].why} (not tried; {words} tries it)"
     return f"no setting stands out; lar tune {model} tries all"
 
 
@@ -190,7 +190,7 @@ def describe_tried(tried: Sequence[TriedSetting]) -> str:
     best = best_of(tried)
     if best is None or not (ratio := ratio_of(best)) or best.difference is None:
         names = ", ".join(each.flags for each in tried)
-        return f"nothing is shown to be faster, of {names}"
+        return f"no setting is shown to be faster among {names}"
     times, interval = f"{1 / ratio:.2f} times as fast", best.difference.interval
     if not is_proven(best) or interval is None or not 0 < interval.low <= interval.high:
         return f"{best.flags} is likely faster: {times} so far, not proven"

@@ -25,8 +25,8 @@ from lar.reports.model import Plot
 MOST_ITERATIONS = 3000
 
 ABOUT = (
-    "All timed iterations: above, how many took how long, with a line at the median; below, each "
-    "at its time. Pale, or a cross: disturbed, as a thread was ready and had no CPU."
+    "All timed iterations. Above: the distribution of their times, with a line at the median. "
+    "Below: each at the time when it ran. Pale or a cross: disturbed, a thread waited for a CPU."
 )
 
 # An iteration: its begin in seconds, its time in milliseconds, and 1 if it was disturbed.

@@ -59,8 +59,8 @@ def warnings_of(side_by_side: SideBySide) -> list[str]:
     judged = [row for row in compared if row.difference and row.difference.verdict != "not judged"]
     if len(judged) < len(compared):
         warnings.append(
-            "what is not judged needs several runs of each side, made in turns on a quiet machine "
-            "and pooled with --by; or compare with `lar bench`"
+            "a verdict needs several runs of each side, made in turns on a quiet machine and "
+            "pooled with --by; or compare with `lar bench`"
         )
     by_name = {row.name: row for row in rows}
     apart = [row for row in judged if is_apart(row, by_name[row.baseline])]

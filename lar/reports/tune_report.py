@@ -74,7 +74,7 @@ def describe_choice(choice: Choice) -> str:
 
 
 ENDS: Mapping[str, str] = {
-    "settled": "nothing that is left can win by {margin:.1%}",
+    "settled": "no candidate that is left can win by {margin:.1%}",
     "budget": "the budget of {budget:g} s is spent; --budget S gives more",
     "interrupted": "interrupted; the same command with --session FILE goes on",
     "failed": "the plain run cannot be measured",

@@ -141,7 +141,7 @@ def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
     count = source_of(model).case_count
     judged = {"disable_assert_throw": True} if count else {}
     if SCHEDULER.key in options:
-        raise UsageError("is for all sides", "give it beside them", flag=SCHEDULER.flag)
+        raise UsageError("is for all sides", "write it outside the quotes", flag=SCHEDULER.flag)
     label = options.pop(ON.key, "")
     return ModelRun(text, model, {**judged, **options}, count, label=label)
 
@@ -176,7 +176,7 @@ def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
     """Yield which testcase was compared, for each side with several."""
     for letter, side in zip(ascii_uppercase, sides, strict=False):
         if isinstance(side, ModelRun) and side.case_count > 1:
-            one = f"{side.case_count} testcases, of which number {case} was compared"
+            one = f"{side.case_count} testcases; number {case} was compared"
             yield f"{letter} has {one}; --case N compares another"
 
 
@@ -213,16 +213,16 @@ def check_sides(sides: Sequence[Side], asked: Asked) -> None:
     check_case(sides, asked.case)
     label = next((it.label for it in sides if isinstance(it, ModelRun) and it.label), "")
     if asked.make_on is None and label:
-        problem = f"needs {SCHEDULER.flag}: a label is that of a scheduler's workers"
+        problem = f"needs {SCHEDULER.flag}: only a scheduler's workers have labels"
         raise UsageError(problem, f"add {SCHEDULER.usage}", flag=f"{ON.flag} {label}")
     if asked.make_on is not None and asked.isolate:
-        problem = "runs operators on this machine, and the models run on others"
+        problem = "runs operators on this machine, but the models run on other machines"
         raise UsageError(problem, f"leave it out, or leave {SCHEDULER.flag} out", flag="--isolate")
     for key in asked.options:
         check_any_model(sides, flag_of(key))
     flag = "--isolate" if asked.isolate else "--truth" if asked.truth else ""
     if len(sides) > 2 and flag:
-        raise UsageError("takes one side and one other", "give two", flag=flag)
+        raise UsageError("compares exactly two sides", "give two", flag=flag)
 
 
 def with_kept_tensors(dump: Dump) -> Dump:
@@ -302,7 +302,7 @@ class SideRuns:
             if error.flag in shared and others:
                 key = shared[error.flag]
                 words = format_flags({key: options[key]})
-                error.hint = f'for one side alone, quote it with that: "{others[0]} {words}"'
+                error.hint = f'for one side alone, quote it with its model: "{others[0]} {words}"'
             error.subject = error.subject or side.source
             raise
 
@@ -395,7 +395,7 @@ class SideRuns:
             infos = info_of(spec).inputs
             fed = next(filter(None, (inputs_of(dump, infos) for dump in settled)), {})
             if not fed and not all(info.optional for info in infos):
-                problem, subject = "does not hold what its run was fed with", settled[0].source
+                problem, subject = "does not hold the inputs of its run", settled[0].source
                 raise UsageError(problem, "give --input, with the same data", subject=subject)
             given = GivenInputs(rename_inputs(fed, infos, spec.model), folder)
             return replace(spec, inputs=given.items), ""
@@ -530,7 +530,7 @@ def rename_inputs(
     if len(names) != len(fed):
         takes = f"takes {count_of(len(names), 'input')} ({', '.join(names)})"
         problem = f"{takes}, and the sides {len(fed)} ({', '.join(fed)})"
-        raise UsageError(problem, "name a model that takes what they take", subject=model)
+        raise UsageError(problem, "name a model with the same inputs", subject=model)
     return dict(zip(names, fed.values(), strict=True))
 
 
@@ -546,7 +546,7 @@ def check_unchanged(model: str, sides: Sequence[Side]) -> None:
         known = dump.index.model_sha256
         if known and read_model_file(Path(model)).sha256 != known:
             problem = f"its model {model} has changed since"
-            hint = f"name the one that it was made with: {TRUTH} MODEL"
+            hint = f"name the model that made the dump: {TRUTH} MODEL"
             raise UsageError(problem, hint, flag=TRUTH, subject=dump.source)
 
 

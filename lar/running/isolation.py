@@ -206,7 +206,7 @@ class Account:
         if self.is_late():
             limit = self.spec.timeout_seconds or 0.0  # without a limit, `give_up` drops this error
             problem = f"timed out after {limit:g} s in phase {self.describe_phase()}"
-            raise OutOfTime(problem, "--timeout S gives it more time")
+            raise OutOfTime(problem, "--timeout S allows more time")
 
     def describe_phase(self) -> str:
         """Return the name of the current phase, with the number of its iteration."""

@@ -62,7 +62,7 @@ def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[st
         forced = table.FORCE.of(values)
         if not forced and (differences := [*differences_of(settings, source.model, joined)]):
             problem = f"was made for something else: {'; '.join(differences)}"
-            hint = "`lar tune MODEL` finds the settings for this; --force takes these all the same"
+            hint = "`lar tune MODEL` finds settings for this run; --force uses the file anyway"
             raise refusal(path, problem, hint)
         check_caches(found, path, joined)
         yield joined

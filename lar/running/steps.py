@@ -181,7 +181,7 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
             continue
         if is_empty:
             nothing_ran = spec.warmup_iterations + spec.iterations == 0
-            problem, hint = "the engine has written nothing", "it writes when it runs: --iter 1"
+            problem, hint = "the engine has written nothing", "only iterations write it: --iter 1"
             raise UsageError(problem, hint * nothing_ran, flag=option.flag, subject=place)
         with writing(place_named(option, place), option.flag):
             if is_dump and (name := finish(option, source, spec, result)):
@@ -267,8 +267,8 @@ def deliver(source: Path, place: Path, kind: str) -> None:
 
 
 IN_GZIP = (
-    "the profile has more than 8 MB and is in gzip: for a program that reads JSON alone, as "
-    "profile_analyze, `gzip -dc FILE` prints it"
+    "the profile has more than 8 MB and is in gzip: `gzip -dc FILE` prints the JSON for programs "
+    "that cannot read gzip, such as profile_analyze"
 )
 
 Make: TypeAlias = Callable[[RunSpec, RunContext, Listener], RunResult]

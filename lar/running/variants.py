@@ -87,7 +87,7 @@ def parse_vary(text: str) -> Axis:
     if not equals and option.parse is not None:
         value = option.metavar or "|".join(option.choices)
         problem = f"takes values: {name}={value},{value}"
-        raise UsageError(problem, "an empty one leaves the flag out", flag="--vary")
+        raise UsageError(problem, "an empty value leaves the flag out", flag="--vary")
     words = split_values(listed if equals else "off,on")
     texts = [text for word in words for text in values_in(word, option)]
     if option.parse is not None:
@@ -308,5 +308,5 @@ def known_option(key: str, named: str) -> Option[Any]:
     else:
         prefix = "" if named == option.flag else f"{option.flag} "
         problem = f"{prefix}does not say how a model is run"
-        hint = "what may differ are options of the engine, the inputs, --engine and --driver"
+        hint = "variants may differ in options of the engine, inputs, --engine and --driver"
     raise UsageError(problem, hint or "`lar run --help all` lists the flags", flag=named)

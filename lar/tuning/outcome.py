@@ -109,10 +109,10 @@ def describe_space(found: Deployment, spec: RunSpec, place: str) -> Iterator[str
     held += [f"the cache of {BY_KEY[key].flag}" for key in caches]
     yield f"packed: {place}: {', '.join(filter(None, held)) or 'the model'}"
     if found.left_out:
-        yield f"not in it: {flags(found.left_out)}: give this when it is run"
+        yield f"not in the file: {flags(found.left_out)}: add this to each run of the file"
     if spec.environment:
         variables = " ".join(f"{name}={value}" for name, value in spec.environment.items())
-        yield f"not in it: the environment variables {variables}"
+        yield f"not in the file: the environment variables {variables}"
     try:
         engine_for(Path(place), None)
     except UsageError as error:  # the winner may be a model of another format
@@ -332,7 +332,7 @@ def write_settings(output: OutputFile, result: TuneResult) -> TunedSettings:
     if settings is None or space is None:
         raise LarError(
             "the search has measured nothing, so that there are no settings to write",
-            "give it a larger --budget",
+            "give a larger --budget",
         )
     names: dict[str, str] = {}
     for key, source in caches_in(settings).items():

@@ -43,7 +43,7 @@ from lar.running.steps import make_run
 SLOWEST = 5.0
 # A round that other work disturbs may last up to this many times as long as planned.
 MOST_STRETCH = 1.5
-HINT = "--tolerance E takes outputs for right whose error is at most E"
+HINT = "with --tolerance E, outputs with an error of at most E count as right"
 OTHER_DATA = "it is not fed with the plain run's data; give both the same `--input`"
 
 Show = Callable[[str], None]

@@ -306,7 +306,7 @@ class Search:
         seconds = time.monotonic() - began
         result = replace(result, wall_seconds=seconds)
         if result.status == "timed_out":
-            cut = f"{name}: its search was ended after {seconds:.0f} s: what it had found is used"
+            cut = f"{name}: its search was stopped after {seconds:.0f} s: its finds are used"
             has_part = any(map(os.path.exists, self.caches_of(candidate).values()))
             result = replace(result, warnings=(*result.warnings, cut)) if has_part else result
             result = replace(result, status="timed_out" if has_part else "failed")

@@ -94,7 +94,7 @@ def read_space_file(path: str) -> Listed:
         if given not in EXTENTS and not (
             isinstance(given, list) and given and all(isinstance(each, str) for each in given)
         ):
-            raise wrong(path, f"{name!r} is neither quick nor full nor a list of texts")
+            raise wrong(path, f"{name!r} is neither quick nor full nor a list of strings")
     return content
 
 
@@ -119,7 +119,7 @@ def choose_listed(
             if not own and name not in [each.name for each in others]:
                 raise wrong(
                     path,
-                    f"no engine has a dimension {name!r}, of which {given} is to be tried",
+                    f"{name!r} is {given}, but no engine has such a dimension",
                     f"there are {', '.join(each.name for each in (*declared, *others))}",
                 )
             choices = [
@@ -202,7 +202,7 @@ def options_in(text: str) -> dict[str, OptionValue]:
             if option_of(key) is None:
                 raise
             raise UsageError(
-                error.problem, "a choice has flags of the engine alone", flag=error.flag
+                error.problem, "a choice may only have flags of the engine", flag=error.flag
             ) from None
         if option.purpose not in ("setting", "cache") and option not in (ENGINE_ENV, DRIVER):
             raise UsageError(

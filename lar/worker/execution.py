@@ -440,7 +440,7 @@ def explaining(driver: Driver, hint: str = "", *, loading: bool = False) -> Iter
     except MemoryError as error:
         raise LarError("out of memory", "a smaller batch or model, or more memory") from error
     except UnicodeDecodeError as error:
-        problem = "holds a name, or gives a text, that is not UTF-8: is it damaged?"
+        problem = "holds a name or a string that is not UTF-8: is the file damaged?"
         raise UsageError(problem, "copy or export it again", subject=driver.spec.model) from error
     except Exception as error:
         if loading and isinstance(error, OSError) and error.errno in NO_ROOM:
@@ -617,7 +617,7 @@ def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
         left = f"; {stopped.unserved} of {stopped.offered} still waited in the end"
         yield (
             f"the queue grew: {rate:.10g} requests/s are asked for and {rate / load:.6g} can be "
-            "served, so that how long they wait depends on how long is measured"
+            "served, so that waiting times depend on the length of the run"
         ) + (left if stopped.unserved else "")
 
 

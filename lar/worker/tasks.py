@@ -50,8 +50,8 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
         fed.append(feed.fed)
         warnings |= dict.fromkeys(feed.warnings)
         warnings |= dict.fromkeys(
-            f"testcase {number}: the output {name} holds NaN or infinite values, which equal "
-            "themselves for lar alone"
+            f"testcase {number}: the output {name} holds NaN or infinite values, which only "
+            "lar takes for equal"
             for name, array in outputs.items()
             if count_nonfinite(array)
         )

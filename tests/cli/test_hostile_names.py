@@ -128,7 +128,7 @@ def test_a_name_in_a_model_may_be_no_text(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(bad)
     done = run_lar("m.onnx", "--iter", "1", cwd=tmp_path, code=2)
     assert done.stderr.startswith(
-        "lar: error: m.onnx: holds a name, or gives a text, that is not UTF-8: "
+        "lar: error: m.onnx: holds a name or a string that is not UTF-8: "
     )
 
 

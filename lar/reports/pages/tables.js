@@ -235,7 +235,7 @@ function makeTable(table, name) {
       makeElement("table", { class: "data", "aria-label": name }, head, body)),
   ];
   if (table.missing.length)
-    parts.push(makeNote(`Not known of any of them: ${table.missing.join(", ")}.`));
+    parts.push(makeNote(`Unknown for every row: ${table.missing.join(", ")}.`));
   const whole = makeElement("div", {}, ...parts);
   whole.append(makeFitted(() => { draw(); return []; }));
   return whole;

@@ -256,7 +256,7 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
     for view in given.get("view", ()):
         if now := style.former_views.get(view):
             hint = f"--view {now} has it now"
-            raise UsageError("is a view no more", hint, flag=f"--view {view}")
+            raise UsageError("is no longer a view", hint, flag=f"--view {view}")
         check_choice("view", view, style.views, name)
     for column in given.get("columns", ()):
         check_choice("columns", column, style.columns, name)

@@ -37,9 +37,9 @@ from lar.reports.report import Report
 # The types of a copy from one device to another, of MegEngine and of ONNX Runtime.
 COPY_TYPES = frozenset({"Copy", "MemcpyFromHost", "MemcpyToHost"})
 LINES = Layout(over=Rule(), closing=Rule(), has_header=False, is_stripped=True)
-ON_CPU = "the device is what the engine computes on: here the CPU"
+ON_CPU = "the device is where the engine computes: here the CPU"
 ON_HOST = (
-    "the engine reports no times of the device: these are of the host, which has it do the work"
+    "the engine reports no times of the device: these are times of the host, which starts the work"
 )
 
 
@@ -334,7 +334,7 @@ def select_records(
     how, by = options.get("aggregate"), options.get("aggregate_by")
     if by and not how:
         raise UsageError(
-            "how is not said", "add --aggregate sum, mean, max or min", flag=f"--aggregate-by {by}"
+            "needs a function", "add --aggregate sum, mean, max or min", flag=f"--aggregate-by {by}"
         )
     if how:
         groups = group_by(timed, lambda each: each.info["type"] if by else "all")

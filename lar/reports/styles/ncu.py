@@ -280,7 +280,7 @@ def describe_figures(rows: Sequence[Shown]) -> Iterator[str]:
     if any(it.row.saving_ns for it in rows):
         yield "Could save: how much shorter an iteration would be with this at its roof."
     if any(it.row.bound for it in rows):
-        yield f"Bound: the roof that it reaches {NEAR_PERCENT:.0f}% of, or far from both."
+        yield f"Bound: the roof of which {NEAR_PERCENT:.0f}% is reached, or far from both."
 
 
 def roofline_of(rows: Sequence[Shown], figures: Iterable[Figure]) -> Table[Shown]:

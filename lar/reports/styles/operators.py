@@ -109,8 +109,8 @@ def describe_dispatches(profile: Profile) -> str:
     if not profile.facts.dispatch_only:
         return ""
     return (
-        f"What operators take on {profile.facts.device} is not known: their times are those of the "
-        "host, which has the device do them."
+        f"The times of operators on {profile.facts.device} are not known: the times shown are of "
+        "the host, which starts the operators."
     )
 
 
@@ -118,7 +118,7 @@ def describe_means(profile: Profile) -> str:
     """Return a note if the times of operators are means over all iterations; else empty."""
     if profile.facts.times == "each":
         return ""
-    return f"Operators have mean times of all iterations: {profile.facts.engine} has no others."
+    return f"Operator times are means over all iterations: {profile.facts.engine} has no others."
 
 
 def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:

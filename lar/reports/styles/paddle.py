@@ -959,6 +959,6 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     ]
     if not body:
         views = ", ".join(f"--view {view}" for view in asked)
-        raise UsageError("the profile has nothing of it", "leave --view out", flag=views)
+        raise UsageError("the profile has no data for it", "leave --view out", flag=views)
     tables = (part for part in body if not isinstance(part, str) and part.rows)
     return Report(style="paddle", body=tuple(body), tables=tuple(tables))

@@ -115,7 +115,7 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     if baseline is None and "diff" in views:
         raise UsageError("--view diff: compares two profiles", "give its baseline before it")
     if baseline is not None and views != ["diff"]:
-        raise UsageError("of two profiles there is --view diff", "give one for the other views")
+        raise UsageError("two profiles have only --view diff", "give one profile for other views")
     loaded = Loaded(profile)
     if baseline is not None:
         answers = {"diff": [Loaded(baseline).run.compare_run(loaded.run).get_diff_tree_summary()]}
