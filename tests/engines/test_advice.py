@@ -202,7 +202,7 @@ def test_the_best_is_right_and_proven_or_named_as_likely(
 ) -> None:
     found = [tried(*given, **fields) for *given, fields in settings]
     assert describe_tried(found) == said
-    assert (best_of(found) is None) == ("nothing" in said)
+    assert (best_of(found) is None) == ("no setting" in said)
 
 
 def test_what_was_not_tried_to_its_end_is_no_best() -> None:
