@@ -1,1 +1,1 @@
-"""Profiles: what a run has recorded, the file that holds it, and what is computed from it."""
+"""Profiles of runs: their file, and the figures that are computed from them."""

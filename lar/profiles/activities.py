@@ -1,17 +1,14 @@
-"""What ran in the timed iterations: on a device, and one launch for each execution or kernel.
+"""Launches and device activities of the timed iterations, and system calls by part of a run.
 
-Each is a part of an operator's execution, as far as that is known.
+A launch is one execution of an operator or, on a device, of a kernel. An activity is a kernel, a
+copy or a fill on a device. Both belong to an execution of an operator, if it is known.
 
-Devices by their names, what ran on a device, and its kernels.
+A CPU is the host and does not count as a device. If an engine reports no kernels, each operator
+counts as a kernel with the name of its algorithm.
 
-A CPU is the host and not a device. If an engine reports no kernels, operators stand for them, by
-the names of their algorithms.
-
-The calls of the operating system, by the part of a run that they belong to.
-
-Between iterations, and when the engine neither loads nor prepares, the thread that runs the model
-works for lar: it keeps the profiler's records, reads the noise, writes files. Those calls count as
-the profiler's; the calls of the engine's own threads at that time do not.
+Between iterations, the thread that runs the model works for lar, unless the engine loads or
+prepares: it stores the profiler's records, reads the noise and writes files. The system calls of
+this thread then count for the profiler. The system calls of the engine's own threads do not.
 """
 
 from __future__ import annotations
@@ -32,10 +29,10 @@ Part = Literal["iterations", "rest", "warm-up", "profiler"]
 
 
 def calls_by_part(profile: Profile) -> dict[Part, list[Span]]:
-    """Return the calls of each part of a run that has any.
+    """Return the system calls by the part of a run; parts without system calls are left out.
 
-    The parts are the timed iterations, the warm-up, the profiler and lar itself, and the rest, such
-    as the loading of the model.
+    The parts are the timed iterations, the warm-up, the profiler with lar itself, and the rest,
+    such as the loading of the model.
     """
     phases = [
         span
@@ -59,24 +56,24 @@ def calls_by_part(profile: Profile) -> dict[Part, list[Span]]:
 
 
 def device_kind(device: str) -> str:
-    """Return a device's name without its number: `cuda` for `cuda:1`."""
+    """Return a device's name without its number, such as `cuda` for `cuda:1`."""
     return device.rstrip(":0123456789") or "cpu"
 
 
 def device_title(device: str) -> str:
-    """Return what people call a device: `CPU`, `GPU` for `cuda0`, else its own name in capitals."""
+    """Return the common name of a device: `CPU`, `GPU` for `cuda0`, else its name in capitals."""
     kind = device_kind(device)
     return "GPU" if kind == "cuda" else kind.upper()
 
 
 def device_number(device: str) -> int:
-    """Return the number of a device: 1 for `cuda1` and `cuda:1`."""
+    """Return the number of a device, such as 1 for `cuda1` or `cuda:1`."""
     number = re.search(r"[0-9]{1,9}$", device)
     return int(number[0]) if number else 0
 
 
 def is_of_device(profile: Profile, span: Span) -> bool:
-    """Return whether a span is of a device: a kernel, or a copy that a device made."""
+    """Return whether a span ran on a device: a kernel, or a copy that a device made."""
     if not profile.on_device:
         return False
     if span.device is None:
@@ -85,7 +82,7 @@ def is_of_device(profile: Profile, span: Span) -> bool:
 
 
 def streams_of(profile: Profile) -> frozenset[int]:
-    """Return the threads that stand for streams of a device: nothing is dispatched from these."""
+    """Return the threads that stand for streams of a device; no operator is dispatched there."""
     if not profile.on_device:
         return frozenset()
     hosts = {execution.dispatch_thread for execution in profile.executions}
@@ -93,7 +90,7 @@ def streams_of(profile: Profile) -> frozenset[int]:
 
 
 def kernel_name_of(operator: ProfiledOperator) -> str:
-    """Return the algorithm or, if that is not known, the provider and the operator's type."""
+    """Return the kernel name of an operator: its algorithm or, if unknown, provider and type."""
     if operator.algorithm:
         return operator.algorithm
     return f"{operator.provider}::{operator.type}" if operator.provider else operator.type
@@ -106,8 +103,8 @@ NO_OPERATOR = ProfiledOperator(id="", type="", name="")
 class DeviceActivity(NamedTuple):
     """A kernel, copy or fill on a device.
 
-    `execution` is the place of its execution among the timed ones. `starts` has threads and times:
-    first where it ran, then where it was dispatched, if that is known.
+    `execution` is the place of its operator's execution among the timed executions. `starts` has
+    threads and times: first the thread where it ran, then the thread of its dispatch, if known.
     """
 
     span: Span
@@ -118,10 +115,11 @@ class DeviceActivity(NamedTuple):
 class Launch(NamedTuple):
     """One execution of an operator or, on a device that reports kernels, of a kernel.
 
-    `place` counts in `Profile.operators`, where several may have one name; it is None for a kernel
-    without an operator. `kernel` is the algorithm, or the provider and the type if no kernel is
-    known. `piece` lasts as long as the launch itself took; `total_ns` also has what ran within it.
-    `span` is the kernel's. `ranges` are the user's that the launch belongs to.
+    `place` is the operator's place in `Profile.operators`, where several operators may have the
+    same name; None for a kernel without an operator. `kernel` is the algorithm or, if no kernel is
+    known, the provider and the type. `piece` has the launch's own duration; `total_ns` also counts
+    inner operators. `span` is the span of the kernel. `ranges` are the user's ranges to which the
+    launch belongs.
     """
 
     place: int | None
@@ -139,7 +137,7 @@ class Launch(NamedTuple):
 def device_activities_of(profile: Profile) -> Sequence[DeviceActivity]:
     """Return the timed kernels, copies and fills of a device; empty on a CPU.
 
-    If the engine reports no kernels, the computation of each operator counts as one.
+    If the engine reports no kernels, the computation of each operator counts as a kernel.
     """
     if not profile.on_device:
         return []
@@ -172,9 +170,9 @@ def kernel_of(profile: Profile, execution: Execution) -> Span:
 
 
 def launches_of(profile: Profile) -> list[Launch]:
-    """Return the launches of the timed iterations: kernels, and what only the host executed.
+    """Return the launches of the timed iterations: kernels, and executions on the host alone.
 
-    If no kernels are known, the launches are the executions.
+    If no kernels are recorded, each execution is a launch.
     """
     kernels = profile.on_device and profile.spans_of("kernel")
     launches = [*launches_of_kernels(profile)] if kernels else []
@@ -194,7 +192,7 @@ def launches_of(profile: Profile) -> list[Launch]:
 def launches_of_kernels(profile: Profile) -> Iterator[Launch]:
     """Yield the launches of kernels.
 
-    The work of a kernel is known only if it is the only one of its operator in an iteration.
+    The work of a kernel is known only if its operator has no other kernel in the iteration.
     """
     kernels = [it for it in device_activities_of(profile) if it.span.category == "kernel"]
     counts = Counter((it.span.operator, it.span.step) for it in kernels)
@@ -208,7 +206,7 @@ def launches_of_kernels(profile: Profile) -> Iterator[Launch]:
 
 
 def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
-    """Return launches with the names of their ranges, always in the same order."""
+    """Return launches with the names of their ranges; the order of names is always the same."""
     members: dict[str, set[int]] = {}
     begun = ((launch.execution, launch.starts) for launch in launches)
     for span, places in members_of_ranges(profile, begun):
@@ -220,9 +218,9 @@ def put_in_ranges(profile: Profile, launches: Sequence[Launch]) -> list[Launch]:
 
 
 def device_times_of(profile: Profile) -> list[int]:
-    """Return the time of each timed execution on a device, in nanoseconds: 0 on a CPU.
+    """Return the device time of each timed execution in nanoseconds; 0 on a CPU.
 
-    It includes kernels, copies and fills.
+    This is the time of its kernels, copies and fills.
     """
     times = [0] * len(profile.timed_executions)
     for span, execution, _ in device_activities_of(profile):
@@ -231,15 +229,15 @@ def device_times_of(profile: Profile) -> list[int]:
     return times
 
 
-# By operator and step: the begin of each execution, and its place among the given ones.
+# By operator and step: the begin of each execution, and its place among the given executions.
 Places = dict[tuple[int, int], list[tuple[int, int]]]
 
 
 def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
     """Return the places of the executions of each operator in each step, in the order of time.
 
-    The time is when a device began them, else when the host dispatched them: it may dispatch
-    several before the first one runs.
+    With `on_device`, the time is the begin of the execution. Otherwise it is the begin of the
+    dispatch: the host may dispatch several executions before the first of them runs.
     """
     places: Places = {}
     for index, each in enumerate(executions):
@@ -252,9 +250,9 @@ def places_of(executions: Sequence[Execution], *, on_device: bool) -> Places:
 
 
 def execution_of(span: Span, places: Places) -> int | None:
-    """Return the execution that a span of an operator is part of: the last one that had begun.
+    """Return the place of the execution to which a span belongs: the last that had begun before it.
 
-    It is None if the span has no operator or step, or if there is no such execution.
+    Return None if the span has no operator or step, or if its operator has no execution there.
     """
     if span.operator is None or span.step is None:
         return None

@@ -1,28 +1,27 @@
-"""The breakdown of each step's time: every moment counts for the first bucket that it lies in.
+"""The breakdown of each step's time into buckets.
 
-The buckets and their priority are those of the PyTorch profiler's TensorBoard plugin: Kernel,
-Memcpy, Memset, Runtime, DataLoader, CPU Exec, Other. A CPU has no device to report, so the first
-four are left out. A bucket is the union of its intervals within the step less all buckets before
-it, so that the buckets sum to the step exactly.
+Every moment of a step counts for the first bucket that covers it. The buckets and their priority
+are those of the PyTorch profiler's TensorBoard plugin: Kernel, Memcpy, Memset, Runtime, DataLoader,
+CPU Exec, Other. The first four are left out on a CPU, which has no device to report. A bucket is
+the union of its intervals within the step, without the buckets before it. So the buckets sum to the
+step exactly.
 
-Most of the plugin's Other has a name here: the cost of profiling (`lar.profiles.costs`), the copies
-of inputs and outputs, and the engine's own time around its operators. What is left is lar's own
-work between reading, feeding and running.
+Most of the plugin's bucket Other is split here: into the cost of profiling (`lar.profiles.costs`),
+the copies of inputs and outputs, and the engine's own time around its operators. The rest of Other
+is lar's own work between reading, feeding and running.
 
-No record says at which moments a thread waited for a CPU. It is only known how long a thread was
-ready without a CPU in a step. This time counts as waiting, but at most as much as the buckets
-outside of operators took longer than in undisturbed steps, and it is taken from them in proportion.
-If too few steps were undisturbed, the usual time of a bucket is the least that waiting cannot
-explain in any step. An operator's own waiting stays in the operator, and marks its execution as
-disturbed.
+A profile records how long a thread was ready without a CPU in each step, but not when. This time
+counts as waiting. It is taken from the buckets outside of operators in proportion, and only as far
+as they took longer than in undisturbed steps. If too few steps were undisturbed, the usual time of
+a bucket is the least time, over all steps, that waiting cannot explain. An operator's own waiting
+stays in the operator, and marks its execution as disturbed.
 
-The copies of a model that ran at once: the part of a profile that belongs to each.
+`split_copies` returns the part of a profile that belongs to each copy of a model.
 
-What else on the machine disturbed the iterations of a profile, and which executions show it.
-
-The parent of a run decides once which iterations were disturbed, for the run's own lines and for
-the profile (`lar.measurement.statistics.causes_of`). An execution is disturbed if its iteration
-was, and if it took longer than the operator does in the others.
+Other work on the machine may disturb iterations. The parent of a run decides once which iterations
+were disturbed, for the printed lines and for the profile
+(`lar.measurement.statistics.causes_of`). An execution is disturbed if its iteration was disturbed
+and the execution took longer than the operator takes in undisturbed iterations.
 """
 
 from __future__ import annotations
@@ -57,15 +56,16 @@ from lar.records.profile import (
 if TYPE_CHECKING:
     from lar.records.run import Samples
 
-# Losing a CPU costs at least a part of a millisecond; a slow CPU slows down all operators alike.
+# An execution that lost its CPU took longer by a part of a millisecond at least. A slow CPU slows
+# down all operators alike, so that a smaller excess counts.
 LEAST_LOST_NS = round(DISTURBED_SECONDS * 1e9)
 LEAST_SLOWED_NS = 10_000
 SLOWING = frozenset({"frequency", "slow core"})
 
-# At least so many undisturbed executions tell how long an operator takes.
+# The fewest undisturbed executions that show how long an operator usually takes.
 FEWEST_CALM = 3
 
-# What a cause did to iterations, in the words of the run's own lines.
+# How reports describe what each cause did to iterations, in the same words as the printed run.
 CAUSES: Mapping[str, str] = {
     "queue delay": "waited for a CPU that other work held",
     "steal": "lost time to other guests of the host",
@@ -76,9 +76,9 @@ CAUSES: Mapping[str, str] = {
 
 
 def noise_of(samples: Samples, copies: int = 1) -> tuple[StepNoise, ...]:
-    """Return what disturbed the timed iterations of a run, by the numbers of their steps.
+    """Return the disturbances of the timed iterations of a run, sorted by step number.
 
-    `copies` of a model that run at once number their iterations in turn.
+    The iterations of `copies` of a model that run at once are numbered in turn.
     """
     waits = samples.queue_delay or (None,) * len(samples.end_to_end)
     causes: dict[int, list[str]] = {}
@@ -99,8 +99,8 @@ def noise_of(samples: Samples, copies: int = 1) -> tuple[StepNoise, ...]:
 def waiting_by_step(profile: Profile) -> dict[int, int]:
     """Return how long a thread waited for a CPU in each timed step, in nanoseconds.
 
-    It is the thread that waited longest, which the step may not have needed. Steps without a record
-    are left out.
+    This is the waiting of the thread that waited longest. The step may not have needed this thread.
+    Steps without a record are left out.
     """
     known = {each.step: each.waiting_ns for each in profile.facts.noise}
     return {
@@ -111,15 +111,15 @@ def waiting_by_step(profile: Profile) -> dict[int, int]:
 
 
 def disturbed_steps(profile: Profile) -> dict[int, tuple[str, ...]]:
-    """Return the causes for each step that was disturbed."""
+    """Return the causes of disturbance for each disturbed step, by its number."""
     return {each.step: each.causes for each in profile.facts.noise if each.causes}
 
 
 @keep_with_profile
 def disturbed_executions(profile: Profile) -> frozenset[int]:
-    """Return the places, among the timed executions, of those that something made longer.
+    """Return the places of the disturbed executions, among the timed executions.
 
-    They are compared with the operator's median in the undisturbed steps.
+    A disturbed execution took longer than the operator's median in undisturbed steps.
     """
     steps, executions = disturbed_steps(profile), profile.timed_executions
     found: set[int] = set()
@@ -127,7 +127,7 @@ def disturbed_executions(profile: Profile) -> frozenset[int]:
         return frozenset()
     for own in group_by(enumerate(executions), lambda it: it[1].operator).values():
         calm = [each.compute_ns for _, each in own if each.step not in steps]
-        # Even if every step is disturbed, only some of an operator's executions are.
+        # Even if every step is disturbed, many executions of an operator are not.
         compared = calm if len(calm) >= FEWEST_CALM else [each.compute_ns for _, each in own]
         usual = percentile_of(sorted(compared), 50)
         for place, each in own:
@@ -139,9 +139,9 @@ def disturbed_executions(profile: Profile) -> frozenset[int]:
 
 
 def describe_disturbance(profile: Profile) -> str:
-    """Return how many timed iterations were disturbed and by what, without a full stop.
+    """Return a sentence on how many timed iterations were disturbed and why, without a full stop.
 
-    It is empty if no iteration was disturbed, or if that was not recorded.
+    The sentence is empty if no iteration was disturbed, or if disturbances were not recorded.
     """
     steps = disturbed_steps(profile)
     if not steps:
@@ -157,10 +157,10 @@ def describe_disturbance(profile: Profile) -> str:
 
 
 def split_copies(profile: Profile) -> list[Profile]:
-    """Return the profile of each copy: its iterations, its executions and the spans on its threads.
+    """Return a profile for each copy, with its iterations, executions and spans.
 
-    With only one copy it is the whole profile. Counters and memory are the process's: the first
-    copy has them.
+    With only one copy, this is the whole profile. Counters and memory belong to the process, and
+    are in the profile of the first copy.
     """
     copies = sorted({step.copy for step in profile.steps})
     if len(copies) < 2:
@@ -191,16 +191,16 @@ PROFILING, INPUT_COPY, OUTPUT_COPY = "Profiling", "Input Copy", "Output Copy"
 OVERHEAD, WAITING = "Engine Overhead", "Waiting for a CPU"
 MOVES: Mapping[str, Category] = {MEMCPY: "memcpy", MEMSET: "memset"}
 
-# The phases whose union is the bucket.
+# The phases that make up each bucket.
 PHASES = {INPUT_COPY: ("input_copy",), OUTPUT_COPY: ("output_copy",), OVERHEAD: ("forward", "wait")}
 
-# The buckets that may wait for a CPU: neither operators nor a device.
+# The buckets from which waiting for a CPU is taken: neither operators nor a device.
 HOST_PARTS = frozenset({RUNTIME, DATA_LOADER, INPUT_COPY, OUTPUT_COPY, OVERHEAD, OTHER})
 
 
 @dataclass(frozen=True)
 class StepBreakdown:
-    """One step; `buckets_ns` has every bucket of the breakdown and sums to `total_ns`."""
+    """The breakdown of one step; `buckets_ns` has every bucket, and their sum is `total_ns`."""
 
     number: int
     total_ns: int
@@ -208,10 +208,10 @@ class StepBreakdown:
 
 
 def breakdown_of(profile: Profile) -> list[StepBreakdown]:
-    """Cut the timed steps into buckets, the same for each.
+    """Return the breakdown of each timed step; all steps have the same buckets.
 
-    If a profile has no steps at all, the span of its operators is one step, number 0. A step of one
-    copy of a model is cut by what that copy did.
+    If a profile has no steps, the time from its first to its last operator is one step, number 0.
+    For the step of a copy of a model, only the records of this copy count.
     """
     if len(copies := split_copies(profile)) > 1:
         steps = [step for each in copies for step in breakdown_of(each)]
@@ -240,9 +240,9 @@ def breakdown_of(profile: Profile) -> list[StepBreakdown]:
 def take_out_waiting(
     profile: Profile, steps: Sequence[StepBreakdown], waits: Mapping[int, int]
 ) -> list[StepBreakdown]:
-    """Return the steps with a bucket for waiting, taken from the host's buckets.
+    """Return the steps with a bucket for waiting, whose time is taken from the host's buckets.
 
-    Only buckets that took longer than usual give time.
+    Time is taken only from buckets that took longer than usual.
     """
     disturbed = disturbed_steps(profile)
     calm = [step for step in steps if step.number in waits and step.number not in disturbed]
@@ -267,7 +267,7 @@ def take_out_waiting(
 
 
 def steps_of(profile: Profile) -> tuple[Step, ...]:
-    """Return the timed steps, or one around all operators if the profile has no steps."""
+    """Return the timed steps; without steps, return one step around all operators."""
     if profile.steps:
         return profile.timed_steps()
     recorded = [each.interval for each in profile.executions]
@@ -278,10 +278,10 @@ def steps_of(profile: Profile) -> tuple[Step, ...]:
 
 
 def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
-    """Return the merged intervals of each bucket, by priority, warm-up included.
+    """Return the merged intervals of each bucket in order of priority, with those of the warm-up.
 
-    Waiting and Other are not among them. The buckets that the plugin does not have are there only
-    if something was recorded for them.
+    The buckets for waiting and Other have no intervals. The buckets that the plugin lacks are
+    present only if they have records.
     """
     found: dict[str, list[Interval]] = {}
     # If operators compute on the host, their dispatch counts as the engine's overhead.
@@ -289,7 +289,7 @@ def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
     if profile.on_device:
         host = dispatch_intervals(profile)
         kernels = [span.interval for span in profile.spans if span.category == "kernel"]
-        # If no kernels are known, the device computed while operators did.
+        # Without recorded kernels, the device counts as busy while operators compute.
         found[KERNEL] = kernels or [each.computation for each in profile.executions]
         for bucket, category in MOVES.items():
             moves = profile.spans_of(category, timed=False)
@@ -307,14 +307,14 @@ def intervals_by_bucket(profile: Profile) -> dict[str, list[Interval]]:
 
 
 def dispatch_intervals(profile: Profile) -> list[Interval]:
-    """Return when operators were dispatched, if that is recorded."""
+    """Return the recorded intervals in which operators were dispatched."""
     return [times for each in profile.executions if (times := each.dispatch) is not None]
 
 
 def leaf_calls(profile: Profile) -> list[Span]:
-    """Return the calls within which no operator is dispatched.
+    """Return the calls of the runtime during which no operator is dispatched.
 
-    A call that dispatches, such as a whole forward, would hide all that happens in it.
+    A call that dispatches operators, such as a whole forward pass, would hide everything inside it.
     """
     starts = sorted(start for start, _ in dispatch_intervals(profile))
     return [
@@ -326,7 +326,7 @@ def leaf_calls(profile: Profile) -> list[Span]:
 
 
 def time_within(intervals: Sequence[Interval], step: Step) -> int:
-    """Return how many nanoseconds of sorted intervals lie within a step."""
+    """Return the total length of the parts of sorted intervals within a step, in nanoseconds."""
     first = bisect_right(intervals, step.start_ns, key=lambda interval: interval[1])
     last = bisect_left(intervals, step.end_ns, key=lambda interval: interval[0])
     return total_of(

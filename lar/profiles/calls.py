@@ -1,9 +1,8 @@
-"""What kept the host busy and what a device did, as nested calls.
+"""The work of the host and of a device in timed iterations, as nested calls.
 
-A call is an execution of an operator, a call of the engine's API, a range of the user, what a
-device did, or the cost of profiling an iteration. A call is within the innermost call around it on
-its thread. A call that only waits has no CPU time of its own. The cost of profiling is taken out of
-the engine's calls.
+A call is an execution of an operator, a call of the engine's API, a range of the user, an activity
+of a device, or the cost of profiling an iteration. Calls nest on each thread. A call that only
+waits has no CPU time of its own. The cost of profiling is subtracted from the engine's calls.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Kind = Literal["range", "runtime", "operator", "kernel", "profiling"]
 
 
 class Memory(NamedTuple):
-    """Bytes taken minus bytes given back."""
+    """Allocated bytes minus released bytes, on the CPU and on a device."""
 
     cpu_bytes: int = 0
     device_bytes: int = 0
@@ -44,11 +43,11 @@ class Memory(NamedTuple):
 
 @dataclass(slots=True)
 class Call:
-    """One call. What is not known is None.
+    """A call with its times and memory; unknown figures are None.
 
-    The `self_` fields are the call's own; the others include the calls within it. `operator` counts
-    in `Profile.operators`; it is None for a call that no operator made. `disturbed` says that
-    something else on the machine made the call longer.
+    The `self_` fields exclude the calls within the call, the other fields include them. `operator`
+    is a place in `Profile.operators`; None if the call belongs to no operator. `disturbed` means
+    that other work on the machine made the call longer.
     """
 
     kind: Kind
@@ -67,13 +66,13 @@ class Call:
     disturbed: bool = False
 
     def add_work(self, within: Call) -> None:
-        """Add the device time and the memory of a call within this one."""
+        """Add the device time and the memory of a call within this call."""
         self.device_ns += within.self_device_ns
         if within.self_memory is not None:
             self.memory = within.self_memory.plus(self.memory)
 
     def take_out(self, most_ns: int) -> int:
-        """Take at most `most_ns` out of its own time, and return how much was taken."""
+        """Subtract at most `most_ns` from the call's own time; return the subtracted time."""
         taken = min(most_ns, self.self_cpu_ns or 0)
         if self.cpu_ns is not None and self.self_cpu_ns is not None:
             self.cpu_ns, self.self_cpu_ns = self.cpu_ns - taken, self.self_cpu_ns - taken
@@ -81,9 +80,9 @@ class Call:
 
 
 class Piece(NamedTuple):
-    """A time in which a call is on a thread of the host.
+    """A time interval in which a call runs on a thread of the host.
 
-    `main` says that this piece has the device time and the memory of the call.
+    A call may have several pieces. Only its `main` piece stands for its device time and memory.
     """
 
     thread: int
@@ -97,13 +96,13 @@ class Piece(NamedTuple):
 def calls_of(profile: Profile) -> Sequence[Call]:
     """Return the calls of the timed iterations.
 
-    First come ranges, calls of the engine and operators, each in the order of time; then ranges
-    around iterations, what a device did, and what profiling cost.
+    First come ranges, then calls of the engine, then operators, each group in the order of time.
+    Then come ranges around iterations, activities of a device, and the cost of profiling.
     """
     streams, operators = streams_of(profile), operator_calls(profile)
     ranges, spans = range_calls(profile, operators), profile.spans_of("runtime")
     runtime = [call_of_span(it, "runtime", on_device=it.thread in streams) for it in spans]
-    # A range around iterations has no thread of the engine.
+    # A range around iterations is not on a thread of the engine.
     within = [call for call in ranges if call.step is not None]
     pieces = [
         Piece(call.thread, call.start_ns, call.end_ns, call)
@@ -129,7 +128,7 @@ def operator_calls(profile: Profile) -> list[Call]:
     times = zip(profile.host_times_ns, device_times_of(profile), strict=True)
     for place, (each, ns) in enumerate(zip(profile.timed_executions, times, strict=True)):
         is_known = each.dispatch is not None or not profile.on_device
-        # The first of several executions in a step gets all memory: only sums are shown.
+        # Of several executions in a step, the first gets all memory: reports only show sums.
         taken = memory.get(each.step)
         own = None if taken is None else taken.pop(each.operator, Memory())
         where = each.thread, each.step, *each.interval
@@ -143,10 +142,10 @@ def operator_calls(profile: Profile) -> list[Call]:
 
 
 def range_calls(profile: Profile, operators: Sequence[Call]) -> list[Call]:
-    """Return the user's ranges without those of the warm-up.
+    """Return the calls of the user's ranges, without those of the warm-up.
 
-    A range on a stream has only its own time, as device time. Any other range has the device time
-    and the memory of all that belongs to it.
+    A range on a stream of a device has only its own duration, as device time. Any other range has
+    the device time and the memory of all operators and activities that belong to it.
     """
     streams, activities = streams_of(profile), device_activities_of(profile)
     records: list[Begun] = [(each.execution, each.starts) for each in activities]
@@ -172,7 +171,10 @@ def call_of_span(span: Span, kind: Kind, *, on_device: bool) -> Call:
 
 
 def pieces_of_operators(profile: Profile, calls: Sequence[Call]) -> Iterator[Piece]:
-    """Yield when operators keep the host busy: in dispatch and, on a CPU, in computation."""
+    """Yield the times in which operators keep the host busy.
+
+    These are their dispatch and, on a CPU, their computation.
+    """
     on_device = profile.on_device
     for execution, call in zip(profile.timed_executions, calls, strict=True):
         if (dispatch := execution.dispatch) is not None:
@@ -182,10 +184,10 @@ def pieces_of_operators(profile: Profile, calls: Sequence[Call]) -> Iterator[Pie
 
 
 def nest(pieces: Sequence[Piece]) -> None:
-    """Make times and memory fit the nesting of the pieces.
+    """Adjust times and memory of calls to the nesting of their pieces.
 
-    Take each piece out of the own time of the call around it. Add an operator's device time and
-    memory to all calls around it, except to ranges, which have theirs already.
+    Subtract each piece from the own time of the call around it. Add an operator's device time and
+    memory to all calls around it, except to ranges, which already include them.
     """
     parents = parents_of([piece[:3] for piece in pieces])
     for piece, parent in zip(pieces, parents, strict=True):
@@ -203,8 +205,8 @@ def nest(pieces: Sequence[Piece]) -> None:
 def counts_for(piece: Piece, outer: Piece) -> bool:
     """Return whether the work of a piece counts for the call around it.
 
-    An operator of no length does not count for an operator that begins with it: with a coarse clock
-    it rather ran before.
+    An operator without length does not count for an operator that begins at the same time: the
+    clock is coarse, and it probably ran before.
     """
     if piece.call.kind != "operator" or outer.call.kind == "range":
         return False
@@ -217,7 +219,7 @@ def clip_to_steps(
 ) -> Iterator[Call]:
     """Yield the ranges around iterations, clipped to the timed iterations.
 
-    All other calls count as within them.
+    All other calls at the same time count as calls within these ranges.
     """
     if not ranges:
         return
@@ -231,7 +233,7 @@ def clip_to_steps(
 
 
 def device_calls(profile: Profile) -> Iterator[Call]:
-    """Yield what a device did; if memory is recorded, these calls took none."""
+    """Yield the activities of a device as calls; if memory is recorded, these calls used none."""
     memory = Memory() if profile.on_device and memory_by_step(profile) else None
     for each in device_activities_of(profile):
         call = call_of_span(each.span, "kernel", on_device=True)
@@ -240,9 +242,9 @@ def device_calls(profile: Profile) -> Iterator[Call]:
 
 
 def take_out_profiling(profile: Profile, calls: Sequence[Call]) -> Iterator[Call]:
-    """Yield the cost of profiling in each iteration, and take it out of the engine's calls.
+    """Yield the cost of profiling each iteration, and subtract it from the engine's calls.
 
-    The calls with the longest own time give first.
+    It is subtracted from the calls with the longest own time first.
     """
     if profile.correction is None:
         return
@@ -258,16 +260,16 @@ def take_out_profiling(profile: Profile, calls: Sequence[Call]) -> Iterator[Call
 
 
 def memory_by_step(profile: Profile) -> dict[int, dict[int, Memory]]:
-    """Return how much memory operators took and gave back, by step and by operator.
+    """Return how much memory operators allocated and released, by step and by operator.
 
-    Only timed steps with a record of memory are there.
+    Only timed steps with records of memory are included.
     """
     steps = sorted(profile.steps, key=lambda step: step.start_ns)
     starts = [step.start_ns for step in steps]
     sums: dict[int, dict[int, Memory]] = {}
     for each in profile.allocations:
         size = each.size_bytes
-        # What is given back exactly when a step begins belongs to the step before.
+        # A release exactly at the begin of a step belongs to the step before.
         index = bisect_right(starts, each.at_ns - (size < 0)) - 1
         if each.operator is None or index < 0 or steps[index].warmup:
             continue

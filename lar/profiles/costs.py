@@ -1,12 +1,12 @@
-"""The cost of profiling, and operators' times on the scale of a plain iteration.
+"""The cost of profiling, and operator times scaled to a plain iteration.
 
-A plain run comes before a profiled run. The cost of profiling is how much longer a profiled
-iteration takes. It is a single figure: nobody knows its part in each operator. At first all of it
-counts as outside of operators. If the operators alone do not fit into a plain iteration, one factor
-scales them all so that they fit.
+A plain run comes before each profiled run. The cost of profiling is how much longer a profiled
+iteration takes than a plain one. Its part in each operator is unknown. So at first the whole cost
+counts as outside of operators. If the operators still do not fit into a plain iteration, one factor
+scales all their times so that they fit.
 
-All times stay as recorded if the cost is at most `LIMIT` of a plain iteration, or if other work
-disturbed the runs so much that the cost is not known.
+All times stay as recorded if the cost is at most `LIMIT` of a plain iteration. They also stay if
+other work disturbed the runs so much that the cost is unknown.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", Execution, Span)
 
-# A cost above this part of a plain iteration is taken out of times.
+# A cost above this part of a plain iteration is subtracted from times.
 LIMIT = 0.03
 
-# Two runs do not differ by this factor without a reason.
+# Two runs differ by this factor only for a reason, not by chance.
 SURELY_SLOWER = 1.1
 
 
 def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
-    """Return what profiling costs: the medians of the timed iterations with it and without.
+    """Return the cost of profiling: the medians of the timed iterations with and without it.
 
-    If too few iterations were undisturbed, the fastest of these counts if it is surely slower than
-    the median plain one: other work makes no iteration faster. Otherwise the cost is not known.
+    If too few iterations were undisturbed, the fastest undisturbed profiled iteration counts, but
+    only if it is surely slower than the median plain iteration: other work makes no iteration
+    faster. Otherwise the cost is unknown.
     """
     # Reports do not need these modules.
     from lar.measurement.statistics import disturbed_in
@@ -65,7 +66,7 @@ def cost_of(profiled: Samples, plain: Samples) -> Cost | None:
 
 
 def plain_iterations_of(plain: Samples) -> tuple[tuple[float, bool], ...]:
-    """Return the seconds of each iteration without the profiler, and whether it was disturbed."""
+    """Return the seconds of each plain iteration, and whether the iteration was disturbed."""
     from lar.measurement.statistics import disturbed_in
 
     disturbed = disturbed_in(plain)
@@ -73,7 +74,7 @@ def plain_iterations_of(plain: Samples) -> tuple[tuple[float, bool], ...]:
 
 
 def seconds_of(profile: Profile) -> tuple[float, float] | None:
-    """Return the median iteration in seconds, with profiling and without; None if unknown."""
+    """Return the median seconds of an iteration with and without profiling; None if unknown."""
     cost = profile.facts.cost
     if cost is None or cost.disturbed or not cost.calm[1]:
         return None
@@ -87,12 +88,12 @@ def extra_share(profile: Profile) -> float | None:
 
 
 def fit_to_plain(profile: Profile) -> Profile:
-    """Return the profile with its operators on the scale of a plain iteration.
+    """Return a profile whose operator times are scaled to a plain iteration.
 
-    The profile stays the same if the cost of profiling is low or unknown, or was taken out before.
-    The operators of an iteration move together towards its begin, with their spans, so that they
-    nest as before. Steps, calls and phases stay as recorded and include the cost:
-    `Correction.cost_ns` of each iteration.
+    The profile stays unchanged if the cost of profiling is low, unknown or already subtracted. All
+    times of operators and their spans shrink towards the begin of their iteration, so that they
+    nest as before. Steps, calls and phases stay as recorded. They include the cost of each
+    iteration, `Correction.cost_ns`.
     """
     seconds, share = seconds_of(profile), extra_share(profile)
     if seconds is None or share is None or share <= LIMIT or profile.correction is not None:
@@ -106,7 +107,7 @@ def fit_to_plain(profile: Profile) -> Profile:
     begins |= {step: begin for step, (begin, _) in iterations_of(profile).items()}
 
     def moved(record: R) -> R:
-        """Return a record on the new scale if it belongs to operators, else as it is."""
+        """Return a record with scaled times if it belongs to an operator, else unchanged."""
         if isinstance(record, Span) and record.operator is None and record.style != OPERATOR_RANGE:
             return record
         times = times_in(record)
@@ -126,10 +127,10 @@ def fit_to_plain(profile: Profile) -> Profile:
 
 
 def scale_of(profile: Profile, plain_ns: float) -> float:
-    """Return the factor by which operators fit into a plain iteration, at most 1.
+    """Return the factor, at most 1, that makes the operators fit into a plain iteration.
 
-    The copies of inputs and outputs must fit in too. Undisturbed iterations count if there are any.
-    Operators of several copies of a model each have an iteration of their own.
+    The copies of inputs and outputs must fit in too. Only undisturbed iterations count, unless all
+    were disturbed. If several copies of a model run, each has its own iterations.
     """
     busy = group_by(profile.timed_executions, lambda each: each.step)
     copied: dict[int, list[Interval]] = {}
@@ -149,10 +150,10 @@ def scale_of(profile: Profile, plain_ns: float) -> float:
 
 
 def describe_cost(profile: Profile) -> str:
-    """Return what profiling cost, and what that means for the times of operators.
+    """Return sentences on the cost of profiling, and on its effect on operator times.
 
-    It is empty if there was no plain run. `profile` is as shown: from `fit_to_plain`, or as
-    recorded.
+    Return an empty string if there was no plain run. `profile` is the profile that a report shows:
+    as recorded, or from `fit_to_plain`.
     """
     cost, seconds, share = profile.facts.cost, seconds_of(profile), extra_share(profile)
     if cost is None or not cost.unprofiled_seconds:
@@ -163,7 +164,7 @@ def describe_cost(profile: Profile) -> str:
             f"iteration took {format_time(cost.profiled_seconds)} with it."
         )
     if share < 0:
-        return "Profiling cost nothing that shows."
+        return "Profiling had no measurable cost."
     text = f"Profiling adds {100 * share:.1f}%: an iteration took {format_time(seconds[0])} with it"
     correction = profile.correction
     if correction is None:

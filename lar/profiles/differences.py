@@ -1,9 +1,9 @@
-"""Compares two commands by pairs of their profiles: the iteration, and what operators take of it.
+"""Compares two commands by pairs of their profiles: their iterations and operators.
 
-Each profile is one process. Three pairs or more show what differs (`lar.measurement.differences`);
-one pair shows times.
+Each profile is from one process. Three pairs or more can show that times differ
+(`lar.measurement.differences`). One pair only shows the times.
 
-The differences in how two runs were made: model, options, versions, machine.
+`contrasts_of` finds how the runs themselves differ: model, options, versions, machine.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from lar.records.summary import Difference
 # Facts that change between runs of one command on one machine.
 CHANGING = frozenset({"load"})
 
-# Amounts that may differ between runs of one command.
+# Facts that may differ between runs of one command.
 AMOUNTS = frozenset({"iterations", "warm-up iterations", "lar"})
 NOTHING = "-"
 MOST_WORDS = 12
 
-# Options that other facts show for each run, or that change nothing in it.
+# Options that other facts of a run already show, or that do not change its times.
 LEFT_OUT = frozenset(
     each.key for each in (ITER, WARMUP_ITER, ENGINE, DRIVER, TIMEOUT, STALL_TIMEOUT)
 )
 
 
 class Contrast(NamedTuple):
-    """A fact with different values in two runs, as texts."""
+    """A fact that differs between two runs, with both values as strings."""
 
     what: str
     a: str
@@ -56,10 +56,10 @@ class Contrast(NamedTuple):
 
 
 def contrasts_of(a: Profile, b: Profile) -> list[Contrast]:
-    """Return what differs, in the order: model, engine, options, amounts, machine.
+    """Return the facts that differ, in the order: model, engine, options, amounts, machine.
 
-    A fact that one run did not record is no difference: an earlier lar recorded less of the
-    machine.
+    A fact of the machine that only one run has recorded does not count: older versions of lar
+    recorded fewer facts.
     """
     recorded = a.facts.machine.keys() & b.facts.machine.keys()
     first, second = (facts_of(profile, recorded - CHANGING) for profile in (a, b))
@@ -71,7 +71,10 @@ def contrasts_of(a: Profile, b: Profile) -> list[Contrast]:
 
 
 def without_common_words(one: str, other: str) -> tuple[str, str]:
-    """Return two texts; long lists of words, as instruction sets, without their common words."""
+    """Return two strings without their common words if both are long lists of words.
+
+    Such lists are, for example, instruction sets.
+    """
     words = one.split(), other.split()
     if min(map(len, words)) <= MOST_WORDS:
         return one, other
@@ -81,14 +84,14 @@ def without_common_words(one: str, other: str) -> tuple[str, str]:
 
 
 def are_of_one_command(a: Profile, b: Profile) -> bool:
-    """Return whether two runs were made alike, apart from their amounts of iterations."""
+    """Return whether two runs differ at most in their numbers of iterations or version of lar."""
     return all(each.what in AMOUNTS for each in contrasts_of(a, b))
 
 
 def facts_of(profile: Profile, recorded: Collection[str]) -> dict[str, str]:
     """Return the known facts of a run that may differ in another run.
 
-    Facts of the machine are among them if both runs have `recorded` them.
+    `recorded` names the facts of the machine to return: those that both runs have.
     """
     facts = profile.facts
     options = {
@@ -118,7 +121,7 @@ def facts_of(profile: Profile, recorded: Collection[str]) -> dict[str, str]:
 
 
 def is_about_computing(key: str) -> bool:
-    """Return whether an option may change what is computed, not only what is reported."""
+    """Return whether an option may change the computation, and not only reports or files."""
     option = BY_KEY.get(key)
     if option is None:
         return True
@@ -131,7 +134,7 @@ WITHIN_A_STEP = "the change is within a step of the clock"
 
 
 class Use(NamedTuple):
-    """How often an operator is executed in an iteration, and how many nanoseconds that takes."""
+    """The executions of an operator in an iteration, and their time in nanoseconds."""
 
     calls: float
     time_ns: float
@@ -139,10 +142,10 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True)
 class ComparedTimes:
-    """The time of the same work in each process of A and of B, in nanoseconds.
+    """The times of the same work in each process of A and of B, in nanoseconds.
 
-    A side without such work has no times. `calls` are those of an iteration. `difference` is what
-    the pairs of processes show, None if only one side does the work.
+    A side that does not do this work has no times. `calls` are counted per iteration. `difference`
+    is what the pairs of processes show; None if only one side does the work.
     """
 
     name: str
@@ -165,7 +168,7 @@ class ComparedTimes:
 
     @property
     def change_percent(self) -> float | None:
-        """The change in percent of A, None for a change from nothing."""
+        """The change in percent of A's time; None if A has no time."""
         return 100 * self.change_ns / self.a_ns if self.a_ns else None
 
     @property
@@ -175,10 +178,10 @@ class ComparedTimes:
 
 @dataclass(frozen=True)
 class ComparedProfiles:
-    """The iteration, the operators in the order of A's, and their sum.
+    """The compared iterations, the compared operators in A's order, and the operators' sum.
 
-    The iteration is the plain one. If a profile has no plain one, it is the profiled one
-    everywhere.
+    The plain iterations are compared. If any profile lacks the plain iteration, the profiled
+    iterations of all are compared.
     """
 
     iteration: ComparedTimes
@@ -200,8 +203,8 @@ def compare_profiles(
 ) -> ComparedProfiles:
     """Compare the iterations of two commands, and their operators, types or modules.
 
-    `pairs` are profiles of A and B, made by turns. Operators are those with a name or type that
-    matches `pattern`; `kinds` are those of the engines of A and B.
+    `pairs` are profiles of A and B that were made in turns. Only operators whose name or type
+    matches `pattern` are compared. `kinds` are the operator kinds of the engines of A and B.
 
     Raises:
         UsageError: a profile has no timed iterations, or is of another command than the first.
@@ -239,10 +242,10 @@ def compare_profiles(
 
 
 def check_comparable(first: Profile, other: Profile) -> None:
-    """Check that a profile has iterations, and is of the same command as the first of its side.
+    """Check that a profile has timed iterations, and the same command as its side's first profile.
 
     Raises:
-        UsageError: it has no iterations, or is of another command.
+        UsageError: the profile has no timed iterations, or is of another command.
     """
     about = f"a profile of {other.facts.model.path}"
     if not other.timed_steps():
@@ -258,18 +261,19 @@ def check_comparable(first: Profile, other: Profile) -> None:
 
 
 def plain_ns(profile: Profile) -> float:
-    """Return the median iteration without profiling in nanoseconds, 0 if it was not measured.
+    """Return the median time of a plain iteration in nanoseconds; 0 if it was not measured.
 
-    It is that of undisturbed iterations if there are enough.
+    Only undisturbed iterations count if there are enough of them.
     """
     cost = profile.facts.cost
     return max(0.0, 1e9 * cost.calm[1]) if cost else 0.0
 
 
 def uses_like(first: Profile, profile: Profile, kinds: OperatorKinds) -> Mapping[int, Use]:
-    """Return what operators take in an iteration, by their places in the first profile.
+    """Return the use of operators in an iteration of `profile`, by their places in `first`.
 
-    `first` is of the same command: operators that do the same work have the same place.
+    Both profiles are of the same command. Each operator of `profile` is matched with the operator
+    of `first` that does the same work.
     """
     uses = uses_of(profile)
     if profile is first:
@@ -283,7 +287,7 @@ def uses_like(first: Profile, profile: Profile, kinds: OperatorKinds) -> Mapping
 
 
 def uses_of(profile: Profile) -> Mapping[int, Use]:
-    """Return what each operator takes in an iteration, without the operators within it."""
+    """Return the use of each operator in an iteration, without the operators within it."""
     steps = len(profile.timed_steps())
     return {
         place: Use(row.times.calls / steps, row.iteration_ns)
@@ -317,7 +321,7 @@ def operators_at(profile: Profile, places: Iterable[int]) -> list[ProfiledOperat
 
 
 def name_of(operators: Sequence[ProfiledOperator]) -> str:
-    """Return the names of operators, but only the first ones of many."""
+    """Return the joined names of operators; of many names, only the first few."""
     names = [*dict.fromkeys(each.name for each in operators)]
     if len(names) > MOST_NAMES:
         names[MOST_NAMES - 1 :] = [f"{len(names) - MOST_NAMES + 1} more"]
@@ -329,7 +333,7 @@ def joined_title(titles: Iterable[str]) -> str:
 
 
 def merged(pairs: Sequence[OperatorPair]) -> OperatorPair:
-    """Return the operators of several pairs as one."""
+    """Return the operators of several pairs, merged into one pair."""
     sides = (chain.from_iterable(pair[side] for pair in pairs) for side in (0, 1))
     return OperatorPair(*map(tuple, sides))
 
@@ -337,7 +341,7 @@ def merged(pairs: Sequence[OperatorPair]) -> OperatorPair:
 def add_up(
     name: str, type: str, pair: OperatorPair, uses: Sequence[Sequence[Mapping[int, Use]]]
 ) -> ComparedTimes:
-    """Return what operators take together in each process; `uses` has theirs for A and for B."""
+    """Return the sum of operators' times in each process; `uses` has their uses in A and in B."""
     times, calls = [], []
     for places, own in zip(pair, uses, strict=True):
         used = [[each[place] for place in places if place in each] for each in own]
@@ -350,11 +354,11 @@ def add_up(
 def judged(
     times: ComparedTimes, usual: Spread | None = None, comparisons: int = 1, step_ns: float = 0.0
 ) -> ComparedTimes:
-    """Return times with what the pairs show.
+    """Return compared times with the difference that their pairs show.
 
-    `usual` is how much such times usually differ; it counts unless these times differ more. A
-    difference must be longer than a step of the clock for each call: times that are recorded in
-    whole steps may agree in all processes by chance.
+    `usual` is the usual spread of such times. It is used unless these times spread more. A
+    difference must exceed one step of the clock for each call: times in whole steps may agree in
+    all processes by chance.
     """
 
     own = spread_of(log_ratios(times))
@@ -376,7 +380,7 @@ def judged(
 def log_ratios(times: ComparedTimes, step: float = 0.0) -> list[float]:
     """Return the logarithm of B's time over A's for each pair; empty if any time is 0.
 
-    B's time is moved towards A's by `step` nanoseconds first.
+    Before that, B's time is moved towards A's by up to `step` nanoseconds.
     """
     pairs = [*zip(*times.times_ns, strict=False)]
     if not all(a > 0 and b > 0 for a, b in pairs):

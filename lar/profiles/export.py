@@ -1,14 +1,15 @@
-"""A profile as a trace for other programs: Chrome's viewer, Perfetto, and TensorBoard's plugin.
+"""Exports a profile as a trace for Chrome's viewer, Perfetto, and TensorBoard's plugin.
 
-All read the same format, so one trace has what the plugin of the PyTorch profiler knows: operators
-(cpu_op), layers (python_function), iterations (ProfilerStep#N), kernels, copies and allocations.
-The plugin draws other categories, but does not count them. Viewers show the names of operators; for
-the plugin, which sums up by name, these are their types, and the warm-up is left out.
+All three read the same format. A trace has the categories of the PyTorch profiler's plugin:
+operators (cpu_op), layers (python_function), iterations (ProfilerStep#N), kernels, copies and
+allocations. The plugin draws other categories, but does not count them. Viewers show operators by
+name. The plugin adds up events of equal names, so that its trace has the types of operators as
+names; it also leaves out the warm-up.
 
-What a thread did stands on one or more tracks. On a track, slices nest and no two begin or end at
-the same time: viewers and the plugin drop what overlaps, and the plugin gives an allocation to the
-innermost operator at its time. So times move by a few nanoseconds, and what has no length gets one
-nanosecond.
+The events of a thread are slices on one or more tracks. On a track, slices nest, and no two slices
+begin or end at the same time: viewers and the plugin drop overlapping slices, and the plugin gives
+an allocation to the innermost operator at its time. So times move by a few nanoseconds, and a slice
+without length gets one nanosecond.
 """
 
 from __future__ import annotations
@@ -57,15 +58,15 @@ from lar.records.profile import (
 
 # The number of the host's process; the process of a device has the device's number.
 HOST = 1000
-# The names of categories in the trace, if they differ from the profile's.
+# The names of categories in the trace that differ from the names in the profile.
 ON_HOST = {"memcpy": "host_copy", "memset": "host_fill", "runtime": "engine_api"}
 ON_DEVICE = {"kernel": "kernel", "memcpy": "gpu_memcpy", "memset": "gpu_memset"}
-# The plugin takes operators of this name for the loading of data.
+# The plugin treats an operator of this name as the loading of data.
 DATA_LOADER = "enumerate(DataLoader)#lar.__next__"
 
 
 class Line(NamedTuple):
-    """What a thread did of one kind: iterations, layers and operators, or the calls around them."""
+    """The slices of a thread: its iterations, layers and operators, or the `calls` around them."""
 
     process: int
     thread: int
@@ -73,10 +74,10 @@ class Line(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """A time on a line.
+    """A named time interval on a line.
 
-    `execution` is the execution that the slice shows on the host. An `arrow` leads from the slice
-    that began another to that one; both have its number.
+    `execution` is the execution that the slice shows on the host. An `arrow` leads from a slice to
+    another slice that it started; both have the number of the arrow.
     """
 
     line: Line
@@ -89,7 +90,7 @@ class Slice(NamedTuple):
 
 
 class Work(NamedTuple):
-    """A time in which the host was busy with an execution, and the execution's number."""
+    """A time interval in which the host was busy with an execution, and the execution's number."""
 
     number: int
     execution: Execution
@@ -97,31 +98,31 @@ class Work(NamedTuple):
     interval: Interval
 
 
-# Where a slice is drawn: begin, end and track.
+# The position of a slice in the trace: its begin, end and track.
 Placed = tuple[int, int, int]
 
 
 def export_chrome(profile: Profile) -> Iterator[bytes]:
-    """Yield the trace for viewers as JSON, some events at a time."""
+    """Yield the trace for viewers as pieces of JSON."""
     return pieces_of_export(profile)
 
 
 def export_tensorboard(profile: Profile) -> Iterator[bytes]:
-    """Return an iterator over the trace for the plugin as JSON, some events at a time.
+    """Return an iterator over the trace for TensorBoard's plugin, as pieces of JSON.
 
     Raises:
-        UsageError: no operator was timed, so that the plugin could not show anything.
+        UsageError: no operator was timed, so that the plugin would show nothing.
     """
     if not profile.timed_executions:
         raise UsageError(
-            "the profile has no timed operators, and the plugin loads none without",
+            "the profile has no timed operators, without which the plugin loads nothing",
             "make it with --iter 1 or more",
         )
     return pieces_of_export(timed_part(profile), for_plugin=True)
 
 
 def timed_part(profile: Profile) -> Profile:
-    """Return a profile without its warm-up and without what lies outside of the iterations.
+    """Return a profile with only the records of its timed iterations.
 
     Ranges that overlap with the iterations stay.
     """
@@ -144,10 +145,10 @@ def timed_part(profile: Profile) -> Profile:
 
 
 def pieces_of_export(profile: Profile, *, for_plugin: bool = False) -> Iterator[bytes]:
-    """Return an iterator over the trace's JSON.
+    """Return an iterator over a trace, as pieces of JSON.
 
-    Times are microseconds from the profile's zero, or from the earliest begin if something begins
-    before that.
+    Times are microseconds from the profile's zero, or from the earliest event if it begins before
+    that zero.
     """
     facts = profile.facts
     head = {
@@ -166,10 +167,10 @@ def pieces_of_export(profile: Profile, *, for_plugin: bool = False) -> Iterator[
 
 
 class Trace:
-    """The events of a trace.
+    """Makes the events of a trace.
 
-    The slices are made again for each pass over them: together they take much more memory than the
-    profile.
+    The slices are made anew for each pass, since all together they would take much more memory than
+    the profile.
     """
 
     def __init__(self, profile: Profile, for_plugin: bool) -> None:
@@ -179,11 +180,11 @@ class Trace:
         self.has_kernels = any(span.category == "kernel" for span in profile.spans)
         self.facts = [facts_of_operator(operator) for operator in profile.operators]
         self.paths = [re.findall(r"[^./]+", operator.module) for operator in profile.operators]
-        # Layers have a number for each time they run, and one for each path.
+        # A layer has one number for each time it runs, and another number for its path.
         self.numbers, self.modules = count(1), dict[tuple[int | str, ...], int]()
 
     def events(self) -> Iterator[Event]:
-        """Yield the names of processes and lines, slices with their arrows, counters, memory."""
+        """Yield the events: names of processes and lines, slices, arrows, counters and memory."""
         profile, lines = self.profile, Lines()
         for part in self.slices():
             lines.add(part.line, part.interval)
@@ -203,10 +204,10 @@ class Trace:
         yield from self._memory_events(begun)
 
     def _events_of(self, part: Slice, placed: Placed) -> Iterator[Event]:
-        """Yield the event of a slice and the end of an arrow.
+        """Yield the event of a slice and, if it has one, the end of an arrow.
 
-        After what the host dispatched to a device comes a call of the runtime: the plugin ties
-        kernels to operators by it alone.
+        An operator that the host dispatches to a device gets a call of the runtime at its end: the
+        plugin connects kernels to operators only by this call.
         """
         start, end, track = placed
         process = part.line.process
@@ -219,13 +220,13 @@ class Trace:
             yield complete("launch", "runtime", process, track, (end - 1, end - 1), ids)
 
     def slices(self) -> Iterator[Slice]:
-        """Yield the slices; if two are equally long, the outer one comes first."""
+        """Yield all slices; of two equal slices, the outer slice comes first."""
         return chain(
             self._steps(), self._layers(), self._operators(), self._handing_over(), self._spans()
         )
 
     def _work(self) -> Iterator[Work]:
-        """Yield when the host was busy with executions; on a device, with their dispatch."""
+        """Yield the times in which the host was busy with executions, or with their dispatch."""
         for number, each in enumerate(self.profile.executions, 1):
             if not self.profile.on_device:
                 yield Work(number, each, Line(HOST, each.thread), each.work)
@@ -233,9 +234,9 @@ class Trace:
                 yield Work(number, each, Line(HOST, each.host_thread), dispatch)
 
     def _steps(self) -> Iterator[Slice]:
-        """Yield the iterations, on the busiest thread of each copy of the model.
+        """Yield the iterations as slices, on the busiest thread of each copy of the model.
 
-        The plugin's diff compares what lies in them.
+        The plugin's diff compares the slices within them.
         """
         busy: Counter[int] = Counter()
         for _, _, line, (start, end) in self._work():
@@ -249,10 +250,10 @@ class Trace:
             yield Slice(line, step.trace_name, "user_annotation", step.interval, args)
 
     def _layers(self) -> Iterator[Slice]:
-        """Yield the layers: each goes from the first to the last of its successive operators.
+        """Yield the layers: each covers its successive operators, from the first to the last.
 
-        A layer lies in one iteration. An operator within another one counts for the layer of that
-        one.
+        A layer lies within one iteration. An operator within an outer operator counts for the layer
+        of the outer operator.
         """
         lines: dict[Line, list[Work]] = {}
         for each in self._work():
@@ -265,7 +266,7 @@ class Trace:
     def _layers_in(
         self, work: Iterable[Work], depth: int, around: int | None = None
     ) -> Iterator[Slice]:
-        """Yield the layers at a depth, and those inside; `around` numbers the layer around."""
+        """Yield the layers at a depth, and those inside; `around` is the outer layer's number."""
 
         def path_of(each: Work) -> tuple[int | str, ...]:
             return each.execution.step, *self.paths[each.execution.operator][:depth]
@@ -281,7 +282,7 @@ class Trace:
                 yield from self._layers_in(own, depth + 1, number)
 
     def _operators(self) -> Iterator[Slice]:
-        """Yield the operators on the host."""
+        """Yield the slices of operators on the host."""
         side = "s" if self.profile.on_device else "f"
         for number, each, line, interval in self._work():
             args = {"External id": number, "step": each.step, **self.facts[each.operator]}
@@ -289,7 +290,10 @@ class Trace:
             yield Slice(line, self.names[each.operator], "cpu_op", interval, args, each, arrow)
 
     def _handing_over(self) -> Iterator[Slice]:
-        """Yield the other ends of arrows: dispatches by another thread, executions on a device."""
+        """Yield the slices at the other ends of arrows.
+
+        They are dispatches by another thread, or executions on a device.
+        """
         for number, each in enumerate(self.profile.executions, 1):
             ids: dict[str, Any] = {"External id": number, "step": each.step}
             if self.profile.on_device:
@@ -307,10 +311,9 @@ class Trace:
                 yield Slice(line, name, "dispatch", each.dispatch, ids, arrow=("s", number))
 
     def _spans(self) -> Iterator[Slice]:
-        """Yield phases, ranges and calls, and what a device did.
+        """Yield the slices of phases, ranges and calls, and of a device's kernels and copies.
 
-        With a device, the calls of the runtime that the plugin's overview counts have the category
-        runtime.
+        On a device, the calls that count in the plugin's overview have the category runtime.
         """
         profile = self.profile
         runtime = {id(span) for span in leaf_calls(profile)} if profile.on_device else set()
@@ -334,7 +337,7 @@ class Trace:
             yield Slice(line, name, category, span.interval, args)
 
     def _facts_of(self, span: Span) -> dict[str, Any]:
-        """Return what is known of a span, with its operator's name."""
+        """Return the known facts of a span, with its operator's name."""
         facts = {name: getattr(span, name) for name in FACTS[Span]}
         if span.operator is not None:
             facts["operator"] = self.profile.operators[span.operator].name
@@ -343,7 +346,7 @@ class Trace:
     def _memory_events(
         self, begun: Mapping[int, Sequence[tuple[Execution, Placed]]]
     ) -> Iterator[Event]:
-        """Yield what was allocated and released, and how much was in use then.
+        """Yield an event for each allocation and release, with the memory in use after it.
 
         Each event lies within an execution of its operator.
         """
@@ -355,7 +358,7 @@ class Trace:
             own = None if each.operator is None else begun.get(each.operator)
             if own:
                 last = bisect_right(own, at_ns, key=lambda it: it[0].start_ns) - 1
-                # What is released exactly between two executions belongs to the first one.
+                # A release exactly between two executions belongs to the first execution.
                 last -= each.size_bytes < 0 and last > 0 and own[last - 1][0].end_ns == at_ns
                 start, end, track = own[max(last, 0)][1]
                 at_ns = min(max(at_ns, start), end - 1)
@@ -365,8 +368,8 @@ class Trace:
     def _facts_of_allocation(self, number: int, each: Allocation, total: int) -> dict[str, Any]:
         """Return the facts of an allocation.
 
-        The plugin's curve needs an address and the reserved memory, which is at least what is
-        allocated.
+        The plugin's curve needs an address and the reserved memory, which is never less than the
+        allocated memory.
         """
         on_host = device_title(each.device) == "CPU"
         reserved = self.profile.memory_plan.static_bytes
@@ -376,13 +379,13 @@ class Trace:
             "Bytes": each.size_bytes,
             "Total Allocated": total,
             "Total Reserved": total if reserved is None else reserved,
-            # An unknown address gets a unique value, so that no release is paired with it.
+            # An unknown address gets a unique value, so that the plugin pairs no release with it.
             "Addr": -1 - number if each.address is None else each.address,
         }
 
 
 def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
-    """Return what is known of an operator; the plugin reads the facts of its inputs."""
+    """Return the known facts of an operator; the plugin reads those of its inputs."""
     facts = {
         "name": operator.name,
         "type": operator.type,
@@ -399,7 +402,7 @@ def facts_of_operator(operator: ProfiledOperator) -> dict[str, Any]:
 
 
 class Lines:
-    """The tracks of the slices: each line has as many as its slices need to nest."""
+    """Places slices on tracks; each line has as many tracks as its slices need to nest."""
 
     def __init__(self) -> None:
         self.groups: dict[Line, array[int]] = {}  # for each line, the numbers of its slices
@@ -412,14 +415,14 @@ class Lines:
         self.ends.append(interval[1])
 
     def placed(self) -> Iterator[Placed]:
-        """Return an iterator over the slices as they are placed."""
+        """Return an iterator over the begin, end and track of each placed slice."""
         return zip(self.starts, self.ends, self.tracks, strict=True)
 
     def place(self, threads: Mapping[int, str]) -> Iterator[Event]:
-        """Place the slices, and yield the names of the tracks.
+        """Place the slices on tracks, and yield events with the names of the tracks.
 
-        The first track of a thread has the thread's number; other tracks have numbers above all
-        threads.
+        The first track of a thread has the number of the thread. Other tracks have larger numbers
+        than all threads.
         """
         self.tracks = array("q", bytes(8 * len(self.starts)))
         free = max([*threads, *(line.thread for line in self.groups)], default=0) + 1
@@ -440,9 +443,9 @@ class Lines:
                 self.tracks[number] = numbers[self.tracks[number]]
 
     def _nest(self, group: Sequence[int]) -> int:
-        """Place the slices of a line, and return how many tracks it has.
+        """Place the slices of a line on tracks, and return the number of tracks.
 
-        No two times on a track are the same.
+        No two slices of a track begin or end at the same time.
         """
         starts, ends = self.starts, self.ends
         # For each track: the ends and numbers of the slices that are still open, and the latest
@@ -460,7 +463,7 @@ class Lines:
                     end_ns, number = own.pop()
                     ends[number] = moment(track, end_ns)
 
-        # A slice of no length comes before the others that begin then.
+        # A slice without length comes before other slices that begin at the same time.
         for at in sorted(group, key=lambda at: (starts[at], starts[at] < ends[at], -ends[at])):
             close(starts[at])
             fits = (track for track, own in enumerate(going) if not own or ends[at] <= own[-1][0])

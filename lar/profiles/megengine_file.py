@@ -1,10 +1,10 @@
 """MegEngine's own profile file: JSON that the engine writes at the end of each iteration.
 
-    profiler    device, host: when each operator was executed, by device and by thread
+    profiler    device, host: the times of each operator, by device and by thread
                 opr_footprint: shapes, bytes and arithmetic operations of each operator
-    graph_exec  operator, var, mem_chunk, and comp_seq, the operators in the order of execution
+    graph_exec  operator, var, mem_chunk, and comp_seq (the operators in the order of execution)
 
-Times are seconds with six places; the host's and the device's have different zeros.
+Times are seconds with six decimals. Times of the host and of the device have different zeros.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import msgspec
 
 from lar.records.profile import Count
 
-# Seconds from a zero; what nanoseconds cannot count is damaged.
+# Seconds from a zero. A time outside of these limits comes from a damaged file.
 Moment = Annotated[float, msgspec.Meta(ge=-4e9, le=4e9)]
 
 
 class RawTimes(msgspec.Struct, frozen=True, gc=False):
-    """Seconds: when an operator began, began to compute after a wait, and ended."""
+    """The times of an operator in seconds: its begin, the end of its wait, and its end."""
 
     start: Moment
     kern: Moment
@@ -29,10 +29,10 @@ class RawTimes(msgspec.Struct, frozen=True, gc=False):
 
 
 class RawFootprint(msgspec.Struct, frozen=True):
-    """The work of an operator: what it reads, writes and computes; a multiply-add counts as two.
+    """The work of an operator: bytes and arithmetic operations; a multiply-add counts as two.
 
-    What only the host reads has no layout. The parameters of operators that pick elements are a
-    list.
+    A tensor that only the host reads has no layout. For operators that pick elements, the
+    parameters are a list.
     """
 
     memory: Count | None = None
@@ -44,7 +44,7 @@ class RawFootprint(msgspec.Struct, frozen=True):
 
 
 class RawLayout(msgspec.Struct, frozen=True):
-    """An axis along which a tensor is broadcast has a stride of 0."""
+    """The layout of a tensor; an axis along which the tensor is broadcast has a stride of 0."""
 
     shape: tuple[Count, ...] = ()
     dtype: str = ""
@@ -57,7 +57,7 @@ class RawMemoryPlan(msgspec.Struct, frozen=True):
 
 
 class RawVariable(msgspec.Struct, frozen=True):
-    """`mem_plan` is None for a variable that only the host reads."""
+    """A variable of the graph; `mem_plan` is None if only the host reads the variable."""
 
     name: str = ""
     mem_plan: RawMemoryPlan | None = None
@@ -79,7 +79,7 @@ class RawChunk(msgspec.Struct, frozen=True):
 
 
 class RawTimeline(msgspec.Struct, frozen=True):
-    """Times by operator, and for each operator by device or thread."""
+    """The times of each operator, by device or thread, and the work of each operator."""
 
     device: dict[str, dict[str, RawTimes]]
     host: dict[str, dict[str, RawTimes]]
@@ -102,15 +102,15 @@ DECODER = msgspec.json.Decoder(RawProfile)
 
 
 def is_raw_profile(data: bytes) -> bool:
-    """Return whether a file has the keys of such a profile; it may have been cut short."""
+    """Return whether a file has the keys of MegEngine's profile; the file may be truncated."""
     return re.search(rb'"(graph_exec|opr_footprint)"\s*:', data) is not None
 
 
 def decode_raw(data: bytes) -> RawProfile:
-    """Return what a file contains.
+    """Decode the content of MegEngine's profile file.
 
     Raises:
-        msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
+        msgspec.MsgspecError, ValueError: the file is truncated, foreign or damaged.
     """
     raw = DECODER.decode(data)
     graph, times = raw.graph_exec, raw.profiler

@@ -1,10 +1,10 @@
-"""Ranges that the user names: `with lar.range("head"): ...`, and operators by their names.
+"""Ranges that the user names: by `with lar.range("head"): ...`, or by `--range-by`.
 
-A range of `--range-by` consists of the executions that it was made of, by their operators' names:
-times cannot tell, since a clock that ticks in microseconds lets short executions touch the ends of
-other ranges. Any other range consists of all that began in its time.
+A range of `--range-by` consists of the executions whose operators' names match. Times could not
+decide this: with a clock of whole microseconds, short executions touch the ends of other ranges.
+Any other range consists of all records that begin during the range.
 
-The worker and this process have the same clock: both read the monotonic clock of the system.
+The worker and this process use the same clock: the monotonic clock of the system.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ PYTHON_THREAD = 0
 # The style of ranges that are made from operators.
 OPERATOR_RANGE = "operators"
 
-# The threads of a record, and when it began on each; the thread where it ran comes first.
+# The threads of a record, each with its begin there; the thread where the record ran comes first.
 Starts = tuple[tuple[int, int], ...]
-# The position of a record's execution among the timed ones, None without one, and its begins.
+# The position of a record's execution among the timed executions (None without an execution), and
+# the begins of the record.
 Begun = tuple["int | None", Starts]
 
-# A program may name ranges for ever: only the last ones are kept.
+# How many ended ranges are kept: a program may name any number of ranges.
 MOST_ENDED = 10_000
 
 
 @dataclass(eq=False)
 class NamedRange:
-    """A range of this process, and the profiles that were written while it was open.
+    """A range of this process, and the profiles that were written while the range was open.
 
-    A profile is known by its path and by the zero of its clock.
+    A profile is identified by its path and by the zero of its clock.
     """
 
     name: str
@@ -60,14 +61,15 @@ ENDED: deque[NamedRange] = deque(maxlen=MOST_ENDED)
 
 
 def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[None]:
-    """Name the work inside, in the profiles of runs that take place at the same time.
+    """Name the work inside the block, in the profiles of runs at the same time.
 
-    `color` is its name, or 0xRRGGBB or 0xAARRGGBB. A profile that is written inside gets the range
-    when it ends. If the package `nvtx` is installed, the range is also one of NVTX, here and in the
-    processes of the runs, where nsys and ncu see the kernels.
+    `color` is a color's name, or 0xRRGGBB or 0xAARRGGBB. If a profile is written inside the block,
+    the range is added to it when the block ends. If the package `nvtx` is installed, the range is
+    an NVTX range too. It is open in this process and in the processes of the runs, so that nsys and
+    ncu show it for the kernels.
 
     Raises:
-        UsageError: the name or the color is something else.
+        UsageError: the name is no string, or the color is none of these.
     """
     if not is_text(name):
         raise UsageError(f"lar.range: name: {name!r} is not text", "give it as a str")
@@ -75,15 +77,15 @@ def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[N
 
 
 def is_text(value: object) -> bool:
-    """Return whether a value is text that a file can hold: half a surrogate pair is not."""
+    """Return whether a value is a string that a file can hold, without half surrogate pairs."""
     return isinstance(value, str) and value.encode(errors="ignore").decode() == value
 
 
 def text_of(color: Color) -> str | None:
-    """Return a color as a profile holds it: a name, or `#rrggbb`.
+    """Return a color in the form of a profile: a name, or `#rrggbb`.
 
     Raises:
-        UsageError: it is not a color.
+        UsageError: the value is not a color.
     """
     if color is None or (isinstance(color, str) and is_text(color)):
         return color
@@ -97,7 +99,7 @@ def text_of(color: Color) -> str | None:
 
 @contextlib.contextmanager
 def open_range(name: str, color: Color, stored_color: str | None) -> Iterator[None]:
-    """Name the work inside, with the color in the form for NVTX and in that for profiles."""
+    """Name the work inside the block; `color` is for NVTX, `stored_color` for profiles."""
     named = NamedRange(name, stored_color, time.perf_counter_ns())
     OPEN.append(named)
     try:
@@ -113,7 +115,7 @@ def open_range(name: str, color: Color, stored_color: str | None) -> Iterator[No
 
 @contextlib.contextmanager
 def nvtx_range(name: str, color: Color = None) -> Iterator[None]:
-    """Put the work inside into an NVTX range, if the package is installed."""
+    """Open an NVTX range for the block, if the package `nvtx` is installed."""
     if importlib.util.find_spec("nvtx") is None:
         yield
         return
@@ -126,17 +128,17 @@ def nvtx_range(name: str, color: Color = None) -> Iterator[None]:
 
 
 def open_ranges() -> tuple[str, ...]:
-    """Return the names of the ranges that this process is in, the outermost first."""
+    """Return the names of the open ranges of this process, the outermost first."""
     return tuple(named.name for named in OPEN)
 
 
 def ranges_during(start_ns: int) -> list[NamedRange]:
-    """Return the ranges that have ended since a time of this process's clock."""
+    """Return the ended ranges that ended after a time of this process's clock."""
     return [each for each in [*ENDED] if each.end_ns > start_ns]
 
 
 def watch_open_ranges(path: str, t0_ns: int) -> None:
-    """Have the ranges that are still open added to a profile when they end.
+    """Note a profile in all open ranges, so that each range is added to it when the range ends.
 
     The profile's clock begins at `t0_ns`.
     """
@@ -145,10 +147,10 @@ def watch_open_ranges(path: str, t0_ns: int) -> None:
 
 
 def add_range(path: str, t0_ns: int, named: NamedRange) -> None:
-    """Add a range to the profile in a file, if that profile is still there.
+    """Add a range to the profile in a file, if the file still has this profile.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     from dataclasses import replace
 
@@ -172,7 +174,7 @@ def add_range(path: str, t0_ns: int, named: NamedRange) -> None:
 
 
 def spans_of_ranges(ranges: Iterable[NamedRange], t0_ns: int) -> list[Span]:
-    """Return spans of ranges that have ended, in a profile whose clock begins at `t0_ns`."""
+    """Return the spans of ended ranges, for a profile whose clock begins at `t0_ns`."""
     from lar.records.profile import Span
 
     return [
@@ -198,7 +200,7 @@ def patterns_of(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
 def unmatched(
     operators: Sequence[ProfiledOperator], patterns: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """Return a warning for each expression that matches no operator, with an operator's name."""
+    """Return a warning for each pattern that matches no operator, with one name as an example."""
     if not operators:
         return []
     longest = max((operator.name for operator in operators), key=len)
@@ -210,7 +212,7 @@ def unmatched(
 
 
 def spans_of_patterns(profile: Profile, patterns: Sequence[tuple[str, str]]) -> list[Span]:
-    """Return the ranges for patterns, each a regular expression and the name of its ranges."""
+    """Return the ranges of patterns; a pattern has a regular expression and a name for ranges."""
     return [
         span_of_run(name, [profile.executions[place] for place in run])
         for pattern, name in patterns
@@ -221,14 +223,15 @@ def spans_of_patterns(profile: Profile, patterns: Sequence[tuple[str, str]]) -> 
 def runs_of_pattern(
     pattern: str, operators: Sequence[ProfiledOperator], executions: Sequence[Execution]
 ) -> list[list[int]]:
-    """Return the runs of executions that each become a range, as positions.
+    """Return the groups of executions that each become a range, as lists of positions.
 
-    The executions of a run follow each other on one thread, in one iteration, and all match.
+    The executions of a group follow each other on one thread in one iteration. The operators of all
+    match the pattern.
     """
     search = re.compile(pattern).search
     matching = [search(operator.name) is not None for operator in operators]
     runs: list[list[int]] = []
-    going: dict[int, list[int]] = {}  # by thread: the run that is not ended yet
+    going: dict[int, list[int]] = {}  # by thread: the group that has not ended yet
     for place, execution in enumerate(executions):
         run = going.get(execution.thread)
         if not matching[execution.operator]:
@@ -242,7 +245,7 @@ def runs_of_pattern(
 
 
 def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
-    """Return the range of executions that follow each other."""
+    """Return the range of a group of executions that follow each other."""
     from lar.records.profile import Span
 
     first = executions[0]
@@ -259,15 +262,15 @@ def span_of_run(name: str, executions: Sequence[Execution]) -> Span:
 
 
 def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[Span, list[int]]]:
-    """Return the user's ranges, each with the positions of its records, without the warm-up's.
+    """Return the user's ranges, each with the positions of its records; without the warm-up.
 
-    By time, a record belongs to a range if it began within it on its thread, where it ran or where
-    it was dispatched. If nothing ran on the range's thread, all that began to run in its time
-    belongs to it.
+    A range of `--range-by` has the records of its executions. A record belongs to any other range
+    if it began during the range on the range's thread; it may have run or been dispatched there. If
+    no record has the range's thread, all records that began to run during the range belong to it.
     """
     spans = [it for it in profile.spans if it.category == "user_annotation" and not it.warmup]
     if not spans:
-        return []  # the rest takes much memory for each record
+        return []  # saves the memory that the steps below take for each record
     begun = [*records]
     made_of, starts = executions_by_range(profile), starts_by_thread(begun)
     parts: dict[int | None, list[int]] = {}
@@ -276,7 +279,7 @@ def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[
     found = []
     for span in spans:
         if same := made_of.get(span):
-            # Ranges of one name and no length may look the same.
+            # Ranges of the same name without length may be equal.
             places = [place for execution in same.pop() for place in parts.get(execution, ())]
         else:
             known = starts.get(span.thread, starts[None])
@@ -288,11 +291,14 @@ def members_of_ranges(profile: Profile, records: Iterable[Begun]) -> list[tuple[
 
 
 def executions_by_range(profile: Profile) -> dict[Span, list[list[int]]]:
-    """Return the positions of the timed executions that each range of `--range-by` is made of."""
+    """Return the positions of the timed executions of each range of `--range-by`.
+
+    Equal ranges have several lists of positions.
+    """
     executions = profile.timed_executions
     found: dict[Span, list[list[int]]] = {}
     for pattern, name in patterns_of(profile.facts.options):
-        with contextlib.suppress(re.error):  # of a damaged file
+        with contextlib.suppress(re.error):  # a damaged file may hold a wrong pattern
             for run in runs_of_pattern(pattern, profile.operators, executions):
                 span = span_of_run(name, [executions[place] for place in run])
                 found.setdefault(span, []).append(run)
@@ -300,7 +306,7 @@ def executions_by_range(profile: Profile) -> dict[Span, list[list[int]]]:
 
 
 def starts_of(execution: Execution) -> Starts:
-    """Return the threads on which an execution ran and was dispatched, with the times."""
+    """Return the threads on which an execution ran and was dispatched, with the begin on each."""
     starts = [(execution.thread, execution.start_ns)]
     if execution.dispatch_start_ns is not None and execution.dispatch_thread is not None:
         starts.append((execution.dispatch_thread, execution.dispatch_start_ns))
@@ -308,9 +314,9 @@ def starts_of(execution: Execution) -> Starts:
 
 
 def starts_by_thread(begun: Sequence[Begun]) -> dict[int | None, list[tuple[int, int]]]:
-    """Return the sorted begins of records by thread; under None, those of all records.
+    """Return the sorted begins of records by thread; the key None has those of all records.
 
-    If no record ran on a thread, it has the begins of the records dispatched there.
+    If no record ran on a thread, the thread has the begins of the records dispatched there.
     """
     ran: dict[int | None, list[tuple[int, int]]] = {None: []}
     dispatched: dict[int | None, list[tuple[int, int]]] = {}

@@ -1,16 +1,16 @@
-"""The roofline of Williams, Waterman and Patterson (2009): how near to the peak work comes.
+"""The roofline model of Williams, Waterman and Patterson (2009): compares work with the peak.
 
-Work cannot go faster than the lesser of two roofs: the peak of operations, and what the peak of
-bytes feeds: min(peak flop/s, peak byte/s x flop/byte). The two meet at the ridge. Memory is the
-limit below the ridge's intensity, computation above.
+Work cannot be faster than the lower of two roofs: the peak rate of operations, and the rate of
+operations that main memory can supply with data: min(peak flop/s, peak byte/s x flop/byte). The two
+roofs meet at the ridge. Memory is the limit below the ridge's intensity, computation above it.
 
-Three rules keep it honest:
+Three rules avoid wrong conclusions:
 
-- The peak of operations is that of float32. The roof of other types is not known, so work in them
-  is not compared with any.
-- Work that moves nothing, such as a view, a constant or a passed pointer, has no bandwidth.
-- A roof limits work only near it. Far from both roofs, the kernel does not fit its shapes or its
-  layout, or it waits: for threads, for instructions, for the call itself.
+- The peak rate of operations holds for float32. The peak for other types is unknown, so operations
+  in other types are not compared with a roof.
+- Work that moves no bytes, such as a view, a constant or a passed pointer, has no bandwidth.
+- A roof limits only work that is near the roof. Work far from both roofs has another cause: its
+  kernel does not fit its shapes or layout, or it waits for threads, instructions or the call.
 
 Data in caches may be read faster than main memory, but is compared with main memory's peak.
 """
@@ -28,26 +28,26 @@ from lar.records.profile import Peak, Profile, ProfiledOperator, TensorFact
 
 Bound = Literal["compute", "memory", "cache", "far"]
 
-# From this part of a roof on, the roof is the limit. Nsight Compute speaks of latency below the
-# same figure.
+# Work that reaches this part of a roof is limited by the roof. Nsight Compute uses the same figure:
+# below it, it reports latency as the cause.
 NEAR_PERCENT = 60.0
 
-# Engines record whole microseconds: the rate of a shorter call may be anything.
+# The shortest call whose rate can be trusted, since engines record whole microseconds.
 SHORTEST_NS = 2000
 
-# Neither an algorithm with fewer operations nor the fastest cache explains more of a peak than
-# this: a higher figure comes from a time that is too short.
+# The largest believable parts of a peak: an algorithm with fewer operations, or the fastest cache,
+# may exceed 100 %. A higher figure comes from a wrong time.
 MOST_COMPUTE_PERCENT, MOST_MEMORY_PERCENT = 500.0, 1000.0
 
-# Types that are used for indices and sizes beside the values of a computation.
+# Types of indices and sizes, which operators read beside the values of a computation.
 INDEX_TYPES = frozenset({"bool", "int32", "int64"})
 
 
 class Piece(NamedTuple):
-    """A part of some work; unknown figures are None.
+    """The duration and amounts of one execution; unknown figures are None.
 
-    `operator` counts in `Profile.operators`. Without `is_float32`, the operations are of another
-    type.
+    `operator` is a place in `Profile.operators`. Without `is_float32`, the operations are in
+    another type.
     """
 
     duration_ns: int
@@ -61,10 +61,10 @@ class Piece(NamedTuple):
 class Work:
     """Operations, bytes and their time, summed over the `calls` of one or more operators.
 
-    `parts` has the work of each operator if there are several. `flops` and `size_bytes` only count
-    what is known, None if nothing is. The shares say for how much of the time they are known; below
-    1, each figure made of them is a lower bound. `time_ns` is without disturbances: the median of
-    each operator times its calls.
+    `parts` has the work of each operator if there are several. `flops` and `size_bytes` are sums of
+    the known amounts; None if no amount is known. The shares are the part of the time with known
+    amounts. If a share is below 1, figures computed from these amounts are lower bounds. `time_ns`
+    excludes disturbances: it is the median of each operator times its calls.
     """
 
     calls: int
@@ -82,35 +82,35 @@ class Work:
 
     @property
     def bytes_per_second(self) -> float | None:
-        """The bandwidth, None if it is unknown or if nothing is moved."""
+        """The bandwidth; None if it is unknown or no bytes are moved."""
         return quotient(self.size_bytes * 1e9, self.time_ns) if self.size_bytes else None
 
     @property
     def intensity(self) -> float | None:
-        """The operations for each byte, None if the bytes are not all known.
+        """The operations per byte; None if some bytes are unknown.
 
-        It is a lower bound if some operations are not known.
+        This is a lower bound if some operations are unknown.
         """
         if self.flops is None or self.size_bytes is None or self.bytes_share < 1:
             return None
         return quotient(self.flops, self.size_bytes)
 
     def compute_percent(self, peak: Peak | None) -> float | None:
-        """Return the rate of operations in percent of the float32 peak, None for other types."""
+        """Return the rate of operations in percent of the float32 peak; None for other types."""
         if peak is None or not self.is_float32:
             return None
         return self.percent(self.flops_per_second, peak.flops_per_second, MOST_COMPUTE_PERCENT)
 
     def memory_percent(self, peak: Peak | None) -> float | None:
-        """Return the bandwidth in percent of main memory's peak, None if it is unknown."""
+        """Return the bandwidth in percent of main memory's peak; None if it is unknown."""
         if peak is None:
             return None
         return self.percent(self.bytes_per_second, peak.bytes_per_second, MOST_MEMORY_PERCENT)
 
     def percent(self, rate: float | None, roof: float, most: float) -> float | None:
-        """Return a rate in percent of a peak, None if it is too high to be true.
+        """Return a rate in percent of a peak; None if the rate is unknown or too high to be true.
 
-        Then the time of the calls is wrong, or they are too short for the engine's clock.
+        A rate is too high if the time of the calls is wrong, or too short for the engine's clock.
         """
         limit = 100 if self.time_ns < SHORTEST_NS * self.calls else most
         percent = None if rate is None else 100 * rate / roof
@@ -126,11 +126,11 @@ class Work:
         return {it: times[it] / self.time_ns if self.time_ns else 0.0 for it in order}
 
     def bound(self, peak: Peak | None) -> Bound | None:
-        """Return what limits the work of one operator.
+        """Return the bound that limits the work of one operator.
 
-        `compute` and `memory` are near that roof, `cache` moves more than main memory can, and
-        `far` is far from both. It is None if a roof or some of the work is not known, or if the
-        time cannot be right.
+        `compute` and `memory` mean that the work is near this roof. `cache` means that it moves
+        more bytes than main memory can, and `far` that it is far from both roofs. Return None if a
+        roof or some amount is unknown, or if the time cannot be right.
         """
         computing, moving = self.compute_percent(peak), self.memory_percent(peak)
         is_wrong = (self.is_float32 and self.flops and computing is None) or (
@@ -146,10 +146,10 @@ class Work:
         return "far" if is_known and (self.flops or self.size_bytes) else None
 
     def saving_ns(self, peak: Peak | None) -> float | None:
-        """Return the time that work would save at its roof, in nanoseconds.
+        """Return the time that the work would save if it reached its roof, in nanoseconds.
 
-        That is time x (1 - achieved / roof), with the roof of its intensity. It is a lower bound if
-        some of the work is not known, None if no part is known.
+        This is time x (1 - achieved / roof), with the roof at the work's intensity. It is a lower
+        bound if some amounts are unknown, and None if all are.
         """
         if self.parts:
             known = [ns for it in self.parts if (ns := it.saving_ns(peak)) is not None]
@@ -165,7 +165,7 @@ class Work:
 
 
 def work_of(pieces: Iterable[Piece]) -> Work:
-    """Sum up pieces of one operator or of several."""
+    """Return the work of all pieces, which may be of several operators."""
     durations: dict[tuple[int | None, int | None, bool, int | None], list[int]] = {}
     for piece in pieces:
         durations.setdefault(piece[1:], []).append(piece.duration_ns)
@@ -185,7 +185,7 @@ def work_of(pieces: Iterable[Piece]) -> Work:
 
 
 def part_of(piece: Piece, durations_ns: Sequence[int]) -> Work:
-    """Return the work of an operator's calls with these durations, each as much as `piece`."""
+    """Return the work of an operator's calls; each call has the amounts of `piece`."""
     calls = len(durations_ns)
     return Work(
         calls=calls,
@@ -199,23 +199,23 @@ def part_of(piece: Piece, durations_ns: Sequence[int]) -> Work:
 
 
 def sum_of_known(amounts: Sequence[int | None]) -> int | None:
-    """Return the sum of the known amounts, None if no amount is known."""
+    """Return the sum of the known amounts; None if no amount is known."""
     known = [amount for amount in amounts if amount is not None]
     return sum(known) if known else None
 
 
 def share_of_known(amounts: Sequence[tuple[int | None, float]]) -> float:
-    """Return the part of the time whose amounts are known; exactly 1 only if all are."""
+    """Return the part of the time whose amounts are known; exactly 1 only if all are known."""
     known = [ns for amount, ns in amounts if amount is not None]
     if len(known) == len(amounts):
         return 1.0 if amounts else 0.0
-    # Parts with unknown amounts may have taken no time, and must still show.
+    # Unknown amounts may have taken no time, but the share must still be below 1.
     whole_ns = sum(ns for _, ns in amounts)
     return min(sum(known) / whole_ns if whole_ns else 0.0, 0.9999)
 
 
 def piece_of(profile: Profile, place: int, duration_ns: int) -> Piece:
-    """Return the work of one execution that takes `duration_ns`, of the operator at `place`."""
+    """Return the piece of one execution of the operator at `place`, with its duration."""
     return Piece(duration_ns, *amounts_of(profile)[place], place)
 
 
@@ -223,7 +223,7 @@ def piece_of(profile: Profile, place: int, duration_ns: int) -> Piece:
 def amounts_of(profile: Profile) -> Sequence[tuple[int | None, int | None, bool]]:
     """Return for each operator its operations, its bytes, and whether it computes in float32.
 
-    What is not known is None.
+    Unknown operations and bytes are None.
     """
     return [(it.flops, it.size_bytes, computes_in_float32(it)) for it in profile.operators]
 
@@ -231,9 +231,9 @@ def amounts_of(profile: Profile) -> Sequence[tuple[int | None, int | None, bool]
 def computes_in_float32(operator: ProfiledOperator) -> bool:
     """Return whether the float32 peak is the roof for this operator.
 
-    The types of its inputs decide; without inputs, those of its outputs. Single values, such as the
-    scale and zero point of quantised tensors, do not count, and neither do indices beside other
-    types.
+    The types of its inputs decide; without inputs, the types of its outputs. Single values do not
+    count, such as the scale and zero point of quantised tensors. Indices do not count if there are
+    other types.
     """
     facts = operator.inputs or operator.outputs
     every = {fact.dtype for fact in facts}
@@ -248,7 +248,7 @@ def is_single(fact: TensorFact) -> bool:
 
 
 def host_peak_of(profile: Profile) -> Peak | None:
-    """Return the peak of the processor that ran the operators, None for a device (not measured)."""
+    """Return the peak of the CPU that ran the operators; None for a device or an unknown peak."""
     peak = profile.facts.peak
     if profile.on_device or peak is None:
         return None
@@ -256,12 +256,12 @@ def host_peak_of(profile: Profile) -> Peak | None:
 
 
 def ridge_of(peak: Peak) -> float:
-    """Return the intensity in flop/byte from which on computation is the limit."""
+    """Return the intensity in flop/byte above which computation is the limit."""
     return peak.flops_per_second / peak.bytes_per_second
 
 
 def describe_measurement(peak: Peak) -> str:
-    """Return how a peak was measured, as far as known.
+    """Describe how a peak was measured, as far as it is recorded.
 
     An example is `best of 9 rounds, their median 3.1% lower, last on 2026-11-22`.
     """

@@ -1,10 +1,10 @@
-"""What ran in the timed iterations, added up by a common key: operator, type, module, ...
+"""Rows of reports: the executions of timed iterations, grouped by operator, type, module and so on.
 
-All reports are made of this one aggregation. What runs within an operator, such as the body of a
-loop, counts for itself: each row has its own time, and these add up to the time of all operators.
-Beside it stands the time that includes what runs within.
+All reports use this one aggregation. Operators within an operator, such as the body of a loop,
+count separately. So each row has its own time, and the own times add up to the time of all
+operators. A row also has the time that includes inner operators.
 
-Another tool's table lacks figures of these rows: text has those that --columns names.
+Styles that imitate another tool's table show further figures of a row if --columns names them.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ Key = Literal["operator", "type", "module", "shape", "kernel", "range"]
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """All that ran of one operator, type, module, shape or kernel.
+    """The executions of one operator, type, module, shape, kernel or range, with their figures.
 
-    `operators` count in `Profile.operators`. `times` have each execution's own time in nanoseconds;
-    `total_ns` is the sum of all executions, with what ran within them. `iteration_ns` is what an
-    iteration spends here: the median of each operator times its executions, so that a disturbed one
-    counts little. `share` is the part of all rows' `iteration_ns`, from 0 to 1. `bounds` has the
-    part of the time that each bound limits, the largest first; None stands for what is not known.
-    `saving_ns` is what an iteration would save here at the machine's roofs, None if unknown.
+    `operators` are places in `Profile.operators`. `times` has the own times of executions in
+    nanoseconds. `total_ns` is the sum of all executions, with inner operators. `iteration_ns` is
+    the row's time in an iteration: the median of each operator times its executions, so that a
+    disturbed execution counts little. `share` is its part of the `iteration_ns` of all rows, from
+    0 to 1. `bounds` has the part of the time that each bound limits, the largest first; the key
+    None stands for an unknown bound. `saving_ns` is the time that an iteration would save if the
+    row reached the machine's roofs; None if unknown.
     """
 
     name: str
@@ -49,11 +50,14 @@ class Row:
 
     @property
     def bound(self) -> Bound | None:
-        """What limits most of its time, None if unknown."""
+        """The bound that limits most of the row's time; None if unknown."""
         return next(iter(self.bounds), None)
 
     def describe_bounds(self) -> str:
-        """Return what limits it, empty if unknown; of several operators, with each part."""
+        """Return the bound of the row as text; empty if unknown.
+
+        A row of several operators with different bounds has the part of each bound.
+        """
         if len(self.operators) < 2 or max(self.bounds.values()) > 0.995:
             return self.bound or ""
         shares = self.bounds.items()
@@ -63,7 +67,7 @@ class Row:
 def rows_of(
     profile: Profile, by: Key = "operator", launches: Sequence[Launch] | None = None
 ) -> list[Row]:
-    """Return the rows of a profile or of some `launches`, the longest per iteration first."""
+    """Return the rows of a profile, or of only some `launches`, the slowest row first."""
     launches = launches_of(profile) if launches is None else launches
     groups = group_by(launches, KEYS[by])
     disturbed, peak = disturbed_executions(profile), host_peak_of(profile)
@@ -108,16 +112,16 @@ def known_operators(profile: Profile) -> list[Row]:
 
 @keep_with_profile
 def savings_of(profile: Profile) -> Mapping[int, float]:
-    """Return how many nanoseconds of an iteration each operator would save at its roof, by place.
+    """Return the nanoseconds that each operator would save in an iteration at its roof.
 
-    The places count in `Profile.operators`; operators without a known figure are left out.
+    The keys are places in `Profile.operators`. Operators without a known saving are left out.
     """
     rows = known_operators(profile)
     return {row.operators[0]: row.saving_ns for row in rows if row.saving_ns is not None}
 
 
 def shape_of(launch: Launch) -> str:
-    """Return the type of an operator and the shapes of its inputs."""
+    """Return the type of a launch's operator and the shapes of its inputs."""
     facts = launch.operator.inputs
     shapes = " ".join(f"{{{','.join(map(str, fact.shape))}}}" for fact in facts)
     return f"{launch.operator.type} {shapes}".rstrip()
@@ -134,7 +138,7 @@ KEYS: Mapping[Key, Callable[[Launch], object]] = {
 
 
 def busiest_kernel(launches: Sequence[Launch]) -> str:
-    """Return the kernel that took most of the time."""
+    """Return the kernel that took the most time in some launches."""
     times: dict[str, int] = {}
     for launch in launches:
         times[launch.kernel] = times.get(launch.kernel, 0) + launch.piece.duration_ns
@@ -145,9 +149,9 @@ def busiest_kernel(launches: Sequence[Launch]) -> str:
 
 
 class Counted(Protocol):
-    """A row: the times of its calls, and how much of an iteration it would save at the roofs.
+    """A row with the times of its calls, and the time that an iteration would save at the roofs.
 
-    Both are None if unknown.
+    Either is None if unknown.
     """
 
     @property
@@ -165,7 +169,7 @@ class Figure(NamedTuple):
 
 
 def of_times(value: Callable[[Totals], float | None]) -> Callable[[Counted], float | None]:
-    """Return the figure of a row's times, None if these are not known."""
+    """Return a function that takes a figure from a row's times; None if these are unknown."""
     return lambda row: None if row.times is None else value(row.times)
 
 
@@ -181,12 +185,12 @@ Column = TypeVar("Column")
 
 
 def asked_for(options: Mapping[str, Any]) -> frozenset[str]:
-    """Return the figures that --columns names, and the one that rows are sorted by."""
+    """Return the figures that --columns names, and the figure by which --sort sorts."""
     return frozenset((*options.get("columns", ()), str(options.get("sort")).lstrip("+-")))
 
 
 def figure_columns(
     names: Iterable[str], make: Callable[[str, Figure], Column]
 ) -> tuple[Column, ...]:
-    """Return the columns of some figures, made by the style's own `make`."""
+    """Return the columns of some figures; `make` makes a column of the style."""
     return tuple(make(name, FIGURES[name]) for name in names)

@@ -1,21 +1,22 @@
-"""The times in reports: what an operator takes, and what a step consists of.
+"""The times in reports: the times of operators and of steps.
 
-An operator has three times. While it waits, nobody works for it: only `wall` includes the wait. If
-one thread both dispatches and computes, there is no wait.
+An operator has three times: dispatch, wait and compute. While an operator waits, no thread works
+for it, and only its `wall` time includes the wait. If one thread both dispatches and computes, the
+operator does not wait.
 
     dispatch   wait      compute
     |--------|........|-----------|
              [------ wall --------]
 
-A step is an iteration with what comes before it, if each iteration has its own: the loading of its
-item and the copy of its input, as with a data set. The iteration is what a run prints.
+A step is an iteration together with the work before it that belongs to this iteration alone. With a
+data set, this work is loading an item and copying it to the input. A run prints the time of the
+iteration, not of the step.
 
-Sets of time intervals: sorted, apart from each other, as pairs of start and end.
+A set of time intervals is a sorted list of pairs of start and end; the intervals do not touch.
 
-The zero from which a profile's times count.
-
-A profile's own zero is when its worker began to record. A range of the program around the run began
-before that. Trace viewers drop events before 0, so the zero of a file is the earliest time in it.
+Times of a profile count from its zero, the moment when its worker began to record. A range of the
+program around the run begins before this zero. Trace viewers drop events before 0, so a file counts
+from its earliest time if that is before the profile's zero.
 """
 
 from __future__ import annotations
@@ -50,9 +51,10 @@ TIMES = ("start_ns", "end_ns", "dispatch_start_ns", "dispatch_end_ns", "at_ns")
 
 
 def keep_with_profile(compute: Callable[[Profile], T]) -> Callable[[Profile], T]:
-    """Return a function that computes once for each profile, and keeps the result with it.
+    """Return a function that computes its result once for each profile, and stores it there.
 
-    A profile never changes, and the parts of a report ask for the same. Nobody may change a result.
+    A profile never changes, and several parts of a report need the same result. So the result must
+    not be changed either.
     """
     name = f"{compute.__module__}.{compute.__qualname__}"
 
@@ -67,7 +69,7 @@ def keep_with_profile(compute: Callable[[Profile], T]) -> Callable[[Profile], T]
 
 
 def earliest_ns(profile: Profile) -> int:
-    """Return the earliest time of a profile if that is before its zero, else 0."""
+    """Return the earliest time of a profile if it is before the profile's zero, else 0."""
     records = (each for kind in KINDS for each in getattr(profile, kind))
     begins = ("start_ns", "at_ns", "dispatch_start_ns")
     times = (getattr(each, name, None) or 0 for each in records for name in begins)
@@ -75,7 +77,7 @@ def earliest_ns(profile: Profile) -> int:
 
 
 def with_zero_at(profile: Profile, zero_ns: int) -> Profile:
-    """Return a profile whose zero is at `zero_ns` of its clock, with all times moved."""
+    """Return a profile with all times counted from `zero_ns` of its old clock."""
     if not zero_ns:
         return profile
     moved: dict[str, Any] = {
@@ -86,7 +88,7 @@ def with_zero_at(profile: Profile, zero_ns: int) -> Profile:
 
 
 def facts_with_zero_at(facts: ProfileFacts, zero_ns: int) -> ProfileFacts:
-    """Return a profile's facts with a clock whose zero is at `zero_ns` of the present one."""
+    """Return a profile's facts with a clock that counts from `zero_ns` of the old clock."""
     replace, old = msgspec.structs.replace, facts.clock
     align = tuple(replace(each, offset_ns=each.offset_ns - zero_ns) for each in old.align)
     clock = replace(old, t0_ns=old.t0_ns + zero_ns, unix_ns=old.unix_ns + zero_ns, align=align)
@@ -109,7 +111,7 @@ FOREVER = 1 << 63  # later than any time
 
 
 def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
-    """Return the union, sorted; intervals that touch become one, empty ones vanish."""
+    """Return the sorted union of intervals; those that touch are joined, empty ones are dropped."""
     merged: list[Interval] = []
     for start, end in sorted(intervals):
         if end <= start:
@@ -123,12 +125,12 @@ def merge_intervals(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def total_of(intervals: Iterable[Interval]) -> int:
-    """Return the sum of the lengths."""
+    """Return the sum of the lengths of intervals."""
     return sum(end - start for start, end in intervals)
 
 
 def intersect_intervals(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
-    """Return the times that two merged sets have in common."""
+    """Return the intersection of two merged sets of intervals."""
     common, i, j = [], 0, 0
     while i < len(first) and j < len(second):
         start, end = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
@@ -142,7 +144,7 @@ def intersect_intervals(first: Sequence[Interval], second: Sequence[Interval]) -
 
 
 def subtract_intervals(first: Sequence[Interval], second: Sequence[Interval]) -> list[Interval]:
-    """Return the times of the first merged set that the second does not have."""
+    """Return the parts of the first merged set of intervals that the second set does not cover."""
     edges = [-FOREVER, *chain.from_iterable(second), FOREVER]
     return intersect_intervals(first, [*zip(edges[::2], edges[1::2], strict=True)])
 
@@ -152,9 +154,10 @@ CLOCK_STEP_NS = 1_000
 
 
 def iterations_of(profile: Profile) -> dict[int, Interval]:
-    """Return the begin and the end of each timed iteration by its number, in their order.
+    """Return the begin and the end of each timed iteration, by its number, in order of time.
 
-    It begins when the engine is started. If that is not recorded, the whole step is the iteration.
+    An iteration begins when the engine's call starts. If this is not recorded, the whole step is
+    the iteration.
     """
     phases = profile.spans_of("phase")
     begins = {span.step: span.start_ns for span in phases if span.name == "forward"}
@@ -165,12 +168,12 @@ def iterations_of(profile: Profile) -> dict[int, Interval]:
 
 
 def iteration_times_of(profile: Profile) -> list[int]:
-    """Return how long each timed iteration took, in nanoseconds, as the run prints it."""
+    """Return the duration of each timed iteration in nanoseconds, as the run prints it."""
     return [end - begin for begin, end in iterations_of(profile).values()]
 
 
 def waiting_calls(profile: Profile) -> frozenset[int]:
-    """Return the engine's calls that only wait for an iteration, by `id()` of their spans."""
+    """Return the `id()` of each span that is a call of the engine and only waits."""
     waits = {
         (span.thread, span.step, *span.interval)
         for span in profile.spans
@@ -184,9 +187,10 @@ def waiting_calls(profile: Profile) -> frozenset[int]:
 
 
 def parents_of(timed: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return for each call the position of the innermost one around it on its thread, else -1.
+    """Return for each call the position of the innermost call around it on its thread, else -1.
 
-    `timed` has thread, begin and end of each. If two are equal, the first is around the other.
+    `timed` has the thread, begin and end of each call. Of two equal calls, the first is around the
+    second.
     """
     parents = [-1] * len(timed)
     around: list[int] = []
@@ -201,9 +205,10 @@ def parents_of(timed: Sequence[tuple[int, int, int]]) -> list[int]:
 
 
 def own_times(timed: Sequence[tuple[int, int, int]]) -> list[int]:
-    """Return how long each call took without those within it on its thread, in nanoseconds.
+    """Return the own time of each call in nanoseconds: without the calls within it on its thread.
 
-    The sum is that of the outermost ones. `timed` has thread, begin and end of each.
+    The sum of own times is the time of the outermost calls. `timed` has the thread, begin and end
+    of each call.
     """
     own = [end - start for _, start, end in timed]
     for (_, start, end), parent in zip(timed, parents_of(timed), strict=True):
@@ -214,9 +219,9 @@ def own_times(timed: Sequence[tuple[int, int, int]]) -> list[int]:
 
 @keep_with_profile
 def self_times_of(profile: Profile) -> Sequence[int]:
-    """Return how long each timed execution computed itself, in nanoseconds.
+    """Return the own computing time of each timed execution, in nanoseconds.
 
-    This leaves out its waiting and the operators within it, such as the body of a loop.
+    Its waiting does not count, nor do the operators within it, such as the body of a loop.
     """
     executions = profile.timed_executions
     own = own_times([(each.thread, *each.interval) for each in executions])
@@ -225,9 +230,10 @@ def self_times_of(profile: Profile) -> Sequence[int]:
 
 @keep_with_profile
 def self_host_times_of(profile: Profile) -> Sequence[int]:
-    """Return how long each timed execution kept the host busy itself, in nanoseconds.
+    """Return the own host time of each timed execution, in nanoseconds.
 
-    This is its dispatch and, on a CPU, its computation without the operators within it.
+    This is the time of its dispatch. On a CPU, it is also the time of its computation, without the
+    operators within it.
     """
     if profile.on_device:
         return profile.host_times_ns
@@ -238,8 +244,10 @@ def self_host_times_of(profile: Profile) -> Sequence[int]:
 
 
 def timed_allocations(profile: Profile) -> tuple[Allocation, ...]:
-    """Return the memory taken and given back outside of the warm-up; an iteration includes what it
-    gives back at its very end."""
+    """Return the allocations and releases of memory outside of the warm-up.
+
+    A release exactly at the end of an iteration belongs to this iteration.
+    """
     warmup = [step.interval for step in profile.steps if step.warmup]
     return tuple(
         each
@@ -248,9 +256,7 @@ def timed_allocations(profile: Profile) -> tuple[Allocation, ...]:
     )
 
 
-# Groups and sums of executions and spans, as all reports count them, and the units of time.
-#
-# Filters of operators: by a regular expression, or operators that only move values.
+# Filters of operators, groups and sums for all reports, and units of time
 
 
 MOVING_TYPES = re.compile(
@@ -260,7 +266,7 @@ MOVING_TYPES = re.compile(
 
 
 def only_moves(type: str) -> bool:
-    """Return whether operators of a type only move values, from one place or layout to another."""
+    """Return whether operators of a type only move values to another place or layout."""
     return MOVING_TYPES.fullmatch(type) is not None
 
 
@@ -282,12 +288,12 @@ UNITS_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
 class Totals(NamedTuple):
-    """Calls and their durations; without calls the figures are None.
+    """Figures of calls and their durations; without calls they are None.
 
-    `p90_ns` is None if too few calls support it; means have no spread at all. `disturbed` counts
-    the calls that something else on the machine made longer. Rows are ranked by `ranking_ns`: the
-    median of each operator times its calls, summed over the operators of a row, so that some
-    disturbed calls do not put an operator before others.
+    `p90_ns` is None if there are too few calls for it. If only the mean of calls is known, the
+    maximum, minimum, median and p90 are None. `disturbed` counts the calls that other work on the
+    machine made longer. Rows are ranked by `ranking_ns`: the median of each operator times its
+    calls, summed over the operators of a row. So a few disturbed calls hardly change the ranking.
     """
 
     calls: int
@@ -304,7 +310,7 @@ class Totals(NamedTuple):
         return self.total_ns / self.calls if self.calls else None
 
 
-# The figures of a row besides its calls and their median.
+# The figures of a row besides the number and the median of its calls.
 FIGURES: Mapping[str, Callable[[Totals], float | None]] = {
     "p90": lambda it: it.p90_ns,
     "mean": lambda it: it.average_ns,
@@ -320,9 +326,10 @@ def totals_of(
     disturbed: int = 0,
     times: Times = "each",
 ) -> Totals:
-    """Sum up durations; `owners` has the operator of each if they are of several.
+    """Return the totals of durations; `owners` has the operator of each duration.
 
-    If `times` says that durations are means, they say nothing of single calls.
+    `owners` is needed only for several operators. If `times` is "mean", durations are means, so
+    that figures of single calls are unknown.
     """
     values = list(durations_ns)
     if not values:
@@ -340,7 +347,7 @@ def totals_of(
 
 
 def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
-    """Group values by a key, in the order of the first value of each key."""
+    """Return values grouped by a key; groups keep the order of their first values."""
     groups: dict[K, list[V]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -348,6 +355,6 @@ def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
 
 
 def use_of(operators: Iterable[ProfiledOperator]) -> ThreadUse | None:
-    """Return how operators used the engine's threads together, None if it does not report it."""
+    """Return the joint use of the engine's threads by operators; None if it is not recorded."""
     uses = [each.threads for each in operators if each.threads is not None]
     return reduce(ThreadUse.with_that_of, uses) if uses else None

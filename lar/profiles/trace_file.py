@@ -1,33 +1,30 @@
-"""The file of a profile: a Chrome trace in the object format, which trace viewers open.
+"""The file of a profile: a Chrome trace in the object format, which trace viewers can open.
 
     {"schema": "lar.profile/1", "otherData": facts, "deviceProperties": [], "ops": [...],
      "memPlan": {...}, "displayTimeUnit": "ms", "zeroNs": 0, "traceEvents": [...]}
 
-The keys of an engine's own profile, which is an object, stand beside these: the engine's own tools
-read the file. The events come last, to be read some at a time: those of thousands of iterations
-take much memory together. A large file is in gzip.
+If the engine's own profile is a JSON object, its keys are added beside these keys, so that the
+engine's own tools can read the file. The events come last, so that they can be read in pieces: the
+events of thousands of iterations would take much memory. A large file is compressed with gzip.
 
-Times of events are microseconds with three decimals, that is nanoseconds, after the file's zero.
-This lies at `zeroNs` of the profile's own clock: it is the profile's zero, or the earliest begin if
-something begins before that.
-An operator's execution is an event of category `cpu_op` and, where its dispatch is recorded, one of
-`op_inner` whose `parent` it is. History of the schema:
+Times of events are microseconds after the file's zero, with three decimals for nanoseconds. The
+file's zero is at `zeroNs` of the profile's own clock. It is the profile's zero, or the earliest
+event if it begins before that.
+An operator's execution is an event of category `cpu_op`. If its dispatch is recorded, there is also
+an event of category `op_inner`, whose `parent` is the execution. History of the schema:
 
-    lar.profile/1  first version; later a peak has a spread, a time and a count of its rounds, and
-                   operators that move nothing have 0 bytes; operators have their use of threads,
-                   copies have steps on threads 1000, 2000 and so on; hardware counters;
+    lar.profile/1  the first version. Added later: a peak has a spread, a time and a number of
+                   rounds; operators that move nothing have 0 bytes; operators have their use of
+                   threads; copies have steps on threads 1000, 2000 and so on; hardware counters;
                    a machine has instruction_sets; operators have the tensors that they read and
-                   write; the events stand last, a large file is in gzip; noise of the
-                   timed iterations, which are numbered from 0, those of the warm-up below 0;
-                   the folder that the run was started in; settings that were tried; the engine's
-                   own keys, which stood in "engineRaw"
+                   write; events come last; a large file is in gzip; noise of timed iterations;
+                   timed iterations count from 0 up, those of the warm-up from -1 down; the folder
+                   in which the run was started; settings that were tried; the engine's own keys
+                   are beside lar's, and no longer in "engineRaw"
 
-The events of Chrome traces, as JSON.
-
-Writes the bytes of a profile's file: JSON, or JSON in gzip if that is large.
-
-Trace viewers detect both by the first bytes, whatever the name of the file. A gzip file has only
-one member: some viewers cannot read more.
+A profile's file is written as JSON, or as JSON in gzip if it is large. Trace viewers detect both by
+the first bytes, whatever the name of the file. A gzip file has only one member, since some viewers
+cannot read more.
 """
 
 from __future__ import annotations
@@ -69,35 +66,36 @@ from lar.records.profile import (
 from lar.records.record import elements_as_json
 from lar.records.run import MOST_COPIES
 
-# Most profiles are smaller, and stay JSON that any program reads.
+# The largest file without compression. Most profiles are smaller, so that any program can read them
+# as JSON.
 LARGEST_PLAIN_BYTES = 8_000_000
 
-# Higher levels take longer, and save little more.
+# The level of compression: higher levels take longer, and save little more.
 LEVEL = 4
 
 
 def is_packed_name(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file's name says that it is in gzip."""
+    """Return whether a file name ends in .gz."""
     return os.fspath(path).endswith(".gz")
 
 
 def is_packed(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file is in gzip.
+    """Return whether the content of a file is in gzip.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with open(path, "rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 
 
 def write_pieces(file: IO[bytes], pieces: Iterable[bytes], *, packed: bool | None = None) -> None:
-    """Write JSON into an empty file, in gzip or not.
+    """Write pieces of JSON into an empty file, compressed with gzip if `packed`.
 
-    Without `packed`, JSON that is larger than `LARGEST_PLAIN_BYTES` goes into gzip.
+    If `packed` is None, JSON larger than `LARGEST_PLAIN_BYTES` is compressed.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the file cannot be written.
     """
     held: list[bytes] = []
     size_bytes, rest = 0, iter(pieces)
@@ -112,7 +110,7 @@ def write_pieces(file: IO[bytes], pieces: Iterable[bytes], *, packed: bool | Non
 
 
 def pack(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the content of a gzip file, some at a time."""
+    """Yield the content of a gzip file in pieces."""
     packed = io.BytesIO()
     with gzip.GzipFile("", "wb", LEVEL, packed, mtime=0) as archive:
         for piece in pieces:
@@ -127,14 +125,14 @@ Event = dict[str, Any]
 EVENTS_AT_ONCE = 250
 LATEST_NS = 1 << 62  # nearly 150 years
 
-# The events begin here in the file: they come last.
+# The bytes before the events in the file; the events come last.
 EVENTS_BEGIN = b'"traceEvents":['
 
 
 def pieces_of_trace(head: bytes, events: Iterable[Event]) -> Iterator[bytes]:
-    """Yield the JSON of a trace, some events at a time: together they take much memory.
+    """Yield the JSON of a trace in pieces, since all events together would take much memory.
 
-    `head` is the JSON of what stands before the events, without the brace that ends it.
+    `head` is the JSON before the events, without its closing brace.
     """
     rest = iter(events)
     yield head + b"," + EVENTS_BEGIN
@@ -148,7 +146,7 @@ def pieces_of_trace(head: bytes, events: Iterable[Event]) -> Iterator[bytes]:
 def complete(
     name: str, category: str, process: int, thread: int, times_ns: Interval, args: Any
 ) -> Event:
-    """Return an event that has a duration; `args` may be any record that becomes JSON."""
+    """Return an event with a duration; `args` may be any record that becomes JSON."""
     start_ns, end_ns = times_ns
     return {
         **{"ph": "X", "name": name, "cat": category},
@@ -160,18 +158,18 @@ def complete(
 def point(
     kind: str, name: str, process: int, thread: int, at_ns: int, args: Any, **more: str
 ) -> Event:
-    """Return an event at one time: `kind` is C for a counter, i for an instant."""
+    """Return an event at a single time; `kind` is C for a counter, i for an instant."""
     begin: Event = {"ph": kind, "name": name, **more, "pid": process, "tid": thread}
     return begin | {"ts": at_ns / 1000, "args": args}
 
 
 def name_line(what: str, process: int, thread: int, name: str) -> Event:
-    """Return the name of a process or a thread."""
+    """Return an event that names a process or a thread."""
     return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
 
 
 def arrow_end(kind: str, number: int, process: int, thread: int, at_ns: int) -> Event:
-    """Return the begin (s) or the end (f) of an arrow, bound to the slice around it."""
+    """Return an event for the begin (s) or end (f) of an arrow, bound to the slice around it."""
     event: Event = {"ph": kind, "id": number, "name": "dispatch", "cat": "dispatch"}
     event |= {"ts": at_ns / 1000, "pid": process, "tid": thread}
     return event | ({"bp": "e"} if kind == "f" else {})
@@ -181,8 +179,8 @@ R = TypeVar("R")
 PROFILE_SCHEMA = "lar.profile/1"
 CATEGORIES = frozenset(get_args(Category))
 
-# Here one event ends and the next begins. Texts cannot contain this, nor the begin of the events: a
-# quotation mark inside a text has a backslash before it.
+# The bytes between two events. A string in the JSON can contain neither these bytes nor
+# EVENTS_BEGIN: a quotation mark inside a string has a backslash before it.
 BETWEEN_EVENTS = b'},{"ph":'
 BYTES_AT_ONCE = 1 << 20
 FILE_BEGINS = b'{"schema":"lar.profile/'
@@ -201,7 +199,7 @@ class TraceArgs(
         "address": "addr",
     },
 ):
-    """The facts of an event besides its times, without the unknown ones."""
+    """The facts of an event besides its times; unknown facts are left out."""
 
     id: int | None = None
     parent: int | None = None
@@ -228,7 +226,7 @@ class TraceArgs(
 
 LATEST_US = LATEST_NS / 1000
 
-# The fields that a record and its event share, under the same names.
+# The fields that have the same name in a record and in its event.
 FACTS: Mapping[type, Sequence[str]] = {
     kind: [it for it in kind.__struct_fields__ if it in {*TraceArgs.__struct_fields__} - {"name"}]
     for kind in (Span, Execution, CounterSample, Allocation)
@@ -236,12 +234,12 @@ FACTS: Mapping[type, Sequence[str]] = {
 
 
 def args_of(record: object, **more: Any) -> TraceArgs:
-    """Return the facts of a record, and `more`."""
+    """Return the arguments of an event with the facts of a record, and `more`."""
     return TraceArgs(**{name: getattr(record, name) for name in FACTS[type(record)]}, **more)
 
 
 def record_of(kind: type[R], args: TraceArgs, **more: Any) -> R:
-    """Return the record that has these facts, and `more`."""
+    """Return a record of a kind with the facts of an event, and `more`."""
     for name in FACTS[kind]:
         if (value := getattr(args, name)) is not None:
             more[name] = value
@@ -249,7 +247,7 @@ def record_of(kind: type[R], args: TraceArgs, **more: Any) -> R:
 
 
 class TraceEvent(msgspec.Struct, gc=False):
-    """An event as it is read."""
+    """An event of a file, as it is decoded."""
 
     ph: str
     name: str = ""
@@ -267,7 +265,7 @@ def events_of(profile: Profile) -> Iterator[Event]:
         yield name_line("thread_name", 0, thread, name)
     for step in profile.steps:
         args = TraceArgs(step=step.number, warmup=step.warmup)
-        # The steps of copies that ran at once stand on lines of their own.
+        # The steps of each copy of a model have their own line.
         line = step.copy * THREADS_OF_A_COPY
         yield complete(step.trace_name, "profiler_step", 0, line, step.interval, args)
     for span in profile.spans:
@@ -286,7 +284,7 @@ def events_of(profile: Profile) -> Iterator[Event]:
 
 
 class TraceHead(msgspec.Struct, kw_only=True, rename={"facts": "otherData"}):
-    """What stands before the events; all fields but `facts` are named as in the file."""
+    """The part of a file before the events; all fields but `facts` are named as in the file."""
 
     schema: str
     facts: ProfileFacts
@@ -303,7 +301,7 @@ class TraceFile(TraceHead, kw_only=True, rename={"facts": "otherData", "events":
 
 EVENTS = msgspec.json.Decoder(list[TraceEvent])
 
-# What reading a damaged file raises.
+# The errors that reading a damaged file may raise.
 UNREADABLE = (
     *(msgspec.MsgspecError, ValueError, OverflowError),
     *(OSError, EOFError, zlib.error, MemoryError),
@@ -311,9 +309,9 @@ UNREADABLE = (
 
 
 def write_profile(profile: Profile, path: str | Path, *, packed: bool | None = None) -> None:
-    """Write a profile, in gzip or not.
+    """Write a profile to a file, compressed with gzip if `packed`.
 
-    Without `packed`, a large profile goes into gzip, and so does a file whose name ends in `.gz`.
+    If `packed` is None, a large profile is compressed, and any file whose name ends in `.gz`.
 
     Raises:
         OSError: the file cannot be written.
@@ -325,21 +323,21 @@ def write_profile(profile: Profile, path: str | Path, *, packed: bool | None = N
 
 
 def encode_profile(profile: Profile) -> bytes:
-    """Return the file's content."""
+    """Return the content of a profile's file."""
     return b"".join(pieces_of(profile))
 
 
 def pieces_of(profile: Profile) -> Iterator[bytes]:
-    """Return an iterator over the file's content, some events at a time."""
+    """Return an iterator over the content of a profile's file, in pieces of some events."""
     zero_ns = earliest_ns(profile)
     profile = with_zero_at(profile, zero_ns)
     return pieces_of_trace(head_of_profile(profile, zero_ns), events_of(profile))
 
 
 def head_of_profile(profile: Profile, zero_ns: int) -> bytes:
-    """Return the JSON of what stands before a profile's events, without the brace that ends it.
+    """Return the JSON before a profile's events, without its closing brace.
 
-    The profile's zero is at `zero_ns` of its own clock.
+    `zero_ns` is the file's zero on the profile's own clock.
     """
     head = TraceHead(
         schema=PROFILE_SCHEMA,
@@ -356,12 +354,12 @@ def decode_profile(data: bytes, name: str) -> Profile:
     """Return the profile in the JSON of a file; `name` is for messages.
 
     Raises:
-        UsageError: it is of another schema.
-        msgspec.MsgspecError, ValueError: it is damaged.
+        UsageError: the file has another schema.
+        msgspec.MsgspecError, ValueError: the file is damaged.
     """
     if (found := decode_stream(io.BytesIO(data), name)) is not None:
         return found
-    # another program wrote it, or it is damaged
+    # Another program has written the file, or the file is damaged.
     keys = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     if (schema := bytes(keys.get("schema", b"")).strip(b'"').decode()) != PROFILE_SCHEMA:
         problem, hint = "is JSON, but not a profile that lar knows", FOREIGN_HINT
@@ -375,29 +373,29 @@ def decode_profile(data: bytes, name: str) -> Profile:
 
 
 def is_written_by_lar(data: bytes) -> bool:
-    """Return whether a file has lar's schema; if a program wrote it anew, that may be anywhere."""
+    """Return whether a file names lar's schema anywhere: other programs may reorder its keys."""
     return b'"lar.profile/' in data
 
 
 def read_as_written(path: str | os.PathLike[str]) -> Profile | None:
-    """Return the profile in a file as lar writes it, None for any other or damaged file.
+    """Return the profile in a file that lar has written; None for any other or damaged file.
 
     Only a part of the file is in memory at a time.
 
     Raises:
-        UsageError: there is no such file, it cannot be opened, or it unpacks to too much.
+        UsageError: the file does not exist, cannot be opened, or is too large when unpacked.
     """
     with open_input(path) as file:
         return decode_stream(file, os.fspath(path))
 
 
 def decode_stream(packed: IO[bytes], name: str) -> Profile | None:
-    """Return the profile in content as lar writes it, None for any other or damaged content.
+    """Return the profile in content that lar has written; None for other or damaged content.
 
-    It may be in gzip. Events are decoded some at a time. `name` is for messages.
+    The content may be in gzip. Events are decoded in pieces. `name` is for messages.
 
     Raises:
-        UsageError: it unpacks to too much.
+        UsageError: the content is too large when unpacked.
     """
     try:
         content = unpacked(packed, name)
@@ -413,12 +411,12 @@ def decode_stream(packed: IO[bytes], name: str) -> Profile | None:
 
 
 def read_head(content: IO[bytes]) -> tuple[TraceHead, bytes, bytes] | None:
-    """Read the head before the events, the engine's own profile and some of the events.
+    """Read the head before the events, the engine's own profile and the first of the events.
 
     Return None if the events do not come last.
 
     Raises:
-        ValueError: it is of another schema.
+        ValueError: the file has another schema.
     """
     begin = b""
     while piece := content.read(max(BYTES_AT_ONCE, len(begin))):
@@ -440,7 +438,7 @@ def read_head(content: IO[bytes]) -> tuple[TraceHead, bytes, bytes] | None:
 
 
 def own_keys_in(data: bytes) -> bytes:
-    """Return the engine's own profile in a file: the keys that are not lar's."""
+    """Return the engine's own profile in a file: all keys that are not lar's."""
     keys = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     if (earlier := keys.get("engineRaw")) is not None:
         return b"" if bytes(earlier) == b"null" else bytes(earlier)
@@ -450,10 +448,10 @@ def own_keys_in(data: bytes) -> bytes:
 
 
 def split_events(held: bytes, content: IO[bytes]) -> Iterator[bytes]:
-    """Yield JSON lists of some events each, from what is held already and from the rest.
+    """Yield JSON lists of some events each: from the bytes `held`, then from the rest of a file.
 
     Raises:
-        ValueError: something stands after the events.
+        ValueError: the file has more than events.
     """
     while piece := content.read(BYTES_AT_ONCE):
         held += piece
@@ -467,20 +465,20 @@ def split_events(held: bytes, content: IO[bytes]) -> Iterator[bytes]:
 
 
 class EventRecords:
-    """The records that events stand for."""
+    """Collects the records of decoded events, and makes the profile from them."""
 
     def __init__(self) -> None:
-        # By the names of the profile's fields.
+        # The keys are the names of the profile's fields.
         self.found: dict[str, list[Any]] = {name: [] for name in KINDS}
         self.threads: dict[int, str] = {}
         self._names: dict[str, str] = {}
-        self._places: dict[int, int] = {}  # by id: executions whose dispatch has not come yet
+        self._places: dict[int, int] = {}  # by id: executions whose dispatch was not read yet
 
     def add(self, events: Iterable[TraceEvent]) -> None:
-        """Add the records of events.
+        """Add the records of some events.
 
         Raises:
-            ValueError: one names no operator or has impossible times.
+            ValueError: an event names no operator or has impossible times.
         """
         nothing, found = TraceArgs(), self.found
         for event in events:
@@ -517,20 +515,20 @@ class EventRecords:
                 self.threads[thread] = args.name or ""
 
     def _one_of(self, name: str) -> str:
-        """Return one object for all equal texts."""
+        """Return the same object for all equal strings, to save memory."""
         return self._names.setdefault(name, name)
 
     def profile_of(self, file: TraceHead, engine_raw: bytes) -> Profile:
-        """Return the profile that a file with these events holds.
+        """Return the profile of a file with these events.
 
         Raises:
-            ValueError: an event names an unknown operator, two iterations have one number, or an
-                earlier lar counted them.
+            ValueError: an event names an unknown operator, two iterations have the same number, or
+                an older lar has numbered the iterations in another way.
         """
         found, steps, spans = self.found, self.found["steps"], self.found["spans"]
         if any(step.warmup and step.number >= 0 for step in steps):
             raise ValueError("an earlier lar has made it, which counted the warm-up's iterations")
-        # Spans that were added to the file later stand at its end.
+        # Spans that were added to the file later are at its end.
         spans.sort(key=lambda span: (span.start_ns, -span.end_ns))
         known = range(len(file.ops))
         used = {each.operator for each in chain(found["executions"], spans, found["allocations"])}
@@ -552,16 +550,16 @@ class EventRecords:
 
 
 def times_of(event: TraceEvent) -> tuple[int, int]:
-    """Return the begin and the end in nanoseconds."""
+    """Return the begin and the end of an event in nanoseconds."""
     start = round(event.ts * 1000)
     return start, start + round((event.dur or 0.0) * 1000)
 
 
 def check_execution(event: TraceEvent, args: TraceArgs, duration_ns: int) -> None:
-    """Check the facts of an execution.
+    """Check the facts of an operator's execution.
 
     Raises:
-        ValueError: it is of no operator, or waits longer than it lasts.
+        ValueError: the execution names no operator, or waits longer than it lasts.
     """
     if args.operator is None:
         raise ValueError(f"the event {event.name} names no operator")
@@ -570,15 +568,16 @@ def check_execution(event: TraceEvent, args: TraceArgs, duration_ns: int) -> Non
 
 
 def change_profile(path: str | Path, change: Callable[[Profile], Profile]) -> None:
-    """Change the file of a profile; the old file stays until all is written.
+    """Change the file of a profile; the old file stays until the new one is complete.
 
-    `change` takes the profile without its events. It returns it with other facts or operators, and
-    with spans and threads to add. If there are any, all events are decoded and encoded again, which
-    takes longer than many a run. Otherwise events are copied, a piece at a time.
+    `change` gets the profile without its events. It returns a profile with changed facts or
+    operators, and with spans and threads to add. If spans or threads are added, all events are
+    decoded and encoded again, which takes longer than many runs. Otherwise the events are copied in
+    pieces.
 
     Raises:
-        OSError: it cannot be read or written.
-        ValueError: it is not a profile that lar has written.
+        OSError: the file cannot be read or written.
+        ValueError: the file is not a profile that lar has written.
     """
     with open(path, "rb") as packed:
         content = unpacked(packed, str(path))
@@ -602,18 +601,18 @@ def add_tried(path: str, tried: tuple[TriedSetting, ...]) -> None:
     """Add the settings that were tried to the facts of a profile in a file.
 
     Raises:
-        OSError: it cannot be written.
-        ValueError: it is not a profile that lar has written.
+        OSError: the file cannot be written.
+        ValueError: the file is not a profile that lar has written.
     """
     replaced = msgspec.structs.replace
     change_profile(path, lambda it: replace(it, facts=replaced(it.facts, tried=tried)))
 
 
 def write_over(path: str | Path, pieces: Iterable[bytes]) -> None:
-    """Write a file in the place of one that may still be open for reading.
+    """Replace a file that may still be open for reading.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the new file cannot be written.
     """
     place = Path(os.path.realpath(path))
     temporary = make_temporary(place)
@@ -621,5 +620,5 @@ def write_over(path: str | Path, pieces: Iterable[bytes]) -> None:
         with temporary.open("wb") as file:
             write_pieces(file, pieces, packed=is_packed_name(path) or None)
         take_place(temporary, place)
-    finally:  # an interrupt may come after it has taken its place
+    finally:  # after an interrupt, the temporary file may exist or may have been moved
         temporary.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""Records made into text, CSV and JSON: pure functions of records, and the files they go to."""
+"""Reports: pure functions that turn records into text, CSV, JSON, Markdown and HTML."""

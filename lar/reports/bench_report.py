@@ -23,12 +23,12 @@ ENDS = {
     "budget": "the budget of {budget:g} s is spent; --budget S gives more",
     "interrupted": "interrupted",
     "failed": "too few variants could be measured",
-    "single": "each variant has data of another shape, so that none are compared",
+    "single": "all variants have inputs of different shapes, so that none are compared",
 }
 
 
 def report_bench(bench: BenchResult) -> Report:
-    """Return the report of a bench: what was measured, the table, what else to know."""
+    """Return the report of a bench: a headline, the table of variants, a plot, and notes."""
     table = Table(
         name="variants",
         title="Variants",
@@ -62,7 +62,7 @@ def plots_of(bench: BenchResult) -> Iterator[Plot]:
 
 
 def head_of(bench: BenchResult) -> Iterator[str]:
-    """Yield what was measured, as far as all variants have it in common."""
+    """Yield the headline: common model and engine, numbers of variants and rounds, and time."""
     models = {variant.spec.model for variant in bench.variants if variant.spec}
     engines = engines_of(bench)
     what = models.pop() if len(models) == 1 else f"{len(models)} models"
@@ -72,7 +72,7 @@ def head_of(bench: BenchResult) -> Iterator[str]:
 
 
 def engine_of(variant: VariantResult) -> str:
-    """Return the engine that ran a variant, with its version; empty if it was not started."""
+    """Return the engine that ran a variant, with its version; empty if no engine was started."""
     it = variant.engine
     return f"{it.name} {it.version} {it.driver}" if it else ""
 
@@ -87,7 +87,7 @@ def color_of(measured: VariantResult) -> str:
 
 
 def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
-    """Yield the columns in which a row has something to say."""
+    """Yield the columns that are not empty for all variants."""
     variants = bench.variants
     keys = list(dict.fromkeys(key for variant in variants for key in variant.values))
     shapes = {variant.shape for variant in variants if variant.shape}
@@ -118,7 +118,7 @@ def columns_of(bench: BenchResult) -> Iterator[Column[VariantResult]]:
 
 
 def describe_end(variant: VariantResult) -> str:
-    """Return how a variant without times ended."""
+    """Return the text for a variant without times: how its run ended."""
     return "N/A" if variant.status == "ok" else variant.status
 
 
@@ -131,7 +131,7 @@ def interval_of(variant: VariantResult) -> str | None:
 
 
 def format_verdict(variant: VariantResult, bench: BenchResult) -> str:
-    """Return a variant's verdict, that it is the baseline, or how it ended."""
+    """Return a variant's verdict; for the baseline or a failure, return that instead."""
     if variant.status != "ok" and variant.failure:
         return describe_failure(variant)
     if variant.baseline:
@@ -141,7 +141,7 @@ def format_verdict(variant: VariantResult, bench: BenchResult) -> str:
 
 
 def describe_failure(variant: VariantResult) -> str:
-    """Return how a variant ended, empty if it ended well."""
+    """Return how a variant failed; empty if it ended well."""
     if variant.failure is None:
         return "" if variant.status == "ok" else variant.status
     return one_line(f"{variant.status}: {variant.failure.message}")
@@ -158,7 +158,7 @@ def describe_outputs(outputs: OutputDifference | None) -> str:
 
 
 def notes_of(bench: BenchResult) -> Iterator[str]:
-    """Yield what else the user should know."""
+    """Yield the reason why the bench ended, and the warnings of variants."""
     end = ENDS[bench.stopped].format(margin=f"{bench.margin:.1%}", budget=bench.budget_seconds)
     yield f"ended: {end}"
     for variant in bench.variants:
@@ -166,33 +166,31 @@ def notes_of(bench: BenchResult) -> Iterator[str]:
             yield one_line(f"warning: {variant.name}: {text}")
 
 
-# The report of settings that were tried beside a run, with the command of the fastest.
-#
-# The advice of a profile, and how it did when it was tried, in words.
+# The advice of a profile in words, and the report of a race of suggested settings
 
 
-# A smaller gain is not named as likely.
+# The smallest gain that may be reported as likely.
 LEAST_LIKELY = 0.01
 
 
 def describe_advice(profile: Profile) -> str:
-    """Return the advice of a profile and how it did if tried, in a sentence without full stop."""
+    """Return the advice of a profile, or the result of trying it, without a full stop."""
     facts = profile.facts
     if facts.tried:
         return f"{describe_tried(facts.tried)} (tried)"
     model = shlex.quote(facts.model.path or "MODEL")
     if found := suggestions_of(profile):
         words = " ".join(filter(None, ("lar advise", model, format_flags(given_in(profile)))))
-        return f"{found[0].flags}, as {found[0].why} (not tried: {words} does)"
+        return f"{found[0].flags}, as {found[0].why} (not tried; {words} tries it)"
     return f"no setting stands out; lar tune {model} tries all"
 
 
 def describe_tried(tried: Sequence[TriedSetting]) -> str:
-    """Return the fastest setting of a race whose outputs are right, in one sentence."""
+    """Return a sentence on the fastest setting of a race whose outputs are right."""
     best = best_of(tried)
     if best is None or not (ratio := ratio_of(best)) or best.difference is None:
         names = ", ".join(each.flags for each in tried)
-        return f"nothing is shown to be faster, of {names}"
+        return f"no setting is shown to be faster among {names}"
     times, interval = f"{1 / ratio:.2f} times as fast", best.difference.interval
     if not is_proven(best) or interval is None or not 0 < interval.low <= interval.high:
         return f"{best.flags} is likely faster: {times} so far, not proven"
@@ -201,23 +199,25 @@ def describe_tried(tried: Sequence[TriedSetting]) -> str:
 
 
 def best_of(tried: Sequence[TriedSetting]) -> TriedSetting | None:
-    """Return the proven fastest setting, else the likely winner.
+    """Return the fastest setting that is proven, else the fastest that is likely.
 
-    It is None if no setting with right outputs seems faster.
+    Return None if no setting with right outputs seems faster.
     """
     likely = [each for each in tried if 0 < ratio_of(each) < 1 - LEAST_LIKELY]
     return min([*filter(is_proven, likely)] or likely, key=ratio_of, default=None)
 
 
 def ratio_of(tried: TriedSetting) -> float:
-    """Return its time over that of the run, 0 if it was not measured or its outputs differ from
-    those of the run."""
+    """Return the ratio of a setting's time to the plain run's.
+
+    Return 0 if the setting was not measured, or if its outputs differ from the plain run's.
+    """
     is_right = not tried.error and tried.outputs not in ("", "different")
     return tried.difference.ratio if tried.difference and is_right else 0.0
 
 
 def is_proven(tried: TriedSetting) -> bool:
-    """Return whether it is shown to be faster."""
+    """Return whether a setting is shown to be faster than the plain run."""
     return tried.difference is not None and tried.difference.verdict == "faster"
 
 
@@ -227,12 +227,12 @@ def build_report(
     suggestions: Sequence[Suggestion],
     options: Mapping[str, Any],
 ) -> Report:
-    """Return the report of a race.
+    """Return the report of a race, with the command of the fastest setting.
 
-    `options` are those of the plain run, `suggestions` are what was tried.
+    `options` are the options of the plain run, `suggestions` are the settings that were tried.
     """
     whys = {each.flags: each.why for each in suggestions}
-    # It is the first to go on a narrow screen.
+    # A narrow screen drops this column first.
     why = Column[VariantResult]("why", lambda it: whys.get(it.name), rank=9)
     table = Table(
         name="tried",

@@ -1,4 +1,4 @@
-"""The reports of `lar cache`: what caches hold, how two differ, what was merged and picked."""
+"""The reports of `lar cache`: the content of caches, their differences, merges and picks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def format_range(_: Operator, algorithm: Algorithm) -> str:
 
 
 def format_slower(operator: Operator, algorithm: Algorithm) -> str:
-    """Format how much slower than the choice an algorithm is; -10% is faster than it."""
+    """Format how much slower an algorithm is than the chosen one; -10% means faster."""
     if algorithm is operator.chosen:
         return ""
     chosen = operator.chosen.seconds
@@ -48,7 +48,7 @@ def format_slower(operator: Operator, algorithm: Algorithm) -> str:
 
 
 def format_others(operator: Operator, chosen: Algorithm) -> str:
-    """Format how often other algorithms were chosen: 2 DIRECT, 1 NAIVE."""
+    """Format how often each other algorithm was chosen, such as `2 DIRECT, 1 NAIVE`."""
     names = Counter[str]()
     for each in sorted(operator.algorithms, key=lambda each: each.chosen_by):
         if each.chosen_by and each is not chosen:
@@ -58,11 +58,15 @@ def format_others(operator: Operator, chosen: Algorithm) -> str:
 
 
 def of_next_best(text: Text) -> Text:
-    """Return the text for the next best algorithm, empty if an operator has only one."""
+    """Return a function that gives the text of the next best algorithm.
+
+    The text is empty if an operator has only one algorithm.
+    """
     return lambda operator, _: text(operator, it) if (it := operator.next_best) else ""
 
 
-# The columns of operators and of an operator's algorithms; some are for one file or for several.
+# The columns of the tables of operators and of algorithms. The third field of a column is ONE if
+# only reports of one file have the column, SEVERAL if only reports of several files have it.
 ONE, SEVERAL = "one", "several"
 Columns = tuple[tuple[str, Text, str], ...]
 OPERATORS: Columns = (
@@ -101,7 +105,7 @@ CHOICE = (*OPERATORS[1:3], OPERATORS[5], OPERATORS[7])
 def table_of(
     columns: Columns, rows: Iterable[Row], files: str = ONE, layout: Layout = INDENTED
 ) -> AnyTable:
-    """Return a table with the columns for so many files."""
+    """Return a table with the columns for one file or for several; `files` is ONE or SEVERAL."""
     shown = [it for it in columns if it[2] in ("", files)]
     cells = [[text(*row) for _, text, _ in shown] for row in rows]
     table = table_of_values("", "", [title for title, _, _ in shown], cells)
@@ -113,7 +117,7 @@ def report_of(*body: Part, document: Any = None) -> Report:
 
 
 def report_model(found: caches.Contents) -> Report:
-    """Describe what a prepared model was made for."""
+    """Return the report of a prepared model: the engine, machine and options it was made for."""
     facts = [
         (name, format_bytes(it.size_bytes) + it.note if isinstance(it, caches.Size) else it)
         for name, it in (*found.key.items(), *found.facts)
@@ -124,7 +128,7 @@ def report_model(found: caches.Contents) -> Report:
 
 
 def compare_models(keys: Sequence[caches.Key], names: tuple[str, str]) -> tuple[Report, bool]:
-    """Describe how the keys of two files of models differ, and return whether they do."""
+    """Return a report on the differences between the keys of two model files, and if any differ."""
     differs = caches.differing(*keys)
     facts = [(name.replace("_", " "), *(key.get(name, "") for key in keys)) for name in differs]
     tables = [table_of_values("", "", ("differs in", *names), facts)] if facts else []
@@ -135,9 +139,9 @@ def compare_models(keys: Sequence[caches.Key], names: tuple[str, str]) -> tuple[
 def report_operators(
     found: Searched, paths: Sequence[str], text: str = "", *, every_algorithm: bool = False
 ) -> Report:
-    """Describe what files hold, or their operators that match a number or a text.
+    """Return the report of the operators in files, or of those that match a number or a string.
 
-    It also tells how far several files agree.
+    The report of several files also shows how far they agree.
     """
     files = SEVERAL if len(paths) > 1 else ONE
     operators = find_operators(found.operators, text, ", ".join(paths))
@@ -160,9 +164,9 @@ def report_operators(
 def compare_operators(
     first: Searched, second: Searched, both: Searched, names: tuple[str, str]
 ) -> tuple[Report, bool]:
-    """Describe how two files of algorithms differ, and return whether they do.
+    """Return a report on the differences between two files of algorithms, and if any differ.
 
-    `both` has what they say of the same operators.
+    `both` has the joined entries of both files.
     """
     body: list[Part] = []
     found = caches.compare_choices(first.operators, second.operators)
@@ -191,7 +195,7 @@ def cells_of(joined: Operator, *sides: Algorithm) -> list[str]:
 
 
 def describe_merge(merged: caches.Merged, count: int, output: str) -> Report:
-    """Describe a file after `count` other files were added to it."""
+    """Return the report of a file to which `count` other files were added."""
     had = f", and {merged.kept} that it had" if merged.kept else ""
     said = f"{output}: operators: {merged.total}, from {count_of(count, 'file')}{had}"
     if all(each.agree for each in merged.operators):
@@ -200,7 +204,7 @@ def describe_merge(merged: caches.Merged, count: int, output: str) -> Report:
 
 
 def describe_pick(changed: Iterable[caches.Pair]) -> Report:
-    """Describe operators whose algorithm was chosen by hand."""
+    """Return the report of operators whose algorithm was chosen by hand."""
     lines = []
     for before, now in changed:
         lines.append(f"{now.number}: {now}")
@@ -212,10 +216,10 @@ def describe_pick(changed: Iterable[caches.Pair]) -> Report:
 
 
 def find_operators(operators: Sequence[Operator], text: str, where: str) -> list[Operator]:
-    """Return the operators that a number, or a part of their name or shapes, names.
+    """Return the operators with a given number, or with a string in their name or shapes.
 
     Raises:
-        UsageError: there is no such operator; `where` names the files.
+        UsageError: no operator matches; `where` names the files in the message.
     """
     found = caches.matching(operators, text)
     if text and not found:
@@ -228,7 +232,7 @@ def find_operators(operators: Sequence[Operator], text: str, where: str) -> list
 def describe_disagreements(operators: Sequence[Operator]) -> str:
     """Return how many operators have different choices in several searches.
 
-    An example: 20 of 34 operators disagree, 14 of them within the spread.
+    An example is `20 of 34 operators disagree, 14 of them within the spread`.
     """
     several = [each for each in operators if each.searches > 1]
     apart = [each for each in several if not each.agree]

@@ -48,13 +48,13 @@ from lar.reports.text import cut_end
 
 T = TypeVar("T")
 
-# How many of the worst tensors are printed without --all; how many tensors and notes where the
-# sides are the same.
+# Without --all: how many of the worst tensors are printed. If the sides are the same: how many
+# tensors and how many notes are printed.
 MOST_ROWS = 20
 MOST_ROWS_OF_SAME = 5
 MOST_NOTES_OF_SAME = 4
 
-# Longer lines are cut, for example for an operator with long parameters.
+# The longest line: lines such as those of operators with long parameters are cut.
 LONGEST_LINE = 2000
 
 LETTERS = {"actual": "A", "expected": "B"}
@@ -66,7 +66,7 @@ DEPTH = (
 
 
 def report_comparison(comparison: Comparison, *, everything: bool = False) -> Report:
-    """Return the report of a comparison: the worst tensors, with `everything` all of them."""
+    """Return the report of a comparison, with the worst tensors or, with `everything`, all."""
     columns = columns_for(comparison)
     body: list[Part] = [*describe_head(comparison)]
     body += format_culprits(comparison, columns)
@@ -95,14 +95,15 @@ def report_of(
 
 
 def heading_of(line: str) -> str:
-    """Return the title of a table that stands below a line."""
+    """Return the title of a table, made from the line above it."""
     return line[:1].upper() + line[1:].removesuffix(":")
 
 
 def points_of(comparison: Comparison) -> Iterator[tuple[Cell, ...]]:
     """Yield `[depth, error, name, mark]` of each computed tensor.
 
-    An error that is not a number is None. Outputs of culprits and tensors that differ are marked.
+    An error that is not a number is None. The mark is `fault` for outputs of culprits, and
+    `differs` for other tensors that differ.
     """
     outputs = {(it.output.actual.key, it.output.expected.key) for it in comparison.culprits}
     for tensor in sorted(comparison.tensors, key=lambda it: it.depth):
@@ -114,7 +115,7 @@ def points_of(comparison: Comparison) -> Iterator[tuple[Cell, ...]]:
 
 
 def describe_head(comparison: Comparison) -> Iterator[str]:
-    """Yield the lines about the sides; what a side did not record comes first."""
+    """Yield the lines about the sides; lines on incomplete sides come first."""
     sides = {"A": comparison.actual, "B": comparison.expected}
     for letter, side in sides.items():
         left_out = (it for it in comparison.left_out if LETTERS[it.side] == letter)
@@ -125,7 +126,7 @@ def describe_head(comparison: Comparison) -> Iterator[str]:
 
 
 def describe_gaps(letter: str, side: SideFacts, left_out: Iterable[LeftOut]) -> Iterator[str]:
-    """Yield why a side recorded less than it ran; outputs left out are in the verdict instead."""
+    """Yield lines on tensors that a side did not record; missing outputs are in the verdict."""
     if not side.complete:
         yield f"{letter} is incomplete: its run did not end well, and tensors may be missing"
     found = ((it.name, it.reason) for it in left_out if not it.is_output)
@@ -134,7 +135,7 @@ def describe_gaps(letter: str, side: SideFacts, left_out: Iterable[LeftOut]) -> 
 
 
 def by_reason(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Yield the names with the same reason, as one text, and the reason."""
+    """Yield each reason together with the joined names that have it, names first."""
     reasons: dict[str, list[str]] = {}
     for name, reason in found:
         reasons.setdefault(reason, []).append(shorten(name))
@@ -142,7 +143,7 @@ def by_reason(found: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
 
 
 def describe_sides(sides: Mapping[str, SideFacts]) -> Iterator[str]:
-    """Yield the lines about the sides by letter: the origin, and the machines if they differ."""
+    """Yield a line on the origin of each side, and on its machine if the machines differ."""
     yield from (f"{letter}: {describe_side(side)}" for letter, side in sides.items())
     machines = {letter: describe_machine(side) for letter, side in sides.items()}
     if len(set(machines.values())) > 1:
@@ -150,13 +151,13 @@ def describe_sides(sides: Mapping[str, SideFacts]) -> Iterator[str]:
 
 
 def describe_machine(side: SideFacts) -> str:
-    """Return the system, the architecture and the processor of a side, empty if unknown."""
+    """Return the system, the architecture and the processor of a side; empty if unknown."""
     system = " ".join(filter(None, (side.system, side.architecture)))
     return ", ".join(filter(None, (system, side.processor)))
 
 
 def describe_side(side: SideFacts) -> str:
-    """Return where a side comes from, in a line."""
+    """Return the origin of a side in a line: its model or file, engine and settings."""
     provider = side.provider.removesuffix("ExecutionProvider")
     device = side.device if provider.lower() == side.device else f"{side.device} {provider}".strip()
     run = " ".join(filter(None, (side.engine, side.engine_version, side.driver, device)))
@@ -172,7 +173,7 @@ def describe_side(side: SideFacts) -> str:
 def format_culprits(
     comparison: Comparison, columns: Sequence[Column[Row]]
 ) -> Iterator[str | AnyTable]:
-    """Yield the culprits, then the suspects: what each is, its proof, and its table."""
+    """Yield the parts on culprits, then on suspects: a description, the proof, and a table."""
     for word, culprits in by_word(comparison.culprits).items():
         for place, culprit in enumerate(culprits, 1):
             of = f" {place} of {len(culprits)}" if len(culprits) > 1 else ""
@@ -185,7 +186,7 @@ def format_culprits(
 
 
 def by_word(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
-    """Return culprits and suspects by these words; if several read alike, only the first."""
+    """Return the culprits under "culprit" and "suspect"; of equal descriptions, only the first."""
     found: dict[str, dict[str, Culprit]] = {}
     for culprit in sorted(culprits, key=is_suspect):
         word = "suspect" if is_suspect(culprit) else "culprit"
@@ -194,17 +195,17 @@ def by_word(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
 
 
 def is_suspect(culprit: Culprit) -> bool:
-    """Whether nothing proves a culprit; the values alone prove a scale that is too coarse."""
+    """Return whether a culprit is not proven; a scale that is too coarse needs no other proof."""
     return not (culprit.proven or culprit.is_coarse)
 
 
 def describe_culprit(culprit: Culprit, letters: Sequence[str] = "AB") -> str:
-    """Return the operators of a culprit in a few words; `letters` are those of the two sides."""
+    """Describe the operators of a culprit in a few words; `letters` name the two sides."""
     sides = [culprit.actual, culprit.expected]
     if not culprit.actual or not culprit.expected:
         here, there = reversed(letters) if not culprit.actual else letters
         lacking = culprit.output.actual if not culprit.actual else culprit.output.expected
-        if not lacking.operator_type:  # a side that has no operators at all
+        if not lacking.operator_type:  # this side has no operators at all
             return describe_operators(sides[0] or sides[1])
         return f"{describe_operators(sides[0] or sides[1])} of {here}, which {there} lacks"
     texts = list(dict.fromkeys(map(describe_operators, sides)))
@@ -212,15 +213,16 @@ def describe_culprit(culprit: Culprit, letters: Sequence[str] = "AB") -> str:
 
 
 def describe_operators(operators: Sequence[OperatorFacts]) -> str:
-    """Return the first operators of a side by their names in the model.
+    """Describe the first operators of a side by their names in the model.
 
-    If the engine changed them, the text says how it runs them. The lines below a culprit have all.
+    If the engine has changed them, the text also names the form in which it runs them. The lines
+    below a culprit name all its operators.
     """
     return join_first([describe_operator(it) for it in operators], " + ")
 
 
 def describe_operator(operator: OperatorFacts) -> str:
-    """Return an operator's type, its name in the model or its output's, and the engine's form."""
+    """Describe an operator: its type, its name or its output, and the form the engine runs."""
     kind, node = type_of(operator.type, operator.name), node_of(operator)
     if operator.origin:
         name = join_first(operator.origin, " + ")
@@ -236,14 +238,14 @@ def describe_operator(operator: OperatorFacts) -> str:
 def node_of(operator: OperatorFacts) -> str:
     """Return the name of an operator without its number.
 
-    It is empty if MegEngine made the name from the names of the inputs.
+    Return an empty string if MegEngine made the name from the names of the inputs.
     """
     name = re.sub(r"\[\d+\]$", "", operator.name)
     return name.partition("(")[0] if operator.origin else "" if "(" in name else name
 
 
 def describe_proof(culprit: Culprit) -> Iterator[str]:
-    """Yield the proof of a culprit, or why it is not proven, and what is wrong with its output."""
+    """Yield lines on the proof of a culprit, or why it is not proven, and on its kind of error."""
     alone, start = culprit.alone, "  alone, on the same inputs,"
     figures = alone if culprit.proven else culprit.output.figures
     worst = f"; worst element {describe_element(it)}" if (it := figures and figures.worst) else ""
@@ -258,7 +260,7 @@ def describe_proof(culprit: Culprit) -> Iterator[str]:
 
 
 def describe_sides_of(culprit: Culprit) -> Iterator[str]:
-    """Yield the operators of a culprit with their facts, only once if both sides are alike."""
+    """Yield the operators of a culprit with their facts; only once if both sides are equal."""
     actual = [describe_facts(it, culprit.expected) for it in culprit.actual]
     expected = [describe_facts(it, culprit.actual) for it in culprit.expected]
     sides = {"A and B": actual} if actual == expected else {"A": actual, "B": expected}
@@ -266,7 +268,7 @@ def describe_sides_of(culprit: Culprit) -> Iterator[str]:
 
 
 def describe_facts(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> str:
-    """Return the facts of an operator, with those parameters that the other side does not share."""
+    """Describe an operator with its algorithm and the parameters that differ on the other side."""
     twin = {key: value for it in others for key, value in it.parameters.items()}
     parameters = operator.parameters.items()
     differing = {key: value for key, value in parameters if key not in twin or twin[key] != value}
@@ -276,10 +278,10 @@ def describe_facts(operator: OperatorFacts, others: Sequence[OperatorFacts]) -> 
 
 
 def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[TensorComparison]]:
-    """Return the tensors of the table in the order of execution, and the line above it.
+    """Return the line above the table and its tensors, in the order of execution.
 
-    These are the tensors that differ. If all agree, they are those that were also run alone, or
-    compared with the truth or over items.
+    These are the tensors that differ. If all tensors agree, they are the tensors whose operator was
+    also run alone, or that were compared with the truth or over several items.
     """
     if everything:
         return "tensors:", list(comparison.tensors)
@@ -288,7 +290,7 @@ def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[Te
         title = "tensors:"
         found = [it for it in comparison.tensors if it.single or it.truth or it.over_items]
     most = MOST_ROWS_OF_SAME if comparison.same else MOST_ROWS
-    # An engine may make several tensors of one operator: the worst of one name stands for all.
+    # An engine may have several tensors of the same name: the worst of them stands for all.
     worst = {format_pair(Row(it)): id(it) for it in sorted(found, key=badness_of)}
     kept = {*worst.values()}
     return worst_of(title, [it for it in found if id(it) in kept], badness_of, most)
@@ -297,7 +299,7 @@ def rows_to_show(comparison: Comparison, everything: bool) -> tuple[str, list[Te
 def worst_of(
     title: str, found: Sequence[T], badness: Callable[[T], Any], most: int = MOST_ROWS
 ) -> tuple[str, list[T]]:
-    """Return the worst of some rows in their order, and the title with their number."""
+    """Return a title with the number of rows, and the worst rows in their original order."""
     worst = sorted(found, key=badness, reverse=True)[:most]
     if len(worst) < len(found):
         title += f" the {most} worst of {len(found)}; --all prints every tensor"
@@ -306,7 +308,7 @@ def worst_of(
 
 
 def format_unmatched(comparison: Comparison) -> Iterator[str | AnyTable]:
-    """Yield the tensors without a twin."""
+    """Yield a line and the table of the tensors that have no twin on the other side."""
     rows = [
         (LETTERS[it.side], shorten(it.tensor.name), one_line(it.reason))
         for it in comparison.unmatched
@@ -342,7 +344,7 @@ def format_summary(comparison: Comparison, *, everything: bool = True) -> Iterat
 
 
 def describe_result(comparison: Comparison) -> str:
-    """Return the verdict in a sentence, and what it is based on."""
+    """Return the verdict in a sentence, with its basis and the outputs that were left out."""
     if comparison.finding == "nothing":
         lacking = describe_left_out(comparison)
         return f"nothing compared: {lacking or 'the sides share no output and no computed tensor'}"
@@ -358,7 +360,7 @@ def describe_result(comparison: Comparison) -> str:
 
 
 def describe_basis(comparison: Comparison) -> str:
-    """Return how many outputs and computed tensors a verdict is based on."""
+    """Return as text how many outputs and computed tensors a verdict is based on."""
     outputs, computed = counts_of(comparison)
     basis = count_of(computed, "computed tensor")
     return f"{count_of(outputs, 'output')}, {basis}" if outputs else basis
@@ -372,7 +374,7 @@ def describe_left_out(comparison: Comparison) -> str:
 
 
 def describe_agreement(comparison: Comparison) -> str:
-    """Return how closely two sides are the same."""
+    """Return as text how closely two sides that are the same agree."""
     if not comparison.precision:
         return "the same within the tolerance"
     if comparison.precision.startswith("int"):
@@ -383,7 +385,7 @@ def describe_agreement(comparison: Comparison) -> str:
 
 
 def describe_difference(comparison: Comparison) -> str:
-    """Return what makes two sides different, as far as known."""
+    """Return as text what makes two sides different: culprits, or the tensors that differ."""
     if comparison.culprits:
         return describe_culprits(comparison.culprits)
     if comparison.finding == "rounding":
@@ -396,7 +398,7 @@ def describe_difference(comparison: Comparison) -> str:
 
 
 def describe_culprits(culprits: Sequence[Culprit], letters: Sequence[str] = "AB") -> str:
-    """Return the first culprits and suspects in a few words."""
+    """Describe the first culprits and suspects in a few words."""
     texts = []
     for word, found in by_word(culprits).items():
         names = join_first([describe_culprit(it, letters) for it in found], "; ")
@@ -412,36 +414,36 @@ AGAINST_TRUTH = {
 
 
 def describe_truth(truth: Truth) -> str:
-    """Return which side is off."""
+    """Describe how each side compares with the truth."""
     return f"A {describe_against(truth.actual)}, B {describe_against(truth.expected)}"
 
 
 def describe_against(against: Findings) -> str:
-    """Return how one side compares with the truth.
+    """Describe how one side compares with the truth.
 
-    Operators are those of the truth, if it has any.
+    Culprits are named by the operators of the truth or, without them, of the side.
     """
     names = [describe_operators(it.expected or it.actual) for it in against.culprits]
     off = f"is off in {join_first(names)}" if names else "is off"
     return AGAINST_TRUTH.get(against.finding, off)
 
 
-# The tensors of a comparison as the rows of a table, in all forms of a report
+# The tensors of a comparison as the rows of a table
 
 
-# MegEngine's quantised types, by the integers that they store.
+# Matches the names of MegEngine's quantised types, which tell the type of the stored integers.
 STORED = re.compile(r"Quantized(S?)(\d+)(?:Asymm)?")
 
 
 class Row(NamedTuple):
-    """A pair of tensors, and its role for a culprit: an input, a parameter or the output."""
+    """A pair of tensors with its role for a culprit: input, parameter or output."""
 
     tensor: TensorComparison
     role: str = ""
 
 
 def rows_of_culprit(culprit: Culprit) -> list[Row]:
-    """Return the rows of what goes into a culprit and what comes out."""
+    """Return the rows of a culprit's inputs, parameters and output."""
     return [
         *(Row(tensor, "input") for tensor in culprit.inputs),
         *(Row(tensor, "parameter") for tensor in culprit.parameters),
@@ -450,15 +452,18 @@ def rows_of_culprit(culprit: Culprit) -> list[Row]:
 
 
 def badness_of(tensor: TensorComparison) -> tuple[bool, float]:
-    """Return whether a tensor differs, and how far it is from its twin: infinite if unknown."""
+    """Return the key that sorts tensors by badness: if they differ, then by their error.
+
+    An unknown error counts as infinite.
+    """
     error = error_of(tensor.figures, tensor.over_items)
     return (not tensor.passed, math.inf if error is None else error)
 
 
 def error_of(figures: Figures | None, items: ErrorsOverItems | None = None) -> float | None:
-    """Return the length of a difference over that of the expected tensor, None without a number.
+    """Return the relative error: the norm of the difference over that of the expected tensor.
 
-    With `items` it is that of all items together.
+    Return None if the error is not a number. With `items`, the error is over all items together.
     """
     if figures is None or figures.nonfinite_mismatches:
         return None
@@ -474,7 +479,7 @@ def table_of(
     title: str = "Tensors",
     shown: Iterable[Column[T]] = (),
 ) -> Table[T]:
-    """Return a table of tensors; one that differs is red."""
+    """Return a table of tensors; the rows of tensors that differ are red."""
     return Table(
         name="tensors",
         title=title,
@@ -490,7 +495,7 @@ def tensor_table(
 ) -> Table[Row]:
     """Return a table of pairs with `more` columns first, then all columns that have a value.
 
-    Its text has the `shown` columns. For a culprit both have the roles of the pairs.
+    Its text has the `shown` columns. For a culprit, the first column has the roles of the pairs.
     """
     rows = tuple(rows)
     roles = [ROLE] if any(row.role for row in rows) else []
@@ -500,19 +505,22 @@ def tensor_table(
 
 
 def counts_of(comparison: Comparison) -> tuple[int, int]:
-    """Return how many outputs were compared, and how many computed tensors, outputs among them."""
+    """Return how many outputs and how many computed tensors were compared.
+
+    The computed tensors include the outputs.
+    """
     computed = [it for it in comparison.tensors if not (it.is_input or it.constant)]
     return sum(it.is_output for it in comparison.tensors), len(computed)
 
 
 def columns_for(comparison: Comparison) -> tuple[Column[Row], ...]:
-    """Return the columns of the text in which a tensor has a value.
+    """Return the columns of the text in which any tensor has a value.
 
-    Data types are shown if the sides have different ones, the `error` if a tolerance was given for
-    it.
+    Data types are shown if they differ between the sides. The column `error` is shown if the
+    tolerance is a `max_error`.
     """
     rows = [*map(Row, comparison.tensors)]
-    # If only candidates for culprits ran alone, their proofs have this figure.
+    # If only candidates for culprits were run alone, their proofs already have this figure.
     run_alone = [it for it in comparison.tensors if it.single is not None or it.single_problem]
     is_shown = {
         "data type": any(format_data_type(it) != it.tensor.expected.dtype for it in rows),
@@ -540,13 +548,16 @@ def shorten(name: str) -> str:
 
 
 def format_type(row: Row) -> str:
-    """Return the type of the operator that gives a pair."""
+    """Return the type of the operator that computes a pair of tensors."""
     expected = row.tensor.expected
     return type_of(expected.operator_type, expected.operator)
 
 
 def type_of(kind: str, name: str) -> str:
-    """Return the type of an operator; MegEngine's elementwise ones have their mode in the name."""
+    """Return the type of an operator; for MegEngine's elementwise operators, with the mode.
+
+    Their mode is in the operator's name.
+    """
     mode = name.partition("(")[0]
     return f"{kind} {mode}" if kind.startswith("Elemwise") and mode.isupper() else kind
 
@@ -558,7 +569,7 @@ def format_data_type(row: Row) -> str:
 
 
 def describe_type(tensor: TensorFacts) -> str:
-    """Return a tensor's type with its scale, as `int8 x 0.0231`, and a zero point if not 0."""
+    """Return a tensor's type with scale and zero point, such as `int8 x 0.0231 (0 at 128)`."""
     quantization = tensor.quantization
     if quantization is None:
         return tensor.dtype
@@ -571,12 +582,12 @@ def describe_type(tensor: TensorFacts) -> str:
 
 
 def format_range(numbers: Sequence[float]) -> str:
-    """Return a number, or the smallest and the largest of several."""
+    """Return a number as text; of several numbers, the smallest and the largest."""
     return "..".join(dict.fromkeys(f"{number:.3g}" for number in (min(numbers), max(numbers))))
 
 
 def format_error(figures: Figures, items: ErrorsOverItems | None = None) -> str:
-    """Return an error, or what prevents a number."""
+    """Return an error as text, or the reason why it is not a number."""
     if figures.nonfinite_mismatches:
         return f"{figures.nonfinite_mismatches} NaN or inf"
     error = error_of(figures, items)
@@ -584,7 +595,7 @@ def format_error(figures: Figures, items: ErrorsOverItems | None = None) -> str:
 
 
 def describe_element(element: Element) -> str:
-    """Return where an element is and what both sides have there."""
+    """Return the index of an element with its values on both sides, as text."""
     place = f"{{{','.join(map(str, element.index))}}}: " if element.index else ""
     return one_line(f"{place}{element.actual} in A, {element.expected} in B")
 
@@ -601,9 +612,10 @@ def error_column(
     items: str = "",
     unknown: Callable[[TensorComparison], str] = lambda tensor: "",
 ) -> Column[Row]:
-    """Return the column of an error, from the figures and the errors over items at these paths.
+    """Return the column of an error.
 
-    `unknown` is its text without them.
+    `figures` and `items` are the paths of its figures and of its errors over items. `unknown` gives
+    the text of a tensor without figures.
     """
     of = value_at(f"tensor.{figures}")
     over: Callable[[Row], Any] = value_at(f"tensor.{items}") if items else no_value
@@ -618,12 +630,12 @@ def error_column(
 
 
 def rounded_column(title: str, path: str, digits: int, key: str, rank: int) -> Column[Row]:
-    """Return a column of a number at the end of a path, with so many digits."""
+    """Return a column of the numbers at a path, with a given number of decimals."""
     return number(title, f"tensor.{path}", digits, key=key, unknown="", rank=rank)
 
 
 def figure_column(title: str, name: str, *, in_text: bool = False) -> Column[Row]:
-    """Return a column of a figure with as many digits as it needs, in text with three."""
+    """Return a column of a figure with as many digits as it needs; text has three digits."""
     value = value_at(f"tensor.figures.{name}")
     return Column(
         title,
@@ -636,7 +648,7 @@ def figure_column(title: str, name: str, *, in_text: bool = False) -> Column[Row
 
 
 def field_column(path: str) -> Column[Row]:
-    """Return the column of a field of a pair in CSV."""
+    """Return a column of CSV with a field of a pair."""
 
     def value(row: Row) -> Cell:
         found: Cell | tuple[int, ...] = attrgetter(path)(row.tensor)
@@ -645,7 +657,7 @@ def field_column(path: str) -> Column[Row]:
     return Column(path.replace(".", "_"), value)
 
 
-# The columns of the page; the text has those of them that are for it.
+# All columns of the page; the text has those with `in_text`.
 ROLE = Column[Row]("", lambda row: row.role or None, key="role", rank=0)
 ALONE = "alone"
 COLUMNS: tuple[Column[Row], ...] = (
@@ -672,7 +684,7 @@ COLUMNS: tuple[Column[Row], ...] = (
     figure_column("past tolerance", "mismatches"),
     Column("worst element", worst_element_of, key="worst_element", in_text=False),
 )
-# The first columns of CSV, about each pair and each side.
+# The fields of the first columns of CSV: facts about the pair and about each side.
 FIELDS = (
     *("passed", "depth", "constant", "is_output", "actual.name", "actual.dtype", "actual.shape"),
     *("expected.name", "expected.dtype", "expected.shape", "expected.operator_type"),
@@ -680,7 +692,7 @@ FIELDS = (
 
 
 def table_of_all(comparison: Comparison) -> Table[Row]:
-    """Return the table of CSV, a row a pair."""
+    """Return the table of CSV, with a row for each pair of tensors."""
     return tensor_table(map(Row, comparison.tensors), (), "Tensors", [*map(field_column, FIELDS)])
 
 
@@ -690,7 +702,7 @@ def table_of_all(comparison: Comparison) -> Table[Row]:
 def report_sides(found: ComparisonOfSides, *, everything: bool = False) -> Report:
     """Return the report of a comparison of several sides.
 
-    It has the origin of each, the worst tensors or all, and the odd one out.
+    The report has the origin of each side, the worst tensors or all, and the side that differs.
     """
     columns = columns_of(found)
     body: list[Part] = [*describe_head_of_sides(found)]
@@ -710,7 +722,7 @@ def is_alike(row: TensorOfSides) -> bool:
 
 
 def columns_of(found: ComparisonOfSides) -> list[Column[TensorOfSides]]:
-    """Return the columns: the tensor, the error of each side against the first, the odd one."""
+    """Return the columns: the tensor, each side's error against the first side, the odd side."""
     return [
         Column("tensor", name_of, name_of, rank=0),
         Column("type", lambda row: format_type_of_sides(row) or None, format_type_of_sides, rank=3),
@@ -736,7 +748,7 @@ def column_of_side(side: int) -> Column[TensorOfSides]:
 
 
 def name_of(row: TensorOfSides) -> str:
-    """Return the names that a tensor has on any side."""
+    """Return the joined names of a tensor on all sides."""
     names = dict.fromkeys(tensor.name for tensor in row.tensors if tensor)
     return " = ".join(map(shorten, names))
 
@@ -747,9 +759,9 @@ def format_type_of_sides(row: TensorOfSides) -> str:
 
 
 def describe_odd(row: TensorOfSides) -> str:
-    """Return the letters of the sides that differ from most.
+    """Return the letters of the sides that differ from most sides.
 
-    If no side is odd, they are the sides that agree with each other.
+    If no side is odd, return the groups of sides that agree with each other.
     """
     if row.odd:
         return " ".join(ascii_uppercase[side] for side in row.odd)
@@ -758,7 +770,7 @@ def describe_odd(row: TensorOfSides) -> str:
 
 
 def describe_head_of_sides(found: ComparisonOfSides) -> Iterator[str]:
-    """Yield the lines about the sides; what a side did not record comes first."""
+    """Yield the lines about the sides; lines on incomplete sides come first."""
     sides: dict[str, SideFacts] = dict(zip(ascii_uppercase, found.sides, strict=False))
     left_out = [[it for it in found.comparisons[0].left_out if it.side == "expected"]]
     left_out += [[it for it in each.left_out if it.side == "actual"] for each in found.comparisons]
@@ -768,7 +780,7 @@ def describe_head_of_sides(found: ComparisonOfSides) -> Iterator[str]:
 
 
 def badness_of_sides(row: TensorOfSides) -> float:
-    """Return the largest error of a tensor, infinite if two sides cannot be compared."""
+    """Return the largest error of a tensor; infinite if two sides cannot be compared."""
     errors = map(error_of, row.figures[1:])
     known = zip(errors, row.tensors[1:], strict=True)
     return max((math.inf if error is None else error for error, it in known if it), default=0.0)
@@ -783,7 +795,7 @@ def format_summary_of_sides(found: ComparisonOfSides) -> Iterator[str]:
 
 
 def describe_result_of_sides(found: ComparisonOfSides) -> str:
-    """Return the verdict in a sentence: the odd one out, and where it differs first."""
+    """Return the verdict in a sentence: the odd side, and the first tensor in which it differs."""
     if found.same:
         least = min(found.comparisons, key=counts_of)
         return f"the same within the tolerance ({describe_basis(least)})"
@@ -801,7 +813,7 @@ def describe_result_of_sides(found: ComparisonOfSides) -> str:
 
 def describe_blame(found: ComparisonOfSides, side: int) -> str:
     """Return the culprits of the odd side, from the comparison with another side."""
-    # If the first side is the odd one, any side that differs from it will do.
+    # If the first side is odd, it is compared with any side that differs from it.
     differing = [number for number, each in enumerate(found.comparisons, 1) if not each.same]
     against = side or next(iter(differing), 1)
     letters = ascii_uppercase[against], ascii_uppercase[0]

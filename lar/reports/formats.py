@@ -17,16 +17,16 @@ from lar.reports.model import MARKDOWN, AnyTable, Cell, Plot
 from lar.reports.report import Report
 from lar.reports.text import escape, format_table
 
-# Markdown would take these for its own signs within a paragraph.
+# Characters that have a meaning for Markdown within a paragraph.
 SIGNS = "\\`*_<>#|"
 
 
 def format_markdown(report: Report) -> str:
-    """Return the text of a report: lines as lists, and tables, with empty lines between."""
+    """Return a report as Markdown: lines become lists, and tables have empty lines around them."""
     lines: list[str] = []
     for part in report.body:
         if isinstance(part, str):
-            # A line right behind a table would be a row of it.
+            # Without an empty line, a line after a table would become a row of the table.
             lines += [""] * bool(part and lines and lines[-1].startswith("|"))
             lines.append(f"- {escape(printable(part.strip()), SIGNS)}" if part else "")
         elif not isinstance(part, Plot):
@@ -35,17 +35,17 @@ def format_markdown(report: Report) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-# Tables as CSV: plain values, empty where a value is not known
+# Tables as CSV: plain values; a cell with an unknown value is empty
 
 
-# Formulas begin with these, or spreadsheets skip them before a formula.
+# Spreadsheets take a cell that begins with one of these characters for a formula.
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def format_csv(report: Report) -> str:
-    """Return the tables of a report.
+    """Return the tables of a report as CSV.
 
-    If there are several, each has its title in a line before it, and an empty line behind it.
+    Each of several tables has a line with its title before it. Empty lines separate them.
     """
     if len(report.tables) == 1:
         return format_rows(report.tables[0])
@@ -53,7 +53,7 @@ def format_csv(report: Report) -> str:
 
 
 def format_rows(table: AnyTable, *titles: str) -> str:
-    """Return titles in lines of their own, the headings and the rows of a table."""
+    """Return a table as CSV: a line for each title, the headings, and the rows."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerows([title] for title in titles)
@@ -64,11 +64,13 @@ def format_rows(table: AnyTable, *titles: str) -> str:
 
 
 def cell_of(value: Cell) -> Cell:
-    """Return a value as a cell. A text that a spreadsheet would compute has an apostrophe before
-    it, which says that it is a text."""
+    """Return a value as a cell of CSV.
+
+    A string that a spreadsheet would take for a formula gets an apostrophe before it.
+    """
     if not isinstance(value, str) or not value.startswith(FORMULA) or is_number(value):
         return value
-    return value if value == "-" else f"'{value}"  # standard input, which is no formula
+    return value if value == "-" else f"'{value}"  # "-" alone is standard input, and no formula
 
 
 def is_number(text: str) -> bool:
@@ -82,10 +84,10 @@ def is_number(text: str) -> bool:
 
 
 def format_json(report: Report) -> str:
-    """Return the record in one line, or the style's own document, or the tables as JSON.
+    """Return a report as JSON: its record in one line, its style's own document, or its tables.
 
-    A table has name, title, columns, rows and notes. lar's own documents say if times of operators
-    were corrected; documents in another program's form cannot.
+    A table has name, title, columns, rows and notes. A document in lar's own form also describes a
+    correction of operators' times. A document in another program's form does not.
     """
     document: Any = report.document
     if document is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lar.options.option import Option
 
-# Behind longer names, the text begins on a line of its own.
+# The column where descriptions begin. After a longer name, the description begins on a new line.
 COLUMN = 24
 
 
@@ -19,7 +19,7 @@ def name_with_value(option: Option[Any]) -> str:
 
 
 def format_headings(headings: Mapping[str, Mapping[str, str]], width: int) -> Iterator[str]:
-    """Yield the lines of names and what they are, under headings."""
+    """Yield the lines of names and their descriptions, under headings."""
     longest = max(len(name) for rows in headings.values() for name in rows)
     column = min(longest + 4, COLUMN, max(width - 20, 4))
     for heading, rows in headings.items():

@@ -1,9 +1,9 @@
 """Reports as HTML pages of lines, tables and plots.
 
-A page needs nothing else: its words are HTML, its scripts draw tables and plots from JSON in the
-page. `page.js` has what all scripts use, `names.js` shortens names, `tables.js` draws tables that
-can be sorted and filtered, `plots.js` and `report.js` draw the plots. Pictures and tables fit the
-width of the page, and are drawn again when it changes.
+A page needs no other files: its text is HTML, and its scripts draw tables and plots from JSON in
+the page. `page.js` has the functions that all scripts use. `names.js` shortens names. `tables.js`
+draws tables that can be sorted and filtered. `plots.js` and `report.js` draw the plots. Pictures
+and tables fit the width of the page, and are drawn again when the width changes.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from lar.reports.model import ANY_DIGITS, AnyTable, Cell, Column, Plot
 from lar.reports.report import Part, Report
 
 SCRIPTS = ("page.js", "names.js", "tables.js", "plots.js", "report.js")
-LONGEST_NAME = 24  # a longer text before a colon is not the name of a fact, but a sentence
-RANK_BESIDE_TEXT = 9  # on a page: the rank of columns that the text does not have
+LONGEST_NAME = 24  # a longer string before a colon is not the name of a fact, but a sentence
+RANK_BESIDE_TEXT = 9  # the rank, on a page, of columns that the text does not have
 
 
 def format_html(report: Report) -> str:
-    """Return the page of a report.
+    """Return the HTML page of a report.
 
-    Each plot is a section, and so are lines and tables between two empty lines. Lines without a
-    table all go to the first section.
+    Each plot is a section. Lines and tables between two empty lines are a section too. Groups of
+    lines without a table all go to the first section.
     """
     parts = report.body if report.page_of_text else tuple(parts_of_style(report))
     words: list[str] = []
@@ -64,7 +64,7 @@ def format_html(report: Report) -> str:
 
 
 def read_page_file(name: str) -> str:
-    """Return the text of a file that is part of all pages."""
+    """Return the content of a file that is part of all pages."""
     return (resources.files("lar.reports") / "pages" / name).read_text(encoding="utf-8")
 
 
@@ -73,19 +73,19 @@ def link_to(name: str, title: str) -> str:
 
 
 def format_section(name: str, title: str, words: str) -> str:
-    """Return a part of a page; below its words a script draws the rest."""
+    """Return the HTML of a section; a script draws its tables and plots below the words."""
     heading = f"<h2>{escape(title)}</h2>"
     return f'<section id="{name}">{heading}{words}<div class=body></div></section>'
 
 
 def format_figures(figures: Mapping[str, Any]) -> str:
-    """Return figures as JSON for a page: no name in them can end the script or begin a comment."""
+    """Return figures as JSON for a page, escaped so that no name can end the script element."""
     text = msgspec.json.encode(figures).decode()
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def shown(value: Any) -> Any:
-    """Return figures whose texts are printable."""
+    """Return figures with all strings made printable."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, Mapping):
@@ -94,7 +94,7 @@ def shown(value: Any) -> Any:
 
 
 def escape(text: str) -> str:
-    """Escape a text for a page, so that it has no markup and no invisible characters."""
+    """Escape a string for a page, so that it has no markup and no invisible characters."""
     return escape_html(printable(text))
 
 
@@ -108,14 +108,14 @@ def parts_of_style(report: Report) -> Iterator[Part]:
 
 
 def groups_of(parts: Iterable[Part]) -> Iterator[list[Part]]:
-    """Yield the parts between empty lines; a plot stands alone."""
+    """Yield the groups of parts between empty lines; a plot is a group of its own."""
     for kind, group in groupby(parts, lambda it: id(it) if isinstance(it, Plot) else it != ""):
         if kind:
             yield [*group]
 
 
 def format_lines(lines: Iterable[str]) -> str:
-    """Return lines as paragraphs; lines with facts, as `name: text`, become rows of a table."""
+    """Return lines as paragraphs; a line such as `name: text` becomes a row of a table."""
 
     def is_fact(line: str) -> bool:
         return 0 < line.find(": ") <= LONGEST_NAME
@@ -137,16 +137,16 @@ def fact_row(line: str) -> str:
 
 
 def figures_of(part: AnyTable | Plot) -> dict[str, Any]:
-    """Return the data that the page's script draws."""
+    """Return the data of a table or a plot, from which the page's script draws it."""
     if isinstance(part, Plot):
         return {"plot": part.kind, "figures": shown(part.figures)}
     return {"table": figures_of_table(part), "notes": [*map(printable_lines, part.notes)]}
 
 
 def figures_of_table(table: AnyTable) -> dict[str, Any]:
-    """Return a table for the page's script: the columns of its records that have a value.
+    """Return the data of a table for the page's script; columns without any value are left out.
 
-    On a narrow page, columns that the text does not have go first.
+    A narrow page first drops the columns that the text does not have.
     """
     columns = [(column, *cells_of(column, table.rows)) for column in table.record_columns]
     missing = [it.heading for it, cells, _ in columns if cells.count(None) == len(cells) > 0]
@@ -167,9 +167,9 @@ def figures_of_table(table: AnyTable) -> dict[str, Any]:
 
 
 def cells_of(column: Column[Any], rows: Sequence[Any]) -> tuple[list[Cell], int | None]:
-    """Return the values of a column, and their digits behind the point.
+    """Return the values of a column, and their number of decimals.
 
-    Numbers are in the unit of the text. The digits are None for a column with texts.
+    Numbers are in the unit of the text. A column with strings has None as its decimals.
     """
     cells: list[Cell] = [column.value(row) for row in rows]
     if any(isinstance(cell, str) for cell in cells):

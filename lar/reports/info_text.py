@@ -1,4 +1,4 @@
-"""The content of a model."""
+"""The report of `lar info`: the content of a model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from lar.reports.model import table_of_values
 from lar.reports.report import Report
 from lar.reports.text import format_bytes, format_count, shorten
 
-# The remarks of a model may be long: a model that reads text has its alphabet, thousands of
-# characters.
+# The longest metadata value that is shown: a model that reads text may hold its alphabet there,
+# with thousands of characters.
 MOST_CHARACTERS = 200
 
 

@@ -1,10 +1,8 @@
 """The model of every table that lar prints or writes: columns, rows, and a layout for the text.
 
 A column is declared once: its heading, the value for CSV, JSON and HTML, and the text for a person.
-A layout says how text is drawn: rules, gaps, frames. The renderers are `lar.reports.text`, `csv`,
-`json` and `html`.
-
-Rows in the order that --sort asks for.
+A layout defines how text is drawn: rules, gaps, frames. The renderers are `lar.reports.text`,
+`formats` and `html`. `sort_rows` sorts rows for --sort.
 """
 
 from __future__ import annotations
@@ -21,10 +19,10 @@ from lar.records.record import Record, ShortRecord
 def sort_rows(
     rows: Iterable[Row], sort: str, value_of: Callable[[Row], Any], *, smallest_first: bool = False
 ) -> list[Row]:
-    """Sort rows: `+KEY` puts the smallest first, `-KEY` the largest.
+    """Return rows sorted by a key: `+KEY` puts the smallest first, `-KEY` the largest.
 
-    KEY alone puts the largest first, unless `smallest_first`. Rows with None come last; equal rows
-    keep their order.
+    KEY without a sign puts the largest first, unless `smallest_first`. Rows with None come last.
+    Equal rows keep their order.
     """
     rows = [*rows]
     ascending = sort.startswith("+") or (smallest_first and not sort.startswith("-"))
@@ -38,8 +36,8 @@ Row = TypeVar("Row")
 AnyRow = TypeVar("AnyRow", contravariant=True)
 ANY_DIGITS = -1  # as many digits as a number needs
 
-# `centre` and `middle` differ in the side of an odd space: as `str.center` and as `format` do it.
-# `point` aligns numbers at their decimal points, and anything else to the left.
+# `centre` pads like `str.center`, `middle` like `format`: they differ in the side of an odd space.
+# `point` aligns numbers at their decimal points, and other cells to the left.
 Align = Literal["left", "right", "centre", "middle", "point"]
 
 
@@ -49,12 +47,12 @@ def no_value(row: object) -> Cell:
 
 
 class Column(ShortRecord, Generic[AnyRow]):
-    """One column: `title` is its heading in text, `value` its plain value of a row.
+    """A column of a table: `title` is its heading in text, `value` gives the plain value of a row.
 
-    In CSV, JSON and pages the heading is `key`, or the title and `unit`. A cell in text is `text`
-    of the row, or the plain value. A column with `parts` puts several values into one cell, a line
-    each in text; in records they are columns. On a narrow terminal, cells whose plain value is a
-    text may lose their middle.
+    In CSV, JSON and pages the heading is `key`, or the title with `unit`. A cell in text shows the
+    result of `text`, or the plain value. A column with `parts` shows several values in one cell of
+    text, one in each line. In CSV, JSON and pages each part is a column. On a narrow terminal,
+    cells whose plain value is a string may lose their middle.
     """
 
     title: str
@@ -63,18 +61,18 @@ class Column(ShortRecord, Generic[AnyRow]):
     unit: str = ""
     key: str = ""
     align: Align = "left"
-    width: int = 0  # at least
-    is_fixed: bool = False  # exactly that wide, even if a cell is longer
+    width: int = 0  # the least width
+    is_fixed: bool = False  # `width` is the exact width, even if a cell is longer
     group: str = ""  # a heading above this column and its neighbours of the same group
     parts: tuple[Column[AnyRow], ...] = ()
     in_text: bool = True
-    digits: int | None = None  # after the point, in pages; None for text
-    scale: float = 1.0  # of the numbers of text and pages: 1e3 shows seconds as milliseconds
-    rank: int = 5  # the highest rank goes first on a narrow terminal or page; 0 never goes
+    digits: int | None = None  # decimals in pages; None for a column of strings
+    scale: float = 1.0  # factor for numbers in text and pages: 1e3 shows seconds as milliseconds
+    rank: int = 5  # a narrow terminal or page drops the highest rank first, and never rank 0
 
     @property
     def is_for_text(self) -> bool:
-        """Whether it has a text and no plain value."""
+        """Whether the column has a text and no plain value."""
         return self.value is no_value and self.text is not None
 
     @property
@@ -92,11 +90,11 @@ class Column(ShortRecord, Generic[AnyRow]):
         return "" if value is None else str(value)
 
     def is_name(self, row: AnyRow) -> bool:
-        """Return whether the row's value here is a text."""
+        """Return whether the row's plain value in this column is a string."""
         return any(isinstance(part.value(row), str) for part in self.parts or (self,))
 
     def is_empty(self, row: AnyRow) -> bool:
-        """Return whether the row has nothing here, or zero."""
+        """Return whether the row's cell in this column is empty, unknown or zero."""
         if self.parts:
             return all(part.is_empty(row) for part in self.parts if part.in_text)
         value = self.value(row)
@@ -109,16 +107,16 @@ NOTHING = frozenset({"", "-", "--", "N/A", "n/a", "NaN"})
 
 
 def is_nothing(text: str) -> bool:
-    """Return whether a text says nothing, or zero; only its first line counts."""
+    """Return whether the text of a cell is empty, unknown or zero, by its first line."""
     first = text.partition("\n")[0].strip()
     return first in NOTHING or re.fullmatch(r"-?0(\.0*)?%?", first) is not None
 
 
 class Rule(NamedTuple):
-    """A line across a table: `fill` as long as each column, and what stands between.
+    """A line across a table: `fill` repeated over each column, with `middle` between columns.
 
-    `added` is how much longer a piece is than its column, `longest` is its limit. `fixed` is its
-    length for every column, if it is not 0.
+    The piece over a column is `added` longer than the column, but at most `longest`. If `fixed` is
+    not 0, it is the length of every piece.
     """
 
     fill: str = "-"
@@ -142,15 +140,15 @@ class Layout(Record):
     total: Rule | None = None  # before the last row
     closing: Rule | None = None  # after the last row
     has_header: bool = True
-    header_align: Align | None = None  # None: as the column
-    header_room: int = 0  # how much wider than its header a column is, at least
+    header_align: Align | None = None  # None for the alignment of the column
+    header_room: int = 0  # a column is at least this much wider than its header
     is_stripped: bool = False  # no spaces at the ends of lines
     is_padded: bool = True
     has_lines: bool = False  # cells may have several lines
     is_wrapped: bool = False  # on a narrow terminal, cells are wrapped and not cut
     escaped: str = ""  # these characters get a backslash in cells
-    fill: str = ""  # the title stands above the table, between these
-    note: str = ""  # begins the notes; a line of `fill` ends them
+    fill: str = ""  # if given, the title stands above the table in a line of these characters
+    note: str = ""  # the line before the notes; a line of `fill` ends them
     note_lines: int = 0  # empty lines after the notes
     empty_lines: int = 0  # after the table
 
@@ -170,12 +168,12 @@ MARKDOWN = Layout(
 
 
 class Table(Record, Generic[Row]):
-    """The rows of a table, and the columns made of them.
+    """A table: its rows, and the columns that take values from them.
 
-    `shown` are the columns of the text if they differ in order or number. `above` stands between
-    the title and the header. `breaks` are lines before the row of that number: a text is a title
-    across the table, a tuple another header. `color` gives the color of a row's line, or an empty
-    text.
+    `shown` are the columns of the text if they differ from `columns`. `above` are lines between the
+    title and the header. `breaks` has lines by the number of the row after them: a string is a
+    title across the table, a tuple is another header. `color` returns the color of a row's line, or
+    an empty string.
     """
 
     name: str
@@ -218,9 +216,9 @@ AnyTable = Table[Any]
 
 
 class Plot(ShortRecord):
-    """A part that only pages have: a picture to draw, or a file to save.
+    """A part of a page that text does not have: a picture to draw, or a file to save.
 
-    `kind` names the function in `pages/report.js` that draws it; `figures` are its data.
+    `kind` names the function in `pages/report.js` that draws the plot. `figures` are its data.
     """
 
     kind: Literal["iterations", "depth", "curve", "download"]
@@ -230,9 +228,9 @@ class Plot(ShortRecord):
 
 
 def value_at(path: str) -> Callable[[Any], Any]:
-    """Return a function that takes the value at a path of names, as `difference.ratio`.
+    """Return a function that takes the value at a path of names, such as `difference.ratio`.
 
-    It returns None if a record on the path is None.
+    The function returns None if a record on the path is None.
     """
     names = path.split(".")
 
@@ -255,9 +253,9 @@ def number(
     rank: int = 5,
     in_text: bool = True,
 ) -> Column[AnyRow]:
-    """Return a column of numbers with so many digits.
+    """Return a column of numbers with a given number of decimals.
 
-    `value` may be a path of names. `unknown` is the text for None.
+    `value` may be a path of names. `unknown` is the text of an unknown number.
     """
     take = value_at(value) if isinstance(value, str) else value
 
@@ -288,7 +286,7 @@ def milliseconds(
     *,
     in_text: bool = True,
 ) -> Column[AnyRow]:
-    """Return a column of times in milliseconds; records have seconds under `key`."""
+    """Return a column that shows times in milliseconds; CSV and JSON have seconds under `key`."""
     return number(title, value, 3, key=key, scale=1e3, rank=rank, in_text=in_text)
 
 

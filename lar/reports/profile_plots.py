@@ -1,6 +1,6 @@
 """The plots on the page of a profile: iterations, memory, and a trace to save.
 
-The plot of iterations: the distribution of their times, and each one when it was made.
+The plot of iterations shows the distribution of their times, and each iteration at its time.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from lar.records.profile import Profile, Step
 from lar.records.run import Samples
 from lar.reports.model import Plot
 
-# At most so many iterations of a lane are drawn, evenly chosen.
+# The most iterations of a lane that are drawn; they are chosen evenly.
 MOST_ITERATIONS = 3000
 
 ABOUT = (
-    "All timed iterations: above, how many took how long, with a line at the median; below, each "
-    "at its time. Pale, or a cross: disturbed, as a thread was ready and had no CPU."
+    "All timed iterations. Above: the distribution of their times, with a line at the median. "
+    "Below: each at the time when it ran. Pale or a cross: disturbed, a thread waited for a CPU."
 )
 
-# The second, the milliseconds, and 1 if the iteration was disturbed.
+# An iteration: its begin in seconds, its time in milliseconds, and 1 if it was disturbed.
 Point = tuple[float, float, int]
 
 
@@ -37,9 +37,9 @@ def plot_iterations(
     lanes: Mapping[str, Iterable[tuple[float, Samples]]],
     rounds: Sequence[tuple[float, float]] = (),
 ) -> Plot:
-    """Return the plot of the samples of each lane, with the seconds at which they began.
+    """Return the plot of iterations; each lane has samples with the second at which they began.
 
-    `rounds` are when each round of processes began and when its last one did.
+    `rounds` has, for each round, the seconds at which its first and its last turn began.
     """
     drawn = {
         name: [point for began, samples in parts for point in points_of(began, samples)]
@@ -71,20 +71,20 @@ def points_of(began: float, samples: Samples) -> Iterator[Point]:
 
 MIB = 2**20
 
-# A screen cannot show more points of a curve.
+# The most points of a curve: a screen cannot show more.
 MOST_POINTS = 1000
 
-# The trace has as many iterations as fit into a page.
+# The largest trace in a page; it has as many iterations as fit.
 MOST_TRACE_BYTES = 80_000
 
 
 def plots_of(profile: Profile) -> tuple[Plot, ...]:
-    """Return the plots for which a profile has records."""
+    """Return all plots of a profile for which it has records."""
     return (*plot_times(profile), *plot_memory(profile), *plot_trace(profile))
 
 
 def plot_times(profile: Profile) -> Iterator[Plot]:
-    """Yield the plot of all timed iterations, those without the profiler first."""
+    """Yield the plot of all timed iterations; the first lane is without the profiler."""
     disturbed = disturbed_steps(profile)
     lanes: dict[str, list[Point]] = {"without the profiler": [], "with the profiler": []}
     plain, profiled = lanes.values()
@@ -102,7 +102,7 @@ def plot_times(profile: Profile) -> Iterator[Plot]:
 
 
 def plot_memory(profile: Profile) -> Iterator[Plot]:
-    """Yield the curves of memory over time: that of tensors, and that of the process."""
+    """Yield the curves of memory over time, one for tensors and one for the process."""
     events = sorted(profile.allocations, key=lambda each: each.at_ns)
     sums = accumulate(each.size_bytes for each in events)
     tensors = [(each.at_ns, total) for each, total in zip(events, sums, strict=True)]
@@ -128,14 +128,14 @@ def plot_memory(profile: Profile) -> Iterator[Plot]:
 
 
 def thin_out(samples: Sequence[tuple[int, float]]) -> Iterator[tuple[int, float]]:
-    """Yield samples; if they are too many, the greatest of each group of neighbours."""
+    """Yield samples; of too many samples, yield the largest of each group of neighbours."""
     length = -(-len(samples) // MOST_POINTS)
     for start in range(0, len(samples), length):
         yield max(samples[start : start + length], key=lambda sample: sample[1])
 
 
 def plot_trace(profile: Profile) -> Iterator[Plot]:
-    """Yield a plot that saves a trace of the median iteration, and of others at even distances."""
+    """Yield a button that saves a trace of the median iteration and of evenly chosen others."""
     ordered = sorted(profile.timed_steps(), key=lambda step: step.duration_ns)
     if not ordered:
         return
@@ -151,7 +151,7 @@ def plot_trace(profile: Profile) -> Iterator[Plot]:
 
 
 def trace_of(profile: Profile, steps: Sequence[Step] | set[Step]) -> bytes:
-    """Return the trace of some iterations, in gzip."""
+    """Return the trace of some iterations, compressed with gzip."""
     numbers = {step.number for step in steps}
     part = replace(
         profile,

@@ -14,14 +14,15 @@ Part = str | AnyTable | Plot
 
 
 class Report(Record):
-    """The report that a command or a style makes of a record.
+    """The report that a command or a style makes from a record.
 
-    `body` is the text, as lines and tables; `tables` become CSV, JSON and HTML. JSON is made of
-    `document` instead, if it is not None. With `page_of_text` the page has the parts of the text,
-    with the plots among them; otherwise it has the lines, the tables and then `plots`. `title` is
-    the page's, if it is not a profile's. On a terminal, lines are wrapped, except those for another
-    program. `footer` is the line below the text, which texts for programs do not have. `corrected`
-    says by how much operators' times were scaled, empty if they are as recorded; only JSON has it.
+    `body` has the lines and tables of the text. `tables` become CSV, JSON and HTML. If `document`
+    is not None, JSON is made from it instead. With `page_of_text` the page has the parts of
+    `body`; otherwise it has the first lines, the tables and then `plots`. `title` is the title of
+    the page; without one, the style gives it. A terminal wraps lines, but not if `is_for_programs`.
+    `footer` is the last line of the text, which a report for programs does not have. `corrected`
+    describes how operators' times were scaled, and is empty if they are as recorded; only JSON has
+    it.
     """
 
     style: str
@@ -59,15 +60,15 @@ class Report(Record):
         return lines
 
 
-# A verdict on times in words, and its cells in tables
+# Verdicts on times in words, and their cells in tables
 
 
-# From here on a change is a factor: 12 times says more than 1100.0%.
+# A larger change is shown as a factor: `12 times` is clearer than `1100.0%`.
 LARGEST_SHARE = 2.0
 
 
 def describe_difference(difference: Difference | None, reason: str = "") -> str:
-    """Return a verdict in words; `reason` is why there is no difference."""
+    """Return a verdict in words; `reason` explains a missing difference."""
     if difference is None or difference.verdict == "not judged":
         why = reason if difference is None else difference.reason
         return f"not judged ({why})" if why else "not judged"
@@ -77,7 +78,7 @@ def describe_difference(difference: Difference | None, reason: str = "") -> str:
 
 
 def describe_smallest(difference: Difference | None) -> str:
-    """Return the smallest change that would have been shown, empty if it is not known."""
+    """Return the smallest change that would have been shown as text; empty if it is unknown."""
     smallest = difference.smallest_detectable if difference else None
     if smallest is None:
         return ""
@@ -85,12 +86,12 @@ def describe_smallest(difference: Difference | None) -> str:
 
 
 def format_interval(interval: Interval | None, scale: float = 1.0) -> str:
-    """Return an interval, empty if it has no end."""
+    """Return an interval as text; empty without an interval."""
     if interval is None:
         return ""
     return f"{scale * interval.low:.3f} to {scale * interval.high:.3f}"
 
 
 def color_of_verdict(difference: Difference | None) -> str:
-    """Return the color of a row with this difference, empty for no color."""
+    """Return the color of a row with a difference; empty for no color."""
     return {"faster": "green", "slower": "red"}.get(difference.verdict if difference else "", "")

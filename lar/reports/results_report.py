@@ -1,4 +1,7 @@
-"""The report of results side by side: the facts that vary, times, ratios, and the verdicts."""
+"""The reports of stored results: side by side, a list, changes over time, and checks.
+
+Side by side, results have columns for the facts that vary, times, ratios, and verdicts.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ OF_ENGINE = ("engine", "version", "driver", "device")
 
 
 def report_results(side_by_side: SideBySide) -> Report:
-    """Return the report: what all rows have in common, the table, and warnings."""
+    """Return the report of results side by side: common facts, the table, and warnings."""
     common = describe_common(side_by_side)
     warnings = [f"warning: {text}" for text in warnings_of(side_by_side)]
     table = Table(
@@ -39,7 +42,7 @@ def report_results(side_by_side: SideBySide) -> Report:
 
 
 def describe_common(side_by_side: SideBySide) -> tuple[str, ...]:
-    """Return what all rows have in common, in lines."""
+    """Return lines with the facts that all rows have in common."""
     common = side_by_side.common
     lines = {name: value for name, value in common.items() if not is_option(name)}
     if "engine" in lines:  # the line has its version and other common facts too
@@ -49,15 +52,15 @@ def describe_common(side_by_side: SideBySide) -> tuple[str, ...]:
 
 
 def warnings_of(side_by_side: SideBySide) -> list[str]:
-    """Return what the figures do not show, and why; columns have the rest."""
+    """Return warnings about missing verdicts, runs that took no turns, and missing times."""
     rows = side_by_side.rows
     warnings = []
     compared = [row for row in rows if row.ratio and row.baseline != row.name]
     judged = [row for row in compared if row.difference and row.difference.verdict != "not judged"]
     if len(judged) < len(compared):
         warnings.append(
-            "what is not judged needs several runs of each side, made in turns on a quiet machine "
-            "and pooled with --by; or compare with `lar bench`"
+            "a verdict needs several runs of each side, made in turns on a quiet machine and "
+            "pooled with --by; or compare with `lar bench`"
         )
     by_name = {row.name: row for row in rows}
     apart = [row for row in judged if is_apart(row, by_name[row.baseline])]
@@ -133,7 +136,7 @@ def fact_named(name: str) -> Callable[[Row], str]:
 
 
 def stands_in_names(fact: str, rows: Sequence[Row]) -> bool:
-    """Return whether each row's name has a fact in it, as names of a store's runs have options."""
+    """Return whether the name of each row already contains a fact, such as its options."""
     if is_option(fact):
         return all(describe_kind_of_options(row.facts) in row.name for row in rows)
     return all(row.facts[fact] and row.facts[fact] in row.name for row in rows)
@@ -153,7 +156,7 @@ def cpu_median_of(row: Row) -> float | None:
 
 
 def verdict_of(row: Row) -> str | None:
-    """Return the verdict on a ratio, None without a ratio."""
+    """Return the verdict on the ratio of a row; None without a ratio."""
     if row.ratio is None:
         return None
     if row.baseline == row.name:
@@ -171,14 +174,14 @@ def describe_verdict(row: Row) -> str:
     return f"{text} ({format_interval(interval)})" if is_shown else text
 
 
-# Stored results as reports: a list, how times changed over the runs, and what a check found
+# Reports of stored results: a list, changes of times over the runs, and checks
 
 
 SMALLEST = "difference.smallest_detectable"
 
 
 def report_history(entries: Sequence[Entry], notes: Iterable[str] = ()) -> Report:
-    """Return the list of results, with the columns that differ between them."""
+    """Return the report that lists stored results, with the columns in which they differ."""
     notes = tuple(notes)
     columns = tuple(columns_of_history(entries))
     table = Table(
@@ -188,7 +191,7 @@ def report_history(entries: Sequence[Entry], notes: Iterable[str] = ()) -> Repor
 
 
 def columns_of_history(entries: Sequence[Entry]) -> Iterator[Column[Entry]]:
-    """Yield the columns of a list."""
+    """Yield the columns of a list of stored results."""
 
     def column(title: str, name: str = "", rank: int = 5, *, shown: bool = True) -> Column[Entry]:
         return Column(title, attrgetter(name or title), key=name, rank=rank, in_text=shown)
@@ -223,19 +226,19 @@ def columns_of_history(entries: Sequence[Entry]) -> Iterator[Column[Entry]]:
 
 
 class Series(NamedTuple):
-    """The runs of one kind, oldest first, and what distinguishes this kind from others."""
+    """The runs of one kind, oldest first; `name` distinguishes the kind from others."""
 
     name: str
     entries: tuple[Entry, ...]
 
     @property
     def medians(self) -> list[float]:
-        """The figure to trust of each run, or its median if it has none."""
+        """The trusted time of each run, or its median without a trusted time."""
         return [entry.trusted_seconds or entry.median_seconds or 0.0 for entry in self.entries]
 
 
 def series_of(entries: Sequence[Entry]) -> list[Series]:
-    """Return the runs that have times, by their kind."""
+    """Return the runs that have times, grouped by their kind."""
     groups: dict[Kind, list[Entry]] = {}
     for entry in entries:
         if entry.median_seconds and entry.status == "ok":
@@ -247,7 +250,7 @@ def series_of(entries: Sequence[Entry]) -> list[Series]:
 
 
 def distinguish_kinds(kinds: Mapping[Kind, str]) -> dict[Kind, str]:
-    """Return the names of kinds, each with the facts that tell it from the others."""
+    """Return the names of kinds; equal names get the facts in which their kinds differ."""
     names = dict(kinds)
     for field in ("engine", "driver", "device", "machine", "inputs", "model"):
         for name in {name for name in names.values() if [*names.values()].count(name) > 1}:
@@ -260,7 +263,7 @@ def distinguish_kinds(kinds: Mapping[Kind, str]) -> dict[Kind, str]:
 
 
 def report_course(entries: Sequence[Entry]) -> Report:
-    """Return how the medians of each kind of run changed; the page has a curve for each."""
+    """Return a report on how the medians of each kind of run changed, with a curve for each."""
     series = series_of(entries)
     columns: tuple[Column[Series], ...] = (
         Column("runs of", lambda it: it.name, rank=0),
@@ -281,7 +284,7 @@ def report_course(entries: Sequence[Entry]) -> Report:
 
 
 def curve_of(series: Series) -> Plot:
-    """Return the curve of the runs of a kind; each point names its run."""
+    """Return the curve of the medians of a kind of run; each point names its run."""
     points = [
         (run, 1e3 * median, f"{entry.id} {entry.tag}".strip())
         for run, (entry, median) in enumerate(

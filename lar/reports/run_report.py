@@ -1,6 +1,6 @@
-"""The report of a run: its page, and as CSV a row for each iteration.
+"""The report of a run: its page, its JSON, and CSV with a row for each iteration.
 
-The lines of a run are printed while it goes on (`run_text`).
+The printed lines come from `run_text`, since they are printed while the run goes on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lar.reports.report import Part, Report
 from lar.reports.run_text import format_accuracy, format_summary
 from lar.results import facts_of, fed_shapes
 
-# The columns of a sample, each with the field of `Samples` that it shows.
+# The columns of an iteration's figures, each with the field of `Samples` that it shows.
 SAMPLE_COLUMNS = {
     "frequency_hz" if name == "frequency" else f"{name}_seconds": name for name in MEASURED
 }
@@ -24,7 +24,7 @@ NO_SAMPLES = Samples()
 
 
 class Iteration(NamedTuple):
-    """An iteration: its number in its phase, runner, and testcase or item; its place in samples."""
+    """An iteration: its number in its phase and testcase, its runner, and its place in samples."""
 
     phase: str
     number: int | None
@@ -53,9 +53,9 @@ def report_run(result: RunResult) -> Report:
 
 
 def table_of_iterations(result: RunResult) -> Table[Iteration]:
-    """Return the iterations, the warm-up's first, with the facts of the run in each row.
+    """Return the table of iterations, first those of the warm-up; each row has the run's facts.
 
-    A run without iterations has one row of facts. Times are seconds and sizes bytes.
+    A run without iterations has one row of facts. Times are in seconds, sizes in bytes.
     """
     rows = (*rows_of("warmup", result.warmup), *rows_of("iterations", result.samples))
     return Table(
@@ -74,7 +74,7 @@ def table_of_iterations(result: RunResult) -> Table[Iteration]:
 
 
 def rows_of(phase: str, samples: Samples) -> Iterator[Iteration]:
-    """Yield the iterations of each runner; each testcase or item counts its own from 0."""
+    """Yield the iterations of each runner; the iterations of each testcase or item count from 0."""
     for runner in sorted({*samples.runner}) or [0]:
         own = samples.of_runner(runner)
         counts: dict[int, int] = {}
@@ -97,7 +97,7 @@ def fact_column(title: str, fact: Cell) -> Column[Iteration]:
 
 
 def described(result: RunResult) -> Mapping[str, Cell]:
-    """Return the facts of a run, one for each cell."""
+    """Return the facts of a run, by the names of their columns."""
     spec, engine, model, machine = result.spec, result.engine, result.model, result.machine
     return {
         "model": spec.model,

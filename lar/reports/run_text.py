@@ -1,10 +1,8 @@
-"""The printed lines of a run: load_and_run's own, then lar's summary.
+"""The printed lines of a run: the lines of MegEngine's tool load_and_run, then lar's summary.
 
-Testcases, classes of a data set and winograd algorithms have lines too. load_and_run's lines are a
-contract: scripts parse them. Times are milliseconds with three decimals; unknown ones are `N/A`,
-never nan.
-
-The findings of MLPerf's load generator, as lines.
+Testcases, classes of a data set, winograd algorithms and MLPerf's load generator have lines too.
+The lines of load_and_run must not change, since scripts parse them. Times are milliseconds with
+three decimals. An unknown time is `N/A`, never nan.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ from lar.records.summary import Cause, Interval, QueueSummary, Summary
 
 Times = tuple[float, float, float]  # the times of an iteration: end to end, host, device
 
-# load_and_run's words, on standard error, on options that change what is computed.
+# The lines of load_and_run on standard error about options that change the computation.
 CHANGES = {
     **{
         layout.key: f"enable {layout.key.removeprefix('enable_')} optimization"
@@ -72,12 +70,12 @@ def format_ms(seconds: float | None) -> str:
 
 
 def in_ms(seconds: float | None) -> str:
-    """Format a time in milliseconds with the unit, if it is known."""
+    """Format a time in milliseconds with its unit; an unknown time has no unit."""
     return "N/A" if seconds is None else f"{format_ms(seconds)}ms"
 
 
 def format_event(event: Event, spec: RunSpec) -> str:
-    """Return the line for an event, empty for none."""
+    """Return the line for an event; empty if the event has no line."""
     match event:
         case EngineStarted(engine):
             title = engine_named(engine.name).title
@@ -102,7 +100,7 @@ def format_event(event: Event, spec: RunSpec) -> str:
 
 
 def format_end(spec: RunSpec) -> str:
-    """Return how long the input is run."""
+    """Describe how long the input is run."""
     stopping = spec.stopping
     if stopping.duration_seconds is not None:
         return f"for {stopping.duration_seconds:g} s"
@@ -115,7 +113,7 @@ def format_end(spec: RunSpec) -> str:
 
 
 def format_note(event: Event, spec: RunSpec) -> list[str]:
-    """Return notes on an event, besides the lines of the contract."""
+    """Return lar's own notes and warnings on an event."""
     if isinstance(event, EngineStarted):
         began = time.strftime("[%d %H:%M:%S lar][warn]")
         return [f"{began} {CHANGES[key]}" for key in spec.settings if key in CHANGES]
@@ -134,9 +132,9 @@ def format_note(event: Event, spec: RunSpec) -> list[str]:
 def format_rows(
     rows: Iterable[tuple[int, Times]], spec: RunSpec, runner: int = 0, warmups: int | None = None
 ) -> Iterator[str]:
-    """Yield the line of each iteration, given by its number and its times.
+    """Yield the line of each iteration; a row has the number and the times of an iteration.
 
-    The first rows are the warm-up's: `warmups` of them, or as many as the spec says.
+    The first `warmups` iterations are the warm-up. By default their number is the spec's.
     """
     warmups = spec.warmup_iterations if warmups is None else warmups
     whose, iterations = format_runner(runner, spec), max(1, spec.iterations)
@@ -157,20 +155,20 @@ def format_rows(
 
 
 def feeds_in(spec: RunSpec) -> int:
-    """Return over how many feeds the iterations are counted: the items of a data set."""
+    """Return the number of items of a data set; 1 without a data set."""
     return max(1, len(spec.item_names))
 
 
 def format_runner(runner: int, spec: RunSpec) -> str:
-    """Return the end of a line that names its runner, empty if there is only one."""
+    """Return the end of a line that names its runner; empty if the run has only one runner."""
     return f" [runner {runner}]" if spec.runners > 1 else ""
 
 
 def format_finish(result: RunResult) -> list[str]:
-    """Return the line that ends a test, one for each runner; empty if nothing was timed.
+    """Return the line that ends a test for each runner; empty if no iteration was timed.
 
-    Scripts take the line as a sign that the test ended. A run that the engine broke has no such
-    line; one that the user ended prints what was measured.
+    Scripts take this line as a sign that the test ended. If the engine failed, the line is missing.
+    If the user interrupted the run, the line has the figures so far.
     """
     if result.status not in ("ok", "interrupted"):
         return []
@@ -185,7 +183,7 @@ def format_finish(result: RunResult) -> list[str]:
 
 
 def format_finished(number: int, statistics: Statistics | Summary) -> str:
-    """Return the line that ends a test."""
+    """Return load_and_run's line that ends a test, with its figures."""
     return (
         f"=== finished test #{number}: time={format_ms(statistics.count * statistics.mean)}ms "
         f"avg_time={format_ms(statistics.mean)}ms "
@@ -195,7 +193,7 @@ def format_finished(number: int, statistics: Statistics | Summary) -> str:
 
 
 def format_summary(result: RunResult) -> list[str]:
-    """Return lar's own lines after the contract's."""
+    """Return lar's own lines, which follow those of load_and_run."""
     summary = result.summary or summarize(result)
     lines = []
     if summary is not None:
@@ -221,7 +219,7 @@ def format_summary(result: RunResult) -> list[str]:
 
 
 def format_profile(result: RunResult) -> list[str]:
-    """Return where the profile is and what profiling cost; empty without a profile."""
+    """Return a line with the file of the profile and the cost of profiling; empty without one."""
     settings = result.spec.settings
     place = PROFILE.of(settings) or PROFILE_HOST.of(settings)
     if not place or result.status != "ok":
@@ -240,7 +238,7 @@ def format_profile(result: RunResult) -> list[str]:
 
 
 def format_stopped(result: RunResult) -> list[str]:
-    """Return why measuring ended, if not by the number of iterations."""
+    """Return a line on a run that ended by time or by precision; empty for other runs."""
     stopped = result.stopped
     if stopped is None or stopped.ending not in ("duration", "target"):
         return []
@@ -269,7 +267,7 @@ def format_queue(result: RunResult) -> list[str]:
 
 
 def format_queued(queue: QueueSummary, key: str) -> str:
-    """Return the figures of one time that requests took: `waiting` or `latency`."""
+    """Return the figures of the requests' `waiting` or `latency` as text."""
     figures = {name: getattr(queue, f"{key}_{name}") for name in ("mean", "median")}
     percentiles = getattr(queue, f"{key}_percentiles")
     figures |= {f"p{rank:g}": value for rank, value in percentiles.items()}
@@ -278,7 +276,7 @@ def format_queued(queue: QueueSummary, key: str) -> str:
 
 
 def format_throughput(result: RunResult) -> str:
-    """Return the iterations of all runners in a second."""
+    """Return the line of the throughput: the iterations per second of all runners."""
     rate, runners = iterations_per_second(result), result.spec.runners
     if not rate:
         return "throughput: N/A"
@@ -287,9 +285,9 @@ def format_throughput(result: RunResult) -> str:
 
 
 def format_trust(summary: Summary) -> list[str]:
-    """Return the figure to trust and why, if that is not the latency itself.
+    """Return a line on which figure to trust and why; empty if the latency can be trusted.
 
-    It stands first, since what is read first must be right.
+    This line comes first, since the figure that is read first must be right.
     """
     verb = "was" if summary.disturbed_count == 1 else "were"
     count = f"{summary.disturbed_count} of {count_of(summary.count, 'iteration')} {verb} disturbed"
@@ -306,7 +304,7 @@ def format_trust(summary: Summary) -> list[str]:
 
 
 def format_median(median: float | None, interval: Interval | None = None) -> str:
-    """Return a median, with its interval if there is one."""
+    """Return a median as text, with its interval if this is known."""
     text = f"median={in_ms(median)}"
     if median is None or interval is None:
         return text
@@ -314,7 +312,10 @@ def format_median(median: float | None, interval: Interval | None = None) -> str
 
 
 def format_distribution(statistics: Summary, spec: RunSpec) -> str:
-    """Return the percentiles that the samples support, and how many samples the others need."""
+    """Return the line of latencies: minimum, median and percentiles.
+
+    Percentiles for which there are too few samples are named with the number that they need.
+    """
     title = "latency" if spec.pacing.rate is None else "service time"
     median = format_median(statistics.median, statistics.interval)
     figures = [f"min={format_ms(statistics.minimum)}ms", median]
@@ -336,20 +337,20 @@ CAUSES: Mapping[Cause, str] = {
 
 
 def format_disturbance(summary: Summary) -> list[str]:
-    """Return a line if iterations were disturbed: how many, and by what."""
+    """Return a line on the causes that disturbed iterations; empty without disturbances."""
     parts = (f"{count} {CAUSES[cause]}" for cause, count in summary.disturbed.items())
     return [f"note: disturbed iterations: {'; '.join(parts)}"] if summary.disturbed_count else []
 
 
 def format_missing(result: RunResult) -> list[str]:
-    """Return which disturbances this machine cannot show."""
+    """Return a line that names the disturbances which this machine cannot detect."""
     sources = vars(result.noise_sources) if result.noise_sources else {}
     missing = [key.replace("_", " ") for key, it in sources.items() if not it and key != "probe"]
     return [f"note: not seen on this machine: {', '.join(missing)}"] if missing else []
 
 
 def format_last_words(result: RunResult) -> list[str]:
-    """Return the engine's last lines, for a run that it broke."""
+    """Return the last output of an engine that crashed or timed out; empty for other runs."""
     broken = {EXIT_CODES["crashed"], EXIT_CODES["timed_out"]}
     if result.failure is None or result.failure.exit_code not in broken or not result.log_tail:
         return []
@@ -358,7 +359,7 @@ def format_last_words(result: RunResult) -> list[str]:
 
 
 class CaseLines:
-    """Makes the lines of iterations when they are judged."""
+    """Makes the lines of testcases: an iteration's line comes after its assertions."""
 
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
@@ -366,11 +367,11 @@ class CaseLines:
         self.times: list[list[float]] = [[] for _ in spec.cases]
 
     def add(self, rows: SampleRows, first: int, last: int) -> None:
-        """Take the rows from `first` up to, not including, `last`."""
+        """Take the rows from `first` up to, but without, `last`."""
         self.waiting += zip(range(first, last), rows.times(first, last), strict=True)
 
     def take(self, judged: Judged) -> list[str]:
-        """Return the lines of the judged iteration; the last one of a test ends the test."""
+        """Return the lines of a judged iteration; its last iteration also ends a test."""
         lines = [format_verdict(verdict) for verdict in judged.verdicts if verdict.shown]
         return lines + (self.take_row() if self.waiting else [])
 
@@ -387,12 +388,12 @@ class CaseLines:
         return lines
 
     def end_test(self, number: int) -> list[str]:
-        """Return the line that ends a test, and an empty one."""
+        """Return the line that ends a test, and an empty line."""
         statistics = statistics_of(self.times[number])
         return [format_finished(number, statistics), ""] if statistics else []
 
     def finish(self, result: RunResult) -> list[str]:
-        """Return the rest when the run has ended: rows without a judgement, and the sums."""
+        """Return the last lines of an ended run: iterations without a verdict, and totals."""
         lines = []
         while self.waiting:
             lines += self.take_row()
@@ -411,7 +412,7 @@ def format_verdict(verdict: Verdict) -> str:
 
 
 def format_cases(result: RunResult) -> list[str]:
-    """Return how many testcases came out as expected; empty if nothing was compared."""
+    """Return a line on how many testcases gave the expected outputs; empty without any compared."""
     judged = [case for case in result.cases if case.passed is not None]
     if not judged:
         return []
@@ -424,7 +425,7 @@ def format_cases(result: RunResult) -> list[str]:
 
 
 def format_classes(item: ItemClasses, spec: RunSpec) -> str:
-    """Return the line of an item."""
+    """Return the line of an item of a data set, with its best classes."""
     if not item.classes:
         return f"{item.name}: the first output has no classes"
     best, others = item.classes[0], " ".join(map(str, item.classes))
@@ -434,9 +435,9 @@ def format_classes(item: ItemClasses, spec: RunSpec) -> str:
 
 
 def format_accuracy(result: RunResult) -> list[str]:
-    """Return how many items have their class first, and among the first five.
+    """Return a line on how many items have their class first, and among the first five.
 
-    If no item has a label, say that the labels were read as names of classes.
+    If no item has a label, the line says that the labels were read as names of classes.
     """
     count, first, five = accuracy_of(result.items)
     if not count:
@@ -455,7 +456,7 @@ def format_algorithms(result: RunResult) -> list[str]:
     if not result.algorithms:
         return []
     chosen = [choice for choice in result.algorithms if choice.winograd]
-    # The engine reports each kind once, even if several operators are of it.
+    # The engine reports each kind of convolution once, even if several operators are of this kind.
     counts = f"winograd: {len(chosen)} of {count_of(len(result.algorithms), 'kind')} of convolution"
     return [
         counts,
@@ -465,7 +466,7 @@ def format_algorithms(result: RunResult) -> list[str]:
 
 
 def format_numeric_error(error: NumericError) -> str:
-    """Return by how much an output differs."""
+    """Return the line on how much an output differs with winograd."""
     found = "NaN or infinite values in one run alone"
     if error.absolute is not None and error.relative is not None:
         found = f"at most {error.absolute:.3g}, relative {error.relative:.3g}"
@@ -473,7 +474,7 @@ def format_numeric_error(error: NumericError) -> str:
 
 
 def format_choice(choice: AlgorithmChoice) -> str:
-    """Return the line of a convolution, with times as the search measured them."""
+    """Return the line of a convolution, with the times that the search measured."""
     text = f"  {choice.winograd} {in_ms(choice.seconds)}"
     if choice.other_algorithm:
         text += f", {choice.other_algorithm} {in_ms(choice.other_seconds)}"
@@ -505,7 +506,7 @@ QUERY_COUNT = "result_query_count"
 
 
 def format_scenario(result: RunResult) -> list[str]:
-    """Return the lines of a scenario that has ended; empty if it has not."""
+    """Return the lines of an ended scenario of MLPerf's load generator; empty without one."""
     scenario, found = result.spec.scenario, result.scenario
     if scenario is None or found is None:
         return []
@@ -532,7 +533,7 @@ def describe_scenario(scenario: Scenario) -> str:
 
 
 def format_figures(scenario: Scenario, found: ScenarioResult) -> Iterator[str]:
-    """Yield the figure that MLPerf compares, and the latencies."""
+    """Yield lines with the figure that MLPerf compares, and with the latencies."""
     metric = METRICS[scenario.name]
     value = found.figures.get(metric.key)
     if value is None:

@@ -1,6 +1,6 @@
-"""Tables as text: one renderer for every layout, as wide as the terminal if that is known.
+"""Tables as text: one renderer for every layout, which fits tables into the terminal's width.
 
-Names cut to a width, so that no two that differ read alike.
+Names are cut so that different names stay different.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from lar.errors import printable, printable_lines
 from lar.reports.model import PLAIN, AnyTable, Column, Layout, Rule, table_of_values
 
 CUT = "..."
-MOST_ROUNDS = 8  # how often names are cut again that read alike
+MOST_ROUNDS = 8  # how often names that became equal are cut again
 
 
 def shorten(text: str, width: int) -> str:
-    """Return a text without its middle if it is longer than `width`."""
+    """Return a string without its middle if it is longer than `width`."""
     if len(text) <= width:
         return text
     if width <= len(CUT) + 2:
@@ -30,16 +30,16 @@ def shorten(text: str, width: int) -> str:
 
 
 def cut_end(text: str, width: int) -> str:
-    """Return a text without its end if it is longer than `width`."""
+    """Return a string without its end if it is longer than `width`."""
     return text if len(text) <= width else text[: width - len(CUT)] + CUT
 
 
 def shorten_all(
     texts: Iterable[str], width: int, cut: Callable[[str, int], str] = shorten
 ) -> list[str]:
-    """Return texts, cut if they are longer than `width`.
+    """Return strings, cut if they are longer than `width`.
 
-    Of texts that would read alike, the letters that differ stay, if there is room for some.
+    Strings that would become equal keep the letters in which they differ, if these have room.
     """
     whole = [*texts]
     short = {text: cut(text, width) for text in whole if len(text) > width}
@@ -64,14 +64,14 @@ def shorten_all(
 
 
 def common_length(texts: Sequence[str]) -> int:
-    """Return how many letters the beginnings of all texts share."""
+    """Return the length of the common beginning of all strings."""
     first, last = min(texts), max(texts)
     pairs = enumerate(zip(first, last, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(first), len(last)))
 
 
 def cut_around(text: str, at: int, width: int) -> str:
-    """Return a text cut to its beginning, the part from `at`, and its end."""
+    """Return a string cut to its beginning, the part from `at`, and its end."""
     room = width - 2 * len(CUT)
     if len(text) <= width or room < 4:
         return shorten(text, width)
@@ -90,11 +90,11 @@ NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?|-?inf|nan", re.IGNORECA
 INTEGER = re.compile(r"[-+]?\d+")
 BOLD, DIM, RED, GREEN, NORMAL = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[32m", "\x1b[m"
 COLORS = {"red": RED, "green": GREEN}
-SHORTEST = 16  # a name is cut to this width while there are columns to leave out
+SHORTEST = 16  # names are not cut below this width as long as columns can be left out instead
 
 
 class Screen(NamedTuple):
-    """The screen for text: the width of a line, None for any; whether it shows colours."""
+    """The screen for text: the width of its lines, None for any width, and if it has colours."""
 
     width: int | None = None
     has_color: bool = False
@@ -103,9 +103,10 @@ class Screen(NamedTuple):
         return f"{code}{line}{NORMAL}" if self.has_color and line and code else line
 
     def wrap(self, line: str, indent: str = "") -> list[str]:
-        """Return a line in parts that fit, each as far from the left as the first.
+        """Return a line wrapped to the width of the screen; words stay whole.
 
-        Those after the first have `indent` spaces more. Words stay whole.
+        Each part keeps the line's indentation. All parts after the first are also indented by
+        `indent`.
         """
         if self.width is None or len(line) <= self.width:
             return [line]
@@ -149,7 +150,7 @@ def format_rows(
     layout: Layout = PLAIN,
     screen: Screen = PAPER,
 ) -> list[str]:
-    """Return the lines of a table whose cells are texts."""
+    """Return the lines of a table whose cells are strings."""
     table = table_of_values("", "", header, rows)
     if any(len(row) != len(header) for row in table.rows):
         raise ValueError(f"a row has not {len(header)} cells")
@@ -157,9 +158,9 @@ def format_rows(
 
 
 class Drawing:
-    """The texts of a table in the widths of its columns.
+    """The cells of a table as text, padded to the widths of its columns.
 
-    `given` are all columns, `shown` the places of those for which there is room.
+    `given` are all columns. `shown` are the places of the columns that fit on the screen.
     """
 
     def __init__(self, table: AnyTable, screen: Screen) -> None:
@@ -203,7 +204,7 @@ class Drawing:
         self.rows = [[*itertools.islice(lines, height)] for height in heights]
 
     def arrange(self, rows: Sequence[Sequence[str]]) -> tuple[list[Cells], list[int]]:
-        """Return the cells of each column with their alignment, and each row's number of lines."""
+        """Return the cells and alignment of each column, and the number of lines of each row."""
         layout = self.layout
         blocks = [
             split_lines(row) if layout.has_lines or layout.is_wrapped else [row] for row in rows
@@ -222,7 +223,7 @@ class Drawing:
 
     @property
     def length(self) -> int:
-        """The length of a line, without its ends."""
+        """The length of a line, without the layout's start and end."""
         return line_length(self.widths, self.layout)
 
     def pad(self, text: str, width: int, align: str) -> str:
@@ -239,7 +240,7 @@ class Drawing:
         return self.finished(f"{layout.start}{layout.gap.join(cells)}{layout.end}", color)
 
     def finished(self, line: str, color: str) -> str:
-        """Return a line in its colour; spaces at its end would begin another line on a screen."""
+        """Return a line in its colour; on a screen without spaces at its end, which would wrap."""
         is_stripped = self.layout.is_stripped or self.screen.width is not None
         return self.screen.paint(line.rstrip() if is_stripped else line, color)
 
@@ -298,7 +299,7 @@ class Drawing:
             yield from self.header([line[place] for place in self.shown])
 
     def omitted(self) -> list[str]:
-        """Return the line that names the columns for which there was no room."""
+        """Return lines that name the columns for which the screen is too narrow."""
         titles = (it.title for place, it in enumerate(self.given) if place not in self.shown)
         names = ", ".join(" ".join(title.split()) for title in titles if title)
         indent = self.layout.start if self.layout.start.isspace() else ""
@@ -319,7 +320,7 @@ def rule_piece(rule: Rule, width: int) -> str:
 
 
 def uncut_cell(column: Column[Any], row: Any) -> str:
-    """Return a cell in full for a narrow screen to cut, even if its style has cut the name."""
+    """Return the text of a cell with its full name, even if the style has cut the name."""
     text, value = column.cell(row), column.value(row)
     stem = re.split(r"\.\.\.|…", text.strip())[0]
     if not isinstance(value, str) or not value.startswith(stem):
@@ -334,12 +335,12 @@ def fit_columns(
     contents: Sequence[int],
     room: int,
 ) -> tuple[list[int], list[int]]:
-    """Return the places of the columns for which there is room, and the widths of all.
+    """Return the places of the columns that fit into a width, and the widths of all columns.
 
-    Columns with nothing or zero in every row go first. Then the room around cells goes. Then names
-    lose their middle, the widest first, as long as no two read alike. If that is not enough, the
-    columns of the highest rank are left out, from the right. Those of rank 0 stay, and so does the
-    first.
+    First, columns whose cells are all empty or zero are left out. Second, the padding of cells is
+    removed. Third, names lose their middle, the widest first, as long as they stay different. If
+    the table is still too wide, the columns of the highest rank are left out, from the right. The
+    first column and columns of rank 0 always stay.
     """
     columns, layout = table.text_columns, table.layout
     shown = [*range(len(columns))]
@@ -371,7 +372,7 @@ def fit_columns(
 
 
 def least_width(texts: Collection[str], longest: int) -> int:
-    """Return the least width in which no two texts read alike."""
+    """Return the least width to which strings can be cut so that all stay different."""
     widths = range(SHORTEST, longest)
     apart = (it for it in widths if len({*shorten_all(texts, it)}) == len(texts))
     return next(apart, longest)

@@ -1,6 +1,7 @@
-"""The report of a search for the fastest settings: the ranking, and what follows from it.
+"""The reports of `lar tune`: the result of a search, and the choices that a search would try.
 
-The report of what a search would try: the choices of each model, and what is left out.
+The result has a ranking, the best command and a verdict. The list of choices has the choices of
+each model, and those that are left out with the reasons.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from lar.results import describe_machine
 
 
 def report_space(requests: Sequence[TuneRequest]) -> Report:
-    """Return the report of the spaces of models."""
+    """Return the report of the choices that searches would try, for each model."""
     parts: list[Part] = []
     for request in requests:
         for model, space in enumerate(request.spaces):
@@ -67,13 +68,13 @@ def describe_space(space: ModelSpace, not_tried: Sequence[NotTried]) -> Iterator
 
 
 def describe_choice(choice: Choice) -> str:
-    """Return the flags of a choice; for a search, that it fills the cache once."""
+    """Return the flags of a choice; a choice that searches also names the flag of its cache."""
     flags = format_flags({**choice.options, **choice.search})
     return f"{flags}, kept in {flag_of(choice.cache)}" if choice.cache else flags
 
 
 ENDS: Mapping[str, str] = {
-    "settled": "nothing that is left can win by {margin:.1%}",
+    "settled": "no candidate that is left can win by {margin:.1%}",
     "budget": "the budget of {budget:g} s is spent; --budget S gives more",
     "interrupted": "interrupted; the same command with --session FILE goes on",
     "failed": "the plain run cannot be measured",
@@ -81,8 +82,8 @@ ENDS: Mapping[str, str] = {
 
 FAST = "{times} times as fast as {plain}"
 
-# For each objective: what to minimise, its figure in the table, what to call the best, how it
-# compares.
+# For each objective: the goal, the title of its column, the name of the best candidate, and the
+# sentence that compares the best candidate with the plain run.
 GOALS: Mapping[Objective, tuple[str, str, str, str]] = {
     "latency": ("smallest median latency", "median ms", "fastest", FAST),
     "throughput": ("highest throughput", "ms/iteration", "highest throughput", FAST),
@@ -97,8 +98,8 @@ def report_tuning(result: TuneResult, *, caches: Mapping[str, str] | None = None
     """Return the report of a search.
 
     Args:
-        result: of the search.
-        caches: the cache files of the best candidate that are kept, by the key of their option.
+        result: the result of the search.
+        caches: the kept cache files of the best candidate, by the key of their option.
     """
     table = Table(
         name="ranking",
@@ -119,14 +120,14 @@ def report_tuning(result: TuneResult, *, caches: Mapping[str, str] | None = None
 
 
 def describe_best(row: Row, objective: Objective) -> str:
-    """Return a candidate with its figure, in a few words."""
+    """Return a candidate's name, figure and ratio as text."""
     unit = "" if objective == "memory" else " ms"
     ratio = "" if row.ratio is None else f"{row.ratio:.3f}"
     return one_line(f"{row.name}, {format_figure(row, objective)}{unit}, ratio {ratio}")
 
 
 def head_of(result: TuneResult) -> Iterator[str]:
-    """Yield what was searched for, with what and where."""
+    """Yield the headlines: models, engines, machine, goal, and the spent budget."""
     request = result.request
     models = " and ".join(dict.fromkeys(space.model for space in request.spaces))
     engines = [f"{it.name} {it.version}" for it in result.engines]
@@ -139,7 +140,7 @@ def head_of(result: TuneResult) -> Iterator[str]:
 
 
 def columns_of(objective: Objective) -> Iterator[Column[Row]]:
-    """Yield the columns of the candidates: the figure to minimise, and what it is based on."""
+    """Yield the columns of the ranking: the figure to minimise, its ratio, and further facts."""
     in_ms = objective != "memory"
 
     def field(key: str, *, in_text: bool = False) -> Column[Row]:
@@ -187,7 +188,7 @@ def format_interval(row: Row) -> str:
 
 
 def describe_outputs(row: Row) -> str:
-    """Return how outputs compare with the plain run's, in two words."""
+    """Return in a word how outputs compare with the plain run's, with the error if known."""
     if row.outputs in ("", "equal"):
         return row.outputs
     word = "differ" if row.outputs == "different" else "agree"
@@ -195,7 +196,7 @@ def describe_outputs(row: Row) -> str:
 
 
 def notes_of(result: TuneResult) -> Iterator[str]:
-    """Yield what failed, what was not tried, what ended the search, and warnings."""
+    """Yield lines on failures, choices not tried, the end of the search, and warnings."""
     request = result.request
     for row in result.ranking:
         if row.error:
@@ -210,7 +211,7 @@ def notes_of(result: TuneResult) -> Iterator[str]:
 
 
 def command_of(result: TuneResult, caches: Mapping[str, str]) -> Iterator[str]:
-    """Yield the command of the best settings."""
+    """Yield the line with the command of the best settings."""
     best, space = result.best, space_of(result)
     if best is None or space is None:
         return
@@ -219,7 +220,7 @@ def command_of(result: TuneResult, caches: Mapping[str, str]) -> Iterator[str]:
 
 
 def caches_of(best: Row, space: ModelSpace, caches: Mapping[str, str]) -> dict[str, OptionValue]:
-    """Return the files of caches, or the searches that fill them if the files are not kept."""
+    """Return the options for caches: their files or, for caches not kept, their searches."""
     found: dict[str, OptionValue] = {}
     for choice in (choices_by_name(space)[name] for name in best.choices):
         stays = choice.cache in caches
@@ -228,7 +229,7 @@ def caches_of(best: Row, space: ModelSpace, caches: Mapping[str, str]) -> dict[s
 
 
 def verdict_of(result: TuneResult) -> str:
-    """Return one sentence: what won, by how much, and whether its outputs are right."""
+    """Return one sentence on the winner: how much better it is, and if its outputs are right."""
     best, request = result.best, result.request
     _, _, title, sentence = GOALS[request.objective]
     title += " so far" * (result.ending == "interrupted")

@@ -1,7 +1,7 @@
-"""Runs from what is given to their results, each in a worker process: the public functions for a
-run and for a look into a model, and a run that MLPerf's load generator drives.
+"""The public functions that run a model or read it, each in a worker process.
 
-The inputs that Python code, or lar itself, gives to models are arrays in files.
+`run_scenario` makes a run that MLPerf's load generator drives. Arrays that Python code or lar
+itself gives as inputs are written to files.
 """
 
 from __future__ import annotations
@@ -38,13 +38,16 @@ Inputs: TypeAlias = "Mapping[str, Source] | Source"
 
 
 class GivenInputs:
-    """The `--input` items of what was given, and the names for them in messages to the giver, who
-    knows neither the files made for arrays nor a flag.
+    """The `--input` items of inputs from Python code, and the names for them in messages.
+
+    The caller does not know the files that are made for arrays, nor the flag.
     """
 
     def __init__(self, inputs: Inputs | None, folder: Path) -> None:
-        """Write arrays into the folder, which is made where it is missing; it must stay as long as
-        a worker may read them."""
+        """Write arrays into the folder, which is made if it is missing.
+
+        The folder must exist as long as a worker may read the arrays.
+        """
         self.names = {} if inputs is None else {"--input": "inputs"}
         self.items: tuple[str, ...] = ()
         sources = inputs if isinstance(inputs, Mapping) else {"": inputs}
@@ -63,26 +66,27 @@ class GivenInputs:
             self.items += (prefix + place,)
 
     def add_to(self, options: dict[str, Any]) -> None:
-        """Add the items to the options of a run, before those of `input`."""
+        """Add the items to the options of a run, before the items of its `input`."""
         if self.items:
             options["input"] = [*self.items, *(options.get("input") or [])]
 
 
 def with_names(spec: RunSpec, names: Mapping[str, str]) -> RunSpec:
-    """Return a spec with its inputs as they were given."""
+    """Return a spec whose inputs have the names that the caller knows."""
     return replace(spec, inputs=tuple(names.get(text, text) for text in spec.inputs))
 
 
 def inputs_like(other: RunSpec, mine: RunSpec, folder: Path) -> tuple[str, ...]:
-    """Write files with the data that is generated for another model, for a model whose inputs have
-    other names, so that other data would be generated for it; return their `--input` items, none
-    where the names are the same.
+    """Write files with the data generated for another model, and return their `--input` items.
+
+    Generated data depends on the names of inputs, so that models with other names get other data.
+    If the names are equal, no files are needed and no items are returned.
 
     Raises:
         UsageError: the models take different inputs.
-        LarError: one of them cannot be read.
+        LarError: a model cannot be read.
     """
-    # Imported here: few runs need these.
+    # Imported here, since few runs need these modules.
     from lar.inputs.dtypes import dtype_of, generate_array
     from lar.inputs.model_inputs import AxisSizes
 
@@ -111,7 +115,7 @@ def describe_input(info: TensorInfo) -> tuple[str, tuple[int, ...]]:
 # The public functions
 
 
-# LoadGen makes its queries beforehand, from the time that the fastest of these takes.
+# LoadGen makes its queries beforehand, for the time of the fastest of these iterations.
 WARMUP_ITERATIONS = 5
 LOG_FILES = "mlperf_log_*"
 
@@ -119,17 +123,17 @@ LOG_FILES = "mlperf_log_*"
 def run(
     model: str | Path, inputs: Inputs | None = None, *, keep_outputs: bool = False, **options: Any
 ) -> RunResult:
-    """Run a model in a worker process and return the result, whatever became of it.
+    """Run a model in a worker process and return the result, even if the engine failed.
 
     Args:
         model: a model file, or a file or folder of testcases, all of which are run.
-        inputs: what `--input` takes, an array for the only input, or a mapping from input names
+        inputs: a value of `--input`, an array for the only input, or a mapping from input names
             to arrays or files.
-        keep_outputs: `result.arrays` has the outputs of the last iteration.
-        options: the flags of `lar run` by key, as `iter=100`, `warmup_iter=3`, `cuda=0`.
+        keep_outputs: keep the outputs of the last iteration in `result.arrays`.
+        options: the flags of `lar run` by key, such as `iter=100`, `warmup_iter=3`, `cuda=0`.
 
     Returns:
-        The result. What the engine did is `result.status`; nothing is raised for it.
+        The result. `result.status` says how the run ended; an engine that fails raises nothing.
 
     Raises:
         UsageError: the model or an option cannot be used.
@@ -144,7 +148,7 @@ def run(
             began=began,
             overwrite=values.get("overwrite", False),
             resume=values.get("resume", False),
-            ranges=ranges.open_ranges() if ranges else (),  # few processes import their module
+            ranges=ranges.open_ranges() if ranges else (),  # without the module, none is open
             outputs_folder=os.path.join(folder, "outputs") if keep_outputs else "",
             names=given.names,
         )
@@ -163,9 +167,9 @@ def read_info(
     *,
     allow_external_data: Sequence[str] | None = None,
 ) -> ModelInfo:
-    """Read what a model file holds, in a worker process, without running it.
+    """Read a model file in a worker process, without running the model.
 
-    Weights may be in files in the model's own folder, and in those of `allow_external_data`.
+    Weights may be in files in the model's own folder, and in the folders `allow_external_data`.
 
     Raises:
         UsageError: the file is not a model, or is damaged.
@@ -176,7 +180,7 @@ def read_info(
 
 
 def read_outputs(folder: str, outputs: Sequence[OutputSummary]) -> dict[str, Array]:
-    """Return the outputs that a worker has written, without those that no array holds."""
+    """Return the output arrays that a worker has written; outputs that are no arrays are absent."""
     import numpy as np
 
     from lar.inputs.dtypes import NARROW, dtype_of
@@ -190,16 +194,16 @@ def read_outputs(folder: str, outputs: Sequence[OutputSummary]) -> dict[str, Arr
 
 
 def file_of(folder: str, place: int) -> Path:
-    """Return where a worker has written the output of that place."""
+    """Return the file of an output, by its place among the outputs of a run."""
     return Path(os.path.join(folder, f"{place:03}.npy"))
 
 
 def run_scenario(
     model: str, scenario: Scenario, values: Mapping[str, Any], *, log_folder: str = ""
 ) -> RunResult:
-    """Run a model as MLPerf's load generator asks for it, in a worker process.
+    """Run a model with the queries of MLPerf's load generator, in a worker process.
 
-    `values` are option values of a run by key; LoadGen's own logs are copied into `log_folder`.
+    `values` are option values of a run by key. LoadGen's own logs are copied into `log_folder`.
 
     Raises:
         UsageError: the model, an option or the folder cannot be used.
@@ -216,10 +220,10 @@ def run_scenario(
 
 
 def plan_scenario(model: str, scenario: Scenario, values: Mapping[str, Any]) -> RunSpec:
-    """Return the spec of a scenario; `values` are of options that a bench has.
+    """Return the spec of a run with a scenario; `values` are option values by key.
 
     Raises:
-        UsageError: an option does not go with it, or the scenario lacks a setting.
+        UsageError: an option cannot be combined with the scenario, or the scenario lacks a setting.
     """
     if scenario.name == "server" and scenario.target_rate is None:
         problem = "the scenario server needs the rate at which queries arrive"

@@ -1,5 +1,7 @@
-"""`lar bench`: variants measured in turns, in fresh processes, until the differences are clear; and
-the race of `lar advise`, a bench of what a profile speaks for."""
+"""`lar bench`: measures variants in turns, in fresh processes, until the differences are clear.
+
+The race of `lar advise` is a bench of the settings that a profile suggests.
+"""
 
 from __future__ import annotations
 
@@ -55,18 +57,17 @@ OF_PROCESS = (
 
 AS_IT_IS = "as it is"
 MOST_TRIED = 3
-# How long a setting that searches for algorithms may do so before it is measured.
+# How long a setting may search for algorithms before it is measured.
 SEARCH_SECONDS = 30.0
 
 Report = Callable[["BenchProgress"], None]
 Show = Callable[[str], None]
-"""Shows what is being done."""
+"""Shows the user what is being done."""
 
 
 @dataclass(frozen=True)
 class BenchProgress:
-    """How far a bench has come: the comparisons that are decided, of how many, and the seconds
-    that the budget leaves."""
+    """The progress of a bench: rounds, decided comparisons, and the seconds left of the budget."""
 
     rounds: int
     decided: int
@@ -86,21 +87,22 @@ def bench(
     keep_outputs: bool = False,
     **options: Any,
 ) -> BenchResult:
-    """Compare variants of a run: which is faster, by how much, and how sure that is.
+    """Compare variants of a run: which is faster, by how much, and how sure this is.
 
     Args:
         models: a model file, or several; each may have flags of its own: "m.onnx --multithread 2".
-        vary: the options to vary, by key with their values: `{"multithread": [1, 2]}`; or what
-            `--vary` takes.
-        inputs: what all are fed with, as `lar.run` takes it.
-        baseline: the name of the variant that the others are compared with; the first if None.
-        budget_seconds: measure for at most so long.
-        margin: stop where a change as large as this one, 0.01 for 1 %, would have been shown.
-        keep_outputs: each variant's `arrays` has its outputs.
+        vary: the options to vary, by key with their values: `{"multithread": [1, 2]}`; or a value
+            of `--vary`.
+        inputs: the inputs of all variants, as `lar.run` takes them.
+        baseline: the name of the variant to compare the others with; None for the first variant.
+        budget_seconds: how long to measure at most.
+        margin: stop when the measurements are precise enough to show a change of this size; 0.01
+            is 1 %.
+        keep_outputs: keep the outputs of each variant in its `arrays`.
         options: the flags of `lar run` by key, for all variants.
 
     Returns:
-        The result. A variant that crashes is one of its rows; nothing is raised for it.
+        The result. A variant that crashes has a row of the result, and raises nothing.
 
     Raises:
         UsageError: a model, an option or a value cannot be used.
@@ -125,10 +127,10 @@ def bench(
 
 
 def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) -> None:
-    """Refuse a keyword that is no option of a variant; `own` are those of the function.
+    """Refuse keywords that are no options of a variant; `own` are keywords of the function itself.
 
     Raises:
-        UsageError: naming the nearest, or the value that is wrong.
+        UsageError: a keyword is unknown, or its value is wrong.
     """
     parse_values(options, own or ())
     for key in options:
@@ -137,15 +139,17 @@ def check_keys(options: Mapping[str, object], own: Mapping[str, object] | None) 
 
 @dataclass(eq=False, kw_only=True)
 class Entry(Member):
-    """A variant, and what is known of it so far: its spec has unpacked testcases, and data as the
-    baseline's."""
+    """A variant with its results so far.
+
+    Its spec names unpacked testcases, and the same input data as the baseline's.
+    """
 
     variant: Variant
-    failure: Failure | None = None  # why it cannot be run
-    base: Entry | None = None  # what it is compared with
+    failure: Failure | None = None  # why the variant cannot be run
+    base: Entry | None = None  # the variant to compare it with
     difference: Difference | None = None
-    looked: int = 0  # at so many pairs of processes
-    decided: bool = False  # nothing more is to be found out
+    looked: int = 0  # the number of pairs of processes at the last look
+    decided: bool = False  # more rounds would show nothing new
 
 
 def run_bench(
@@ -160,8 +164,8 @@ def run_bench(
 ) -> BenchResult:
     """Measure variants in turns until the budget is spent or all differences are clear.
 
-    `names` are for inputs that the user knows by other names than their files'.
-    An interrupt ends it with what is known until then.
+    `names` maps files of inputs to the names that the user knows. After an interrupt, the results
+    so far are returned.
 
     Raises:
         LarError: the baseline is refused.
@@ -179,7 +183,7 @@ def run_bench(
         with contextlib.suppress(KeyboardInterrupt):
             campaign.prepare(names, stack)
             stopped = campaign.run()
-        campaign.compare()  # with what was measured after the last look too
+        campaign.compare()  # some turns may have been measured after the last look
         found = [result_of(entry, names, keep_outputs) for entry in campaign.entries]
     return BenchResult(
         variants=tuple(found),
@@ -208,7 +212,7 @@ class Campaign:
         ]
         self.baseline = self.entries[baseline]
         self.player, self.margin = player, margin
-        self.rounds = self.shapes = 0  # shapes of what the variants are fed with
+        self.rounds = self.shapes = 0  # the numbers of rounds, and of different input shapes
 
     @property
     def able(self) -> list[Entry]:
@@ -217,12 +221,14 @@ class Campaign:
 
     @property
     def compared(self) -> list[Entry]:
-        """The variants that are compared with another."""
+        """The variants that are compared with another variant."""
         return [entry for entry in self.entries if entry.base is not None]
 
     def prepare(self, names: Mapping[str, str], stack: contextlib.ExitStack) -> None:
-        """Read what the rounds have in common: models, testcases in them, which stay unpacked until
-        the stack is closed, data for all."""
+        """Read what all rounds need: the models, their testcases, and the input data.
+
+        Testcases stay unpacked until the stack is closed.
+        """
         read = functools.cache(read_model_file)
         base = self.baseline.variant.spec
         for entry in self.entries:
@@ -235,7 +241,7 @@ class Campaign:
                 entry.feed(inputs_as_for(base, entry.spec, place))
 
     def run(self) -> Stop:
-        """Make rounds until it is clear that no more are needed; return why it ended."""
+        """Play rounds until no more are needed, and return why the bench ended."""
         for chunk in self.chunks_of(self.baseline, self.able):
             self.play_round(chunk)
         if not self.baseline.failed:
@@ -253,7 +259,8 @@ class Campaign:
                 self.play_round(chunk)
 
     def group(self) -> None:
-        """Find what each variant is compared with: the baseline, or the first of the same shape."""
+        """Find what each variant is compared with: the baseline if its inputs have the same shapes,
+        else the first variant with the same input shapes."""
         shapes: dict[Any, list[Entry]] = {}
         for entry in self.able:
             shapes.setdefault(entry.shape, []).append(entry)
@@ -271,7 +278,7 @@ class Campaign:
             yield from self.chunks_of(base, [entry for entry in waiting if entry.base is base])
 
     def reason(self) -> Stop:
-        """Return why nothing more is measured."""
+        """Return why the bench measures no more."""
         compared = [entry for entry in self.compared if not entry.failed]
         if not compared:
             return "single" if self.shapes > 1 else "failed"
@@ -281,7 +288,7 @@ class Campaign:
     def look(self) -> None:
         """Judge the variants that are not decided yet."""
         self.compare()
-        # All others may have failed. Without another to compare with, the first look is the last.
+        # If all other variants have failed, nothing can be compared: one round is enough.
         enough = 1 if len(self.able) == 1 < len(self.entries) else FIRST_LOOK
         for entry in self.entries:
             if entry.base is not None:
@@ -297,7 +304,7 @@ class Campaign:
             return True
         if found is None or found.processes < FIRST_LOOK:
             return False
-        # The number of processes may shrink again, when rounds do not count any more.
+        # The number of processes may shrink, since rounds may stop counting.
         if found.processes > entry.looked and is_look(found.processes):
             entry.looked = found.processes
             if found.is_shown:
@@ -306,8 +313,7 @@ class Campaign:
         return smallest is not None and smallest < self.margin
 
     def compare(self) -> None:
-        """Find how the variants that are not decided yet differ from their baselines, as far as
-        both made turns."""
+        """Compare each undecided variant with its baseline, by the turns that both have made."""
         for entry in self.compared:
             if entry.base is not None and not entry.decided:
                 ratios = log_ratios_of(entry.base.turns, entry.turns)
@@ -316,7 +322,7 @@ class Campaign:
 
     @property
     def progress(self) -> BenchProgress:
-        """How far it has come."""
+        """The progress of the bench."""
         undecided = [entry for entry in self.compared if not entry.decided]
         smallest = [it.difference.smallest_detectable for it in undecided if it.difference]
         known = [each for each in smallest if each is not None]
@@ -334,7 +340,10 @@ class Campaign:
         self.player.play(self.rounds - 1, chunk)
 
     def chunks_of(self, base: Entry | None, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-        """Yield the variants that are alive at once; what they are compared with is in each lot."""
+        """Yield groups of variants whose processes fit into memory together.
+
+        The variant that they are compared with is in each group.
+        """
         others = [entry for entry in entries if entry is not base]
         head = [base] if base is not None else []
         size = max(1, places_in_memory([*head, *others]) - len(head))
@@ -343,7 +352,7 @@ class Campaign:
 
 
 def result_of(entry: Entry, names: Mapping[str, str], keep_outputs: bool) -> VariantResult:
-    """Return what was found of a variant."""
+    """Return the result of a variant."""
     variant, base, result = entry.variant, entry.base, entry.result
     known = VariantResult(
         name=variant.name,
@@ -366,10 +375,10 @@ def result_of(entry: Entry, names: Mapping[str, str], keep_outputs: bool) -> Var
 
 
 def plan_plain(model: str, options: Mapping[str, Any]) -> Variant:
-    """Return the run of a model as it is.
+    """Return the run of a model without changed settings, as a variant.
 
     Raises:
-        LarError: it is refused, or is one of a data set.
+        LarError: the run is refused, or its input is a data set.
     """
     return plan_variant(Variant(AS_IT_IS, model, options, {"setting": AS_IT_IS})).require()
 
@@ -382,10 +391,12 @@ def race(
     report: Report = lambda progress: None,
     show: Show = lambda text: None,
 ) -> BenchResult:
-    """Measure a run as it is and with each of some settings, in turns, until all differences are
-    clear or the budget is spent, and compare their outputs with its own. A setting that fails is a
-    row of the result, behind that of the run; the time in which an engine searches for algorithms
-    does not count.
+    """Measure a plain run and the same run with each suggested setting, in turns.
+
+    The race ends when all differences are clear or the budget is spent. The outputs with each
+    setting are compared with the plain run's. The rows of the result are the plain run and then
+    each setting; a setting that fails has a row too. The time in which an engine searches for
+    algorithms does not count.
     """
     with work_folder() as folder:
         planned = [
@@ -396,8 +407,11 @@ def race(
 
 
 def plan_setting(suggestion: Suggestion, plain: Variant, cache: str, show: Show) -> Variant:
-    """Return the variant of a setting, or why it cannot be measured. A setting that searches for
-    algorithms does so here; its variant reads from `cache` what the search found."""
+    """Return the variant of a suggested setting; its failure says why it cannot be measured.
+
+    If the setting needs a search for algorithms, the search is made here and fills the file
+    `cache`, which the variant reads.
+    """
     choice, name = suggestion.choice, suggestion.flags
     variant = replace(plain, name=name, values={"setting": name}, spec=None)
     own: dict[str, Any] = dict(choice.options)
@@ -414,7 +428,7 @@ def plan_setting(suggestion: Suggestion, plain: Variant, cache: str, show: Show)
 
 
 def search(spec: RunSpec, name: str, show: Show) -> Failure:
-    """Have the engine search for algorithms; return why it found none, if it did not."""
+    """Let the engine search for algorithms; return a failure in case the search found nothing."""
     spec = replace(spec, warmup_iterations=1, iterations=0, timeout_seconds=SEARCH_SECONDS)
     show(f"{name}: the engine searches")
     result = make_run(spec, RunContext(began=time.monotonic()))
@@ -424,7 +438,7 @@ def search(spec: RunSpec, name: str, show: Show) -> Failure:
 
 
 def tried_in(bench: BenchResult, suggestions: Sequence[Suggestion]) -> tuple[TriedSetting, ...]:
-    """Return what became of each setting in a race."""
+    """Return the result of each suggested setting in a race."""
     from lar.records.profile import TriedSetting
 
     return tuple(

@@ -1,7 +1,7 @@
-"""`lar.compare`: two or more sides are opened or run, and their tensors are compared.
+"""`lar.compare`: opens or runs two or more sides, and compares their tensors.
 
-A side is a dump, tensors from elsewhere, or a model that is run for it. Each model runs once, on
-the same inputs, and so does the one whose truth judges them.
+A side is a dump, tensors from elsewhere, or a model that is run for the comparison. Each model runs
+once, all on the same inputs. If the truth is asked for, an exact engine also runs a model once.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ if TYPE_CHECKING:
     from lar.comparison.culprits import Operators
     from lar.running.single_operators import IsolatedOperators
 
-# A dumped tensor's file has the largest number of axes behind the name's length and the type.
+# In the file of a dumped tensor, the largest number of axes follows the name's length and the type.
 TENSOR_HEAD = (7).to_bytes(4, "little")
 
 TRUTH = "--truth"
 
-# A tensor of at most so many bytes is kept.
+# A tensor of at most this many bytes is kept in memory.
 SMALL_BYTES = 1 << 12
 
 MakeOn: TypeAlias = Callable[[RunSpec, RunContext, str], RunResult]
-"""What makes a run on another machine, one that has a label."""
+"""Makes a run on another machine that has the given label."""
 
 
 class ModelRun(ShortRecord):
-    """A model and the options to run it with, by key, as texts.
+    """A side that is a model, with the options of its run by key.
 
-    A model with testcases brings its own inputs; of several testcases one is compared. `label` is
-    that of the worker which runs it, where a scheduler has some.
+    A model with testcases brings its own inputs. If it has several testcases, one is compared.
+    `label` names the scheduler's worker that runs the model.
     """
 
     source: str
@@ -77,10 +77,10 @@ GivenSide: TypeAlias = "str | os.PathLike[str] | Array | Mapping[str, Any] | Sid
 
 
 def open_sides(given: Sequence[GivenSide]) -> list[Side]:
-    """Return all sides as they are compared.
+    """Return the opened sides of a comparison.
 
     Raises:
-        UsageError: one cannot be compared, or there are too many.
+        UsageError: a side cannot be compared, or there are too many sides.
     """
     if len(given) > len(ascii_uppercase):
         raise UsageError(f"{len(given)} sides", f"give {len(ascii_uppercase)} at most")
@@ -88,10 +88,10 @@ def open_sides(given: Sequence[GivenSide]) -> list[Side]:
 
 
 def open_side(side: GivenSide, letter: str) -> Side:
-    """Return a side as it is compared.
+    """Return an opened side of a comparison.
 
     Raises:
-        UsageError: it cannot be compared.
+        UsageError: the side cannot be compared.
     """
     if isinstance(side, (Dump, ModelRun)):
         return side
@@ -104,10 +104,10 @@ def open_side(side: GivenSide, letter: str) -> Side:
 
 
 def side_of(text: str) -> Side:
-    """Detect what a side is, and open a dump.
+    """Detect whether a string names a dump or a model; open the dump, or return the model's run.
 
     Raises:
-        UsageError: it cannot be compared, or an option is not one of a side.
+        UsageError: the side cannot be compared, or an option is not allowed for a side.
     """
     if not text.strip():
         raise UsageError("the name of a side is empty", "give a folder, a file or a model")
@@ -133,21 +133,21 @@ def side_of(text: str) -> Side:
 
 
 def model_run(text: str, model: str, options: dict[str, Any]) -> ModelRun:
-    """Return a side that is run; a failing testcase does not stop it.
+    """Return a side that is a model; a failing testcase does not stop its run.
 
     Raises:
-        UsageError: an option is not that of a side.
+        UsageError: an option is not allowed for a single side.
     """
     count = source_of(model).case_count
     judged = {"disable_assert_throw": True} if count else {}
     if SCHEDULER.key in options:
-        raise UsageError("is for all sides", "give it beside them", flag=SCHEDULER.flag)
+        raise UsageError("is for all sides", "write it outside the quotes", flag=SCHEDULER.flag)
     label = options.pop(ON.key, "")
     return ModelRun(text, model, {**judged, **options}, count, label=label)
 
 
 def is_model(path: Path) -> bool:
-    """Distinguish a model from the file of a tensor."""
+    """Return whether a file is a model, and not the file of a tensor."""
     if format_named(path):
         return True
     head = read_head(path) if os.path.getsize(path) else b""
@@ -159,7 +159,7 @@ def check_case(sides: Sequence[Side], case: int | None) -> None:
     """Refuse the number of a testcase that a side does not have.
 
     Raises:
-        UsageError: naming the side.
+        UsageError: the message names the side.
     """
     if case is None:
         return
@@ -176,15 +176,15 @@ def describe_cases(sides: Iterable[Side], case: int) -> Iterator[str]:
     """Yield which testcase was compared, for each side with several."""
     for letter, side in zip(ascii_uppercase, sides, strict=False):
         if isinstance(side, ModelRun) and side.case_count > 1:
-            one = f"{side.case_count} testcases, of which number {case} was compared"
+            one = f"{side.case_count} testcases; number {case} was compared"
             yield f"{letter} has {one}; --case N compares another"
 
 
 def check_any_model(sides: Iterable[Side], flag: str) -> None:
-    """Refuse a flag for models where no side is a model.
+    """Refuse a flag for models if no side is a model.
 
     Raises:
-        UsageError: naming the flag.
+        UsageError: the message names the flag.
     """
     if not any(isinstance(side, ModelRun) for side in sides):
         problem = "no side is a model, and only a model is run"
@@ -192,7 +192,7 @@ def check_any_model(sides: Iterable[Side], flag: str) -> None:
 
 
 class Asked(Request):
-    """What a comparison is asked for, besides its sides: see `compare`.
+    """The options of a comparison, without its sides: see `compare`.
 
     `options` are the flags of `lar run` for all models, by key.
     """
@@ -205,35 +205,37 @@ class Asked(Request):
 
 
 def check_sides(sides: Sequence[Side], asked: Asked) -> None:
-    """Refuse, before anything is run, what sides lack or what cannot be done with them.
+    """Refuse options that do not fit the sides, before anything is run.
 
     Raises:
-        UsageError: naming the flag.
+        UsageError: the message names the flag.
     """
     check_case(sides, asked.case)
     label = next((it.label for it in sides if isinstance(it, ModelRun) and it.label), "")
     if asked.make_on is None and label:
-        problem = f"needs {SCHEDULER.flag}: a label is that of a scheduler's workers"
+        problem = f"needs {SCHEDULER.flag}: only a scheduler's workers have labels"
         raise UsageError(problem, f"add {SCHEDULER.usage}", flag=f"{ON.flag} {label}")
     if asked.make_on is not None and asked.isolate:
-        problem = "runs operators on this machine, and the models run on others"
+        problem = "runs operators on this machine, but the models run on other machines"
         raise UsageError(problem, f"leave it out, or leave {SCHEDULER.flag} out", flag="--isolate")
     for key in asked.options:
         check_any_model(sides, flag_of(key))
     flag = "--isolate" if asked.isolate else "--truth" if asked.truth else ""
     if len(sides) > 2 and flag:
-        raise UsageError("takes one side and one other", "give two", flag=flag)
+        raise UsageError("compares exactly two sides", "give two", flag=flag)
 
 
 def with_kept_tensors(dump: Dump) -> Dump:
-    """Return a dump that keeps its small tensors once they are read: a deep network has thousands,
-    and each is looked at again and again."""
+    """Return a dump that keeps its small tensors in memory after they are read.
+
+    A deep network has thousands of small tensors, and each is read many times.
+    """
     kept = dict[str, Stored]()
 
     def read(tensor: DumpedTensor) -> Stored:
         stored = kept.get(tensor.key) or dump.read_stored(tensor.key)
         if stored.raw.nbytes <= SMALL_BYTES:
-            stored.raw.setflags(write=False)  # whoever changed it would change it for all
+            stored.raw.setflags(write=False)  # all readers share this array
             kept[tensor.key] = stored
         return stored
 
@@ -241,9 +243,10 @@ def with_kept_tensors(dump: Dump) -> Dump:
 
 
 class SideRuns:
-    """The runs of the models among the sides, planned before any is made; and of single operators,
-    by a worker that is started when it is first asked for. What they write and start goes away with
-    the stack.
+    """The runs of the sides that are models, and of single operators.
+
+    All runs are planned before any is made. A worker for single operators starts when it is first
+    needed. The stack removes the files and ends the workers.
 
     `specs` has the spec of each model by the number of its side.
     """
@@ -255,7 +258,7 @@ class SideRuns:
         """
         self.sides, self.asked, self.stack = sides, asked, stack
         self.alone: dict[int, IsolatedOperators | LarError] = {}
-        self.notes: dict[str, None] = {}  # which options are left out where operators were run
+        self.notes: dict[str, None] = {}  # the options that runs of single operators leave out
         self.models = {number: it for number, it in enumerate(sides) if isinstance(it, ModelRun)}
         self.folder = Path()
         if self.models or asked.truth:
@@ -265,8 +268,9 @@ class SideRuns:
         self.specs = {number: self.plan(number) for number in self.models}
 
     def plan(self, number: int) -> RunSpec:
-        """Return the spec of a model's run, of one iteration if nothing else is said, and of one of
-        its testcases; its own options come before those for all.
+        """Return the spec of a model's run, by default of one iteration, with at most one testcase.
+
+        The side's own options replace options for all sides.
 
         Raises:
             UsageError: an option cannot be used.
@@ -279,15 +283,15 @@ class SideRuns:
         with self.naming(side):
             values = parse_values(join_options(shared, side.options))
             spec = plan_run(side.model, values, elsewhere=self.asked.make_on is not None)
-        # What an `--input` expects is not judged: the two sides are compared.
+        # Expected outputs of an `--input` are not checked: the two sides are compared instead.
         return replace(spec, cases=spec.cases[case : case + 1] if side.case_count else ())
 
     @contextlib.contextmanager
     def naming(self, side: ModelRun) -> Iterator[None]:
-        """Have errors name their side, and say that a flag can be given to one side alone.
+        """Add to errors the name of the side, and a hint at flags for one side alone.
 
         Raises:
-            UsageError: the error, naming the side.
+            UsageError: the error, with the name of the side.
         """
         try:
             yield
@@ -298,15 +302,15 @@ class SideRuns:
             if error.flag in shared and others:
                 key = shared[error.flag]
                 words = format_flags({key: options[key]})
-                error.hint = f'for one side alone, quote it with that: "{others[0]} {words}"'
+                error.hint = f'for one side alone, quote it with its model: "{others[0]} {words}"'
             error.subject = error.subject or side.source
             raise
 
     def items(self) -> tuple[str, ...]:
-        """Return the items of the data set that both sides are run on, empty without one.
+        """Return the items of the data set of both sides; empty without a data set.
 
         Raises:
-            UsageError: one side has a data set and the other does not, or one of another length.
+            UsageError: only one side has a data set, or the data sets differ in length.
         """
         counts = [len(spec.items) for spec in self.specs.values()]
         if not any(counts):
@@ -326,16 +330,17 @@ class SideRuns:
     def run_all(
         self, progress: Progress, item: int | None = None
     ) -> tuple[list[Dump], tuple[str, ...]]:
-        """Run the models, on the same inputs, or on an item of a data set; return the dumps of all
-        sides, and notes on what the models were fed with.
+        """Run the models on the same inputs; return the dumps of all sides, and notes on inputs.
+
+        With `item`, the inputs are this item of a data set.
 
         Raises:
-            UsageError: it is not clear what to feed.
+            UsageError: it is not clear which inputs to use.
             LarError: a run did not end well.
         """
         dumps = {number: it for number, it in enumerate(self.sides) if isinstance(it, Dump)}
         fed: dict[int, tuple[str, ...]] = {}
-        # One that brings its own inputs comes first: the others get the same.
+        # A model that brings its own inputs runs first: the other models get the same inputs.
         for number in sorted(self.models, key=lambda each: not self.brings_inputs(each)):
             side = self.models[number]
             spec, generated = self.fed_alike(number, dumps)
@@ -348,17 +353,17 @@ class SideRuns:
         return [dumps[number] for number in sorted(dumps)], tuple(join_notes(fed))
 
     def run(self, side: ModelRun, spec: RunSpec) -> tuple[Dump, RunResult]:
-        """Run a model once and open what it dumped.
+        """Run a model once, and return its opened dump and its result.
 
         Raises:
-            LarError: it did not run.
+            LarError: the run did not end well.
         """
-        # Imported here: comparing two dumps does not need what a run needs.
+        # Imported here, since comparing two dumps does not need these modules.
         from lar.running.isolation import require_ok
         from lar.running.steps import make_run
 
         place, make_on = Path(str(spec.settings[BIN_IO_DUMP.key])), self.asked.make_on
-        is_own = place.parent == self.folder  # which may hold the dump of another item
+        is_own = place.parent == self.folder  # it may hold the dump of another item
         overwrite = is_own or OVERWRITE.is_given({**self.asked.options, **side.options})
         context = RunContext(overwrite=overwrite)
         result = make_on(spec, context, side.label) if make_on else make_run(spec, context)
@@ -367,18 +372,17 @@ class SideRuns:
         return with_kept_tensors(open_dump(place)), result
 
     def brings_inputs(self, number: int) -> bool:
-        """Return whether a side's inputs are settled."""
+        """Return whether a side has its own inputs: a dump, or a model with testcases."""
         return number not in self.models or self.models[number].case_count > 0
 
     def fed_alike(self, number: int, dumps: Mapping[int, Dump]) -> tuple[RunSpec, str]:
-        """Return the spec of a model with what it is fed with, and how that was generated if it was
-        for two models.
+        """Return the spec of a model with its inputs, and the source of data that two models share.
 
-        Where nobody says what to feed, it gets the inputs of a dump on another side, and models
-        whose inputs have other names get the same generated data.
+        Without `--input`, the model gets the inputs of a side that brings its own. Without such a
+        side, models whose inputs have different names get the same generated data.
 
         Raises:
-            UsageError: the inputs of the models are not alike, or no dump holds them.
+            UsageError: the models have different inputs, or no dump holds the inputs.
         """
         from lar.inputs.dtypes import describe_source
         from lar.running.api import GivenInputs, inputs_like
@@ -391,7 +395,7 @@ class SideRuns:
             infos = info_of(spec).inputs
             fed = next(filter(None, (inputs_of(dump, infos) for dump in settled)), {})
             if not fed and not all(info.optional for info in infos):
-                problem, subject = "does not hold what its run was fed with", settled[0].source
+                problem, subject = "does not hold the inputs of its run", settled[0].source
                 raise UsageError(problem, "give --input, with the same data", subject=subject)
             given = GivenInputs(rename_inputs(fed, infos, spec.model), folder)
             return replace(spec, inputs=given.items), ""
@@ -401,9 +405,9 @@ class SideRuns:
         return replace(spec, inputs=inputs), source
 
     def operators_of(self, number: int) -> Operators | str:
-        """Return what runs operators of a side, or why nothing does.
+        """Return the object that runs operators of a side, or why the side has none.
 
-        If there are two sides, both are started with the first, so that they load at the same time.
+        If there are two sides, the workers of both start together, so that they load in parallel.
         """
         if number >= len(self.sides):
             return "the truth is not run alone"
@@ -418,10 +422,10 @@ class SideRuns:
         return found
 
     def require_operators(self) -> None:
-        """Prepare what runs operators of the first side, which the user asked for.
+        """Refuse `--isolate` if operators of the first side cannot be run alone.
 
         Raises:
-            UsageError: operators of that side cannot be run.
+            UsageError: operators of the first side cannot be run.
         """
         found = self.find_operators(0)
         if isinstance(found, LarError):
@@ -430,8 +434,10 @@ class SideRuns:
             raise UsageError(found.problem, hint, flag="--isolate", subject=source)
 
     def find_operators(self, number: int) -> IsolatedOperators | LarError:
-        """Return what runs operators of a side, perhaps not started yet; or why nothing does, as a
-        predicate of the side."""
+        """Return the object that runs operators of a side, or the error why the side has none.
+
+        Its worker may not have started yet. The message of the error lacks its subject, the side.
+        """
         from lar.running.single_operators import IsolatedOperators, spec_of_dump
 
         side = self.sides[number]
@@ -447,8 +453,10 @@ class SideRuns:
 
 
 def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
-    """Yield what lar chose in the data that a model was fed with: generated data, and the sizes of
-    axes that may have any. With `generated` all data was made in that way."""
+    """Yield notes on inputs that lar chose: generated data, and the sizes of open axes.
+
+    `generated` is the source of all data of the model, empty if its inputs have several sources.
+    """
     infos = {info.name: info for info in result.inputs}
     made: dict[str, list[str]] = {}
     open_axes = []
@@ -465,19 +473,20 @@ def describe_fed(result: RunResult, generated: str) -> Iterator[str]:
 
 
 def join_notes(fed: Mapping[int, Sequence[str]]) -> Iterator[str]:
-    """Yield the notes of the sides that were run, each with its sides if not all have it."""
+    """Yield the notes of all sides; a note that not all sides have names its sides."""
     for note in dict.fromkeys(note for number in sorted(fed) for note in fed[number]):
         sides = [ascii_uppercase[number] for number in sorted(fed) if note in fed[number]]
         yield note if len(sides) == len(fed) else f"{', '.join(sides)}: {note}"
 
 
 def find_truth_model(asked: bool | str | os.PathLike[str], models: Iterable[str]) -> ModelRun:
-    """Return the model that is asked for, as a side on the engine that computes what it should
-    give; without one, the first of the models that an exact engine reads, itself or as a twin
-    beside it. An empty name stands for no model.
+    """Return the model that computes the truth, as a side that runs on an exact engine.
+
+    If the user names no model, it is the first of `models` that an exact engine reads, or that has
+    such a file of the same name beside it. Empty names in `models` are skipped.
 
     Raises:
-        UsageError: no engine computes the truth of it, or there is no such model.
+        UsageError: no exact engine reads such a model, or the model does not exist.
     """
     engines = [engine for engine in all_engines() if engine.is_exact]
     if asked and not isinstance(asked, bool):
@@ -500,15 +509,16 @@ def truth_of(model: Path, engine: Engine) -> ModelRun:
 
 
 def exact_engine_of(path: Path) -> Engine | None:
-    """Return the engine that computes the truth of a model, None if none reads it."""
+    """Return the exact engine that reads a model; None if no exact engine reads it."""
     return next((it for it in readers_of(path) if it.is_exact), None) if path.is_file() else None
 
 
 def rename_inputs(
     fed: Mapping[str, Array], infos: Sequence[TensorInfo], model: str
 ) -> dict[str, Array]:
-    """Return another model's inputs under the names of a model's inputs: paired by name, or by
-    order if the names differ.
+    """Return the inputs of another model under the input names of this model.
+
+    Inputs are paired by name, or by order if the names differ.
 
     Raises:
         UsageError: the model takes other inputs.
@@ -520,15 +530,15 @@ def rename_inputs(
     if len(names) != len(fed):
         takes = f"takes {count_of(len(names), 'input')} ({', '.join(names)})"
         problem = f"{takes}, and the sides {len(fed)} ({', '.join(fed)})"
-        raise UsageError(problem, "name a model that takes what they take", subject=model)
+        raise UsageError(problem, "name a model with the same inputs", subject=model)
     return dict(zip(names, fed.values(), strict=True))
 
 
 def check_unchanged(model: str, sides: Sequence[Side]) -> None:
-    """Refuse the model of a dump that has been written anew since.
+    """Refuse the model of a dump if the model file has changed since the dump was made.
 
     Raises:
-        UsageError: naming the dump.
+        UsageError: the message names the dump.
     """
     from lar.measurement.machine import read_model_file  # slow to import
 
@@ -536,12 +546,12 @@ def check_unchanged(model: str, sides: Sequence[Side]) -> None:
         known = dump.index.model_sha256
         if known and read_model_file(Path(model)).sha256 != known:
             problem = f"its model {model} has changed since"
-            hint = f"name the one that it was made with: {TRUTH} MODEL"
+            hint = f"name the model that made the dump: {TRUTH} MODEL"
             raise UsageError(problem, hint, flag=TRUTH, subject=dump.source)
 
 
 def model_of(side: Side) -> str:
-    """Return the path of a side's model, empty if it is not known."""
+    """Return the path of a side's model; empty if the path is unknown."""
     return side.index.model if isinstance(side, Dump) else side.model
 
 
@@ -563,30 +573,32 @@ def compare(
     Args:
         actual: a dump's folder, a tensor's file, a folder of .npy, a .npz, a .npy, the text of
             --io-dump, an array, arrays by name, or a model with its options: "r.mge --cpu".
-        expected: the same; what the other should be.
-        others: more sides; all are compared with the first, and the odd one out is named.
-        asked: these keywords, and flags of `lar run` by key, for the models of all sides, as
-            `input="cat.npy"` or `graph_optimization_level="disable"`:
+        expected: a side of the same kinds, with the values that `actual` should have.
+        others: more sides. All sides are compared with the first, and the side that differs from
+            all others is named.
+        asked: the keywords below, and flags of `lar run` by key for the models of all sides, such
+            as `input="cat.npy"` or `graph_optimization_level="disable"`:
 
-            rtol: how far elements may be apart, relative to the expected one.
-            atol: how far elements may be apart besides.
-            max_error: instead of both, the most that |a - e| / max(|a|, |e|, 1) may be.
+            rtol: the relative tolerance of an element, as a part of its expected value.
+            atol: the absolute tolerance of an element, which is added to the relative one.
+            max_error: instead of both, the largest allowed |a - e| / max(|a|, |e|, 1).
             raw: compare the integers of quantised tensors, not the real numbers that they stand
                 for.
-            case: the number of the testcase to compare, of sides with several; the first if None.
+            case: the number of the testcase to compare; None for the first testcase.
             isolate: also run each operator of `actual` alone, on the expected values of its
-                inputs; an interrupt then ends with what is known (`Comparison.interrupted`).
-            only: what decides: "outputs", what the models give (the default), or "common", every
-                tensor that both sides have.
-            truth: also compute what the model should give, and how far each side is from it: True
-                for the .onnx of a side, or the one beside its model; else the model's file.
-            progress: is called with a few words on what is being done, again and again.
-            models: the model file that dumps and arrays are of, for its names and its graph; or
-                such files by the letters of their sides, as {"A": "model.onnx"}.
+                inputs. An interrupt then returns the results so far (`Comparison.interrupted`).
+            only: the tensors that decide: "outputs" for the models' outputs (the default), or
+                "common" for every tensor that both sides have.
+            truth: also compute the exact values of the model, and the error of each side against
+                them. True for the .onnx of a side, or an .onnx beside its model; else the file of
+                the model that computes them.
+            progress: is called repeatedly with a few words on what is being done.
+            models: the model file of dumps and arrays, which gives names and a graph; or such
+                files by the letters of their sides, such as {"A": "model.onnx"}.
             make_on: makes the runs of models on other machines.
 
     Raises:
-        UsageError: a side is not one of these, or an option cannot be used.
+        UsageError: a side is of no known kind, or an option cannot be used.
         LarError: a model's run did not end well.
     """
     given = read_keywords(asked)
@@ -606,10 +618,10 @@ def compare(
 
 
 def read_keywords(given: Mapping[str, Any]) -> Asked:
-    """Return what keywords ask for.
+    """Return the options of a comparison that keywords give.
 
     Raises:
-        UsageError: one is not known, or has a wrong value.
+        UsageError: a keyword is unknown, or has a wrong value.
     """
     own = {it.name for it in fields(Asked)} - {"tolerance", "options"}
     tolerances = {it.name for it in fields(Tolerance)}
@@ -626,15 +638,15 @@ def read_keywords(given: Mapping[str, Any]) -> Asked:
 
 
 def compare_two(runs: SideRuns) -> Comparison:
-    """Compare two sides, on each item of a data set if they are run on one.
+    """Compare two sides; if they have a data set, compare them on each of its items.
 
     Raises:
-        UsageError: an option cannot be used, or it is not clear what to feed.
+        UsageError: an option cannot be used, or it is not clear which inputs to use.
         LarError: a model's run did not end well.
     """
     asked = runs.asked
     if asked.truth:
-        # There is one, before anything is run.
+        # A missing model for the truth is reported before anything is run.
         exact = find_truth_model(asked.truth, map(model_of, runs.sides))
         check_unchanged(exact.model, runs.sides)
     if asked.isolate:
@@ -645,11 +657,12 @@ def compare_two(runs: SideRuns) -> Comparison:
 
 
 def compare_once(runs: SideRuns, item: int | None, progress: Progress) -> Comparison:
-    """Run the models of two sides, each once, compare what they computed, and judge it by the truth
-    if that is asked for.
+    """Run the models of two sides once, compare their tensors, and judge them by the truth.
+
+    They are judged by the truth only if the user asked for it.
 
     Raises:
-        UsageError: it is not clear what to feed.
+        UsageError: it is not clear which inputs to use.
         LarError: a model's run did not end well.
     """
     asked = replace(runs.asked, progress=progress)
@@ -664,12 +677,12 @@ def compare_several(runs: SideRuns) -> ComparisonOfSides:
     """Compare three or more sides with the first one.
 
     Raises:
-        UsageError: they have a data set, or it is not clear what to feed.
+        UsageError: the sides have a data set, or it is not clear which inputs to use.
         LarError: a model's run did not end well.
     """
     from lar.comparison.compare import compare_sides  # two sides do not need it
 
-    runs.items()  # several sides have none
+    runs.items()  # refuses a data set
     dumps, notes = runs.run_all(runs.asked.progress)
     found = compare_sides(len(dumps), lambda *pair: compare_pair(runs, dumps, pair, runs.asked))
     return replace(found, notes=(*notes, *found.notes))
@@ -678,7 +691,7 @@ def compare_several(runs: SideRuns) -> ComparisonOfSides:
 def compare_pair(
     runs: SideRuns, dumps: Sequence[Dump], numbers: tuple[int, int], asked: Asked
 ) -> Comparison:
-    """Compare two dumps, of sides or of the truth, which has the number behind theirs."""
+    """Compare two dumps by their numbers; the truth has the number after the last side's."""
     one, other = numbers
     names = [*ascii_uppercase[: len(runs.sides)], "the truth"]
     return compare_dumps(
@@ -689,12 +702,11 @@ def compare_pair(
 
 
 def judge(runs: SideRuns, found: Comparison, dumps: Sequence[Dump], asked: Asked) -> Comparison:
-    """Compute what the model should give, and return a comparison with how far each side is from
-    it.
+    """Compute the exact values of a model; return a comparison with each side's error against them.
 
     Raises:
-        UsageError: neither side holds its inputs, or the model takes others.
-        LarError: the model cannot be computed.
+        UsageError: neither side holds the model's inputs, or the model takes others.
+        LarError: the exact values cannot be computed.
     """
     # The finer side first, else the expected one.
     order = sorted((1, 0), key=lambda number: has_coarse_tensors(dumps[number]))
@@ -714,7 +726,7 @@ def compare_items(
 ) -> Comparison:
     """Compare two models on each item of a data set, one after the other, and collect the errors.
 
-    Interrupted, it returns what is known of the items before.
+    After an interrupt, return the results of the finished items.
 
     Raises:
         LarError: a run did not end well.

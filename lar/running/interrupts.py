@@ -1,4 +1,4 @@
-"""Ctrl-C and its like: what ends a run from outside, and when it may."""
+"""Ctrl-C and other signals that end a run, and the moments at which they may do so."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from types import FrameType
 from typing import Any
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Interrupts that follow one by less count as the same one.
+# An interrupt that follows another within this time counts as the same interrupt.
 IMPATIENCE_SECONDS = 2.0
-# Some code drops an exception: Python while it frees an object, libraries in C while they import
-# others (or they take it for a missing library), msgspec while it looks a type up. Other code loses
-# what it was about to do: the end of a stack, which kills workers and removes folders. An interrupt
-# is raised after that.
+# Some code drops an exception: Python while it frees an object, C libraries while they import
+# others (some take it for a missing library), msgspec while it looks up a type. Other code would
+# not finish its work: the end of a stack, which kills workers and removes folders. An interrupt
+# there is raised again a moment later.
 AGAIN_SECONDS = 0.01
 STACK_END = contextlib.ExitStack.__exit__.__code__
 
 
 class Hold:
-    """How many things the main thread does that an interrupt waits for, and whether one waits."""
+    """Counts the nested blocks that hold interrupts back, and notes if an interrupt waits."""
 
     depth = 0
     waits = False
 
 
 def heed_interrupts() -> None:
-    """Have each of them raise KeyboardInterrupt, so that a worker is killed and what was measured
-    is reported.
+    """Make each signal in `INTERRUPTS` raise KeyboardInterrupt.
 
-    A second one right after the first loses nothing that the first one keeps.
+    So a worker is killed, and the results so far are reported. A second signal right after the
+    first is ignored, so that no result is lost.
     """
     last = float("-inf")
 
@@ -65,9 +65,10 @@ def heed_interrupts() -> None:
 
 
 def would_do_harm(frame: FrameType | None) -> bool:
-    """Return whether an exception may be dropped at this place of the process, or stop what must
-    be done: a module is imported there, a type of `typing` is compared with others, or a stack
-    ends."""
+    """Return whether an exception would be dropped at this place, or would stop necessary work.
+
+    This holds while a module is imported, a type of `typing` is compared, or a stack ends.
+    """
     while frame is not None:
         is_import = frame.f_code.co_filename.startswith("<frozen importlib")
         if is_import or frame.f_globals.get("__name__") == "typing" or frame.f_code is STACK_END:
@@ -78,15 +79,15 @@ def would_do_harm(frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Have interrupts wait until something is done whole; it must be short."""
+    """Hold interrupts back until the block has ended; the block must be short."""
     import threading  # the help does not need it
 
     if threading.current_thread() is not threading.main_thread():
-        yield  # they are raised in the main thread
+        yield  # Python raises interrupts in the main thread
         return
-    # The system hands signals that the main thread blocks to another thread, and then Python
-    # interrupts the main thread all the same: `heed_interrupts` looks at the hold. With another
-    # handler, blocking is all that can be done.
+    # Blocking signals in the main thread is not enough: the system delivers them to another thread,
+    # and then Python interrupts the main thread anyway. So the handler of `heed_interrupts` checks
+    # the hold. With another handler, blocking is all that can be done.
     depth = Hold.depth
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:

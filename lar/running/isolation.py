@@ -1,8 +1,8 @@
-"""Runs a spec in a worker process, and turns whatever happens to it into a `RunResult`; a worker
-has other tasks too: it reads a model, unpacks testcases or finds devices.
+"""Runs a spec in a worker process, and always returns a `RunResult`, even if the worker crashes.
 
-The parent owns the one deadline. The worker stands in a process group of its own, which is
-killed in the end whatever happened; what an engine does never raises here.
+A worker has other tasks too: it reads a model, unpacks testcases or finds devices. Only the parent
+watches the deadline. The worker has its own process group, which is always killed in the end. A
+failure of an engine never raises an error in the parent.
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ from lar.running.worker_process import WorkerProcess
 
 A = TypeVar("A")
 
-# The parent looks this often for what has come of a worker.
+# How long the parent waits for output of a worker at a time.
 POLL_SECONDS = 0.02
-# So long the classes of a data set's items gather: to look for each would take the engine's CPUs.
+# How long the parent lets the classes of items gather. Taking each at once would take CPU time from
+# the engine.
 GATHER_SECONDS = 0.005
-# After passing on so many samples, in a few milliseconds, it looks at the time.
+# After passing on this many samples, which takes a few milliseconds, the parent checks the time.
 ROWS_AT_ONCE = 1000
-# For so long it passes on the samples of a run that it has ended.
+# How long the parent still passes on the samples of a run that it has ended.
 LAST_SECONDS = 0.3
-LOG_BYTES = 64 * 1024  # what a pipe holds by default
+LOG_BYTES = 64 * 1024  # the default capacity of a pipe
 LOG_TAIL_LINES = 20
-# A shorter wait is not worth a line.
+# The first line of progress comes after this time: a shorter wait needs no line.
 PATIENCE_SECONDS = 2.0
 INTERVAL_SECONDS = 1.0
 
@@ -61,11 +62,11 @@ def run_isolated(
 ) -> RunResult:
     """Make a run in a worker process.
 
-    `early` is a worker that was started beforehand, and does the first run that comes.
+    `early` is a worker that was started beforehand; the first run uses it.
     """
     with contextlib.ExitStack() as stack:
         if early and not early.is_free:
-            early.kill()  # so that its end does not disturb what is timed
+            early.kill()  # its end must not disturb the timed iterations
         worker = early if early and early.is_free else start_for(spec, "run", stack)
         return Watch(worker, spec, context, listener).see_through("run")
 
@@ -76,7 +77,7 @@ def start_for(spec: RunSpec, task: str, stack: contextlib.ExitStack) -> WorkerPr
 
 
 def run_here(spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
-    """Make a run in this very process, for a debugger; a crash of the engine ends it."""
+    """Make a run in this process, for a debugger; a crash of the engine ends this process."""
     from lar.worker.execution import Execution
     from lar.worker.main import failure_of
 
@@ -108,7 +109,7 @@ def new_result(spec: RunSpec) -> RunResult:
 
 
 def with_model(spec: RunSpec, context: RunContext) -> RunContext:
-    """Return the context with the facts about the model file, which is read once for all runs."""
+    """Return the context with the facts about the model file; a file is read only once."""
     return context if context.model else replace(context, model=read_model_file(Path(spec.model)))
 
 
@@ -118,7 +119,7 @@ def name_of_signal(number: int) -> str:
 
 
 def next_of(waiting: deque[events.Event]) -> events.Event:
-    """Take the next event; the classes of items that wait one after the other are one event."""
+    """Take the next event; classes of items that wait in a row are joined into one event."""
     event = waiting.popleft()
     while (
         waiting
@@ -131,7 +132,7 @@ def next_of(waiting: deque[events.Event]) -> events.Event:
 
 
 class Account:
-    """What is known of a run that goes on; it is passed on to a listener."""
+    """Collects the events and samples of a running run, and passes them on to a listener."""
 
     def __init__(
         self, spec: RunSpec, context: RunContext, listener: Listener, tables: Sequence[SampleRows]
@@ -139,23 +140,23 @@ class Account:
         self.spec, self.context, self.listener, self.tables = spec, context, listener, tables
         self.engine = engine_named(spec.engine)
         self.result = new_result(spec)
-        self.events: deque[events.Event] = deque()  # that have come, and are not passed on yet
+        self.events: deque[events.Event] = deque()  # received, but not passed on yet
         self.last: events.Event | None = None
-        self.ended = False  # its last event was passed on, or it was given up
+        self.ended = False  # the last event was passed on, or the run was given up
         self.deadline: float | None = None
         self._seen_rows = [0] * len(tables)
-        # Other work may hold the CPUs when it is time to report.
+        # Beside other work, reporting takes longer.
         self.slowdown = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 
     def read_facts(self) -> None:
-        """Read what is known before the run."""
+        """Read the facts about the machine and the model, before the run."""
         self.context = with_model(self.spec, self.context)
         environment = {**self.engine.environment, **os.environ, **self.spec.environment}
         machine = read_machine(environment, self.engine.variable_prefixes)
         self.result = replace(self.result, machine=machine, model=self.context.model)
 
     def pass_events(self) -> None:
-        """Pass on the events that have come, each after the samples before it, until the last."""
+        """Pass on the received events up to the last event; samples before an event go first."""
         while self.events and not self.ended:
             self.take_rows()
             self.await_room()
@@ -166,9 +167,9 @@ class Account:
                 self.listener.on_event(event, self.result)
 
     def take_rows(self) -> None:
-        """Pass on the samples that have come."""
+        """Pass on the new samples in the tables."""
         phase = self.result.phase
-        # Rows may stand there already while the event that begins their phase is still unread.
+        # The tables may already have rows of a phase whose first event is still unread.
         if phase in ("start", "load", "prepare"):
             return
         for number, rows in enumerate(self.tables):
@@ -176,12 +177,12 @@ class Account:
             while (first := self._seen_rows[number]) < count:
                 self.await_room()
                 last = min(count, first + ROWS_AT_ONCE)
-                with uninterrupted():  # so that each is passed on exactly once
+                with uninterrupted():  # so that each sample is passed on exactly once
                     self.listener.on_rows(rows, first, last, self.result)
                     self._seen_rows[number] = last
 
     def await_room(self) -> None:
-        """Wait until the listener has room for more.
+        """Wait until the listener can take more events or samples.
 
         Raises:
             OutOfTime: the run is past its deadline.
@@ -191,24 +192,24 @@ class Account:
             self.check_deadline()
 
     def is_late(self) -> bool:
-        """Return whether the run is past its deadline, which holds for reporting it too."""
+        """Return whether the deadline has passed, or would pass while the run is reported."""
         seconds = self.listener.report_seconds * self.slowdown
         reporting = seconds * sum(rows.count for rows in self.tables)
         return self.deadline is not None and time.monotonic() + reporting > self.deadline
 
     def check_deadline(self) -> None:
-        """Look at the time.
+        """Check the deadline of the run.
 
         Raises:
             OutOfTime: the run is past its deadline.
         """
         if self.is_late():
-            limit = self.spec.timeout_seconds or 0.0  # without one, `give_up` drops this error
+            limit = self.spec.timeout_seconds or 0.0  # without a limit, `give_up` drops this error
             problem = f"timed out after {limit:g} s in phase {self.describe_phase()}"
-            raise OutOfTime(problem, "--timeout S gives it more time")
+            raise OutOfTime(problem, "--timeout S allows more time")
 
     def describe_phase(self) -> str:
-        """Name the phase, and the iteration in it."""
+        """Return the name of the current phase, with the number of its iteration."""
         phase = self.result.phase
         if phase not in ("warmup", "iterations"):
             return phase
@@ -217,8 +218,7 @@ class Account:
         return f"{phase} (iteration {min(warmups if phase == 'warmup' else timed)})"
 
     def complete(self) -> RunResult:
-        """Return the result of the run that has ended, with its samples, and with names that the
-        user knows."""
+        """Return the result of the ended run, with its samples; messages use the user's names."""
         result, failure = self.result, self.result.failure
         if failure and self.spec.python and failure.exit_code == EngineMissing.exit_code:
             problem = f"lar's worker cannot run there: {failure.problem}"
@@ -230,7 +230,7 @@ class Account:
 
 
 class Watch(Account):
-    """Follows a worker until it has finished, failed, died, stalled or run out of time."""
+    """Watches a worker until it has finished, failed, died, stalled or run out of time."""
 
     def __init__(
         self, worker: WorkerProcess, spec: RunSpec, context: RunContext, listener: Listener
@@ -248,10 +248,10 @@ class Watch(Account):
             self._poll.register(file, select.POLLIN)
 
     def see_through(self, task: str) -> RunResult:
-        """Have the worker do its task, and return the result; `last` is its answer."""
+        """Let the worker do its task, and return the result; `last` is then the worker's answer."""
         try:
             self.send(task)
-            # What ends a run, and finishes a dump, while the worker loads: later it costs time.
+            # Prepare the end of the run and of a dump while the worker loads: later it costs time.
             if task == "run":
                 import_late(self.engine, "hints_for")
             if any(BY_KEY[key].purpose == "dump" for key in self.spec.settings):
@@ -266,17 +266,17 @@ class Watch(Account):
     def send(self, task: str) -> None:
         """Send the worker its task.
 
-        The facts known before a run are read while the worker loads its libraries and before it
-        may begin, so that this disturbs nothing that is timed.
+        The facts about machine and model are read while the worker loads its libraries. So this
+        disturbs no timed iteration.
         """
         if task == "run":
             self.read_facts()
-        if not self.is_late():  # or a quick worker would answer although its time is over
+        if not self.is_late():  # else a quick worker would answer after its time limit
             self.worker.send(pickle.dumps((self.spec, self.context)), more=self.context.turns)
 
     def attend(self) -> None:
-        """Wait for a moment until something comes, take it, and look at the time."""
-        # Seldom while the engine loads or searches: it has the cores for itself.
+        """Wait a moment for output of the worker, handle it, and check the time."""
+        # Poll less often while the engine loads or searches, to leave the cores to the engine.
         seconds = POLL_SECONDS if self.result.phase in ("warmup", "iterations") else 0.1
         if self.spec.tell_classes and self.result.phase == "iterations":
             time.sleep(GATHER_SECONDS)
@@ -294,7 +294,7 @@ class Watch(Account):
                 self.report_progress()
                 self.look_for_end()
             if self.ended:
-                self.deadline = None  # it has ended in time
+                self.deadline = None  # the worker has ended in time
                 self.take_rest()
         except OutOfTime as error:
             self.give_up("timed_out", Failure.of(error))
@@ -303,12 +303,12 @@ class Watch(Account):
         """End a run whose engine has crashed or hangs.
 
         Raises:
-            OutOfTime: it is past its deadline, or has stood still for too long.
+            OutOfTime: the run is past its deadline, or has stalled for too long.
         """
         if failure := self.explain_log():
             self.give_up("crashed", failure)
         elif exited := self.worker.poll_exit():
-            self.receive_events()  # its last event may come after the poll and before its exit
+            self.receive_events()  # the last event may have come after the poll
             self.pass_events()
             if not self.ended:
                 self.explain_exit(*exited)
@@ -317,26 +317,26 @@ class Watch(Account):
             self.check_stall()
 
     def take_rest(self) -> None:
-        """Take all that a run which has ended has sent.
+        """Take the remaining events, samples and log of an ended run.
 
         Raises:
-            OutOfTime: this is past its deadline.
+            OutOfTime: the run is past its deadline.
         """
-        self.read_log()  # all that a pipe holds, and no more: an engine's child may go on
+        self.read_log()  # one full pipe and no more: a child of the engine may print for ever
         self.pass_events()
         self.take_rows()
         self.await_room()
 
     def finish(self) -> RunResult:
-        """Take what comes until the end, end the worker and return the result."""
+        """Follow the worker until its task is done, end the worker, and return the result."""
         while not self.ended:
             self.attend()
-        self.worker.end()  # the rest is done while its memory is freed
+        self.worker.end()  # the system frees its memory while the result is completed
         found, seconds = self.complete(), time.monotonic() - self.context.began
         return replace(found, wall_seconds=seconds, log_tail=self.log_tail())
 
     def receive_events(self) -> bool:
-        """Take the events that have come; False at their end."""
+        """Read the new events of the worker; return False when the pipe has ended."""
         with uninterrupted():
             try:
                 data = os.read(self.worker.events, 1 << 20)
@@ -347,7 +347,7 @@ class Watch(Account):
         return bool(data)
 
     def read_log(self) -> bool:
-        """Take what the engine has printed, keeping only the tail; False when there is no more."""
+        """Read the new output of the engine, and keep its tail; return False at the pipe's end."""
         try:
             data = os.read(self.worker.log, LOG_BYTES)
         except BlockingIOError:
@@ -357,8 +357,10 @@ class Watch(Account):
         return bool(data)
 
     def report_progress(self) -> None:
-        """Ask the engine now and then for its progress until its first iteration has ended, report
-        it, and have it kept."""
+        """Report the engine's progress at intervals, until the first iteration has ended.
+
+        The engine also keeps a copy of its progress each time.
+        """
         now = time.monotonic()
         is_over = self.result.phase in ("start", "finish") or any(self._seen_rows)
         if is_over or now < self._progress_due:
@@ -369,17 +371,17 @@ class Watch(Account):
             self.listener.on_progress(text, now - self._began)
 
     def explain_log(self) -> Failure | None:
-        """Return why the engine crashed or hangs, if its log shows that."""
+        """Return why the engine crashed or hangs; None if its log does not show it."""
         error = self.engine.explain_log(self._log) if self._log else None
         if error is None:
             return None
         return replace(Failure.of(error, self.log_tail()), exit_code=EXIT_CODES["crashed"])
 
     def check_stall(self) -> None:
-        """Look for signs of life.
+        """Check that the worker has computed or answered recently.
 
         Raises:
-            OutOfTime: the run has stood still for too long.
+            OutOfTime: the run has stalled for too long.
         """
         now, stall = time.monotonic(), self.spec.stall_seconds
         beats = sum(rows.beats for rows in self.tables)
@@ -393,9 +395,10 @@ class Watch(Account):
             raise OutOfTime(problem, "--stall-timeout S waits longer, 0 for ever")
 
     def give_up(self, status: Status, failure: Failure) -> None:
-        """Kill the worker; the run ends so, unless the worker's last event has come meanwhile.
+        """Kill the worker, and end the run with this status and failure.
 
-        An interrupted run always ends so: else a command of several runs would go on.
+        If the worker's last event has come meanwhile, the run ends as the event says. Only an
+        interrupted run always counts as interrupted: else a command of several runs would go on.
         """
         self.worker.kill()
         self.receive_events()
@@ -410,7 +413,7 @@ class Watch(Account):
             self.ended = True
 
     def explain_exit(self, status: int, usage: resource.struct_rusage) -> None:
-        """Explain the exit of a worker that sent no last event."""
+        """Record a failure that explains the exit of a worker without a last event."""
         self.read_log()
         code, phase = os.waitstatus_to_exitcode(status), self.describe_phase()
         peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
@@ -421,8 +424,8 @@ class Watch(Account):
         hint = damaged if self.result.phase == "load" else ENGINE_HINT
         if code == -signal.SIGKILL:
             hint = f"did the machine run out of memory? The run held {peak >> 20} MiB"
-        # Memory was refused if the address space has a limit and the log says so, or nothing of the
-        # user's has begun.
+        # Too little memory is the cause if the log says so. It is also the cause if the address
+        # space has a limit and the worker has not even started the engine.
         refused = memory_error(LarError(self._log.decode(errors="replace")))
         if limit := phase == "start" and errors.limit_of("address space"):
             refused = errors.out_of_address_space(limit)
@@ -431,16 +434,16 @@ class Watch(Account):
         self.ended = True
 
     def log_tail(self) -> str:
-        """Return the last lines that the engine printed."""
+        """Return the last lines of the engine's output."""
         lines = self._log.decode(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return "\n".join(line[:400] for line in lines)
 
 
 class TurnWorker(Watch, Listener):
-    """A worker that does something only when it is given a turn; its time stands still between.
+    """A worker that computes only in its turns; time between turns does not count for its limits.
 
-    Then its threads are stopped too: an engine's idle threads wait by asking without a pause, for
-    up to a tenth of a second, and would take the CPUs of others.
+    Between turns its threads are stopped too: idle threads of an engine wait in a busy loop, for up
+    to a tenth of a second, and would take CPU time from other workers.
     """
 
     report_seconds = 0.0
@@ -454,12 +457,12 @@ class TurnWorker(Watch, Listener):
         self.send(task)
 
     def pause(self) -> None:
-        """Stop it until its turn comes."""
+        """Stop the worker until its next turn."""
         self._since = time.monotonic()
-        self.worker.send_signal(signal.SIGSTOP)  # all threads, those too that ask without a pause
+        self.worker.send_signal(signal.SIGSTOP)  # stops all threads, also those in a busy loop
 
     def go_on(self) -> None:
-        """Have it go on; its time stood still meanwhile."""
+        """Let the worker continue; the time in between does not count for its limits."""
         self.worker.send_signal(signal.SIGCONT)
         idle_seconds = time.monotonic() - self._since
         self._alive_at += idle_seconds
@@ -467,8 +470,11 @@ class TurnWorker(Watch, Listener):
             self.deadline += idle_seconds
 
     def take(self, number: int, most_seconds: float = math.inf) -> events.TurnEnded | None:
-        """Have it do what a number stands for; return its answer, None if it has ended meanwhile,
-        as it does where it takes too long."""
+        """Let the worker make a turn, and return its answer; None if the worker has ended.
+
+        For a run, `number` is how many iterations to make. A worker that takes longer than
+        `most_seconds` is ended.
+        """
         self.go_on()
         self.last = None
         self.worker.send(b"%d\n" % number, more=True)
@@ -482,7 +488,7 @@ class TurnWorker(Watch, Listener):
         return self.last if isinstance(self.last, events.TurnEnded) else None
 
     def finish(self) -> RunResult:
-        """Have it come to its end, and return its result."""
+        """Let the worker finish its task, and return its result."""
         if not self.ended:
             self.go_on()
             self.worker.requests.close()
@@ -492,13 +498,14 @@ class TurnWorker(Watch, Listener):
 def info_of(
     spec: RunSpec, context: RunContext | None = None, *, at_shapes: bool = False
 ) -> ModelInfo:
-    """Read what the model file of a spec holds, in a worker process and within the time limit; with
-    `at_shapes`, FLOPs and bytes are those for the shapes that the spec gives to inputs.
+    """Read the model file of a spec, in a worker process and within the time limit.
+
+    With `at_shapes`, FLOPs and bytes are computed for the input shapes that the spec gives.
 
     Raises:
         UsageError: the file is not a model, or is damaged.
         EngineMissing: the library that reads its format is not installed.
-        LarError: the reader failed, or there was not time enough.
+        LarError: the reader failed, or ran out of time.
     """
     info = run_task("info_at" if at_shapes else "info", events.ModelRead, spec, context).info
     if spec.cases:
@@ -507,7 +514,7 @@ def info_of(
 
 
 def find_devices(engine: str) -> tuple[str, ...]:
-    """Find the devices that an engine can run on here, the CPU first.
+    """Return the devices of this machine on which an engine can run, with the CPU first.
 
     Raises:
         LarError: the engine cannot be loaded.
@@ -517,13 +524,13 @@ def find_devices(engine: str) -> tuple[str, ...]:
 
 
 def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | None = None) -> A:
-    """Have a worker do a task for the spec's engine; return the event it answers with.
+    """Let a worker of the spec's engine do a task, and return the event that is its answer.
 
     Raises:
-        LarError: it failed, crashed or hung.
+        LarError: the worker failed, crashed or hung.
     """
     if spec.model:
-        read_model_file(Path(spec.model))  # a damaged file is found by its checksum first
+        read_model_file(Path(spec.model))  # finds a damaged file by its checksum first
     with contextlib.ExitStack() as stack:
         watch = Watch(start_for(spec, task, stack), spec, context or RunContext(), Listener())
         require_ok(watch.see_through(task))
@@ -532,12 +539,14 @@ def run_task(task: str, answer: type[A], spec: RunSpec, context: RunContext | No
 
 
 def require_ok(result: RunResult, *, within: str = "", names: Mapping[str, str] = {}) -> None:
-    """Refuse to go on with a run that did not end well. It is `within` the task that the user asked
-    for; `names` are those that the user knows.
+    """Raise the failure of a run that did not end well.
+
+    `within` names the task that the run belongs to. `names` maps files to names that the user
+    knows.
 
     Raises:
-        KeyboardInterrupt: it was interrupted.
-        LarError: any other reason.
+        KeyboardInterrupt: the run was interrupted.
+        LarError: the run failed in another way.
     """
     if result.status == "interrupted":
         raise KeyboardInterrupt

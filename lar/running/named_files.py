@@ -1,4 +1,4 @@
-"""The files that a command line names, looked at before anything slow is imported."""
+"""Checks the files that a command line names, before anything slow is imported."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 
 def check_files(values: Mapping[str, Any]) -> None:
-    """Refuse what is seen at a glance in the arguments of a command: a model that is not there, and
-    reports that cannot be written. The code that writes them says why it cannot.
+    """Refuse a command whose model is missing, or whose reports cannot be written.
+
+    The function that writes a report is called to explain why the report cannot be written.
 
     Raises:
-        UsageError: naming the model, or the flag.
+        UsageError: the message names the model, or the flag of the report.
     """
     model: str = values["model"]
     if model and not os.path.lexists(model):

@@ -1,4 +1,4 @@
-"""Makes a `RunSpec` of what was typed, or given from Python; refuses all that can be refused."""
+"""Makes a `RunSpec` from a command line or a Python call, and refuses invalid options early."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 Items = Sequence[tuple[str, Sequence[tuple[str, str]]]]
 """The names of the items of a data set, each with the files of its inputs."""
 
-# How long a run with --target-ci measures, if nothing else is asked for.
+# How long a run with --target-ci measures by default, at least and at most.
 MIN_SECONDS, MAX_SECONDS = 0.5, 60.0
-# More iterations than these are not made in a second: lar's own loop takes 2 us, and an engine's
-# calls as long again.
+# No run makes more iterations per second: lar's own loop takes 2 us per iteration, and the calls of
+# an engine take as long again.
 MOST_IN_A_SECOND = 200_000
 
 STREAMS = ("stdout", "stderr")
-TENSORS = (table.BIN_IO_DUMP, table.BIN_OUT_DUMP)  # their folder gets an index beside it
+TENSORS = (table.BIN_IO_DUMP, table.BIN_OUT_DUMP)  # options whose folder gets an index beside it
 
 
 def plan_run(
@@ -45,9 +45,9 @@ def plan_run(
 ) -> RunSpec:
     """Return the spec of a run: choose the engine and the driver that honour all options.
 
-    `values` holds option values by key; those left out have their defaults. The time limit counts
-    from `began` on the monotonic clock, or from now. A run that is made `elsewhere`, as with
-    --scheduler, needs no engine on this machine.
+    `values` holds option values by key; missing keys have their defaults. The time limit counts
+    from `began` on the monotonic clock, or from now. A run that is made `elsewhere`, for example
+    with --scheduler, needs no engine on this machine.
 
     Raises:
         UsageError: the model cannot be read or the options cannot be honoured.
@@ -73,7 +73,7 @@ def plan_run(
         check_caches(settings)
         items = find_items(values["input"], with_arrays=table.LABELS.is_given(values))
         rules, asked = (*RULES, *engine.option_rules()), ask(engine, values, source, items)
-        # Options that cannot go together come first: no other error matters then.
+        # Options that cannot be combined are reported first: then no other error matters.
         check_rules((rule for rule in rules if isinstance(rule, Exclusion)), asked)
         driver = driver_for(engine, settings, values["driver"])
         check_rules((rule for rule in rules if not isinstance(rule, Exclusion)), asked)
@@ -81,7 +81,7 @@ def plan_run(
         read = (*paths_in(values["input"] or ()), *fed, *source.folders)
         refuse_clashes(places_of(source.model, values), read)
         engine.check_model(Path(source.model), settings)
-        # Other machines and other Pythons may have other engines.
+        # Other machines and other Python environments may have other engines.
         elsewhere = elsewhere or table.SCHEDULER.is_given(values) or values["python"] is not None
         if not (elsewhere or engine.is_installed):
             problem = f"{source.model} needs {engine.title}, which is not installed"
@@ -96,7 +96,7 @@ def plan_run(
 
 
 def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items) -> Asked:
-    """Return what a run is asked to do, as far as rules look at it."""
+    """Return the parts of a request that rules look at."""
     iterations, warmups = values["iter"], values["warmup_iter"]
     if table.one_of((table.DURATION, table.TARGET_CI), values):
         seconds = table.DURATION.of(values) or longest(values)
@@ -120,7 +120,7 @@ def ask(engine: Engine, values: Mapping[str, Any], source: Source, items: Items)
 
 
 def stopping_of(values: Mapping[str, Any]) -> Stopping:
-    """Return what is asked for as the end of measuring."""
+    """Return the conditions, set by options, that end the measuring."""
     from lar.records.run import Stopping  # few runs need it
 
     target, warmup = table.TARGET_CI.of(values), table.WARMUP.of(values)
@@ -139,32 +139,32 @@ def stopping_of(values: Mapping[str, Any]) -> Stopping:
 
 
 def longest(values: Mapping[str, Any]) -> float:
-    """Return how many seconds a run with a target measures at most."""
+    """Return how many seconds a run with --target-ci measures at most."""
     most = table.MAX_TIME.of(values)
     return max(MAX_SECONDS, table.MIN_TIME.of(values) or 0.0) if most is None else most
 
 
 def room_for(seconds: float, runners: int) -> int:
-    """Return how many iterations each runner has room for in a time, if their number is open."""
+    """Return how many iterations a runner gets room for, if it runs for a given time."""
     room = min(MOST_ITERATIONS // runners, math.ceil(seconds * MOST_IN_A_SECOND))
     if limit := limit_of("address space"):
         from lar.measurement.rows import size_of_rows  # slow to import
 
-        # Their table is no memory before it is used, but counts there all the same.
+        # The unused part of a table takes no memory, but counts as address space.
         room = min(room, limit // 16 // runners // size_of_rows(1))
     return max(1, room)
 
 
 def environment_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return the variables that are set for the worker."""
+    """Return the environment variables that are set for the worker."""
     return pairs_in(values[table.ENGINE_ENV.key] or ())
 
 
 def python_of(values: Mapping[str, Any]) -> str:
-    """Return the interpreter of the worker, empty for this process's own.
+    """Return the Python interpreter of the worker; empty for that of this process.
 
     Raises:
-        UsageError: no program is at the given path.
+        UsageError: the given path has no program.
     """
     given = values["python"]
     if given is None:
@@ -182,7 +182,7 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
     """Refuse more iterations than there is room for.
 
     Raises:
-        UsageError: naming --iter.
+        UsageError: --iter is too large.
     """
     feeds = max(1, source.case_count, len(items))
     if asked.warmup_iterations + asked.iterations * feeds > 2 * MOST_ITERATIONS:
@@ -192,7 +192,10 @@ def check_count(asked: Asked, source: Source, items: Items) -> None:
 
 
 def stack_in(values: Mapping[str, Any], items: Items) -> Items:
-    """Return the items of a stack that may be one run's data, or of a `.npy` file that may not."""
+    """Return the items of an `--input` that may also be the data of a single run.
+
+    Such an input is a stack of items in one array. Return no items if it is surely a data set.
+    """
     if not items and not table.BATCH_SIZE.is_given(values):
         items = find_items(values["input"], with_arrays=True)
     has_files = any(inputs for _, inputs in items)
@@ -200,11 +203,12 @@ def stack_in(values: Mapping[str, Any], items: Items) -> Items:
 
 
 def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
-    """Return whether a stack is one run's data, as the model takes it; a worker reads the model. An
-    array is, if that fails.
+    """Return whether a stack has the shape of the model's input, and so is one run's data.
+
+    A worker reads the model. If the model cannot be read, an array counts as one run's data.
 
     Raises:
-        UsageError: the model cannot be read.
+        UsageError: the model cannot be read, and the spec has a data set.
     """
     from lar.datasets.items import is_one_run  # few runs have a stack
     from lar.records.run import RunContext
@@ -216,16 +220,17 @@ def is_of_one_run(spec: RunSpec, began: float | None) -> bool:
     except LarError:
         if spec.items:
             raise
-        return True  # the run says what is wrong
+        return True  # the run will report the error
     return is_one_run(spec.inputs, infos)
 
 
 def find_items(texts: Sequence[str] | None, *, with_arrays: bool = False) -> Items:
-    """Return the items of a data set that `--input` names, none for the data of one run. `.npy`
-    files may be stacks of items if they are to be looked at.
+    """Return the items of the data set that `--input` names; empty for the data of one run.
+
+    With `with_arrays`, a `.npy` file counts as a stack of items.
 
     Raises:
-        UsageError: it is not whole.
+        UsageError: the data set is incomplete.
     """
     if not texts:
         return ()
@@ -235,7 +240,7 @@ def find_items(texts: Sequence[str] | None, *, with_arrays: bool = False) -> Ite
 
 
 def places_of(model: str, values: Mapping[str, Any]) -> list[Place]:
-    """Return the places that a run writes to, and those of files that its options name to read."""
+    """Return the places that a run writes to, and the files that its options name for reading."""
     places = [Place(model, what="the model")]
     for option in table.OPTIONS:
         value = values.get(option.key)
@@ -254,10 +259,10 @@ def places_of(model: str, values: Mapping[str, Any]) -> list[Place]:
 
 
 def check_caches(settings: Mapping[str, Any]) -> None:
-    """Refuse a cache that an option names and that exists but is not a readable file.
+    """Refuse the cache of an option if it exists but is not a readable file.
 
     Raises:
-        UsageError: naming the flag.
+        UsageError: the message names the flag.
     """
     for key, path in settings.items():
         if table.BY_KEY[key].purpose == "cache" and os.path.lexists(path):
@@ -267,12 +272,12 @@ def check_caches(settings: Mapping[str, Any]) -> None:
 def make_spec(
     asked: Asked, source: Source, items: Items, engine: Engine, driver: DriverEntry
 ) -> RunSpec:
-    """Return the spec of what is asked for.
+    """Return the spec of a checked request.
 
     Raises:
         UsageError: the labels of a data set's items cannot be used.
     """
-    # Imported late: an error in the command line should cost as little as possible.
+    # Imported late, so that an error in the command line is reported quickly.
     from lar.datasets.classes import read_labels
     from lar.records.run import Item, Pacing, RunSpec
 
@@ -319,7 +324,7 @@ def make_spec(
 
 
 def image_settings(values: Mapping[str, Any]) -> ImageSettings:
-    """Return what options say of the conversion of images."""
+    """Return the settings of options for the conversion of images."""
     from lar.records.run import ImageSettings
 
     return ImageSettings(
@@ -332,16 +337,16 @@ def image_settings(values: Mapping[str, Any]) -> ImageSettings:
 
 
 def sizes_given(values: Mapping[str, Any]) -> dict[str, int]:
-    """Return the sizes of axes that options give."""
+    """Return the sizes of axes that `--shape` gives, by name."""
     text = table.SHAPE.of(values)
     return {} if text is None else sizes_of_axes(text)
 
 
 def check_name(model: str) -> None:
-    """Refuse a name that no file has, or that cannot be written into a result.
+    """Refuse a model name that is empty or not UTF-8: a result could not hold it.
 
     Raises:
-        UsageError: it is empty, or not UTF-8.
+        UsageError: the name is empty or not UTF-8.
     """
     if not model:
         raise UsageError("the model's name is empty", "give the path of a model file")

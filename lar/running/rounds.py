@@ -1,5 +1,7 @@
-"""Rounds of measuring: each starts a process for each member, and has them compute in turns; and
-whether their outputs are the same."""
+"""Plays rounds of measuring, and compares the outputs of their members.
+
+Each round starts a process for each member. The processes compute in turns.
+"""
 
 from __future__ import annotations
 
@@ -36,21 +38,21 @@ from lar.running.steps import unpack_cases
 
 SHORTEST_SECONDS = 1e-7
 
-FIRST_CYCLE = -1  # of the iterations by which a member's speed is learned
-# A member that seems too slow gets more looks within so many seconds: if threads of a process meet
-# on one CPU, its first iterations may take milliseconds.
+FIRST_CYCLE = -1  # the cycle number of the first turn, which finds out a member's speed
+# A member that seems too slow gets more first turns within this time: if threads of a process share
+# one CPU, its first iterations may take milliseconds.
 SECONDS_OF_LOOKS = 0.2
 MOST_CYCLES = 100
 WANTED_CALM = 8
 
-# The rows that a process has room for, more than it makes in all its turns.
+# The number of iterations that a process has room for: more than all its turns make.
 ROOM = 1 << 14
-# Workers that are alive at once, where memory allows it.
+# The most workers that are alive at once, if memory allows it.
 MOST_ALIVE = 8
 MEMORY_SHARE = 0.7
-WORKER_BYTES = 200 << 20  # and three times the model file, until a result says more
-DEFAULT_TOLERANCE = Tolerance()  # of the types
-# The source of data that another model's inputs have in common with the baseline's.
+WORKER_BYTES = 200 << 20  # assumed memory, besides three times the model file, until it is measured
+DEFAULT_TOLERANCE = Tolerance()  # the default tolerance of each type
+# The source that is reported for inputs of another model that get the baseline's data.
 AS_BASELINE = "generated as for the baseline"
 
 
@@ -62,28 +64,30 @@ class TurnTaker(TurnWorker):
 
     @property
     def is_ready(self) -> bool:
-        """Whether it is warmed up and waits for its turn, or has ended."""
+        """Whether the worker is warmed up and waits for its turn, or has ended."""
         return self.ended or self.result.phase == "iterations"
 
     @property
     def is_loaded(self) -> bool:
-        """Whether it warms up, or has done so, or has ended."""
+        """Whether the worker has loaded the model, so that its warm-up has begun, or has ended."""
         return self.is_ready or self.result.phase == "warmup"
 
     def take_turn(self, untimed: int, timed: int) -> Samples | None:
-        """Have it make a turn, alone, and return the samples of the timed iterations; None if it
-        has ended meanwhile."""
+        """Let the worker make a turn, and return the samples of the timed iterations.
+
+        Return None if the worker has ended meanwhile.
+        """
         firsts = [rows.count + untimed for rows in self.tables]
         self.take(untimed + timed)
         return None if self.ended else samples_since(self.tables, firsts)
 
 
 def await_all(takers: Sequence[TurnTaker], ready_by: float = math.inf) -> None:
-    """Wait until each is warmed up and waits for its turn, or has ended, or until a time on the
-    monotonic clock.
+    """Wait until each worker is warmed up or has ended, but only until the time `ready_by`.
 
-    They load beside each other and warm up one after the other: threads that wait for each other
-    at the end of each kernel take a hundred times as long where another process computes.
+    `ready_by` is a time on the monotonic clock. The workers load at the same time, but warm up one
+    after the other: threads that wait for each other at the end of each kernel take a hundred times
+    as long if another process computes at the same time.
     """
     loading = takers
     while loading and time.monotonic() < ready_by:
@@ -101,36 +105,37 @@ def await_all(takers: Sequence[TurnTaker], ready_by: float = math.inf) -> None:
 
 
 ReadModel = Callable[[Path], ModelFile]
-"""Reads a model file, each once."""
+"""Reads the facts about a model file; each file is read once."""
 
 
 @dataclass(eq=False)
 class Member:
-    """One of those that are measured, and what is known of it so far."""
+    """A variant or candidate that is measured in rounds, with its results so far."""
 
     number: int
-    spec: RunSpec | None  # None if it cannot be run
+    spec: RunSpec | None  # None if the member cannot be run
     context: RunContext = field(default_factory=RunContext)
-    result: RunResult | None = None  # of its first process, or of the one that failed
-    seconds: float = 0.0  # of an iteration that nothing disturbs
+    result: RunResult | None = None  # of its first process, or of the process that failed
+    seconds: float = 0.0  # the time of an undisturbed iteration
     turns: list[Turn] = field(default_factory=list)
     outputs: str = ""  # the folder of its outputs
 
     def prepare(
         self, names: Mapping[str, str], read: ReadModel, stack: contextlib.ExitStack
     ) -> None:
-        """Read what its rounds have in common: the model, and testcases in it, which stay unpacked
-        until the stack is closed.
+        """Read what all rounds of the member need: its model, and the testcases in the model file.
+
+        Testcases stay unpacked until the stack is closed.
 
         Raises:
-            LarError: they cannot be read.
+            LarError: the model or a testcase cannot be read.
         """
         if self.spec is not None:
             context = RunContext(model=read(Path(self.spec.model)), names=dict(names))
             self.spec, self.context = stack.enter_context(unpack_cases(self.spec, context))
 
     def feed(self, inputs: Sequence[str]) -> None:
-        """Feed it with files that have the baseline's data, if there are any."""
+        """Use files with the baseline's data as inputs of the member, if there are such files."""
         if inputs and self.spec is not None:
             self.spec = replace(self.spec, inputs=tuple(inputs))
             files = {text.partition(":")[2]: AS_BASELINE for text in inputs}  # data:/tmp/0.npy
@@ -138,12 +143,12 @@ class Member:
 
     @property
     def failed(self) -> bool:
-        """Whether it cannot be measured any more."""
+        """Whether the member cannot be measured any more."""
         return self.spec is None or (self.result is not None and self.result.status != "ok")
 
     @property
     def shape(self) -> tuple[tuple[str, tuple[int, ...]], ...]:
-        """What it is fed with: those of another shape are not compared."""
+        """The types and shapes of the member's inputs; only members that share them compare."""
         return tuple((each.dtype, each.shape) for each in self.result.fed) if self.result else ()
 
 
@@ -152,18 +157,20 @@ class Rounds:
     """Plays rounds, each with fresh processes.
 
     A round measures about as long as its processes took to start, between `least_seconds` and
-    `most_seconds`. Nothing new begins after the deadline.
+    `most_seconds`. No new cycle of turns begins after the deadline.
 
     Attributes:
-        folder: for the files of the processes.
-        began, deadline, ready_by: times on the monotonic clock. A process that is not ready by then
-            is ended, and all are if it is that of the first member.
-        least_cycles: how many turns each member makes; but one whose first iterations take
-            `slowest` times as long as those of the first member makes none.
-        on_ended: is called with each member whose process in a round has ended, with the first one
-            before others that have ended well.
-        number: of the round that is played.
-        takers: the processes that are alive, by their members.
+        folder: the folder for files of the processes.
+        began: the start of all rounds, on the monotonic clock.
+        deadline: the end of all rounds, on the monotonic clock.
+        ready_by: a process that is not ready at this time is ended. If this is the first member's
+            process, all processes are ended.
+        least_cycles: how many turns each member makes at least. A member makes no turns if its
+            first iterations take `slowest` times as long as those of the first member.
+        on_ended: is called with each member whose process in a round has ended. The first member
+            comes before others that have ended well.
+        number: the number of the current round.
+        takers: the living process of each member.
     """
 
     folder: str
@@ -181,11 +188,11 @@ class Rounds:
     takers: dict[Member, TurnTaker] = field(default_factory=dict)
 
     def is_late(self) -> bool:
-        """Return whether the time is spent."""
+        """Return whether the deadline has passed."""
         return time.monotonic() >= self.deadline
 
     def play(self, number: int, members: Sequence[Member]) -> None:
-        """Start a process for each member, have them compute in turns, and end them."""
+        """Start a process for each member, let the processes compute in turns, and end them."""
         self.number = number
         with contextlib.ExitStack() as stack:
             began = time.monotonic()
@@ -203,14 +210,16 @@ class Rounds:
                     self.end(member)
 
     def start(self, members: Sequence[Member], stack: contextlib.ExitStack) -> list[Member]:
-        """Start processes, and wait until they are ready; return their members, the first before
-        others."""
+        """Start the processes of members, wait until they are ready, and return these members.
+
+        The first member comes first, if its process is ready.
+        """
         for member in self.order.sample(members, len(members)):
             if member.spec is None or member.failed:
                 continue
             place = os.path.join(self.folder, f"{member.number}-{self.number}")
             os.mkdir(place)
-            # Only its first process, or one that fails, comes to its end and writes outputs.
+            # Only the member's first process, or a process that fails, finishes and writes outputs.
             member.outputs = os.path.join(self.folder, f"outputs-{member.number}")
             context = replace(member.context, work_folder=place, outputs_folder=member.outputs)
             context = replace(context, began=time.monotonic())
@@ -229,11 +238,11 @@ class Rounds:
                 self.end(member)
 
     def end(self, member: Member) -> None:
-        """End the process of a member, and keep what became of it."""
+        """End the process of a member, and keep the result of a first or failed process."""
         taker = self.takers.pop(member)
         if member.result is None or taker.ended:
             ended = taker.finish()
-            # Its first process may have ended well, and this one not.
+            # The member's first process may have ended well, and this process may have failed.
             known = replace(member.result or ended, phase=ended.phase, failure=ended.failure)
             member.result = replace(known, status=ended.status)
         else:
@@ -241,8 +250,11 @@ class Rounds:
         self.on_ended(member)
 
     def leave_out_slow(self, first: Member, members: list[Member]) -> list[Member]:
-        """Have members whose speed is not known make a few iterations; return all but those that
-        are too slow: their fastest iterations are their turn."""
+        """Return the members without those that are too slow.
+
+        Members of unknown speed make a few iterations first. For a member that is too slow, its
+        fastest iterations are kept as its turn.
+        """
         new = [member for member in members if not member.seconds]
         looks = {it: turn for it in new if (turn := self.take(it, FIRST_CYCLE, 1, 2))}
         if first not in looks:
@@ -260,8 +272,10 @@ class Rounds:
         return [member for member in members if member not in slow]
 
     def take(self, member: Member, cycle: int, untimed: int, timed: int) -> Turn | None:
-        """Have a worker make a turn, and learn from it how long an undisturbed iteration takes;
-        return it, None if the worker has ended."""
+        """Let a member's worker make a turn, and return the turn; None if the worker has ended.
+
+        The turn also updates the time of an undisturbed iteration.
+        """
         began = time.monotonic() - self.began
         samples = self.takers[member].take_turn(untimed, timed)
         if samples is None:
@@ -271,7 +285,7 @@ class Rounds:
         return Turn(round=self.number, cycle=cycle, began=began, samples=kept_of(samples))
 
     def play_turns(self, members: Sequence[Member], start_seconds: float) -> None:
-        """Have workers compute one after the other, in an order that is drawn anew each time."""
+        """Let workers compute one after the other; each cycle has a new random order."""
         seconds = min(max(start_seconds, self.least_seconds), self.most_seconds)
         began, computed = time.monotonic(), 0.0
         for cycle in range(MOST_CYCLES):
@@ -282,14 +296,14 @@ class Rounds:
             self.show()
             if cycle and self.is_late():
                 return
-            # By the engine's clock, too: that of a script runs faster than the wall's.
+            # Times by the engine's clock count too: a scripted clock runs faster than real time.
             spent = max(time.monotonic() - began, computed)
-            # Where others compute, undisturbed turns are rare; new processes take longer.
+            # Beside other work, undisturbed turns are rare, but new processes would take longer.
             is_long = spent >= self.most_seconds
             is_enough = cycle >= self.least_cycles and spent >= seconds
             if is_enough and (is_long or self.has_calm_turns(members)):
                 return
-            # As many of each: the first iterations after a break are not like those after them.
+            # All members make equally many iterations: the first ones after a break are slower.
             untimed, timed = iterations_in_turn(max(member.seconds for member in able))
             for member in self.order.sample(able, len(able)):
                 if turn := self.take(member, cycle, untimed, timed):
@@ -297,7 +311,7 @@ class Rounds:
                     computed += sum(turn.samples.end_to_end) * (1 + untimed / timed)
 
     def has_calm_turns(self, members: Iterable[Member]) -> bool:
-        """Return whether enough turns of the round had iterations that nothing disturbed."""
+        """Return whether enough turns of the round had undisturbed iterations."""
         for member in members:
             turns = [turn for turn in member.turns if turn.round == self.number]
             calm = sum(centre_of_turn(turn, is_calm=True) is not None for turn in turns)
@@ -307,13 +321,16 @@ class Rounds:
 
 
 def inputs_as_for(base: RunSpec | None, spec: RunSpec, folder: Path) -> tuple[str, ...]:
-    """Write files with the data that is generated for the baseline, if another model would get
-    other data because its inputs have other names; return their items."""
+    """Write files with the baseline's generated data for another model; return `--input` items.
+
+    No files are needed for the same model, or if inputs are given. Generated data depends on the
+    names of inputs, so that another model could get other data.
+    """
     if base is None or base.model == spec.model:
         return ()
     is_generated = not any(each.inputs or each.cases for each in (base, spec))
     if is_generated and (base.fill, base.seed) == (spec.fill, spec.seed):
-        with contextlib.suppress(LarError):  # it takes other inputs, or cannot be read
+        with contextlib.suppress(LarError):  # the model takes other inputs, or cannot be read
             return inputs_like(base, spec, folder)
     return ()
 
@@ -321,12 +338,11 @@ def inputs_as_for(base: RunSpec | None, spec: RunSpec, folder: Path) -> tuple[st
 def compare_members(
     member: Member, base: Member, tolerance: Tolerance = DEFAULT_TOLERANCE
 ) -> OutputDifference | None:
-    """Compare the outputs of a member with the baseline's, by default with the tolerance of their
-    types; None if they had other data, or one has no outputs.
+    """Compare the outputs of a member with the baseline's, and return the worst difference.
 
-    They are paired by their names, or by their places if the names differ. A folder holds them in
-    their order, as `summarize_outputs` of the worker writes them; it is read only if the hashes
-    differ.
+    Return None if the inputs differ, or if either has no outputs. Outputs are paired by their
+    names, or by their places if the names differ. `summarize_outputs` of the worker has written
+    them to files by their order; a file is read only if the hashes differ.
     """
     if member.result is None or base.result is None:
         return None
@@ -349,25 +365,27 @@ def compare_members(
 
 
 def severity_of(found: OutputDifference) -> tuple[int, float]:
-    """Return the key that sorts the differences of outputs, the worst last."""
+    """Return the key that sorts differences of outputs, with the worst last."""
     error = math.inf if found.max_error is None else found.max_error
     return get_args(Agreement).index(found.agreement), error
 
 
 def is_same_data(mine: FedInput, its: FedInput) -> bool:
-    """Return whether two inputs hold the same: files may have integers of any width, which are
-    generated for each width anew."""
+    """Return whether two inputs hold the same data.
+
+    Integers from files may have any width. Generated integers depend on their width.
+    """
     are_integers = "int" in mine.dtype and "int" in its.dtype and not mine.generated
     if mine.shape != its.shape or (mine.dtype != its.dtype and not are_integers):
         return False
     if mine.source == AS_BASELINE:
         return its.generated
-    # What is generated depends on the input's name.
+    # Generated data depends on the input's name.
     return mine.source == its.source and (mine.name == its.name or not mine.generated)
 
 
 def places_in_memory(members: Sequence[Member]) -> int:
-    """Return how many workers of these members may be alive at once, two at least."""
+    """Return how many workers of these members fit into memory at once, but at least two."""
     needs = []
     for member in members:
         held = member.result.peak_memory_bytes if member.result else None
@@ -380,7 +398,7 @@ def places_in_memory(members: Sequence[Member]) -> int:
 def compare_pair(
     actual: OutputSummary, expected: OutputSummary, files: tuple[Path, Path], tolerance: Tolerance
 ) -> OutputDifference:
-    """Compare one output of two runs."""
+    """Compare the same output of two runs."""
     found = OutputDifference(agreement="different", output=expected.name)
     same = [(each.dtype, each.shape, each.sha256) for each in (actual, expected)]
     if same[0] == same[1] and expected.sha256:
@@ -394,7 +412,7 @@ def compare_pair(
         reason = "other texts"
     if reason:
         return replace(found, reason=reason)
-    import numpy as np  # most variants give the same bits
+    import numpy as np  # imported late: most variants give the same bits
 
     from lar.comparison.metrics import bounds_of, measure
 

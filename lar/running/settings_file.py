@@ -1,8 +1,7 @@
-"""The settings that `lar tune` has found, in a file: read strictly, and checked against the model
-and machine that they were found for.
+"""Reads a file of settings that `lar tune` has written, and checks that they fit this run.
 
-Settings that win on one machine lose on another, so a file is refused where the model, the
-processor, the cores or the engine are others than it was made for. Reading one imports no engine.
+The fastest settings of one machine may be slow on another. So a file is refused if it was made for
+another model, processor, number of cores or engine. Reading the file imports no engine.
 """
 
 from __future__ import annotations
@@ -35,15 +34,16 @@ HINT = "give what `lar tune MODEL --output FILE` wrote"
 
 
 def can_be_set(option: Option[Any]) -> bool:
-    """Return whether settings may hold an option: it says how a model is run, not on what."""
+    """Return whether a settings file may hold an option: it changes how a model is run."""
     return option.key in BENCH_KEYS and option.purpose != "input" and option is not SETTINGS
 
 
 @contextlib.contextmanager
 def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Give the values with those of the settings file behind them: values given besides replace
-    these, but environment variables are joined. Errors raised inside about flags that nobody typed
-    say that the file sets them.
+    """Yield option values, completed with those of the settings file.
+
+    Values given by the user replace values of the file, but environment variables are joined. An
+    error raised inside the block about a flag of the file says that the file sets the flag.
 
     Raises:
         UsageError: the file cannot be read, has a wrong value, or was made for something else.
@@ -62,7 +62,7 @@ def with_settings(source: Source, values: Mapping[str, Any]) -> Iterator[dict[st
         forced = table.FORCE.of(values)
         if not forced and (differences := [*differences_of(settings, source.model, joined)]):
             problem = f"was made for something else: {'; '.join(differences)}"
-            hint = "`lar tune MODEL` finds the settings for this; --force takes these all the same"
+            hint = "`lar tune MODEL` finds settings for this run; --force uses the file anyway"
             raise refusal(path, problem, hint)
         check_caches(found, path, joined)
         yield joined
@@ -80,7 +80,7 @@ def read_settings(path: str) -> TunedSettings:
     """Read a file of settings.
 
     Raises:
-        UsageError: it cannot be read, is no such file, or has fields that this lar does not know.
+        UsageError: the file cannot be read, holds no settings, or has unknown fields.
     """
     data = read_input(path, SETTINGS.flag, what="settings file", limit=MOST_BYTES)
     try:
@@ -108,7 +108,7 @@ def check_known(given: Any, known: Any, where: str = "") -> None:
     """Refuse fields that a record does not have.
 
     Raises:
-        ValueError: naming one.
+        ValueError: a field is unknown; the message names the field.
     """
     if where == "options" or not isinstance(given, dict) or not isinstance(known, dict):
         return
@@ -120,10 +120,10 @@ def check_known(given: Any, known: Any, where: str = "") -> None:
 
 
 def options_in(settings: TunedSettings, folder: str) -> dict[str, Any]:
-    """Return the values of options in settings; files have the names that they have from here.
+    """Return the values of options in settings; file names get the settings' folder in front.
 
     Raises:
-        UsageError: an option is not one of settings, or does not take its value.
+        UsageError: settings may not hold an option, or the option does not take its value.
     """
     found = parse_values(settings.options)
     for key, value in found.items():
@@ -136,8 +136,10 @@ def options_in(settings: TunedSettings, folder: str) -> dict[str, Any]:
 
 
 def differences_of(settings: TunedSettings, model: str, values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what is different from when the settings were found; `values` are those of the run,
-    with the settings among them."""
+    """Yield how this run differs from the run for which the settings were found.
+
+    `values` are the option values of the run, with the settings among them.
+    """
     if table.SCHEDULER.is_given(values):
         yield "another machine makes the run"
         return
@@ -150,7 +152,7 @@ def differences_of(settings: TunedSettings, model: str, values: Mapping[str, Any
             what = "the model" if path == own.path else "a file of its weights"
             yield f"{what} is not {os.path.basename(path)} with SHA-256 {sha256[:12]}"
             break
-    # The version of an engine is known for lar's own Python alone.
+    # The version of an engine is known only in lar's own Python.
     version = "" if values["python"] else engine.version
     if theirs.name != engine.name:
         yield f"the engine is {engine.name}, not {theirs.name}"
@@ -163,7 +165,7 @@ def differences_of(settings: TunedSettings, model: str, values: Mapping[str, Any
 
 
 def facts_that_fit(machine: MachineFacts) -> dict[str, object]:
-    """Return the facts of a machine that settings are for."""
+    """Return the facts of a machine on which settings depend."""
     limit = machine.cpu_limit
     return {
         "processor": machine.processor,
@@ -173,8 +175,10 @@ def facts_that_fit(machine: MachineFacts) -> dict[str, object]:
 
 
 def read_weights(model: str, engine: Engine) -> dict[str, str]:
-    """Return the SHA-256 of the files beside a model that hold its weights, by their paths; loading
-    the model reports files that are missing or damaged."""
+    """Return the SHA-256 of each file beside a model that holds its weights, by path.
+
+    Missing or damaged files are left out: loading the model reports them.
+    """
     try:
         names = engine.files_beside(Path(model))
     except (ValueError, OSError):
@@ -184,12 +188,12 @@ def read_weights(model: str, engine: Engine) -> dict[str, str]:
 
 
 def check_caches(options: Mapping[str, Any], path: str, values: Mapping[str, Any]) -> None:
-    """Refuse settings whose cache is missing; a search makes it anew.
+    """Refuse settings whose cache is missing, unless the run searches and so fills the cache.
 
-    `values` are those of the run, with the options of the settings among them.
+    `values` are the option values of the run, with the settings among them.
 
     Raises:
-        UsageError: naming it.
+        UsageError: a cache is missing; the message names the cache.
     """
     if table.one_of(table.SEARCHES, values):
         return

@@ -1,4 +1,4 @@
-"""Operators of a model that are run alone, in a worker that may crash or hang."""
+"""Runs single operators of a model, in a worker process that may crash or hang."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from lar.records.run import RunContext, RunResult, RunSpec
 from lar.running.isolation import TurnWorker, require_ok
 from lar.running.steps import unpack_cases
 
-# So long an operator may compute; MegEngine keeps a CPU busy while it waits for ever.
+# How long an operator may compute. CPU use shows no hang: MegEngine may wait forever on a busy CPU.
 MOST_SECONDS = 60.0
-# After so many workers that crashed or hung, the other operators are left alone.
+# After this many workers have crashed or hung, no more operators are run.
 MOST_WORKERS = 3
 
 
 class IsolatedOperators:
-    """The operators of a run's model, run alone when they are asked for.
+    """Runs operators of a run's model alone, on request.
 
-    The worker is started by the first. Where it crashes or hangs, that is the problem of the
-    operator at hand, and another worker does the next one. The stack ends it. `notes` say which
-    options of the run it cannot honour.
+    The first request starts the worker. If the worker crashes or hangs, the current operator has
+    failed, and another worker runs the next operator. The stack ends the worker. `notes` name the
+    options of the run that the worker cannot honour.
     """
 
     def __init__(self, spec: RunSpec, stack: contextlib.ExitStack) -> None:
         """
         Raises:
-            UsageError: a predicate of the run's side, whose engine has no such worker.
+            UsageError: the engine cannot run an operator alone; the message lacks its subject.
         """
         self.spec, self.notes = spec_for_isolation(spec)
         self._worker: TurnWorker | None = None
@@ -45,7 +45,7 @@ class IsolatedOperators:
         self._lost: list[RunResult] = []
 
     def begin(self) -> TurnWorker:
-        """Start the worker, unless it is there; it loads the model while the caller goes on."""
+        """Start the worker if none is alive; it loads the model while the caller goes on."""
         if self._worker is None:
             spec, context = self._running.enter_context(unpack_cases(self.spec, RunContext()))
             spec, context = replace(spec, cases=()), replace(context, work_folder=str(self.folder))
@@ -61,18 +61,19 @@ class IsolatedOperators:
         import numpy as np
 
         array = self.ask(output.name, values)
-        if (1, *output.shape[1:]) == array.shape:  # of a loop that computes the same in each round
+        if (1, *output.shape[1:]) == array.shape:  # a loop computes this same value in each round
             array = np.repeat(array, output.shape[0], axis=0)
         if array.shape != tuple(output.shape):
             raise LarError(f"alone it gives {array.shape}, not {tuple(output.shape)}")
         return array
 
     def ask(self, output: str, values: Mapping[str, Array | None]) -> Array:
-        """Have the worker take a turn; return its answer. Each turn has the files of the one
-        before it, and a worker that does not end it is given up.
+        """Let the worker take a turn, and return its answer.
+
+        All turns use the same files. A worker that does not end its turn in time is killed.
 
         Raises:
-            LarError: it could not, or was lost, or the values cannot be written.
+            LarError: the operator failed, the worker was lost, or the values cannot be written.
         """
         import numpy as np
 
@@ -88,7 +89,7 @@ class IsolatedOperators:
         answer = worker.take(1, MOST_SECONDS)
         if answer is None:
             result = worker.finish()
-            # A model that does not load will not load again.
+            # A model that does not load will not load the next time either.
             self._lost += [result] * (1 if result.phase == "prepare" else MOST_WORKERS)
             self._running.close()
             self._worker = None
@@ -100,11 +101,11 @@ class IsolatedOperators:
 
 
 def spec_of_dump(index: DumpIndex) -> RunSpec:
-    """Return the spec of the run that made a dump, with all that its model's results depend on.
+    """Return the spec of the run that made a dump, with all settings that affect its results.
 
     Raises:
-        UsageError: a predicate of the dump: it names no model that is still there, or sets an
-            option that only the command line may set.
+        UsageError: the dump names no unchanged model, or sets an option that only the command line
+            may set; the message lacks its subject, the dump.
     """
     if not index.model or not index.engine:
         raise UsageError("is a dump that names no model to run operators of")
@@ -119,11 +120,10 @@ def spec_of_dump(index: DumpIndex) -> RunSpec:
 
 
 def spec_for_isolation(spec: RunSpec) -> tuple[RunSpec, tuple[str, ...]]:
-    """Return a spec for the worker that runs operators alone, and notes about the options that it
-    cannot honour.
+    """Return a spec for the worker that runs operators alone, and notes on its ignored options.
 
     Raises:
-        UsageError: a predicate of the side, whose engine has no such worker.
+        UsageError: the engine cannot run an operator alone; the message lacks its subject.
     """
     engine = engine_named(spec.engine)
     if not engine.isolating_driver:

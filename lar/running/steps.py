@@ -1,20 +1,18 @@
-"""The steps of a run in the parent process, from the places of its files to its result.
+"""The steps of a run in the parent process, from preparing its files to its result.
 
-    place the files that it writes
+    prepare temporary places for the files that the run writes
       unpack its testcases
-        make a plain run, which gives the times, before a profiled one
-          lend it a work folder, have its engine settle what is left there
-            run it in a worker process, or in this one
-      deliver the files
+        before a profiled run, make a plain run that gives the times
+          make a work folder; afterwards, the engine handles the files left in it
+            run the model in a worker process, or in this process
+      move the files to their final places
 
-Each step takes the spec and the context, may hand changed ones to the next, and gives the result
-of that; a step that the run does not need does nothing.
+Each step takes the spec and the context, may change them for the next step, and returns the result
+of the next step. A step that the run does not need does nothing.
 
-The files and folders that an engine writes during a run: a dumped model, dumped tensors.
-
-The engine writes them beside their places. They move there when the run has ended well; what stood
-there stays until then. Dumps move however the run ended: people look for the tensors before a
-crash.
+An engine writes files and folders during a run, such as a dumped model or dumped tensors. It writes
+them beside their final places. They move to these places when the run has ended well; old files
+stay until then. Dumps move even if the run failed: users need the tensors before a crash.
 """
 
 from __future__ import annotations
@@ -67,14 +65,14 @@ def artifacts_of(spec: RunSpec) -> dict[Option[Any], Path]:
 
 @contextlib.contextmanager
 def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpec, RunContext]]:
-    """Have the engine write into folders beside the places, which go away in the end.
+    """Let the engine write into temporary folders beside the final places of its files.
 
-    The outputs of a data set are written to their place right away. To resume one, the run has
-    the items left.
+    Only the outputs of a data set are written to their final place at once. A resumed run has only
+    the items of the data set that are left.
 
     Raises:
-        UsageError: a place cannot be written, or has a dump that may not be overwritten; the
-            flag is named.
+        UsageError: a place cannot be written, or has a dump that may not be overwritten. The
+            message names the flag.
     """
     with contextlib.ExitStack() as stack:
         written = {}
@@ -96,14 +94,14 @@ def place_artifacts(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpe
 
 @contextlib.contextmanager
 def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
-    """Give the spec of the items whose outputs a folder lacks.
+    """Yield a spec with only the items whose outputs a folder lacks.
 
-    They are written right there, so that finished items stay even if lar is killed; until the end
-    the index says that items are missing. A folder that stays empty goes away again.
+    Outputs are written straight into the folder, so that finished items stay even if lar is killed.
+    Until the end, the index says that items are missing. A folder that stays empty is removed.
 
     Raises:
-        UsageError: the folder is of another run.
-        OSError: it cannot be written.
+        UsageError: the folder belongs to another run.
+        OSError: the folder cannot be written.
     """
     from lar.dumps.delivery import go_on
 
@@ -121,29 +119,30 @@ def grow_dump(spec: RunSpec, place: Path) -> Iterator[RunSpec]:
 
 
 def folder_beside(place: Path, kind: str, flag: str) -> contextlib.AbstractContextManager[str]:
-    """Make a folder for what goes to a place: beside it, in the nearest folder that exists where
-    folders are made.
+    """Make a temporary folder beside a place, for the files that will move to the place.
+
+    If the place is a folder whose parent does not exist, use the nearest existing parent.
 
     Raises:
         UsageError: another process writes the same folder.
-        OSError: it cannot be made.
+        OSError: the temporary folder cannot be made.
     """
     if kind in STREAMS:
         return work_folder()
     if kind == "file":
-        # What a link leads to is replaced. If two runs write one file, the later one wins.
+        # The target of a link is replaced. If two runs write one file, the later run wins.
         return work_folder(os.path.dirname(os.path.realpath(place)))
     parent = next(it for it in (*place.absolute().parents, Path(os.sep)) if it.exists())
-    # If two wrote one folder, nobody would know which file is whose.
+    # Two processes must not write the same folder, or their files would be mixed.
     return work_folder(os.path.realpath(parent), claim=str(place), flag=flag)
 
 
 def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
-    """Refuse a place that does not fit.
+    """Refuse a place to which a file or a folder cannot be written.
 
     Raises:
-        UsageError: a folder where a file should go, or a folder with something in it.
-        OSError: it may not be written.
+        UsageError: a file should replace a folder, or the folder is not empty.
+        OSError: the place may not be written.
     """
     refusal = partial(UsageError, flag=flag, subject=place)
     if kind == "folder":
@@ -167,10 +166,10 @@ def check_place(place: Path, flag: str, kind: str, overwrite: bool) -> None:
 
 
 def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResult) -> RunResult:
-    """Move what the engine has written to its places; return the result with further warnings.
+    """Move the engine's files to their final places; return the result with further warnings.
 
     Raises:
-        UsageError: the engine wrote nothing, or the place cannot be written any more.
+        UsageError: the engine wrote nothing, or a place can no longer be written.
     """
     ok, warnings = result.status == "ok", []
     if result.failure is not None and result.failure.exit_code in (2, 4):
@@ -182,7 +181,7 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
             continue
         if is_empty:
             nothing_ran = spec.warmup_iterations + spec.iterations == 0
-            problem, hint = "the engine has written nothing", "it writes when it runs: --iter 1"
+            problem, hint = "the engine has written nothing", "only iterations write it: --iter 1"
             raise UsageError(problem, hint * nothing_ran, flag=option.flag, subject=place)
         with writing(place_named(option, place), option.flag):
             if is_dump and (name := finish(option, source, spec, result)):
@@ -197,14 +196,14 @@ def deliver_artifacts(spec: RunSpec, written: Mapping[str, str], result: RunResu
 
 
 def place_named(option: Option[Any], place: Path) -> str:
-    """Return a place as a message names it: output for a stream waits in a temporary file."""
+    """Return the name of a place in messages; output for a stream waits in a temporary folder."""
     return tempfile.gettempdir() if option.writes in STREAMS else str(place)
 
 
 def full_disk_of(spec: RunSpec, written: Mapping[str, str]) -> Failure | None:
-    """Return the failure of a run if the disk is too full for what its engine writes, else None.
+    """Return the failure of a run whose engine has filled the disk; None if the disk is not full.
 
-    lar looks for it when a run has failed: few engines report it.
+    lar checks this when a run has failed, since few engines report a full disk.
     """
     places = [
         (os.path.dirname(written[option.key]), option.flag, place_named(option, place))
@@ -217,13 +216,13 @@ def full_disk_of(spec: RunSpec, written: Mapping[str, str]) -> Failure | None:
 
 
 def finish(option: Option[Any], source: Path, spec: RunSpec, result: RunResult) -> str:
-    """Filter a dump, and write the index of one that is a folder.
+    """Filter a dump, and write the index if the dump is a folder.
 
-    Returns the item or testcase that was dumped, empty if it was all there is.
+    Return the name of the dumped item or testcase; empty if everything was dumped.
 
     Raises:
-        UsageError: it is damaged, or the filter leaves nothing.
-        OSError: it cannot be written.
+        UsageError: the dump is damaged, or the filter leaves no tensors.
+        OSError: the dump cannot be written.
     """
     from lar.dumps.delivery import finish_dump, finish_text, name_of_run, number_of_run
 
@@ -237,16 +236,16 @@ def finish(option: Option[Any], source: Path, spec: RunSpec, result: RunResult) 
         index = finish_dump(source, facts, pattern, spec, result, name)
         return "" if option is BIN_OUT_DUMP else name_of_run(spec, index.iteration)
     finish_text(source, pattern, result.status == "ok")
-    # An engine that does not say which iteration it was has dumped them all, one after the other.
+    # An engine that names no iteration has dumped all iterations, one after the other.
     first = facts.iteration
     return "" if first is None else name_of_run(spec, number_of_run(spec, first))
 
 
 def deliver(source: Path, place: Path, kind: str) -> None:
-    """Move what was written to its place, with its index if it has one; an old dump there goes.
+    """Move a file or folder to its final place, with its index; an old dump there is replaced.
 
     Raises:
-        OSError: it cannot be.
+        OSError: it cannot be moved.
     """
     if kind in STREAMS:
         with source.open(encoding="utf-8", errors="replace", newline="\n") as text:
@@ -255,25 +254,25 @@ def deliver(source: Path, place: Path, kind: str) -> None:
         return
     os.makedirs(place.absolute().parent, exist_ok=True)
     if source.is_dir() and place.is_dir():
-        # The folder stays: somebody may stand in it, or have mounted it.
+        # The folder itself stays: it may be somebody's working directory, or a mount point.
         for old in [*place.iterdir()]:
             old.unlink()
         for new in source.iterdir():
             shutil.move(new, place / new.name)
     else:
-        take_place(source, Path(os.path.realpath(place)))  # what a link leads to is replaced
+        take_place(source, Path(os.path.realpath(place)))  # the target of a link is replaced
     index = index_place(source)
     if index.exists():
         os.replace(index, index_place(place))
 
 
 IN_GZIP = (
-    "the profile has more than 8 MB and is in gzip: for a program that reads JSON alone, as "
-    "profile_analyze, `gzip -dc FILE` prints it"
+    "the profile has more than 8 MB and is in gzip: `gzip -dc FILE` prints the JSON for programs "
+    "that cannot read gzip, such as profile_analyze"
 )
 
 Make: TypeAlias = Callable[[RunSpec, RunContext, Listener], RunResult]
-"""What makes a run."""
+"""Makes a run and returns its result."""
 
 
 def make_run(
@@ -284,13 +283,13 @@ def make_run(
     *,
     make: Make | None = None,
 ) -> RunResult:
-    """Make a planned run, in a worker process or in this one, and return its result.
+    """Make a planned run, in a worker process or in this process, and return its result.
 
-    `early` is a worker that was started for it beforehand. `make` makes it elsewhere: it is given
-    the spec and the context of a run whose files have their places.
+    `early` is a worker that was started for the run beforehand. `make`, if given, makes the run on
+    another machine. It gets the spec and the context after the places of files are prepared.
 
     Raises:
-        UsageError: a file that an option has the engine write cannot be written.
+        UsageError: a file that an option asks for cannot be written.
     """
     launch = run_here if context.in_process else partial(run_isolated, early=early)
     with place_artifacts(spec, context) as (left, placed):
@@ -306,8 +305,11 @@ def make_run(
 
 
 def maker_of(spec: RunSpec, launch: Make) -> Make:
-    """Return a function that makes a run whose files and testcases are there: in stages if its
-    engine needs them, with what that does when a worker has ended, and twice for a profile."""
+    """Return a function that makes a run whose files and testcases are prepared.
+
+    The run is made in stages if its engine needs stages, and twice for a profile. If the engine
+    leaves files behind, it handles them after the worker has ended.
+    """
     engine, make = engine_named(spec.engine), launch
     if engine.staged and one_of(engine.staged.options, spec.settings):
         make = partial(engine.staged.run, run_isolated, launch)
@@ -320,7 +322,7 @@ def maker_of(spec: RunSpec, launch: Make) -> Make:
 
 @contextlib.contextmanager
 def unpack_cases(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpec, RunContext]]:
-    """Unpack the model and the testcases of a file that holds both, into a folder that goes away.
+    """Unpack the model and the testcases of a file that holds both, into a temporary folder.
 
     Raises:
         UsageError: the file is damaged.
@@ -340,7 +342,7 @@ def unpack_cases(spec: RunSpec, context: RunContext) -> Iterator[tuple[RunSpec, 
 
 
 def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult:
-    """Return the result of the spec that was asked for, not of the one that was run for it."""
+    """Return a result with the spec that the user asked for, instead of the spec that was run."""
     numbers = [item.number for item in ran.items] or range(len(spec.cases))
     if numbers and spec.iterations:
         count = len(result.samples.end_to_end)
@@ -354,10 +356,10 @@ def result_as_asked(spec: RunSpec, ran: RunSpec, result: RunResult) -> RunResult
 
 
 def settle_run(make: Make, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
-    """Make a run in a work folder, and then do what its engine does when a worker has ended."""
+    """Make a run in a work folder; then let the engine handle the files that are left there."""
     engine = engine_named(spec.engine)
     with work_folder() as folder:
-        # It may take several processes, which all need the facts about the model.
+        # The run may need several processes, and each of them needs the facts about the model.
         context = replace(with_model(spec, context), work_folder=folder)
         result = make(spec, context, listener)
         try:
@@ -365,13 +367,13 @@ def settle_run(make: Make, spec: RunSpec, context: RunContext, listener: Listene
         except LarError as error:
             if result.status == "ok":
                 raise
-            # The failure of the run itself comes first.
+            # The failure of the run itself is more important.
             result = replace(result, warnings=(*result.warnings, error.message))
     return result
 
 
 class ProfiledRun(SideListener):
-    """Shows the profiled run as progress alone, since the plain one has printed its lines."""
+    """Shows only the progress of a profiled run, since the plain run has printed its lines."""
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
         whole = count_of(result.spec.sample_count, "iteration")
@@ -379,13 +381,13 @@ class ProfiledRun(SideListener):
 
 
 def run_profiled(make: Make, spec: RunSpec, context: RunContext, listener: Listener) -> RunResult:
-    """Make a plain run, which gives the times, and then the profiled one, which writes the files.
+    """Make a plain run, which gives the times, and then a profiled run, which writes the files.
 
-    Return the result of the plain run, with the times of the profiled one. Where the plain run does
-    not end well, the profiled one is not made.
+    Return the result of the plain run, with the times of the profiled run added. If the plain run
+    fails, the profiled run is not made.
 
     Raises:
-        UsageError: a file cannot be written, or calls of the system cannot be traced here.
+        UsageError: a file cannot be written, or system calls cannot be traced here.
     """
     if PROFILE_SYSCALLS.is_given(spec.settings):
         from lar.measurement.syscalls import require_strace
@@ -412,7 +414,7 @@ def run_profiled(make: Make, spec: RunSpec, context: RunContext, listener: Liste
 
 
 def with_profiled(plain: RunResult, profiled: RunResult) -> RunResult:
-    """Return the result of a plain run with the times, the end and the warnings of the profiled."""
+    """Return the result of a plain run, with the times, status and warnings of the profiled run."""
     failure = profiled.failure
     if failure is not None and profiled.status != "interrupted":
         failure = replace(failure, problem=f"with the profiler: {failure.problem}")
@@ -430,17 +432,19 @@ def with_profiled(plain: RunResult, profiled: RunResult) -> RunResult:
 
 
 def plain_spec(spec: RunSpec) -> RunSpec:
-    """Return the same run without a profile, and without the files that it writes."""
+    """Return the spec of the same run without a profile and without any files to write."""
     left_out = {it.key for it in BY_KEY.values() if it.purpose == "profile" or it.writes}
     kept = {key: value for key, value in spec.settings.items() if key not in left_out}
     return replace(spec, settings=kept)
 
 
 def complete_profile(path: str, place: str, result: RunResult, deadline: float | None) -> None:
-    """Add to the profile in a file what only this process knows, and move it to `place`.
+    """Add facts that only this process has to the profile in a file.
+
+    `place` is the final place of the profile.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: the profile cannot be written.
     """
     import msgspec
 
@@ -460,7 +464,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
         watch_open_ranges(place, t0_ns)
         ranges = tuple(spans_of_ranges(ranges_during(t0_ns), t0_ns))
         folder = ""
-        with contextlib.suppress(OSError):  # it may be gone meanwhile
+        with contextlib.suppress(OSError):  # the working directory may have been removed
             folder = os.getcwd()
         return replace(
             profile,
@@ -484,7 +488,7 @@ def complete_profile(path: str, place: str, result: RunResult, deadline: float |
 
 
 def command_line() -> tuple[str, ...]:
-    """Return what was typed, where lar itself is the program that runs."""
+    """Return the command line of this process if it runs lar itself; empty for another program."""
     program = Path(sys.argv[0]) if sys.argv else Path()
     is_own = program.name == "lar" or program.parts[-2:] == ("lar", "__main__.py")
     return tuple(sys.argv) if is_own else ()

@@ -1,4 +1,4 @@
-"""The variants of a bench: from what was typed to the specs that are run, or why one is refused."""
+"""The variants of a bench: makes the specs to run from command lines, or refuses variants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lar.options.table import BENCH_KEYS, BY_KEY, ON, SCHEDULER, one_of, option_
 from lar.records.run import Failure, RunSpec
 from lar.running.plan import plan_run
 
-# A range of numbers: from, to, and the step that is added or, after an x, the factor.
+# A range of numbers: first, last, and the step; a step with an x is a factor.
 RANGE = re.compile(r"([1-9][0-9]{0,8}):([1-9][0-9]{0,8})(?::(x?)([0-9]{1,6}))?")
 MOST_VALUES = 64
 
@@ -40,9 +40,9 @@ class Axis(NamedTuple):
 
 @dataclass(frozen=True)
 class Variant:
-    """One of those that are compared: `values` has what distinguishes it, as texts.
+    """A run that is compared with others; `values` has its distinguishing options, as strings.
 
-    `spec` is None if it is refused, and `failure` says why.
+    If the variant is refused, `spec` is None and `failure` says why.
     """
 
     name: str
@@ -53,10 +53,10 @@ class Variant:
     failure: Failure | None = None
 
     def require(self) -> Variant:
-        """Return it, unless it is refused.
+        """Return the variant itself, unless it is refused.
 
         Raises:
-            LarError: it is.
+            LarError: the variant is refused.
         """
         if self.failure is not None:
             raise self.failure.to_error()
@@ -64,7 +64,7 @@ class Variant:
 
 
 def list_models(models: str | Path | Sequence[str | Path]) -> list[str]:
-    """Return the models that a program gives, one or several.
+    """Return the models that Python code gives, as a list of strings.
 
     Raises:
         UsageError: the list of models is empty.
@@ -76,7 +76,7 @@ def list_models(models: str | Path | Sequence[str | Path]) -> list[str]:
 
 
 def parse_vary(text: str) -> Axis:
-    """Parse what `--vary` takes: a switch, or a flag with values between commas.
+    """Parse a value of `--vary`: a switch, or a flag with values separated by commas.
 
     Raises:
         UsageError: the flag is unknown, cannot vary, or lacks values.
@@ -87,7 +87,7 @@ def parse_vary(text: str) -> Axis:
     if not equals and option.parse is not None:
         value = option.metavar or "|".join(option.choices)
         problem = f"takes values: {name}={value},{value}"
-        raise UsageError(problem, "an empty one leaves the flag out", flag="--vary")
+        raise UsageError(problem, "an empty value leaves the flag out", flag="--vary")
     words = split_values(listed if equals else "off,on")
     texts = [text for word in words for text in values_in(word, option)]
     if option.parse is not None:
@@ -98,7 +98,7 @@ def parse_vary(text: str) -> Axis:
 
 
 def values_in(text: str, option: Option[Any]) -> list[str]:
-    """Return the numbers of a range, `1:16` or `1:16:x2`; any other text as it is.
+    """Return the numbers of a range such as `1:16` or `1:16:x2`; any other text is returned as is.
 
     Raises:
         UsageError: a range is empty, or has too many numbers.
@@ -119,7 +119,7 @@ def values_in(text: str, option: Option[Any]) -> list[str]:
 
 
 def axis_of(key: str, values: object) -> Axis:
-    """Return the axis that Python code gives by key.
+    """Return the axis of an option, by its key in Python code.
 
     Raises:
         UsageError: the option is unknown or cannot vary.
@@ -136,7 +136,7 @@ def axis_of(key: str, values: object) -> Axis:
 
 
 def axes_of(vary: Mapping[str, object] | Sequence[str] | str) -> list[Axis]:
-    """Return the axes that Python code gives.
+    """Return the axes that the argument `vary` of Python code gives.
 
     Raises:
         UsageError: an option is unknown, cannot vary or has no values.
@@ -147,7 +147,7 @@ def axes_of(vary: Mapping[str, object] | Sequence[str] | str) -> list[Axis]:
 
 
 def split_values(text: str) -> list[str]:
-    """Split a text at its commas, but not at those within brackets: `x:{1,3},x:{2,3}`."""
+    """Split a string at its commas, but not at commas within brackets: `x:{1,3},x:{2,3}`."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "[{(") - (letter in "]})")
@@ -165,10 +165,11 @@ def make_variants(
     *,
     elsewhere: bool = False,
 ) -> tuple[Variant, ...]:
-    """Return every combination of what is compared, in the order given, planned or refused.
+    """Return a variant for every combination of a model and values of the axes, in order.
 
-    `options` hold for all; those of a spec come before them, and what varies before both. Variants
-    that are measured `elsewhere` need no engine on this machine.
+    Each variant is planned or refused. `options` hold for all variants. The options of a model
+    replace them, and the values of an axis replace both. Variants that are measured `elsewhere`
+    need no engine on this machine.
 
     Raises:
         UsageError: a word or a value is wrong, or all variants are refused.
@@ -196,10 +197,10 @@ def make_variants(
 
 
 def split_spec(text: str) -> tuple[str, dict[str, Any]]:
-    """Return the model and the options of a text such as "model.mge --cpu".
+    """Return the model and the options of a string such as "model.mge --cpu".
 
     Raises:
-        UsageError: there is no such model, or a word is no flag that may vary.
+        UsageError: the model does not exist, or a word is not a flag that may vary.
     """
     if os.path.exists(text) or not re.search(r"\s", text):
         return text, {}
@@ -213,19 +214,19 @@ def split_spec(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def texts_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values of options as texts, without those that are left out."""
+    """Return the values of options as strings, without unset options."""
     given = {key: value for key, value in options.items() if is_set(value)}
     return {key: "on" if value is True else text_of(value) for key, value in given.items()}
 
 
 def varying_keys(texts: Sequence[Mapping[str, str]], axes: Sequence[Axis]) -> list[str]:
-    """Return the keys that vary between variants: the model, options of the specs, the axes."""
+    """Return the keys whose value differs between variants, with "model" first."""
     keys = dict.fromkeys(["model", *itertools.chain(*texts), *(axis.key for axis in axes)])
     return [key for key in keys if len({each.get(key, "") for each in texts}) > 1]
 
 
 def name_variants(values: Sequence[Mapping[str, str]]) -> list[str]:
-    """Return a name for each variant, made of what distinguishes it; twins are numbered."""
+    """Return a name for each variant, made of distinguishing values; equal names get numbers."""
     names = [" ".join(words_of(each)) or "default" for each in values]
     numbers = {name: itertools.count(1) for name in names}
     return [f"{it} #{next(numbers[it])}" if names.count(it) > 1 else it for it in names]
@@ -241,8 +242,10 @@ def words_of(values: Mapping[str, str]) -> Iterator[str]:
 
 
 def plan_variant(variant: Variant, *, elsewhere: bool = False, takes_turns: bool = True) -> Variant:
-    """Return a variant with its spec, or with why it is refused. A run that takes no turns with
-    others, such as a search, may need several processes."""
+    """Return a variant with its spec, or with the failure for which it is refused.
+
+    A run that takes no turns with others, such as a search, may need several processes.
+    """
     try:
         spec = plan_run(variant.model, parse_values(variant.options), elsewhere=elsewhere)
         if spec.items:
@@ -258,10 +261,10 @@ def plan_variant(variant: Variant, *, elsewhere: bool = False, takes_turns: bool
 
 
 def check_stages(spec: RunSpec) -> None:
-    """Refuse a run that one process cannot make.
+    """Refuse a run that needs several processes.
 
     Raises:
-        UsageError: naming the option.
+        UsageError: the message names the option that needs them.
     """
     staged = engine_named(spec.engine).staged
     option = one_of(staged.options, spec.settings) if staged else None
@@ -273,7 +276,7 @@ def check_stages(spec: RunSpec) -> None:
 
 
 def find_baseline(variants: Sequence[Variant], name: str | None) -> int:
-    """Return the place of the baseline: the first variant, or the one of that name or number.
+    """Return the place of the baseline, by its name or number; without a name, the first variant.
 
     Raises:
         UsageError: no variant has that name or number.
@@ -288,10 +291,10 @@ def find_baseline(variants: Sequence[Variant], name: str | None) -> int:
 
 
 def known_option(key: str, named: str) -> Option[Any]:
-    """Return the option of a key that may vary.
+    """Return the option of a key, if the option may vary between variants.
 
     Raises:
-        UsageError: there is no such option, or it does not say how a model is run.
+        UsageError: the option does not exist, or does not change how a model is run.
     """
     option = option_of(key)
     if option is not None and option.key in BENCH_KEYS:
@@ -305,5 +308,5 @@ def known_option(key: str, named: str) -> Option[Any]:
     else:
         prefix = "" if named == option.flag else f"{option.flag} "
         problem = f"{prefix}does not say how a model is run"
-        hint = "options of the engine, inputs and most of `lar run --help run` may differ"
+        hint = "variants may differ in inputs, engine options and `lar run --help run`"
     raise UsageError(problem, hint or "`lar run --help all` lists the flags", flag=named)

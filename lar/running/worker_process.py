@@ -1,4 +1,4 @@
-"""Starts and ends a worker process; light, so that the worker starts before its parent is ready."""
+"""Starts and ends a worker process; imports little, so that the worker starts early."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from lar.files import python_process
 from lar.measurement.rows import SampleRows, create_shared_file, make_rows
 from lar.running.interrupts import uninterrupted
 
-# The worker's descriptors: standard input brings the spec, 1 and 2 are the log.
+# The worker's file descriptors: 0 brings the spec, 1 and 2 are the log, and these two.
 EVENT_FILE, SAMPLE_FILE = 3, 4
-# A killed process is gone sooner, unless the system waits for a device; Ctrl-C ends this wait.
+# How long to wait without interrupts until a killed process has ended. It ends sooner, unless the
+# system waits for a device; after this time Ctrl-C ends the wait.
 GONE_SECONDS = 2.0
-# Between two looks whether it is gone.
+# The time between two checks whether the process has ended.
 GLANCE_SECONDS = 0.001
 
-# Imports make no garbage, so collecting it waits until they are done.
+# Imports make no garbage, so garbage collection starts after them.
 CODE = """\
 import gc
 gc.disable()
@@ -32,8 +33,8 @@ from lar.worker import start
 start(sys.argv[1:], {library!r})
 """
 
-# What another Python does before: it may be too old for newer syntax, and has its own libraries,
-# and only lar from the folder that lar is in.
+# The code that another Python runs first. That Python may be too old for newer syntax. It uses its
+# own libraries, and takes only lar from this lar's folder.
 FOREIGN_CODE = """\
 import os
 if sys.version_info < (3, 10):
@@ -51,7 +52,7 @@ HOME = os.path.realpath(python_process.HOME)
 class WorkerProcess:
     """A worker process, and the parent's ends of its pipes.
 
-    It `is_free` until it is asked for something.
+    `is_free` is true until the worker gets a task.
     """
 
     def __init__(
@@ -61,12 +62,12 @@ class WorkerProcess:
         environment: Mapping[str, str] = {},
         python: str = "",
     ) -> None:
-        """Start it; the stack kills its group in the end.
+        """Start the worker; the stack kills its process group in the end.
 
-        It loads the driver's libraries and then waits for a request. `words` are the task, the
-        engine and the driver. `python` is its interpreter, this process's own if empty. Without
-        words it is a copy of this process, which must have one thread, and imports what all
-        workers need until it is given them.
+        The worker loads the driver's libraries and then waits for a request. `words` are the task,
+        the engine and the driver. `python` is its interpreter; empty for that of this process.
+        Without words, the worker is a fork of this process, which must have only one thread. It
+        then imports the modules that all workers need, until it gets its words.
         """
         self.is_free = True
         self._reaped: tuple[int, Any] | None = None
@@ -92,12 +93,15 @@ class WorkerProcess:
             finally:
                 for file in (request_out, event_in, log_in):
                     os.close(file)
-            # A copy that was given nothing to do needs no wait.
+            # A copy that got no task needs no wait for its end.
             stack.callback(lambda: self.kill() if words or not self.is_free else self.end())
 
     def take_words(self, words: Sequence[str], environment: Mapping[str, str], python: str) -> bool:
-        """Give a copy of this process its words; False if they need another Python or other
-        variables."""
+        """Send its words to a worker that is a copy of this process.
+
+        Return False, and send nothing, if the run needs another Python or other environment
+        variables.
+        """
         engine = engine_named(words[1])
         wanted = {**engine.environment, **os.environ, **environment}
         if python or wanted != {**ONE_BLAS_THREAD, **os.environ}:
@@ -109,13 +113,15 @@ class WorkerProcess:
         return True
 
     def make_room(self, capacity: int, runners: int) -> tuple[SampleRows, ...]:
-        """Make room for that many samples of each runner, before it is asked to take any."""
+        """Make room for `capacity` samples of each runner, before the worker gets its task."""
         self.is_free = False
         return make_rows(self._samples, capacity, runners)
 
     def send(self, request: bytes, *, more: bool = False) -> None:
-        """Write a request, and close the pipe unless more comes; if it has died, that is seen
-        later."""
+        """Write a request, and close the pipe unless `more` requests come.
+
+        A worker that has died raises nothing here: `poll_exit` reports it later.
+        """
         with suppress(BrokenPipeError):
             left = memoryview(request)
             while left:
@@ -124,25 +130,25 @@ class WorkerProcess:
             self.requests.close()
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the worker's whole group, unless it was killed."""
+        """Send a signal to the worker's whole process group, unless the group was killed."""
         if not self._killed:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
 
     def poll_exit(self) -> tuple[int, Any] | None:
-        """Return the exit status and resource usage once the process has ended."""
+        """Return the exit status and resource usage of the process; None while it is alive."""
         if self._reaped is None:
-            with uninterrupted():  # the system says it once
+            with uninterrupted():  # the system gives the status only once
                 pid, status, usage = os.wait4(self.pid, os.WNOHANG)
                 self._reaped = (status, usage) if pid else None
         return self._reaped
 
     def end(self) -> None:
-        """Kill the worker's whole group; freeing its memory takes a while longer."""
+        """Kill the worker's whole process group, without a wait for its end."""
         self.send_signal(signal.SIGKILL)
 
     def kill(self) -> None:
-        """Kill the worker's whole group and wait for it."""
+        """Kill the worker's whole process group, and wait for its end."""
         gone_by = time.monotonic() + GONE_SECONDS
         with uninterrupted():
             self.end()
@@ -153,7 +159,7 @@ class WorkerProcess:
         self._killed = True
 
     def cpu_ticks(self) -> int:
-        """Return the CPU time used so far, in clock ticks; 0 if the system does not report it."""
+        """Return the worker's CPU time so far, in clock ticks; 0 if the system does not say."""
         with suppress(OSError, IndexError), open(f"/proc/{self.pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
             return int(fields[11]) + int(fields[12])
@@ -161,8 +167,10 @@ class WorkerProcess:
 
 
 def above_worker_files(file: int) -> int:
-    """Close a descriptor and return a copy whose number the worker is not given: so no descriptor
-    is overwritten before it is copied."""
+    """Replace a descriptor by a copy whose number is above the worker's descriptors.
+
+    So no descriptor is overwritten before it is copied for the worker.
+    """
     try:
         return fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, SAMPLE_FILE + 1)
     finally:
@@ -175,7 +183,10 @@ def start_python(
     files: Mapping[int, int],
     python: str = "",
 ) -> int:
-    """Start Python on the worker's code in a group of its own, with files under those numbers."""
+    """Start Python with the worker's code in its own process group; return the process ID.
+
+    `files` maps the worker's descriptors to those of this process.
+    """
     _, name, driver, *_ = arguments
     engine = engine_named(name)
     code = FOREIGN_CODE.format(home=HOME) if python else ""
@@ -187,14 +198,14 @@ def start_python(
         {**engine.environment, **os.environ, **environment},
         file_actions=[(os.POSIX_SPAWN_DUP2, file, number) for number, file in files.items()],
         setpgroup=0,
-        setsigmask=(),  # here interrupts may be blocked
+        setsigmask=(),  # this process may have interrupts blocked, the worker should not
     )
 
 
 def work_as_copy(requests: IO[bytes]) -> None:
-    """Work as a worker that is a copy of lar's process."""
+    """Run the worker's code in this process, which is a copy of lar's process."""
     from lar.worker import start
 
-    requests.close()  # the end of the parent
+    requests.close()  # the parent's end of the pipe
     os.environ.update({**ONE_BLAS_THREAD, **os.environ})
     start([str(EVENT_FILE), str(SAMPLE_FILE)])

@@ -1,14 +1,14 @@
-"""Decides what a search for the fastest settings does next, as a pure function of what it measured.
+"""Decides the next step of a search for the fastest settings, from the results so far alone.
 
-1. The plain run of each model: engines are rivals from the start.
-2. A look at the first choice of each dimension, those of the engine that leads first.
-3. Rounds: the best so far, candidates that may still beat it, and new ones in turns: a combination
-   of choices that helped, another single choice, a candidate that differs from the best in one
-   choice, since some choices help only beside others. If there is time, the engine itself searches
-   for algorithms.
-4. At the end, the best beside the plain run, until it is proven or the time is spent.
+1. Measure the plain run of each model, so that engines compete from the start.
+2. Measure the first choice of each dimension, beginning with the engine that leads.
+3. Play rounds of the best candidate so far, candidates that may still beat it, and new candidates.
+   New candidates are of three kinds in turn: combinations of choices that helped, other single
+   choices, and candidates that differ from the best in one choice, since some choices help only
+   together with others. If there is time, the engine itself searches for algorithms.
+4. At the end, measure the best beside the plain run, until it is proven or the time is spent.
 
-The candidates of a model: single choices, combinations and neighbours, and their caches.
+The candidates of a model are single choices, combinations and neighbours, some with a cache.
 """
 
 from __future__ import annotations
@@ -43,15 +43,19 @@ def choices_in(candidate: Candidate, space: ModelSpace) -> list[Choice]:
 
 
 def name_of(candidate: Candidate, spaces: Sequence[ModelSpace]) -> str:
-    """Return a candidate's name in tables: `plain`, `nchw88 + 2 threads`; with the engine's name if
-    several compete."""
+    """Return a candidate's name in tables, such as `plain` or `nchw88 + 2 threads`.
+
+    If several models or engines compete, the name starts with the engine's name.
+    """
     name = " + ".join(candidate.choices) or "plain"
     return f"{spaces[candidate.model].engine}: {name}" if len(spaces) > 1 else name
 
 
 def options_of(candidate: Candidate, space: ModelSpace) -> dict[str, OptionValue]:
-    """Return the options that a candidate is run with, without the names of caches' files. Values
-    of an option that may be repeated are joined."""
+    """Return the options of a candidate's run, without the names of cache files.
+
+    The values of a repeatable option are joined.
+    """
     found = dict(space.options)
     for choice in choices_in(candidate, space):
         for key, value in choice.options.items():
@@ -79,19 +83,19 @@ class Combinations:
         return Candidate(model=self.model, choices=tuple(ordered))
 
     def singles(self) -> Iterator[Candidate]:
-        """Yield the candidates with one choice: first that of each dimension, then the second."""
+        """Yield the one-choice candidates: the first choice of each dimension, then the second."""
         for row in zip_longest(*(each.choices for each in self.space.dimensions)):
             yield from (self.make([choice.name]) for choice in row if choice)
 
     def combine(self, names: Sequence[str]) -> Iterator[Candidate]:
-        """Yield the candidates with two or more of these choices, those with few first."""
+        """Yield the candidates with two or more of these choices, those with few choices first."""
         for count in range(2, len(names) + 1):
             for chosen in itertools.combinations(names, count):
                 if len({self.dimension_of[name] for name in chosen}) == count:
                     yield self.make(chosen)
 
     def neighbours(self, candidate: Candidate) -> Iterator[Candidate]:
-        """Yield the candidates that differ from one in one dimension."""
+        """Yield the candidates that differ from a given candidate in one dimension."""
         for number, dimension in enumerate(self.space.dimensions):
             others = [it for it in candidate.choices if self.dimension_of[it] != number]
             if len(others) < len(candidate.choices):
@@ -101,15 +105,15 @@ class Combinations:
                     yield self.make([*others, choice.name])
 
     def add(self, candidate: Candidate, choice: str) -> Candidate:
-        """Return a candidate with one more choice; it replaces a choice of the same dimension."""
+        """Return a candidate with a choice added; a choice of the same dimension is replaced."""
         own = self.dimension_of[choice]
         others = (it for it in candidate.choices if self.dimension_of[it] != own)
         return self.make([*others, choice])
 
     def cache_of(self, candidate: Candidate) -> str:
-        """Return the name of a candidate's cache, fit for a file, empty without a cache.
+        """Return the file name of a candidate's cache; empty if the candidate has no cache.
 
-        Candidates that agree in all that decides what the cache holds share it.
+        Candidates share a cache if they agree in all choices on which its content depends.
         """
         name = next((it for it in candidate.choices if self.choices[it].cache), "")
         if not name:
@@ -128,78 +132,79 @@ class Combinations:
         return any(self.choices[name].search for name in candidate.choices)
 
 
-# These values were measured on two cores of an AMD EPYC beside other work, with mobilenet_v2 of
-# both formats, ResNet50 .mge and digits_cnn .mge; times are seconds.
+# The figures below were measured on two cores of an AMD EPYC beside other work, with mobilenet_v2
+# in both formats, ResNet50 .mge and digits_cnn .mge. Times are in seconds.
 
-# Candidates of a round beside the plain run: a round of eight mobilenet_v2 took 15 s, one of two 4
-# to 9 s, and more processes are not started at once.
+# The most candidates of a round, besides the plain run. A round of eight processes of mobilenet_v2
+# took 15 s, a round of two took 4 to 9 s. More than eight processes are never alive at once.
 MOST_BESIDE = 7
 
-# How many of these are rivals of the best, measured again: while new candidates wait, and when none
-# wait. First looks at one candidate differed by up to a factor of 5, second ones much less. With
-# two, searches of 60 s for ResNet50 ended before they had tried all that helps it.
+# How many rivals of the best candidate a round measures again: ROOM_FOR_RIVALS while new candidates
+# wait, MOST_RACERS otherwise. First measurements of one candidate differed by up to a factor of 5,
+# second ones much less. With two rivals, searches of 60 s for ResNet50 ended before they had tried
+# all choices that help it.
 ROOM_FOR_RIVALS = 1
 MOST_RACERS = 4
 
-# How long a round measures, for each process: a dozen turns of 10 ms. This is a tenth of the time
-# that a process of mobilenet_v2 takes to start.
+# How long a round measures each process: a dozen turns of 10 ms. This is a tenth of the time that
+# a process of mobilenet_v2 takes to start.
 LOOK_SECONDS = 0.12
 
-# A proof measures as long as its two processes take to start on a quiet machine.
+# How long a proof measures: as long as its two processes take to start on a quiet machine.
 PROOF_SECONDS = 1.0
 
-# The fewest pairs of processes for a verdict. Time for them is kept, but at most this part of the
+# The fewest pairs of processes for a verdict. Their time is reserved, up to PART_FOR_PROOF of the
 # budget: in searches of 30 s a pair took up to 9 s.
 PROOF_PAIRS = 3
 PART_FOR_PROOF = 0.3
 
-# After so many pairs, two equally good candidates are raced no longer: if processes differ by 1 %,
-# eight pairs show a difference of 1 %.
+# After this many pairs, two equally good candidates are no longer compared: if processes of one
+# candidate differ by 1 %, eight pairs show a difference of 1 %.
 MOST_LOOKS = 8
 
-# The choices of an engine that is three times as slow come last: the largest gain of one choice was
-# a factor of 3.2, by nchw88 for ResNet50.
+# The choices of an engine that is three times as slow are tried last. The largest gain of a single
+# choice was a factor of 3.2: nchw88 for ResNet50.
 FAR = math.log(3)
 
-# nchw88 with one more choice took 0.91 to 0.94 of the product of what each does alone. A
-# combination is tried if it is expected to come this near to the best.
+# A combination is tried if its expected time is within this factor of the best. The time of nchw88
+# with one more choice was 0.91 to 0.94 of the time that the effects of both alone predict.
 COMBINED_SPREAD = math.log(1.25)
 
 # One more choice changed the time of nchw88 by 10 % at most.
 NEAR = math.log(1.1)
 
-# So many of the choices that helped most are combined: 57 candidates at most. A choice must help
-# more than looks at one candidate differ, which was 1 to 6 % for ResNet50.
+# How many of the choices that helped most are combined: six give at most 57 candidates. A choice
+# must help by about as much as measurements of one candidate differ: 1 to 6 % for ResNet50.
 MOST_HELPING = 6
 LEAST_HELP = math.log(1.03)
 
-# Single choices are looked at until this part of the budget is spent: the rest is for finding and
-# proving what they gain together.
+# Single choices are measured until this part of the budget is spent. The rest of the budget is for
+# combinations and for the proof.
 PART_FOR_SINGLES = 0.5
 
-# fast-run took as long as 340 iterations of the plain run of mobilenet_v2 and 150 of ResNet50, and
-# made iterations 2.5 times as fast.
+# A search with fast-run took as long as 340 plain iterations of mobilenet_v2, or 150 of ResNet50.
+# Its algorithms made iterations 2.5 times as fast.
 SEARCH_ITERATIONS = 400
 SEARCH_GAIN = math.log(2.5)
 LEAST_SEARCH_SECONDS = 2.0
 
-# A search may take half of what is left: what it finds has to be measured and proven.
+# A search may take half of the time that is left, since its result has to be measured and proven.
 PART_FOR_SEARCH = 0.5
 
-# With layout-transform, a load measures each operator in each layout, and takes as long as so many
-# iterations of a small model. `quick` gives a load 3 % of the budget.
+# With layout-transform, loading measures each operator in each layout. This takes as long as
+# LOAD_ITERATIONS iterations of a small model. `quick` allows a load 3 % of the budget.
 LOAD_ITERATIONS = 5000
 PART_FOR_LOAD = 0.03
 
-# Used until something is measured: the time of a process of a small model and its turns.
+# The assumed time of a process and its turns, until one was measured: that of a small model.
 START_SECONDS = 2.0
 IsValid = Callable[[Candidate], bool]
 
 
 class Step(NamedTuple):
-    """What to measure next, all candidates together.
+    """The next step of a search: candidates that are measured together.
 
-    `seconds` is about how long it takes; for a search it is the time limit.
+    `seconds` is the expected time of the step; for a search it is the time limit.
     """
 
     kind: RoundKind
@@ -208,7 +213,7 @@ class Step(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The search has ended, and why."""
+    """The end of a search, with the reason."""
 
     ending: Ending
 
@@ -216,13 +221,13 @@ class Ended(NamedTuple):
 def next_step(
     request: TuneRequest, trials: Sequence[Trial], is_valid: IsValid, left_seconds: float
 ) -> Step | Ended:
-    """Return what to measure next.
+    """Return the next step of a search, or its end.
 
     Args:
-        request: what was asked for.
-        trials: what was measured until now.
-        is_valid: whether the rules of options and engines allow a candidate.
-        left_seconds: what is left of the budget.
+        request: what to search for.
+        trials: the processes that were measured until now.
+        is_valid: returns whether the rules of options and engines allow a candidate.
+        left_seconds: how much of the budget is left.
     """
     survey = Survey(request, Evidence(request.objective, trials), is_valid)
     if survey.fate(BASELINE) != "ok":
@@ -244,7 +249,7 @@ def next_step(
 
 @dataclass
 class Survey:
-    """What the evidence leaves to do."""
+    """Finds the steps that are left to do, from the evidence so far."""
 
     request: TuneRequest
     evidence: Evidence
@@ -261,7 +266,7 @@ class Survey:
     def ordered(self) -> list[Candidate]:
         """The candidates that may win, the best first.
 
-        They seem better than the plain run by the margin, or are the baseline.
+        Each seems better than the plain run by the margin. The baseline is among them too.
         """
         able = best_first(self.evidence, self.evidence.able)
         limit = -math.log1p(self.request.margin)
@@ -271,19 +276,19 @@ class Survey:
     def best(self) -> Candidate:
         return self.ordered[0] if self.ordered else BASELINE
 
-    # What is next
+    # The next step
 
     def plain_runs(self) -> Step | None:
-        """Return the first step, the plain run of each model, None if it was measured."""
+        """Return the first step, the plain run of each model; None if they were measured."""
         if BASELINE in self.evidence.scores:
             return None
         plains = tuple(it.plain for it in self.combinations if self.fate(it.plain) == "ok")
         return Step("round", plains, LOOK_SECONDS * len(plains))
 
     def find_step(self, left: float, *, may_look: bool) -> Step | None:
-        """Return the step that is best next in the time that is left, None if nothing can pay.
+        """Return the most useful next step for the time left; None if no step can help.
 
-        With `may_look` it may be a look at single choices.
+        With `may_look`, the step may measure single choices.
         """
         if may_look and (firsts := self.pick(self.singles("first"))):
             return self.round_of(firsts, 0)  # rivals wait
@@ -303,9 +308,9 @@ class Survey:
         return self.round_of([], MOST_RACERS) if self.rivals() else None
 
     def prove(self, left: float) -> Step | None:
-        """Return a round of the best, and of those that seem as good, beside the plain run.
+        """Return a round that proves the best candidates: they are measured beside the plain run.
 
-        It is None if there is nothing left to prove, or no time for it.
+        Return None if nothing is left to prove, or no time is left.
         """
         levels = self.evidence.levels
         limit = levels[self.best] + math.log1p(self.request.margin)
@@ -328,9 +333,9 @@ class Survey:
         ]
 
     def is_settled(self, candidate: Candidate) -> bool:
-        """Return whether more processes are useless: they would not show that a candidate wins.
+        """Return whether more processes could no longer show that a candidate wins.
 
-        To win is to beat the best by the margin.
+        A candidate wins if it beats the best by the margin.
         """
         found = self.evidence.compare(self.best, candidate)
         if found is None:
@@ -347,18 +352,18 @@ class Survey:
         members = (BASELINE, *best, *picked[:room], *rivals)
         return Step("round", members, LOOK_SECONDS * len(members))
 
-    # What may be tried
+    # The candidates that may be tried
 
     def pick(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Return those of some candidates that are new and allowed, as many as a round may have."""
+        """Return the new and allowed candidates, at most as many as a round may have."""
         new = (it for it in candidates if self.is_new(it) and self.is_valid(it))
         return [*islice(dict.fromkeys(new), MOST_BESIDE)]
 
     def is_new(self, candidate: Candidate) -> bool:
-        """Return whether a candidate was not tried, and can be run.
+        """Return whether a candidate is untried and can be run.
 
-        It must not contain a choice that failed, its cache must be filled, and its load must fit
-        into the budget.
+        A candidate that contains a failed choice cannot be run. Its cache must be filled, and its
+        loading must fit into the budget.
         """
         space = self.combinations[candidate.model]
         return (
@@ -370,7 +375,7 @@ class Survey:
 
     @cached_property
     def searched(self) -> dict[str, RunResult]:
-        """The searches that were made, by the name of the cache."""
+        """The results of all searches that were made, by the name of their cache."""
         return {
             self.combinations[each.model].cache_of(each): result
             for each, result in self.evidence.searches.items()
@@ -382,7 +387,7 @@ class Survey:
         return found is not None and found.status in ("ok", "timed_out")
 
     def can_load(self, candidate: Candidate) -> bool:
-        """Return whether a candidate loads in time, if its engine measures at each load."""
+        """Return whether a candidate loads in time; only loads that measure operators are slow."""
         space = self.combinations[candidate.model]
         if not any(space.choices[name].measures_at_load for name in candidate.choices):
             return True
@@ -391,11 +396,11 @@ class Survey:
         return seconds <= part * self.request.budget_seconds
 
     def singles(self, which: Literal["first", "other", "far"]) -> Iterator[Candidate]:
-        """Yield single choices of each model, the leader's first.
+        """Yield candidates of a single choice, those of the model that leads first.
 
-        `first` and `other` are for models whose plain run is near the leader's: the first choice of
-        each dimension, or the other choices. `far` is all choices of the other models. Choices that
-        the user has to allow repair a defect, and come first.
+        `first` and `other` are for models whose plain run is near the leader's: they stand for the
+        first choice of each dimension and for the other choices. `far` stands for all choices of
+        the slower models. Choices that the user has to allow come first: they repair a defect.
         """
         levels = self.evidence.levels
         plains = [each for each in self.combinations if each.plain in levels]
@@ -409,9 +414,9 @@ class Survey:
                 yield from (it for it in found if is_far or it.choices[0] in wanted)
 
     def combined(self) -> Iterator[Candidate]:
-        """Yield combinations of choices that helped alone and that may beat the best.
+        """Yield combinations of choices that helped alone, if the combination may beat the best.
 
-        The most promising come first.
+        The most promising combinations come first.
         """
         found = chain.from_iterable(each.combine(self.helping(each)) for each in self.combinations)
         return self.promising(found, COMBINED_SPREAD)
@@ -431,10 +436,10 @@ class Survey:
         return (each for each in ordered if expected[each] <= limit)
 
     def helping(self, space: Combinations) -> list[str]:
-        """Return the best choice of each dimension, if it was better alone than the plain run.
+        """Return the best choice of each dimension, if this choice alone beat the plain run.
 
-        The choices with the largest effects come first. A search that has filled a cache is a
-        choice too.
+        The choices with the largest effects come first. A cache that a search filled is a choice
+        too.
         """
         effects = self.effects[space.model]
         helping = [name for name, effect in effects.items() if effect < -LEAST_HELP]
@@ -444,7 +449,7 @@ class Survey:
 
     @cached_property
     def effects(self) -> list[dict[str, float]]:
-        """The logarithm of what each choice alone multiplies a plain run by, for each model."""
+        """For each model, the logarithm of the factor by which each choice alone changes time."""
         levels = self.evidence.levels
         return [
             {
@@ -456,9 +461,9 @@ class Survey:
         ]
 
     def expect(self, candidate: Candidate) -> float:
-        """Return what is expected of a candidate, as a logarithm like `Evidence.levels`.
+        """Return the expected level of a candidate, as a logarithm like `Evidence.levels`.
 
-        It is the figure of the largest part that was measured, with the effect of each further
+        It starts from the largest measured subset of its choices, and adds the effect of each other
         choice.
         """
         levels, effects = self.evidence.levels, self.effects[candidate.model]
@@ -480,13 +485,13 @@ class Survey:
     # Searches of the engine
 
     def searched_ones(self) -> Iterator[Candidate]:
-        """Yield the candidates whose cache a search has filled."""
+        """Yield the candidates whose cache was filled by a search."""
         return (each for each in self.evidence.searches if self.has_cache(each))
 
     def search(self, left: float) -> Step | None:
-        """Return a search of an engine for its best candidate, None if none pays.
+        """Return the step of an engine's search for its best candidate; None if no search pays.
 
-        What it may gain must beat the best, and its time must fit into what is left.
+        The expected gain must beat the best candidate, and the search must fit into the time left.
         """
         for candidate in self.worth_searching():
             seconds = self.search_seconds(candidate)
@@ -495,7 +500,7 @@ class Survey:
         return None
 
     def worth_searching(self) -> Iterator[Candidate]:
-        """Yield the best candidate of each model with each search that was not yet made."""
+        """Yield the best candidate of each model, with each search that was not made yet."""
         levels = self.evidence.levels
         for space in self.combinations:
             own = (it for it in self.ordered if it.model == space.model)
@@ -509,7 +514,7 @@ class Survey:
                     yield found
 
     def search_seconds(self, candidate: Candidate) -> float:
-        """Return how long a search is expected to take: as long as the last one of its model."""
+        """Return the expected seconds of a search: the time of the model's last one, or a guess."""
         known = [
             result.wall_seconds
             for other, result in self.evidence.searches.items()
@@ -526,16 +531,15 @@ class Survey:
 
     @cached_property
     def start_seconds(self) -> float:
-        """How long the last round took for each of its processes, in seconds."""
+        """The seconds of the last round, divided by the number of its processes."""
         measured = [it for it in self.evidence.trials if it.kind != "search"]
         last = [it.result.wall_seconds for it in measured if it.number == measured[-1].number]
         return max(last) / len(last) if last else START_SECONDS
 
     def shorten(self, step: Step, left: float) -> Step | None:
-        """Return a step with as many candidates as there is time for.
+        """Return a step with only as many candidates as there is time for.
 
-        It is None without room for one candidate beside the plain run. A search keeps its own
-        limit.
+        Return None without time for one candidate beside the plain run. A search is not shortened.
         """
         if step.kind == "search":
             return step
@@ -546,9 +550,9 @@ class Survey:
 
     @property
     def seconds_to_prove(self) -> float:
-        """The seconds of the budget that are kept for the proof of the best.
+        """The seconds of the budget that are reserved for the proof of the best candidate.
 
-        The next round measures the best too, and is not counted.
+        The next round measures the best candidate too, and is not counted.
         """
         if self.best == BASELINE or self.evidence.is_proven(self.best):
             return 0.0

@@ -1,10 +1,10 @@
-"""What the measured processes say of the candidates.
+"""Judges the candidates of a search by the processes that were measured.
 
 Each process is the result of a run (`RunResult`). The processes of one round took turns on one
-machine, among them the plain run of the first model. So the state of the machine hardly affects the
-ratio of two of them. The verdict on which is faster comes from `lar.measurement.differences`.
+machine, and the plain run of the first model was among them. So the state of the machine hardly
+affects the ratio of two processes. `lar.measurement.differences` decides which is faster.
 
-The objective of a search as a number of each process: latency, throughput, memory, p99.
+The objective of a search is one number for each process: latency, throughput, memory or p99.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ FEWEST_CALM = 4
 
 
 def score_of(objective: Objective, result: RunResult) -> float | None:
-    """Return the objective of a process, in seconds or bytes, None if it was not measured.
+    """Return the objective of a process, in seconds or bytes; None if it was not measured.
 
-    Latency is the median of the undisturbed iterations. For throughput it is the time of the copy
-    that computed longest, divided by the number of all iterations.
+    Latency is the median time of the undisturbed iterations. Throughput is returned as seconds per
+    iteration: the time of the slowest copy, divided by the number of iterations of all copies.
     """
     if objective == "memory":
         return float(result.peak_memory_bytes) if result.peak_memory_bytes else None
@@ -52,7 +52,7 @@ def score_of(objective: Objective, result: RunResult) -> float | None:
 
 
 def undisturbed(samples: Samples) -> list[float]:
-    """Return the times of the undisturbed iterations, or of all if those are few."""
+    """Return the times of the undisturbed iterations, or of all if few were undisturbed."""
     disturbed = {*disturbed_of(samples.end_to_end, samples.queue_delay)}
     calm = [each for index, each in enumerate(samples.end_to_end) if index not in disturbed]
     return calm if len(calm) >= min(FEWEST_CALM, len(samples.end_to_end)) else [*samples.end_to_end]
@@ -64,27 +64,27 @@ def time_of_slowest_copy(samples: Samples) -> float:
 
 
 RoundKind = Literal["round", "proof", "search"]
-"""Why a process was started: to look for the best, to prove it, or to fill a cache."""
+"""Why a process was started: to find the best candidate, to prove it, or to fill a cache."""
 
 Fate = Status | Literal["wrong"]
 
-# How much the logarithms of a candidate's ratios differ between rounds, used until enough were
-# measured: 0.01 to 0.06 for ResNet50 beside other work; 0.2 to 0.9 for two engines, since other
-# work disturbs their threads in different ways.
+# The assumed spread of the logarithms of a candidate's ratios between rounds. It is used until
+# enough ratios were measured. Measured beside other work: 0.01 to 0.06 for ResNet50 on one engine;
+# 0.2 to 0.9 between two engines, since other work disturbs their threads in different ways.
 USUAL = Spread(0.12, 4)
 
-# Other work makes iterations longer and never shorter, so an iteration that is shorter by this
-# factor shows what its candidate can do. On two cores that 20 threads wanted, the medians of one
-# candidate's processes differed by a factor of 20, the shortest iterations of six processes of one
-# engine by 1.2.
+# Other work makes iterations longer and never shorter. So an iteration that is shorter by this
+# factor shows how fast its candidate can be. When 20 threads shared two cores, the medians of one
+# candidate's processes differed by a factor of 20. The shortest iterations of six processes of one
+# engine differed by a factor of 1.2.
 FAR_SHORTER = 2.0
 
-# A candidate with more processes than this was chosen to be proven.
+# A candidate with more measured processes than this was chosen for a proof.
 FEWEST_LOOKS = 2
 
 
 class Trial(NamedTuple):
-    """A process of a candidate, in the round with this number."""
+    """A process that measured a candidate, with the number of its round."""
 
     kind: RoundKind
     number: int
@@ -113,17 +113,17 @@ class Evidence:
                 self.scores.setdefault(trial.candidate, {})[trial.number] = score
 
     def trials_of(self, candidate: Candidate) -> list[Trial]:
-        """Return the processes in which a candidate was measured, or should have been."""
+        """Return the processes that were started to measure a candidate."""
         return [it for it in self.trials if it.candidate == candidate and it.kind != "search"]
 
     def fastest(self, candidate: Candidate) -> float:
-        """Return the shortest iteration of a candidate in seconds, 0 if none was measured."""
+        """Return the shortest iteration of a candidate in seconds; 0 without any measured."""
         times = (min(it.result.samples.end_to_end, default=0.0) for it in self.trials_of(candidate))
         return min(filter(None, times), default=0.0)
 
     @cached_property
     def searches(self) -> dict[Candidate, RunResult]:
-        """The last search of each candidate, whether it filled its cache or not."""
+        """The result of the last search of each candidate, even if it filled no cache."""
         return {it.candidate: it.result for it in self.trials if it.kind == "search"}
 
     @property
@@ -132,21 +132,21 @@ class Evidence:
         return [each for each in self.scores if self.fates[each] == "ok" and each in self.levels]
 
     def log_ratios(self, first: Candidate, second: Candidate) -> list[float]:
-        """Return the logarithms of second's objective over first's, for each round with both."""
+        """Return the logarithm of second's objective over first's, for each round with both."""
         ours, theirs = self.scores.get(second, {}), self.scores.get(first, {})
         return [math.log(ours[at] / theirs[at]) for at in ours if at in theirs]
 
     @cached_property
     def levels(self) -> dict[Candidate, float]:
-        """The logarithm of each candidate's ratio to the baseline, by all its processes."""
+        """The logarithm of each candidate's ratio to the baseline, over all its processes."""
         found = {each: self.compare(BASELINE, each) for each in self.scores}
         return {each: math.log(it.ratio) for each, it in found.items() if it is not None}
 
     @cached_property
     def usual(self) -> dict[int, Spread | None]:
-        """How much the ratios of a candidate differ between rounds, by model.
+        """For each model, how much the ratios of its candidates differ between rounds.
 
-        All candidates of a model count together: other work disturbs each engine in its own way.
+        All candidates of a model count together, since other work disturbs each engine differently.
         """
         found: dict[int, Spread | None] = {}
         for model in {each.model for each in self.scores}:
@@ -159,9 +159,9 @@ class Evidence:
     def judge(
         self, ratios: Sequence[float], candidate: Candidate, looks: int, *, once: bool = False
     ) -> Difference | None:
-        """Return what pairs of processes show by a candidate's ratios, None without any.
+        """Return the difference that a candidate's ratios show; None without ratios.
 
-        If there are few, it also counts how much the ratios of the model's other candidates differ.
+        If there are few ratios, the spread of the model's other candidates counts too.
         """
         usual = self.usual.get(candidate.model) if len(ratios) <= FIRST_LOOK else None
         pairs = [[ratio] for ratio in ratios]
@@ -170,7 +170,7 @@ class Evidence:
     def compare(
         self, first: Candidate, second: Candidate, *, comparisons: int = 1
     ) -> Difference | None:
-        """Return how the second differs from the first, None if no round had both.
+        """Return how the second candidate differs from the first; None if no round had both.
 
         The baseline is a candidate of the first model.
         """
@@ -178,10 +178,11 @@ class Evidence:
         return self.judge(self.log_ratios(first, second), noisier, comparisons)
 
     def proof_of(self, candidate: Candidate) -> tuple[list[float], int]:
-        """Return the logarithms of ratios that may prove a candidate, and how many share the risk.
+        """Return the logarithms of the ratios that may prove a candidate, and a number of risks.
 
-        Its first process chose the candidate and does not count; all that were chosen share the
-        risk. A plain run was not chosen: all its ratios count.
+        The number is how many chosen candidates share the risk of a false proof. A candidate was
+        chosen by its first process, so that this process does not count. A plain run was not
+        chosen: all its ratios count.
         """
         ratios = self.log_ratios(BASELINE, candidate)
         if not candidate.choices:
@@ -190,9 +191,9 @@ class Evidence:
         return ratios[1:], max(1, proven)
 
     def proofs_of(self, candidate: Candidate) -> list[Difference]:
-        """Return how a candidate differs from the baseline at each look, the last look last.
+        """Return how a candidate differs from the baseline at each look, in the order of the looks.
 
-        Looks before the verdict's first look share its risk.
+        Looks with fewer pairs than `FIRST_LOOK` share the risk of that first look.
         """
         ratios, proven = self.proof_of(candidate)
         found = (
@@ -209,7 +210,7 @@ class Evidence:
     def likely(self, candidate: Candidate) -> Difference | None:
         """Return how a candidate differs from the baseline, by one look at its proof.
 
-        It is None if that does not show that the candidate is better.
+        Return None if this look does not show that the candidate is better.
         """
         ratios, proven = self.proof_of(candidate)
         found = self.judge(ratios, candidate, proven, once=True)
@@ -218,7 +219,7 @@ class Evidence:
     def is_far_shorter(self, candidate: Candidate) -> bool:
         """Return whether the shortest iterations suggest that a candidate beats the baseline.
 
-        This holds however much other work disturbed both.
+        Other work hardly affects this answer.
         """
         shortest = self.fastest(candidate)
         return self.objective == "latency" and 0 < shortest * FAR_SHORTER < self.fastest(BASELINE)
@@ -241,15 +242,15 @@ class Evidence:
 
 
 def fate_of(result: RunResult) -> Fate:
-    """Return how a process ended; "wrong" if it ended well, but with wrong numbers."""
+    """Return how a process ended: its status, or "wrong" if only its numbers are wrong."""
     return "wrong" if result.status == "failed" and result.phase == "done" else result.status
 
 
 def order_of(candidate: Candidate) -> tuple[int, int, tuple[str, ...]]:
-    """Return what equal candidates are sorted by: the simpler comes first."""
+    """Return the key that sorts equally fast candidates, simpler ones first."""
     return len(candidate.choices), candidate.model, candidate.choices
 
 
 def best_first(evidence: Evidence, candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return candidates in the order of their figures; of equal ones the simpler comes first."""
+    """Return candidates, the fastest first; among equal candidates, the simpler comes first."""
     return sorted(candidates, key=lambda it: (evidence.levels[it], *order_of(it)))

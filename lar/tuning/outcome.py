@@ -1,6 +1,6 @@
-"""The result of a search: the ranking, the best settings, and the file with its cache.
+"""The result of a search: the ranking, the best settings, and the settings file with its cache.
 
-Writes a model with the settings that a search found into one file (`--packed-model-dump`).
+With `--packed-model-dump`, a model and the settings that a search found go into one file.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check_deployment(space: ModelSpace) -> None:
     """Refuse an engine that has no packed models, before anything is measured.
 
     Raises:
-        UsageError: naming the engine.
+        UsageError: the engine has no packed models; the message names the engine.
     """
     engine = engine_named(space.engine)
     with work_folder() as folder:
@@ -62,12 +62,12 @@ def check_deployment(space: ModelSpace) -> None:
 
 
 def write_packed(space: ModelSpace, spec: RunSpec, place: str) -> list[str]:
-    """Write a model with its settings into one file; what stands there is replaced as a whole.
+    """Write a model with its settings into one file, and replace an old file as a whole.
 
-    `spec` is the run of the winner. Returns lines on what the file holds and what it does not.
+    `spec` is the run of the winner. Return lines on which settings the file holds or lacks.
 
     Raises:
-        LarError: the engine has no such file, or cannot write it.
+        LarError: the engine has no packed models, or cannot write the file.
     """
     engine = engine_named(space.engine)
     with work_folder() as folder:
@@ -98,21 +98,21 @@ def make_file(space: ModelSpace, model: str, options: Mapping[str, Any]) -> None
 
 
 def describe_space(found: Deployment, spec: RunSpec, place: str) -> Iterator[str]:
-    """Yield lines on what a file holds, and what else a run of it has to be given."""
+    """Yield lines on what a packed file holds, and which options its runs need besides."""
 
     def flags(keys: Iterable[str]) -> str:
         return format_flags({key: spec.settings[key] for key in keys})
 
-    # Nobody needs to know where a cache was when it was packed.
+    # The path that a cache had when it was packed does not matter later.
     caches = [key for key in found.held if BY_KEY[key].purpose == "cache"]
     held = [flags(key for key in found.held if key not in caches)]
     held += [f"the cache of {BY_KEY[key].flag}" for key in caches]
     yield f"packed: {place}: {', '.join(filter(None, held)) or 'the model'}"
     if found.left_out:
-        yield f"not in it: {flags(found.left_out)}: give this when it is run"
+        yield f"not in the file: {flags(found.left_out)}: add this to each run of the file"
     if spec.environment:
         variables = " ".join(f"{name}={value}" for name, value in spec.environment.items())
-        yield f"not in it: the environment variables {variables}"
+        yield f"not in the file: the environment variables {variables}"
     try:
         engine_for(Path(place), None)
     except UsageError as error:  # the winner may be a model of another format
@@ -125,18 +125,18 @@ FLAG = "--output"
 
 
 class Tuning(TuneResult):
-    """What a search found, with the cache files of the best settings.
+    """The result of a search, with the cache files of the best settings.
 
     The cache files stand beside the session; without a session they last as long as this object.
-    `runs` has each process of the plain run and of the best.
+    `runs` has the results of all processes of the plain run and of the best candidate.
     """
 
     runs: ClassVar[tuple[RunResult, ...]] = ()
 
     def write_settings(self, path: str | os.PathLike[str]) -> TunedSettings:
-        """Write the best settings for `--settings FILE`, with their caches beside them.
+        """Write the best settings for `--settings FILE`, with their caches beside the file.
 
-        `lar.run(model, settings=FILE)` reads them too.
+        `lar.run(model, settings=FILE)` reads the file too.
 
         Raises:
             LarError: nothing was measured, or a file cannot be written.
@@ -151,9 +151,9 @@ class Tuning(TuneResult):
 def find_best(survey: Survey) -> Candidate:
     """Return the candidate that won.
 
-    It is the first that is shown to be better than the plain run, else the first that is likely to
-    be better. If other work disturbed the search very much, it is the one with the shortest
-    iteration.
+    This is the first candidate that is proven to be better than the plain run, else the first that
+    is likely to be better. Without both, a candidate wins whose shortest iteration is far shorter
+    than the plain run's; this happens if other work disturbed the search very much.
     """
     others = [it for it in survey.ordered if it != BASELINE]
     proven = (it for it in others if survey.evidence.is_proven(it))
@@ -164,7 +164,7 @@ def find_best(survey: Survey) -> Candidate:
 
 
 def rank(survey: Survey) -> Iterator[RankedCandidate]:
-    """Yield the rows of the candidates in the order of their figures, then those that failed."""
+    """Yield the rows of the ranking: measured candidates, best first, then those that failed."""
     evidence = survey.evidence
     ordered = best_first(evidence, evidence.able)
     others = sorted((each for each in evidence.fates if each not in ordered), key=order_of)
@@ -175,7 +175,7 @@ def rank(survey: Survey) -> Iterator[RankedCandidate]:
 
 
 def plain_value(evidence: Evidence) -> float | None:
-    """Return the objective of the plain run: the median of its processes."""
+    """Return the objective of the plain run: the median over its processes."""
     scores = sorted(evidence.scores.get(BASELINE, {}).values())
     return percentile_of(scores, 50) if scores else None
 
@@ -220,13 +220,13 @@ def describe(
 def shown_difference(
     evidence: Evidence, candidate: Candidate, *, is_best: bool
 ) -> Difference | None:
-    """Return how a candidate differs from the plain run, None for the plain run.
+    """Return how a candidate differs from the plain run; None for the plain run itself.
 
-    For the best it may be the difference that its proof shows or makes likely.
+    For the best candidate, the difference may come from its proof, or from a likely proof.
     """
     if candidate == BASELINE:
         return None
-    # The more comparisons were made, the more each has to show.
+    # The more comparisons there are, the stricter each of them has to be.
     found = evidence.compare(BASELINE, candidate, comparisons=len(evidence.scores) - 1)
     if not is_best or (found and found.is_shown):
         return found
@@ -235,7 +235,7 @@ def shown_difference(
 
 
 def agreement_of(results: list[RunResult], evidence: Evidence) -> tuple[str, float | None]:
-    """Return how the outputs of some processes agree with the plain run's, in the worst case."""
+    """Return the worst agreement of some processes' outputs with the plain run's, and its error."""
     errors = [error.relative for it in results for error in it.numeric_errors]
     if any(it.status == "failed" and it.phase == "done" for it in results):
         return "different", max((it for it in errors if it is not None), default=None)
@@ -274,7 +274,7 @@ def settings_of(
     models: Mapping[int, ModelFile],
     caches: Mapping[str, str],
 ) -> TunedSettings | None:
-    """Return the best settings with the files of their caches, None if nothing was measured."""
+    """Return the best settings with their cache files; None if nothing was measured."""
     best = find_best(survey)
     measured = [it.result for it in survey.evidence.trials_of(best) if it.result.samples.end_to_end]
     plain = plain_value(survey.evidence)
@@ -301,7 +301,10 @@ def settings_of(
 
 
 def settings_in(options: Mapping[str, OptionValue], space: ModelSpace) -> dict[str, OptionValue]:
-    """Return the options that settings hold: without those that only the command line may set."""
+    """Return the options that a settings file may hold.
+
+    Options that only the command line may set are left out.
+    """
     own = engine_named(space.engine).own_variables
     known = {key: value for key, value in options.items() if key in BY_KEY}
     return {
@@ -312,12 +315,12 @@ def settings_in(options: Mapping[str, OptionValue], space: ModelSpace) -> dict[s
 
 
 def with_place(key: str, value: OptionValue) -> OptionValue:
-    """Return the value of an option; a file gets its whole path, as settings are read anywhere."""
+    """Return the value of an option; the name of a file becomes an absolute path."""
     return os.path.abspath(str(value)) if BY_KEY[key].reads else value
 
 
 def write_settings(output: OutputFile, result: TuneResult) -> TunedSettings:
-    """Write the best settings, and their caches beside them; each is replaced as a whole.
+    """Write the best settings and, beside them, their caches; old files are replaced as a whole.
 
     Raises:
         LarError: nothing was measured, or a file cannot be written.
@@ -329,7 +332,7 @@ def write_settings(output: OutputFile, result: TuneResult) -> TunedSettings:
     if settings is None or space is None:
         raise LarError(
             "the search has measured nothing, so that there are no settings to write",
-            "give it a larger --budget",
+            "give a larger --budget",
         )
     names: dict[str, str] = {}
     for key, source in caches_in(settings).items():
@@ -348,7 +351,7 @@ def write_settings(output: OutputFile, result: TuneResult) -> TunedSettings:
 
 
 def caches_in(settings: TunedSettings, folder: str = "") -> dict[str, str]:
-    """Return the cache files that settings name, relative to a folder, by key."""
+    """Return the existing cache files that settings name in a folder, by option key."""
     files = {
         key: os.path.join(folder, str(value))
         for key, value in settings.options.items()
@@ -358,10 +361,10 @@ def caches_in(settings: TunedSettings, folder: str = "") -> dict[str, str]:
 
 
 def copy_cache(space: ModelSpace, source: str, place: str) -> None:
-    """Copy a cache of the engine of a space.
+    """Copy a cache file of a space's engine.
 
     Raises:
-        LarError: it cannot be read or written.
+        LarError: the cache cannot be read or written.
     """
     files = engine_named(space.engine).cache
     if files is not None:
@@ -372,16 +375,16 @@ def copy_cache(space: ModelSpace, source: str, place: str) -> None:
 
 
 def place_of_cache(output: OutputFile) -> Place:
-    """Return where the cache beside a settings file goes."""
+    """Return the place of the cache that stands beside a settings file."""
     path = os.path.join(os.path.dirname(output.name), f"{Path(output.name).stem}.cache")
     return Place(path, FLAG, "the cache beside the settings")
 
 
 def check_settings_place(output: OutputFile) -> None:
-    """Refuse standard output for settings, since a cache stands beside them.
+    """Refuse standard output for settings, since their cache needs a folder.
 
     Raises:
-        UsageError: naming the flag.
+        UsageError: the settings would go to standard output.
     """
     if output.to_stdout:
         raise UsageError("settings go to a file, beside their cache", "give a name", flag=FLAG)

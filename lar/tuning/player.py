@@ -1,7 +1,7 @@
-"""Plays the rounds of a search: fresh processes of a few candidates that compute in turns.
+"""Plays the rounds of a search: a few candidates compute in turns, each in a fresh process.
 
 A round is plain data, so that another machine can play it. The result of each process is the result
-of a run. It is a failure if the outputs differ from the plain run's.
+of a run. A process whose outputs differ from the plain run's has failed.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from lar.running.isolation import new_result
 from lar.running.rounds import FIRST_CYCLE, Member, Rounds, compare_members, places_in_memory
 from lar.running.steps import make_run
 
-# A candidate whose first iterations take so many times as long as the baseline's gets no more
-# turns: it is far behind, and would take the time of all others.
+# A candidate gets no more turns if its first iterations take this many times as long as the
+# baseline's. Such a slow candidate would use up the time of all others.
 SLOWEST = 5.0
-# If other work disturbs a round, it goes on for so many times as long as planned.
+# A round that other work disturbs may last up to this many times as long as planned.
 MOST_STRETCH = 1.5
-HINT = "--tolerance E takes outputs for right whose error is at most E"
+HINT = "with --tolerance E, outputs with an error of at most E count as right"
 OTHER_DATA = "it is not fed with the plain run's data; give both the same `--input`"
 
 Show = Callable[[str], None]
-"""Shows what the search does."""
+"""Shows the user what the search is doing."""
 
 Keep = Callable[[int, RunResult], None]
-"""Keeps the result of a process that has ended, by its candidate's place in the round."""
+"""Keeps the result of an ended process; the number is the candidate's place in the round."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entrant:
     """A candidate of a round, as a run.
 
-    `seconds` is how long an iteration took before, 0 if that is unknown. `like_baseline` are items
-    of `--input` with the baseline's data, for a model whose own inputs differ.
+    `seconds` is the known time of an iteration, 0 if unknown. `like_baseline` has items of
+    `--input` with the baseline's data, for a model whose inputs have other names.
     """
 
     spec: RunSpec
@@ -71,7 +71,7 @@ class Entrant:
 class RoundOrder:
     """A round to play: the baseline comes first.
 
-    `seconds` is how long to measure. A process that is not ready in `left_seconds` is left out.
+    `seconds` is how long to measure. A process that is not ready within `left_seconds` is ended.
     """
 
     number: int
@@ -83,28 +83,28 @@ class RoundOrder:
 
 
 class Player(Protocol):
-    """A player of rounds: this machine, or others."""
+    """Plays rounds, on this machine or on others."""
 
     def play(self, order: RoundOrder, show: Show, keep: Keep) -> None:
-        """Play a round, and keep the result of each process as soon as it has ended."""
+        """Play a round, and keep the result of each process as soon as the process has ended."""
 
     def search(self, spec: RunSpec, listener: Listener) -> RunResult:
-        """Have an engine fill the cache that a spec names."""
+        """Let an engine search for algorithms, and fill the cache that the spec names."""
 
 
 class LocalPlayer:
-    """Plays rounds on this machine, with a folder for the files that it needs."""
+    """Plays rounds on this machine; its temporary files are in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.read = functools.cache(read_model_file)
 
     def search(self, spec: RunSpec, listener: Listener) -> RunResult:
-        """Have an engine fill the cache that a spec names."""
+        """Let an engine search for algorithms, and fill the cache that the spec names."""
         return make_run(spec, RunContext(), listener)
 
     def play(self, order: RoundOrder, show: Show, keep: Keep) -> None:
-        """Play a round, as far as memory has room for its processes."""
+        """Play a round with as many of its candidates as fit into memory."""
         place = self.folder / f"round-{order.number}"
         place.mkdir()
         machine, began = read_machine(), time.monotonic()
@@ -171,9 +171,9 @@ def result_of(
 
 
 def samples_of(turns: list[Turn]) -> Samples:
-    """Return the samples of the turns of a process, grouped by copy of the model.
+    """Return the samples of all turns of a process, grouped by copy of the model.
 
-    The first look at its speed is left out if there are other turns.
+    The first turn, which only finds out the speed, is left out if there are other turns.
     """
     turns = [turn for turn in turns if turn.cycle != FIRST_CYCLE] or turns
     if not turns:
@@ -189,7 +189,7 @@ def samples_of(turns: list[Turn]) -> Samples:
 def judge_numbers(result: RunResult, found: OutputDifference | None) -> RunResult:
     """Return the result of a process, with the error of its outputs against the plain run's.
 
-    It is a failure if the outputs differ or cannot be compared.
+    The result becomes a failure if the outputs differ or cannot be compared.
     """
     if found is None:
         if not result.outputs:

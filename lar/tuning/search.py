@@ -40,10 +40,10 @@ from lar.tuning.player import Entrant, LocalPlayer, Player, RoundOrder
 from lar.tuning.session import Facts, Session, open_session, read_facts
 from lar.tuning.space import make_request, plan_candidate
 
-# A process that neither computes nor answers for so long hangs.
+# A process that neither computes nor answers for this long counts as hanging.
 STALL_SECONDS = 5.0
-# The plain run may take so long until it is ready. Other runs may take so many times as long as it
-# took.
+# How long the plain run may take until it is ready. A run of another candidate may take
+# START_FACTOR times as long as the plain run took, and at least LEAST_START_SECONDS.
 START_SECONDS = 60.0
 LEAST_START_SECONDS = 10.0
 START_FACTOR = 8.0
@@ -54,7 +54,7 @@ REDUCED = Tolerance(rtol=1e-2)
 
 @dataclass(frozen=True)
 class TuneProgress:
-    """How far a search has come; the ranking has all candidates measured so far."""
+    """The progress of a search, with a ranking of all candidates measured so far."""
 
     doing: str
     rounds: int
@@ -79,25 +79,25 @@ def tune(
     margin: float = 0.01,
     **options: Any,
 ) -> Tuning:
-    """Search the fastest settings of a model that keep its numbers right.
+    """Search for the fastest settings of a model that keep its numbers right.
 
     Args:
-        models: a model file, or those of one model in several formats, which are rivals.
-        inputs: what all candidates are fed with, as `lar.run` takes it.
-        session: a store that keeps what is measured, and with which the search goes on.
-        budget: search for at most so long: a number of seconds, "90s" or "2m"; all sittings of a
-            session together.
-        space: `quick`, `full`, or a file that says what to try.
-        engines: the names of those to try; those that run the models by default if empty.
+        models: a model file, or the files of one model in several formats, which compete.
+        inputs: the inputs of all candidates, as `lar.run` takes them.
+        session: a file that keeps all results. A later search with this file continues from them.
+        budget: how long to search at most: a number of seconds, "90s" or "2m". All searches with
+            one session share the budget.
+        space: `quick`, `full`, or a file that lists what to try.
+        engines: the names of the engines to try. If empty, each model has its default engine.
         objective: what to minimise.
-        allow: what is tried beyond the engines' own options.
+        allow: what may be tried beyond the engines' own options.
         tolerance: how far outputs may be from the plain run's, as |a - e| / max(|a|, |e|, 1).
-        margin: end when nothing left can win by this part of the time, such as 0.01.
+        margin: end when no candidate left can win by this part of the time, such as 0.01.
         options: the flags of `lar run` by key, for all candidates.
 
     Returns:
-        What was found: `best`, `settings`, `ranking`, and `write_settings(path)`. A candidate that
-        crashes is one of the ranking's rows.
+        The result, with `best`, `settings`, `ranking` and `write_settings(path)`. A candidate that
+        crashes has a row of the ranking.
 
     Raises:
         UsageError: a model, an option or a value cannot be used.
@@ -136,7 +136,7 @@ def seconds_in(budget: float | str) -> float:
     """Return the seconds of a budget.
 
     Raises:
-        UsageError: it is not a duration.
+        UsageError: the budget is not a duration.
     """
     try:
         return parse_duration(str(budget))
@@ -154,28 +154,29 @@ def search_with(
     given: GivenInputs | None = None,
     report: Report = lambda progress: None,
 ) -> Tuning:
-    """Search with the session in a file, and return what was found.
+    """Search with the session in a file, and return the result.
 
     Args:
-        request: what was asked for.
-        place: the file of the session; a new session begins if there is no such file.
-        folder: for files that the search needs.
-        player: plays the rounds, with these `facts` of its machine; None for this machine.
-        given: inputs whose names for the user are not their files'.
-        report: is told how far the search has come.
+        request: what to search for.
+        place: the file of the session. A new session begins if the file does not exist.
+        folder: the folder for temporary files of the search.
+        player: plays the rounds; None for this machine.
+        facts: the facts about the player's machine; None for this machine.
+        given: inputs that the user knows by other names than their files' names.
+        report: is called with the progress of the search.
     """
     is_new = not os.path.exists(place)
     with open_session(place, request, facts or read_facts(request)) as session:
         player = player or LocalPlayer(folder)
         found = Search(request, session, player, folder, given, report).run()
     if is_new and found.ending == "failed" and found.failure and found.failure.exit_code == 2:
-        os.unlink(place)  # as for other files that are no model, nothing is kept
+        os.unlink(place)  # nothing was measured: the model or an option cannot be used
     return found
 
 
 @dataclass
 class Search:
-    """A search, from what its session holds to its end."""
+    """A search: it starts from the results in its session and measures until it ends."""
 
     request: TuneRequest
     session: Session
@@ -191,13 +192,13 @@ class Search:
     def __post_init__(self) -> None:
         self.combinations = [*starmap(Combinations, enumerate(self.request.spaces))]
         self.session.load(self.spec_of)
-        # All sittings share the budget.
+        # All searches with this session share the budget.
         self.began = time.monotonic() - self.session.spent_seconds
 
     def run(self) -> Tuning:
-        """Search until the end, and return what was found.
+        """Search until the end, and return the result.
 
-        An interrupt or an error ends it too; the search can go on later.
+        An interrupt or an error ends the search too. A later search can continue from the session.
         """
         ending: Ending
         try:
@@ -243,12 +244,12 @@ class Search:
 
     @property
     def failure(self) -> Failure | None:
-        """Why the plain run cannot be measured, None if it can."""
+        """Why the plain run cannot be measured; None if it can be measured."""
         own = [it.result for it in self.session.trials if it.candidate == BASELINE]
         return next((it.failure for it in own if it.status != "ok"), None)
 
     def survey(self) -> Survey:
-        """Return what is known, and what is left to do."""
+        """Return a survey of the results so far, which decides the next step."""
         evidence = Evidence(self.request.objective, self.session.trials)
         return Survey(self.request, evidence, self.is_valid)
 
@@ -263,7 +264,7 @@ class Search:
             (self.fill_cache if step.kind == "search" else self.play)(step)
 
     def show(self, doing: str, *, ranked: bool = False) -> None:
-        """Report how far the search has come, with a new ranking if `ranked`."""
+        """Report the progress of the search, with a new ranking if `ranked`."""
         numbers = {trial.number for trial in self.session.trials}
         if ranked:
             self.ranking = tuple(rank(self.survey()))
@@ -271,7 +272,7 @@ class Search:
         self.report(TuneProgress(doing, len(numbers), left, self.ranking))
 
     def play(self, step: Step) -> None:
-        """Have a round played, and keep the result of each process as soon as it has ended."""
+        """Play a round, and keep the result of each process as soon as the process has ended."""
         number, evidence = self.session.next_number, self.survey().evidence
         order = RoundOrder(
             number=number,
@@ -293,7 +294,7 @@ class Search:
         self.session.add(trial._replace(result=replace(trial.result, spec=spec)))
 
     def fill_cache(self, step: Step) -> None:
-        """Have an engine search; if its time is up, the cache has what it found until then."""
+        """Let an engine search for algorithms; a search that runs out of time keeps its finds."""
         (candidate,) = step.candidates
         spec = self.plan(candidate, "search").spec
         assert spec is not None
@@ -306,7 +307,7 @@ class Search:
         seconds = time.monotonic() - began
         result = replace(result, wall_seconds=seconds)
         if result.status == "timed_out":
-            cut = f"{name}: its search was ended after {seconds:.0f} s: what it had found is used"
+            cut = f"{name}: its search was stopped after {seconds:.0f} s: its finds are used"
             has_part = any(map(os.path.exists, self.caches_of(candidate).values()))
             result = replace(result, warnings=(*result.warnings, cut)) if has_part else result
             result = replace(result, status="timed_out" if has_part else "failed")
@@ -315,15 +316,15 @@ class Search:
     # Candidates as runs
 
     def is_valid(self, candidate: Candidate) -> bool:
-        """Return whether the options of a candidate go together, with or without its cache."""
+        """Return whether the options of a candidate may be combined; its cache may be missing."""
         if candidate not in self.valid:
             self.valid[candidate] = not plan_candidate(candidate, self.request.spaces).failure
         return self.valid[candidate]
 
     def spec_of(self, candidate: Candidate, kind: RoundKind) -> RunSpec | None:
-        """Return the spec of the run that gives a candidate's results.
+        """Return the spec of the run that measures a candidate.
 
-        It is None if rules refuse the run, or if its cache is gone.
+        Return None if rules refuse the run, or if its cache is gone.
         """
         spec = self.plan(candidate, kind).spec
         if spec is not None and kind == "search":
@@ -332,21 +333,21 @@ class Search:
         return with_names(spec, self.given.names) if spec and self.given else spec
 
     def plan(self, candidate: Candidate, kind: RoundKind) -> Variant:
-        """Return the run of a candidate; in a search it fills the candidate's cache."""
+        """Return the planned run of a candidate; a run of kind "search" fills its cache."""
         files = self.caches_of(candidate)
         return plan_candidate(candidate, self.request.spaces, files, searching=kind == "search")
 
     def caches_of(self, candidate: Candidate) -> dict[str, str]:
-        """Return the file of a candidate's cache, by the key of the option that names it."""
+        """Return the candidate's cache file, by the key of the option that names the file."""
         choices = choices_in(candidate, self.request.spaces[candidate.model])
         keys = [choice.cache for choice in choices if choice.cache]
         name = self.combinations[candidate.model].cache_of(candidate)
         return {key: self.session.cache_place(name) for key in keys}
 
     def entrant_of(self, candidate: Candidate, seconds: float) -> Entrant:
-        """Return a candidate as the entrant of a round; its iterations took `seconds` before."""
+        """Return a candidate as the entrant of a round; `seconds` is its known iteration time."""
         variant = self.plan(candidate, "round")
-        if variant.spec is None:  # its cache is gone
+        if variant.spec is None:  # the candidate's cache is gone
             raise variant.failure.to_error() if variant.failure else LarError("cannot be run")
         stall = variant.spec.stall_seconds
         spec = replace(
@@ -370,7 +371,7 @@ class Search:
         return Tolerance(max_error=self.request.tolerance)
 
     def start_limit(self, candidate: Candidate) -> float:
-        """Return how many seconds a process may compute until it is ready, or in its turns."""
+        """Return the time limit of a candidate's process, in seconds."""
         own = [it.result for it in self.session.trials if it.candidate == BASELINE]
         known = [it.wall_seconds for it in own if it.status == "ok"]
         if candidate == BASELINE or not known:
@@ -389,7 +390,7 @@ class Search:
 
 
 class SearchListener(Listener):
-    """Shows how far the search of an engine is."""
+    """Shows the progress of an engine's search for algorithms."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self.show = show
@@ -399,7 +400,7 @@ class SearchListener(Listener):
 
 
 def describe(step: Step, request: TuneRequest) -> str:
-    """Return what a step does, in a few words."""
+    """Describe a step of the search in a few words."""
     names = [name_of(each, request.spaces) for each in step.candidates]
     if step.kind == "search":
         return f"the engine searches algorithms for {names[0]}"

@@ -1,7 +1,7 @@
 """The session of a search: a store of results, like that of `lar history`, with caches beside it.
 
-The tag of a result says what it was measured for: `round 3: nchw44 + 2 threads`. Results of another
-model, machine, engine or options are not used.
+The tag of a result names its round and candidate: `round 3: nchw44 + 2 threads`. Results of another
+model, machine, engine or command are not used.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ IN_USE = "wait until its search has ended; `lar results` may look at it"
 TAG = re.compile(r"(round|proof|search) (\d{1,9}): (.+)")
 
 SpecOf = Callable[[Candidate, RoundKind], RunSpec | None]
-"""Returns the run that a candidate stands for in a round or a search."""
+"""Returns the run of a candidate in a round or a search; None if the run is refused."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """The facts that make results valid: the machine, and the models and engines of the spaces.
 
-    A version that is not known is empty.
+    The version of an engine is empty if it is unknown.
     """
 
     machine: MachineFacts
@@ -45,9 +45,9 @@ class Facts:
     versions: tuple[str, ...]
 
     def fit(self, result: RunResult, model: int) -> bool:
-        """Return whether a result is of such a machine, and of the same model and engine version.
+        """Return whether a result is of this machine, model and engine version.
 
-        A failed result may lack facts, which then count as the same.
+        A failed result may lack facts; missing facts count as equal.
         """
         engine, version = result.engine, self.versions[model]
         return (
@@ -58,12 +58,12 @@ class Facts:
 
 
 def identity_of(machine: MachineFacts) -> tuple[object, ...]:
-    """Return what machines share if the same settings are the fastest on them."""
+    """Return the facts of a machine on which the fastest settings depend."""
     return machine.system, machine.processor, machine.usable_cores, machine.cpu_limit
 
 
 def contents_of(model: ModelFile) -> tuple[object, ...]:
-    """Return what tells a model from others of the same name."""
+    """Return the checksums that distinguish a model from others of the same name."""
     return model.sha256, sorted(model.weights.values())
 
 
@@ -72,7 +72,7 @@ def read_facts(
     machine: MachineFacts | None = None,
     versions: Mapping[str, str] | None = None,
 ) -> Facts:
-    """Return the facts of this machine, or of another whose engines have these versions.
+    """Return the facts of this machine, or of another `machine` with its engines' `versions`.
 
     Raises:
         UsageError: a model is missing or cannot be read.
@@ -81,7 +81,7 @@ def read_facts(
     def version_of(space: ModelSpace) -> str:
         if versions is not None:
             return versions.get(space.engine, "")
-        # With `--python` it is the version of another Python's package.
+        # With `--python`, another Python has the engine, and its version is unknown.
         own = not space.options.get(PYTHON.key)
         return engine_named(space.engine).version if own else ""
 
@@ -99,11 +99,11 @@ def read_facts(
 
 
 class Session:
-    """All that a search has measured, in all of its sittings.
+    """All results of a search, which may have been continued several times.
 
     Attributes:
-        trials: those that are valid here.
-        unused: how many results of searches are not valid here.
+        trials: the trials that are valid for this machine, its models and engines.
+        unused: how many results in the store are not valid here.
         next_number: the number of the next round.
     """
 
@@ -116,7 +116,7 @@ class Session:
         self.next_number = 0
 
     def load(self, spec_of: SpecOf) -> None:
-        """Load the results of candidates that `spec_of` knows from the store."""
+        """Load from the store the results of candidates that `spec_of` can plan."""
         for entry in self.store.entries():
             found = TAG.fullmatch(entry.tag)
             if found is None:
@@ -133,7 +133,7 @@ class Session:
                 self.unused += 1
 
     def candidate_of(self, choices: str, result: RunResult) -> Candidate | None:
-        """Return the candidate of a result, None if the result is not valid here."""
+        """Return the candidate of a result; None if the result is not valid here."""
         for number, space in enumerate(self.spaces):
             same = (space.engine, space.model) == (result.spec.engine, result.spec.model)
             if same and self.facts.fit(result, number):
@@ -143,7 +143,7 @@ class Session:
         return None
 
     def add(self, trial: Trial) -> None:
-        """Keep a process that has ended; it is on the disk when this returns.
+        """Store the result of a process; the result is on the disk when this returns.
 
         Raises:
             LarError: the disk is full.
@@ -157,7 +157,7 @@ class Session:
 
     @property
     def warnings(self) -> list[str]:
-        """Lines about results that are not used."""
+        """Lines that warn of stored results that are not used."""
         if not self.unused:
             return []
         count = f"{self.unused} result{'s are' if self.unused > 1 else ' is'}"
@@ -165,7 +165,7 @@ class Session:
 
     @property
     def spent_seconds(self) -> float:
-        """How long all rounds and searches took, as far as their ends are known."""
+        """How long all rounds and searches with a known end took, in seconds."""
         rounds: dict[int, float] = {}
         for trial in self.trials:
             seconds = trial.result.wall_seconds
@@ -173,7 +173,7 @@ class Session:
         return sum(rounds.values())
 
     def cache_place(self, name: str) -> str:
-        """Return the file of the cache with this name, in a folder beside the session."""
+        """Return the path of the cache with this name, in a folder beside the session."""
         folder = f"{self.store.path}.caches"
         os.makedirs(folder, exist_ok=True)
         return os.path.join(folder, name)
@@ -181,10 +181,10 @@ class Session:
 
 @contextlib.contextmanager
 def open_session(place: str, request: TuneRequest, facts: Facts) -> Iterator[Session]:
-    """Open a session for a search, or begin a new one.
+    """Open a session for a search, or begin a new session.
 
     Raises:
-        UsageError: the file is something else, or another process searches with it.
+        UsageError: the file is no session, or another process searches with it.
         LarError: the disk is full.
     """
     refuse_no_database(place, FLAG)
@@ -193,7 +193,7 @@ def open_session(place: str, request: TuneRequest, facts: Facts) -> Iterator[Ses
 
 
 def plain_spec(spec: RunSpec) -> RunSpec:
-    """Return a spec without limits and names of caches, to compare runs."""
+    """Return a spec without time limits and cache names, so that runs can be compared."""
     settings = {
         key: "" if key in BY_KEY and BY_KEY[key].purpose == "cache" else value
         for key, value in spec.settings.items()

@@ -1,18 +1,20 @@
 """The choices of a search for the fastest settings: spaces of models, and runs of candidates.
 
-An engine declares what can matter at a site (`Engine.dimensions`). A space keeps the part that the
-user asks for and allows, that the objective depends on, and that goes with the user's options.
+An engine declares the choices that can matter at a site (`Engine.dimensions`). A space keeps the
+choices that the user asks for and allows, on which the objective depends, and that may be combined
+with the user's options.
 
-The file of `--space FILE`: what to try, by dimensions.
+The file of `--space FILE` lists the choices to try, by dimension:
 
     {"layout": ["nchw44", "--enable-nchw88 --engine-fix x2apic"],
      "threads": "full",
      "algorithms": ["fast-run"]}
 
-A choice is a name that `lar tune --list-space` prints, or flags. `quick` and `full` stand for what
-the engine itself has in that dimension.
+A choice is a name that `lar tune --list-space` prints, or flags. `quick` and `full` stand for the
+engine's own choices in that dimension.
 
-Makes the requests of searches from what was typed: one for each model with its twins.
+A command line becomes one request for each model. The request covers the model's twins: files of
+the same model in other formats.
 """
 
 from __future__ import annotations
@@ -70,14 +72,14 @@ EXTENTS = ("quick", "full")
 FORMAT = '{"layout": ["nchw44"], "threads": ["--multithread 2"], "algorithms": "full"}'
 PERMITS: Mapping[str, Allowed] = {ENGINE_FIX.key: "engine-fixes", ENGINE_ENV.key: "engine-env"}
 Listed = Mapping[str, str | Sequence[str]]
-"""For each dimension of a file: `quick`, `full`, or a list of choices."""
+"""The content of a space file: for each dimension `quick`, `full`, or a list of choices."""
 
 
 def read_space_file(path: str) -> Listed:
-    """Read a file, without a look at the choices.
+    """Read the file of a space, without a check of its choices.
 
     Raises:
-        UsageError: it cannot be read, or is not such a file.
+        UsageError: the file cannot be read, or is not the file of a space.
     """
     if not os.path.exists(path):
         raise UsageError("no such file", "give quick, full or a file", flag=FLAG, subject=path)
@@ -92,7 +94,7 @@ def read_space_file(path: str) -> Listed:
         if given not in EXTENTS and not (
             isinstance(given, list) and given and all(isinstance(each, str) for each in given)
         ):
-            raise wrong(path, f"{name!r} is neither quick nor full nor a list of texts")
+            raise wrong(path, f"{name!r} is neither quick nor full nor a list of strings")
     return content
 
 
@@ -103,12 +105,12 @@ def wrong(path: str, problem: str, hint: str = "") -> UsageError:
 def choose_listed(
     path: str, listed: Listed, declared: Sequence[Dimension], others: Sequence[Dimension]
 ) -> tuple[Dimension, ...]:
-    """Return the dimensions that a file lists: an engine's choices, and flags.
+    """Return the dimensions that a file lists, with choices of an engine and choices by flags.
 
-    `others` are the dimensions that other engines declare here; choices of these are ignored.
+    `others` are the dimensions that other engines declare; their choices are ignored.
 
     Raises:
-        UsageError: a text is neither a choice nor flags, or two are the same.
+        UsageError: a string is neither a choice nor flags, or a choice is given twice.
     """
     found = []
     for name, given in listed.items():
@@ -117,7 +119,7 @@ def choose_listed(
             if not own and name not in [each.name for each in others]:
                 raise wrong(
                     path,
-                    f"no engine has a dimension {name!r}, of which {given} is to be tried",
+                    f"{name!r} is {given}, but no engine has such a dimension",
                     f"there are {', '.join(each.name for each in (*declared, *others))}",
                 )
             choices = [
@@ -145,10 +147,10 @@ def find_choice(
     declared: Sequence[Dimension],
     others: Sequence[Dimension],
 ) -> Choice | None:
-    """Return the choice that a text stands for, None for a choice of another engine.
+    """Return the choice that a string of the file stands for; None for another engine's choice.
 
     Raises:
-        UsageError: it is neither a choice's name nor flags that can be tried.
+        UsageError: the string is neither a choice's name nor flags that can be tried.
     """
     own = {choice.name: choice for each in declared for choice in each.choices}
     if not text.startswith("-"):
@@ -181,10 +183,10 @@ def name_of(text: str) -> str:
 
 
 def options_in(text: str) -> dict[str, OptionValue]:
-    """Return the options that flags set.
+    """Return the options that a string of flags sets.
 
     Raises:
-        UsageError: an option does not say how an engine runs a model.
+        UsageError: an option does not change how an engine runs a model.
     """
     try:
         words = shlex.split(text)
@@ -200,7 +202,7 @@ def options_in(text: str) -> dict[str, OptionValue]:
             if option_of(key) is None:
                 raise
             raise UsageError(
-                error.problem, "a choice has flags of the engine alone", flag=error.flag
+                error.problem, "a choice may only have flags of the engine", flag=error.flag
             ) from None
         if option.purpose not in ("setting", "cache") and option not in (ENGINE_ENV, DRIVER):
             raise UsageError(
@@ -217,10 +219,10 @@ def options_in(text: str) -> dict[str, OptionValue]:
 def connect_caches(
     found: Sequence[Dimension], declared: Sequence[Dimension]
 ) -> Iterator[Dimension]:
-    """Yield dimensions whose caches depend on all others, except on those known not to matter.
+    """Yield dimensions whose caches depend on every other dimension that may affect them.
 
-    The names are no help: a dimension of the file may have another name than the engine's, or hold
-    choices of several dimensions.
+    The names of the file's dimensions do not decide this: such a dimension may have another name
+    than the engine's, or hold choices of several dimensions.
     """
     homes = {choice.name: each.name for each in declared for choice in each.choices}
     for dimension in found:
@@ -241,12 +243,12 @@ def connect_caches(
         yield replace(dimension, choices=tuple(choices))
 
 
-# The name of a cache file that does not exist yet: the rules only look at the option.
+# Stands for a cache file that does not exist yet: rules only need to see that the option is set.
 NO_FILE = "not searched yet"
 
 
 class SurveyedSpace(NamedTuple):
-    """The space of a model, and the choices of the engine that are left out."""
+    """The space of a model, and the choices that are left out of it."""
 
     space: ModelSpace
     left_out: tuple[NotTried, ...] = ()
@@ -255,14 +257,14 @@ class SurveyedSpace(NamedTuple):
 def survey_space(
     model: str, options: Mapping[str, Any], asked: TuneRequest, engine: str = ""
 ) -> SurveyedSpace:
-    """Return what can be tried with a model on this machine, and what is left out and why.
+    """Return the choices to try with a model on this machine, and those left out with reasons.
 
-    `options` are the user's, which hold for all candidates; what they set is not tried. The spaces
-    of `asked` are ignored.
+    `options` are the user's options, for all candidates. A choice that sets one of them is not
+    tried. The spaces of `asked` are ignored.
 
     Raises:
         UsageError: the plain run of the model is refused, or the file of the space is wrong.
-        EngineMissing: its engine is not installed.
+        EngineMissing: the model's engine is not installed.
     """
     shared = normalise_options(options)
     chosen = engine_for(Path(model), engine or options.get(ENGINE.key))
@@ -294,17 +296,17 @@ def survey_space(
 
 
 def dimensions_of_others(chosen: Engine, site: Site, model: Path) -> list[Dimension]:
-    """Return the dimensions of the other engines here, for a twin of the model."""
+    """Return the dimensions of all engines but the chosen one; they may run a twin of the model."""
     found: list[Dimension] = []
     for engine in all_engines():
-        # An engine may look into the model, which is not of its format.
+        # An engine may try to read the model, which may not be of its format.
         with contextlib.suppress(UsageError):
             found += engine.dimensions(site, model) if engine is not chosen else ()
     return found
 
 
 def normalise_options(options: Mapping[str, Any]) -> dict[str, OptionValue]:
-    """Return the options that are given, by their keys."""
+    """Return the options that have a value, by their keys."""
     found: dict[str, OptionValue] = {}
     for name, value in options.items():
         option = option_of(name)
@@ -321,8 +323,8 @@ def take_given_caches(
 ) -> Iterator[Dimension]:
     """Yield the dimensions with one more choice for each cache that the user gives.
 
-    The cache is tried beside what a search finds. It is taken out of `shared`, so that it no longer
-    holds for all candidates.
+    The given cache competes with the cache that a search fills. It is removed from `shared`, so
+    that only candidates with this choice use it.
     """
     for dimension in dimensions:
         keys = {choice.cache for choice in dimension.choices} & shared.keys()
@@ -331,7 +333,7 @@ def take_given_caches(
 
 
 def find_site(options: Mapping[str, Any]) -> Site:
-    """Return the site of runs with these options."""
+    """Return the site of runs with these options: cores, processor, device and environment."""
     usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     cores = sorted(usable or range(os.cpu_count() or 1))
     limit = read_cpu_limit()
@@ -346,9 +348,9 @@ def find_site(options: Mapping[str, Any]) -> Site:
 def find_reason(
     choice: Choice, plain: ModelSpace, asked: TuneRequest, missing: Collection[Allowed]
 ) -> NotTried | None:
-    """Return why a choice is not tried, None if it is.
+    """Return why a choice is not tried; None if it is tried.
 
-    `missing` is what the user has to allow for it.
+    `missing` has what the user would have to allow for the choice.
     """
     given = [key for key in (*choice.options, *choice.search) if key in plain.options]
     given = [key for key in given if not BY_KEY[key].repeatable]
@@ -371,8 +373,8 @@ def find_reason(
 def find_permits(choice: Choice, known: Iterable[Dimension]) -> set[Allowed]:
     """Return all that the user has to allow for a choice.
 
-    Flags in a file may contain several of the engine's choices, each with its own need. If one
-    contains another, only the larger one counts.
+    Flags in a file may contain several of the engine's choices, and each may need a permission. If
+    one contained choice contains another, only the larger choice counts.
     """
     parts = [each for dimension in known for each in dimension.choices if each.options]
     held = [each for each in parts if each.options.items() <= choice.options.items()]
@@ -393,11 +395,11 @@ def plan_candidate(
     *,
     searching: bool = False,
 ) -> Variant:
-    """Return the run of a candidate: a variant with its spec, or with why rules refuse it.
+    """Return the run of a candidate: a variant with its spec, or with the reason for a refusal.
 
-    `caches` are files by the key of the option that names them. With `searching`, the run fills its
-    cache. If a candidate's cache has no file, only the rules are asked: the variant then has a
-    failure, or neither spec nor failure.
+    `caches` has cache files by the key of the option that names them. With `searching`, the run
+    fills its cache. If the file of a candidate's cache is missing, only the rules are checked: the
+    variant then has a failure, or neither a spec nor a failure.
     """
     space = spaces[candidate.model]
     options: dict[str, Any] = dict(options_of(candidate, space))
@@ -414,7 +416,7 @@ def plan_candidate(
         options[choice.cache] = NO_FILE if file is None else file
         if searching or file is None:
             options.update(choice.search)
-    # Its engine is installed where the space was made, maybe on another machine.
+    # The space may have been made on another machine: the engine is installed there.
     variant = plan_variant(
         Variant(name, space.model, options),
         elsewhere=True,
@@ -424,9 +426,9 @@ def plan_candidate(
 
 
 def find_set_twice(choices: Iterable[Choice]) -> UsageError | None:
-    """Return the error of choices that set an option, or a property of the engine, to two values.
+    """Return the error if choices set an option or a property of the engine to two values.
 
-    It is None if they do not.
+    Return None if no two choices disagree.
     """
     setting: dict[str, Choice] = {}
     properties: dict[str, tuple[Choice, str]] = {}
@@ -450,13 +452,13 @@ def set_twice(one: Choice, other: Choice, flag: str) -> UsageError:
 
 
 def group_models(given: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return the models in groups that are tuned together.
+    """Return the model files in groups that are tuned together.
 
     Files whose names differ only in the suffix are one model in several formats. A folder stands
     for the models in it.
 
     Raises:
-        UsageError: a folder has no model, a file is missing, or one is given twice.
+        UsageError: a folder has no model, a file is missing, or a file is given twice.
     """
     groups: dict[str, list[str]] = {}
     for text in given:
@@ -493,10 +495,10 @@ def make_request(
     asked: TuneRequest,
     engines: Collection[str] = (),
 ) -> TuneRequest:
-    """Return the request of a search for one model with its twins, with their spaces.
+    """Return the request of a search for one model and its twins, with a space for each.
 
     Raises:
-        UsageError: a model cannot be read, or no asked engine reads it.
+        UsageError: a model cannot be read, or none of the asked engines reads it.
     """
     able = [(model, name) for model in models for name in find_engines(model, options, engines)]
     if not able:
@@ -520,8 +522,8 @@ def find_engines(
 ) -> list[str]:
     """Return the engines that run a model in a search.
 
-    They are the asked ones that read its format, or the one that a run takes. `all` stands for all
-    installed engines except an exact one, which is slow.
+    These are the asked engines that read its format or, if none is asked for, the engine of a run.
+    `all` stands for all installed engines except exact engines, which are slow.
 
     Raises:
         UsageError: there is no such engine, or none reads the model.
@@ -536,7 +538,7 @@ def find_engines(
 
 
 def engine_asked(name: str) -> Engine:
-    """Return an engine that `--engines` names.
+    """Return the engine of a name in `--engines`.
 
     Raises:
         UsageError: there is no such engine.

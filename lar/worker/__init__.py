@@ -1,6 +1,6 @@
-"""The worker process: it executes one run.
+"""The worker process, which executes one run or another task.
 
-It starts here: Python's modules are imported while the engine's library loads.
+It starts here: Python modules are imported while the engine's library loads.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from threading import Thread
 from lar.files.libraries import load_lazily
 from lar.files.python_process import delay_packages
 
-# Modules with libraries of their own, which those that `import_ahead` imports need: the system
-# loads one library at a time, so that they would wait for the engine's.
+# Modules that load a shared library, and that `import_ahead` needs. The system loads one library at
+# a time. So they are imported first, or they would wait for the engine's library.
 WITH_LIBRARIES = (
     *("array", "mmap", "resource", "shutil", "_opcode", "hashlib", "random", "subprocess"),
 )
-LAST_OF_NUMPY = "numpy.linalg._umath_linalg"  # NumPy imports no library behind it
-GLANCE_SECONDS = 0.0002  # between two looks whether it is there
+LAST_OF_NUMPY = "numpy.linalg._umath_linalg"  # the last shared library that NumPy imports
+GLANCE_SECONDS = 0.0002  # the time between two checks whether that library is imported
 
 
 def start(argv: list[str], library: str = "") -> None:
-    """Execute what stands on standard input (`lar.worker.main`); never returns.
+    """Execute the task on standard input (`lar.worker.main`); never return.
 
-    `argv` is the worker's task, engine, driver and its files. `library` is the driver's
-    (`DriverEntry`). This thread loads it, since loading it sets how the thread computes; a thread
-    that imports a module waits for another that imports it. A copy of lar's process has its files
-    alone, and reads the rest, as JSON on a line, when NumPy's libraries are loaded.
+    `argv` has the task, the engine, the driver and the file descriptors. `library` is the shared
+    library of the driver (`DriverEntry`). This thread loads it, since loading it sets how the
+    thread computes. Another thread imports modules at the same time. A copy of lar's process has
+    only the descriptors in `argv`. After NumPy's libraries are loaded, it reads the other words as
+    a line of JSON.
     """
     try:
         end_with_parent()
@@ -64,8 +65,10 @@ def end_with_parent() -> None:
 
 
 def fail(event_file: int, error: Exception) -> None:
-    """Say in the last event why this process cannot begin, and end it; the code that writes events
-    may be missing."""
+    """Write why this process cannot start as its last event, and end the process.
+
+    The event is written without lar's code for events, which may be missing.
+    """
     from lar.errors import EngineMissing, first_line, memory_error
 
     problem, hint = f"a library cannot be imported: {first_line(error)}", "install it"
@@ -76,8 +79,10 @@ def fail(event_file: int, error: Exception) -> None:
 
 
 def import_ahead(argv: list[str]) -> None:
-    """Import NumPy and what else the worker needs, if its task is known by then; if that fails, the
-    worker will say so itself."""
+    """Import NumPy and, if the task is already known, the modules that the task needs.
+
+    Errors are ignored here: the worker imports the same modules later and reports the error.
+    """
     with contextlib.suppress(BaseException):
         import_module("numpy")
         from lar.worker.main import import_modules

@@ -1,6 +1,6 @@
 """One run in this process: load, prepare, warm-up, iterations, outputs.
 
-Its feeds come one after the other: inputs, testcases, items of a data set.
+Inputs, testcases or items of a data set are fed one after the other.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ STACK_HINT = "the first axes of a stack count items; for one run, give each arra
 
 @dataclass(frozen=True, eq=False)
 class NumberedFeed(Feed):
-    """The arrays for the iterations of one item or testcase; `judge` looks at the outputs of each
-    iteration."""
+    """The input arrays for one item or testcase; `judge` checks the outputs of each iteration."""
 
     number: int = 0
     item: Item | None = None
@@ -73,10 +72,10 @@ class NumberedFeed(Feed):
 
 @dataclass(frozen=True, eq=False)
 class Feeder:
-    """Reads what a run is fed with.
+    """Reads the inputs of a run.
 
-    `notes` takes what the user should know in the end. `names` has the names that the user knows,
-    for warnings and sources.
+    `notes` collects warnings that are reported at the end. `names` maps files to the names that the
+    user knows.
     """
 
     spec: RunSpec
@@ -86,10 +85,10 @@ class Feeder:
     notes: list[str]
 
     def feeds(self) -> Iterator[NumberedFeed]:
-        """Yield what is fed, one after the other; each is read when it is asked for.
+        """Yield the feeds of the run one after the other; each is read when it is needed.
 
         Raises:
-            UsageError: it is wrong, or does not fit the model.
+            UsageError: an input is wrong, or does not fit the model.
         """
         if self.spec.items:
             yield from self.feeds_of_items()
@@ -99,10 +98,10 @@ class Feeder:
             yield self.feed_of_case(number, case)
 
     def feed_of_inputs(self) -> NumberedFeed:
-        """Read what the inputs of a run are fed with.
+        """Read the inputs of a run without testcases or a data set.
 
         Raises:
-            UsageError: it is wrong, or does not fit the model.
+            UsageError: an input is wrong, or does not fit the model.
         """
         try:
             feed = self.read(self.spec.inputs)
@@ -113,11 +112,12 @@ class Feeder:
         return NumberedFeed(**vars(feed))
 
     def read(self, given: Sequence[str | Given], *, generates: bool = True) -> Feed:
-        """Read what a model is fed with, repeated for the batch that is asked for. Unless it
-        `generates`, either all inputs are given or none.
+        """Read the inputs of a model, and repeat them to fill the requested batch.
+
+        Missing inputs are generated. Without `generates`, either all inputs are given or none.
 
         Raises:
-            UsageError: it is wrong, or does not fit the model.
+            UsageError: an input is wrong, or does not fit the model.
         """
         spec, infos, names, size = self.spec, self.infos, self.names, self.spec.batch_size
         taken = without_batch(infos, size) if given else infos
@@ -135,12 +135,12 @@ class Feeder:
         return Feed(arrays, fed, notes, feed.guessed)
 
     def feed_of_case(self, number: int, case: Case) -> NumberedFeed:
-        """Read a testcase.
+        """Read the inputs of a testcase.
 
         Raises:
-            UsageError: a file of it is wrong, or does not fit the model.
+            UsageError: a file of the testcase is wrong, or does not fit the model.
         """
-        # A folder has no inputs where the model needs none.
+        # If the model needs no inputs, the folder of a testcase may have none.
         needed = [info for info in self.infos if not info.optional]
         items = [
             PathItem(name, file)
@@ -160,7 +160,7 @@ class Feeder:
         return NumberedFeed(feed.arrays, fed, feed.notes, number=number, judge=judge)
 
     def feeds_of_items(self) -> Iterator[NumberedFeed]:
-        """Yield the items of a data set, each read when the one before it is done.
+        """Yield the items of a data set; each is read when the item before it is done.
 
         Raises:
             UsageError: a file is wrong, or does not fit the model.
@@ -179,10 +179,12 @@ class Feeder:
 
 
 def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
-    """Read the arrays of a stack, or of one for each input, named as `--input` names their input.
+    """Read the stacks that `--input` names; each array has the name of its input.
+
+    A stack is an array that holds all items of a data set along its first axis.
 
     Raises:
-        UsageError: the file is wrong.
+        UsageError: a file is wrong.
     """
     return tuple(
         loaded._replace(name=item.name or loaded.name, name_binds=True)
@@ -193,22 +195,22 @@ def read_stack(spec: RunSpec) -> tuple[Loaded, ...]:
 
 
 def slice_of(stack: Loaded, item: Item) -> Loaded:
-    """Return one item of a stack, with its first axis."""
+    """Return one item of a stack; the first axis stays, with length 1."""
     array = stack.array[item.number : item.number + 1]
     return stack._replace(array=array, source=f"{stack.source}, item {item.number}")
 
 
-# Iterations whose number is open: until they settle, until a median is known, until time is up
+# Iterations without a fixed number: they end when times settle, a median is known, or time is up
 
 
-# A window of the warm-up has at least so many iterations, and lasts at least so long.
+# A window of the warm-up has at least this many iterations, and lasts at least this long.
 WINDOW_ITERATIONS = 5
 WINDOW_SECONDS = 0.1
 # The warm-up ends after this share of --max-time, whether or not it has settled.
 WARMUP_SHARE = 0.25
-# The interval is looked at again when the time measured has grown by this factor, and is narrow
-# enough if it is at two looks, one after the other. The first narrow one among many is too often
-# narrow by chance: it holds the median in fewer than 92 of 100 runs (simulated).
+# The interval is computed again each time the measured time has grown by this factor. Measuring
+# ends when the interval is narrow enough twice in a row. The first narrow interval is often narrow
+# by chance: in simulations it held the median in fewer than 92 of 100 runs.
 GROWTH = 1.5
 NARROW_LOOKS = 2
 
@@ -219,7 +221,7 @@ def room_in(tables: Sequence[SampleRows]) -> int:
 
 
 def warm_up(runners: Copies, most_seconds: float) -> bool:
-    """Run windows of iterations until two of them agree; return whether that was in time."""
+    """Run windows of iterations until two in a row agree; return whether they did so in time."""
     spent, before = 0.0, None
     while spent < most_seconds:
         firsts = [rows.count for rows in runners.tables]
@@ -238,7 +240,7 @@ def warm_up(runners: Copies, most_seconds: float) -> bool:
 
 
 def measure(runners: Copies, spec: RunSpec) -> Stopped:
-    """Run the timed iterations; return how that ended."""
+    """Run timed iterations whose number is open; return how the measuring ended."""
     stopping = spec.stopping
     if spec.pacing.rate is not None:
         return serve(runners, spec, spec.pacing.rate)
@@ -250,7 +252,7 @@ def measure(runners: Copies, spec: RunSpec) -> Stopped:
 
 
 def serve(runners: Copies, spec: RunSpec, rate: float) -> Stopped:
-    """Serve requests that arrive at a rate."""
+    """Serve requests that arrive at a given rate; return how the measuring ended."""
     duration, room = spec.stopping.duration_seconds, room_in(runners.tables)
     firsts = [rows.count for rows in runners.tables]
     requests = Requests(spec.pacing, spec.seed, most=min(spec.iterations, room), seconds=duration)
@@ -271,7 +273,7 @@ def serve(runners: Copies, spec: RunSpec, rate: float) -> Stopped:
 
 
 def approach(runners: Copies, stopping: Stopping) -> Stopped:
-    """Run iterations until the median is known as well as is asked for."""
+    """Run iterations until the interval of the median is as narrow as requested."""
     target, least = stopping.target_interval or 0.0, stopping.min_seconds or 0.0
     most = math.inf if stopping.max_seconds is None else stopping.max_seconds
     firsts = [rows.count for rows in runners.tables]
@@ -304,9 +306,9 @@ T = TypeVar("T")
 
 
 class Copies:
-    """The copies of a model that run at once, each with a driver, a table and a meter.
+    """The copies of a model that run at once; each has a driver, a table and a meter.
 
-    A step that is done for one after the other takes the sum of their times.
+    If the copies do a step one after the other, the time of the step is the sum of their times.
     """
 
     def __init__(self, spec: RunSpec, context: RunContext, tables: Sequence[SampleRows]) -> None:
@@ -330,14 +332,16 @@ class Copies:
         self.threads.each(start)
 
     def at_once(self, call: Callable[[int], T]) -> list[T]:
-        """Call for several runners at the same time, but one after the other where the first run
-        prepares something for all copies."""
+        """Call a function for all runners at the same time.
+
+        The calls come one after the other if the first run of one copy prepares something for all.
+        """
         begins_alone = self.drivers[0].begins_alone and self.tables[0].count == 0
         alone = begins_alone or len(self.drivers) == 1
         return (self.threads.each if alone else self.threads.together)(call)
 
     def timed(self, call: Callable[[Driver], object]) -> float:
-        """Call for each driver, one after the other; return the seconds of all."""
+        """Call a function for each driver, one after the other; return the sum of the seconds."""
 
         def run(runner: int) -> float:
             driver = self.drivers[runner]
@@ -348,10 +352,10 @@ class Copies:
         return sum(self.threads.each(run))
 
     def load(self) -> float:
-        """Load the model for each; return seconds.
+        """Load the model in each driver; return the sum of the seconds.
 
         Raises:
-            LarError: it does not load.
+            LarError: the model does not load.
         """
 
         def load(driver: Driver) -> None:
@@ -362,7 +366,7 @@ class Copies:
         return self.timed(load)
 
     def prepare(self, arrays: Mapping[str, Any], name: str = "prepare") -> float:
-        """Feed all with the same inputs, as a phase of that name; return seconds."""
+        """Feed all copies with the same inputs, as a phase of a given name; return the seconds."""
 
         def prepare(driver: Driver) -> None:
             with driver.recorder.phase(name):
@@ -383,11 +387,10 @@ class Copies:
         seconds: float = math.inf,
         requests: Requests | None = None,
     ) -> float:
-        """Run that many iterations of each, all at once; return the seconds from the first start
-        to the last end.
+        """Run `count` iterations in each copy, all copies at once; return the elapsed seconds.
 
-        `look` is given the outputs of each iteration of an only runner, outside the time taken.
-        Each stops after so many `seconds` too; with `requests` all serve these.
+        `look` gets the outputs of each iteration if there is one copy; its time does not count. A
+        copy also stops after `seconds`. With `requests`, the copies serve these requests.
         """
         pace = requests or self.pace
         if requests is not None:
@@ -406,14 +409,14 @@ class Copies:
         return max(ended for _, ended in times) - min(began for began, _ in times)
 
     def serve(self, scenario: Scenario, batch: int, log_folder: str) -> ScenarioResult:
-        """Run what MLPerf's load generator asks for, with that many of its samples at once."""
+        """Run the queries of MLPerf's load generator, with `batch` samples in each iteration."""
         from lar.worker.load_generator import LoadGenerator  # few runs need it
 
         generator = LoadGenerator(scenario, batch, len(self.drivers), log_folder)
 
         def run(runner: int) -> None:
             driver, rows = self.drivers[runner], self.tables[runner]
-            # To read the noise would delay the next.
+            # Reading the noise would delay the next query.
             generator.serve(lambda: take_samples(driver, 1, rows, None))
 
         with no_garbage_collection():
@@ -424,11 +427,11 @@ class Copies:
 
 @contextlib.contextmanager
 def explaining(driver: Driver, hint: str = "", *, loading: bool = False) -> Iterator[None]:
-    """Have errors say what the engine's own message means, if that is known; `hint` says what to do
-    if that message does not.
+    """Replace an engine's error by its known meaning; `hint` is used if that meaning has no hint.
 
     Raises:
-        LarError: the engine failed, and why; or the model does not load, with what the engine says.
+        LarError: the known reason why the engine failed; or the engine's own message if the model
+            does not load for an unknown reason.
     """
     try:
         yield
@@ -437,7 +440,7 @@ def explaining(driver: Driver, hint: str = "", *, loading: bool = False) -> Iter
     except MemoryError as error:
         raise LarError("out of memory", "a smaller batch or model, or more memory") from error
     except UnicodeDecodeError as error:
-        problem = "holds a name, or gives a text, that is not UTF-8: is it damaged?"
+        problem = "holds a name or a string that is not UTF-8: is the file damaged?"
         raise UsageError(problem, "copy or export it again", subject=driver.spec.model) from error
     except Exception as error:
         if loading and isinstance(error, OSError) and error.errno in NO_ROOM:
@@ -454,7 +457,7 @@ def explaining(driver: Driver, hint: str = "", *, loading: bool = False) -> Iter
 
 
 class Execution:
-    """A run from load to outputs, which emits what happens; each runner has a table."""
+    """A run from load to outputs, which emits events; each runner has a table of samples."""
 
     def __init__(
         self, spec: RunSpec, context: RunContext, emit: events.Emit, tables: Sequence[SampleRows]
@@ -463,19 +466,19 @@ class Execution:
         self.copies = Copies(spec, context, tables)
         self.driver, self.recorder = self.copies.drivers[0], self.copies.recorder
         self.notes: list[str] = []
-        self.batches: set[int | None] = set()  # of what is fed
-        self.seconds: float | None = None  # from the first start of all runners to the last end
+        self.batches: set[int | None] = set()  # the batch sizes of all feeds
+        self.seconds: float | None = None  # from the first start to the last end of any runner
         self.settled: bool | None = None
         self.stopped: Stopped | None = None
 
     def run(self, turns: Iterable[int] | None = None) -> events.Finished:
-        """Go through all phases; return the last event.
+        """Go through all phases of the run; return the last event.
 
-        With `turns`, the timed iterations are made in turns with other processes: so many in each,
-        when it comes.
+        With `turns`, the timed iterations are made in turns with other processes. Each number in
+        `turns` starts a turn of so many iterations.
 
         Raises:
-            LarError: with the engine's message made clear where it is known.
+            LarError: the engine failed; a known message of the engine is explained.
         """
         spec, context, driver = self.spec, self.context, self.driver
         with explaining(driver):
@@ -484,7 +487,7 @@ class Execution:
             seconds, infos = self.copies.load(), driver.inputs()
             feeds = Feeder(spec, infos, context.names, self.emit, self.notes).feeds()
             with self.recorder.phase("dataloader"):
-                first = next(feeds)  # a wrong input is reported before any time is
+                first = next(feeds)  # a wrong input is reported before any times
             fed = [info for info in infos if not info.optional or info.name in first.arrays]
             self.emit(events.Loaded(seconds, tuple(fed)))
         with explaining(driver, hint_at_sizes(infos, first.guessed)):
@@ -513,7 +516,7 @@ class Execution:
         if first.judge is not None:
             self.emit(events.CasesFound(first.judge.variables))
         self.emit(events.Fed(first.fed, (*self.driver.notes, *first.warnings)))
-        self.driver.notes.clear()  # what later hooks add is reported in the end
+        self.driver.notes.clear()  # notes of later hooks are reported in the end
         self.batches.add(batch_of(first.fed))
         self.emit(events.PhaseEntered("prepare"))
         seconds = self.copies.prepare(first.arrays)
@@ -522,11 +525,11 @@ class Execution:
         self.emit(events.Prepared(seconds, sources_of(self.driver), noise))
 
     def warm_up(self, first: NumberedFeed) -> None:
-        """Run iterations before any is timed."""
+        """Run the iterations of the warm-up."""
         spec, stopping = self.spec, self.spec.stopping
         self.emit(events.PhaseEntered("warmup"))
         if len(spec.items) < len(spec.item_names):
-            self.driver.run_number = None  # the earlier run of this data set has dumped it
+            self.driver.run_number = None  # the earlier run of the data set has dumped its warm-up
         with self.recorder.warming_up():
             self.copies.run(spec.warmup_iterations, first.judge)
             if stopping.warmup_seconds is not None:
@@ -538,13 +541,14 @@ class Execution:
     def iterate(self, feeds: Iterable[NumberedFeed]) -> None:
         """Run the timed iterations of each feed."""
         spec = self.spec
-        # Once for all feeds: a collection before each takes longer than some runs.
+        # Garbage is collected once, before all feeds: once for each would take longer than some
+        # runs.
         with no_garbage_collection():
             for number, feed in enumerate(feeds):
                 if number:
                     self.batches.add(batch_of(feed.fed))
                     fed = events.Fed(feed.fed if spec.cases else (), feed.warnings)
-                    if fed.fed or fed.warnings:  # else the parent would wake up for nothing
+                    if fed.fed or fed.warnings:  # an empty event would only wake up the parent
                         self.emit(fed)
                     self.copies.prepare(feed.arrays, "input_copy")
                 if spec.cases:
@@ -563,21 +567,21 @@ class Execution:
                     self.emit(events.Classified((classes,)))
 
     def finish(self) -> events.Finished:
-        """Report the outputs and what was noticed, and write the profile."""
+        """Write the profile, close the drivers, and return the event with outputs and warnings."""
         from lar.measurement.machine import read_memory  # slow to import
 
         spec, driver = self.spec, self.driver
         self.emit(events.PhaseEntered("finish"))
         driver.fire_hooks("after_run")
         self.notes += driver.notes
-        # Writing the profile after this takes more memory.
+        # The peak is read now, since writing the profile later takes more memory.
         peak = read_memory("VmHWM", "/proc/self/status")
         outputs: tuple[OutputSummary, ...] = ()
         if any(rows.count for rows in self.copies.tables):
             outputs = tuple(summarize_outputs(driver.outputs(), self.context.outputs_folder))
             differing = [*compare_runners(self.copies.drivers, outputs)]
             batch = self.batches.pop() if len(self.batches) == 1 else None
-            # After that there may be no outputs any more.
+            # The outputs are summarised first: they may be gone after the profile is written.
             self.notes += [*self.recorder.write(batch), *differing]
         for each in self.copies.drivers:
             each.close()
@@ -591,7 +595,7 @@ class Execution:
 
 
 def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
-    """Yield a warning for each end of measuring that was asked for and not reached."""
+    """Yield a warning for each requested end of measuring that was not reached."""
     if stopped.settled is False:
         yield "the warm-up did not settle in a quarter of --max-time: the first times may be longer"
     if stopped.ending == "room":
@@ -613,12 +617,12 @@ def warnings_of(stopped: Stopped, spec: RunSpec) -> Iterator[str]:
         left = f"; {stopped.unserved} of {stopped.offered} still waited in the end"
         yield (
             f"the queue grew: {rate:.10g} requests/s are asked for and {rate / load:.6g} can be "
-            "served, so that how long they wait depends on how long is measured"
+            "served, so that waiting times depend on the length of the run"
         ) + (left if stopped.unserved else "")
 
 
 def wait_and_copy(driver: Driver) -> Callable[[], object]:
-    """Return a wait that ends when the outputs are on the host."""
+    """Return a wait function that also copies the outputs to the host."""
     wait, copy = driver.wait, driver.recorder.noting_begin(driver, driver.copy_outputs)
 
     def wait_for_outputs() -> object:
@@ -631,7 +635,7 @@ def wait_and_copy(driver: Driver) -> Callable[[], object]:
 
 
 def compare_runners(drivers: Sequence[Driver], outputs: Sequence[OutputSummary]) -> Iterator[str]:
-    """Warn of runners whose outputs differ from the first runner's, on the same inputs."""
+    """Yield a warning for each runner whose outputs differ from those of the first runner."""
     for runner, driver in enumerate(drivers[1:], start=1):
         pairs = zip(outputs, summarize_outputs(driver.outputs()), strict=True)
         if names := [ours.name for ours, theirs in pairs if ours != theirs]:
@@ -651,10 +655,10 @@ def sources_of(driver: Driver) -> TimeSources:
 
 
 def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> Iterator[OutputSummary]:
-    """Summarise each output, one in memory at a time; with a folder, write it there too.
+    """Yield a summary of each output; if a folder is given, write each output there too.
 
-    The files are named by the outputs' order: `000.npy`, `001.npy`. Floats of types that NumPy
-    lacks are stored as float32, which holds them.
+    Only one output is in memory at a time. The files are named by the order of outputs: `000.npy`,
+    `001.npy`. Floats of types that NumPy lacks are stored as float32, which holds their values.
     """
     import hashlib
 
@@ -664,7 +668,7 @@ def summarize_outputs(outputs: Mapping[str, Any], folder: str = "") -> Iterator[
 
     for number, name in enumerate(outputs):
         value = outputs[name]
-        if isinstance(value, str):  # why it is no array
+        if isinstance(value, str):  # the reason why the output is no array
             yield OutputSummary(name=name, dtype=value, shape=())
             continue
         array = np.require(plain_array(value), requirements="C")

@@ -1,8 +1,8 @@
-"""MLPerf's load generator, which decides when a query comes and whether a run is valid.
+"""MLPerf's load generator, which decides when queries come and whether a run is valid.
 
-LoadGen runs in a thread of its own, and calls back with the samples of each query. They wait in a
-queue for the runners, which stay in the threads that loaded their models: an engine may ask for
-that. The way through the queue takes some microseconds, which LoadGen counts as latency.
+LoadGen has its own thread, and calls back with the samples of each query. The samples wait in a
+queue for the runners. Each runner stays in the thread that loaded its model, since an engine may
+need this. The queue takes some microseconds, which LoadGen counts as latency.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from lar.records.run import Scenario, ScenarioResult
 PACKAGE = "mlcommons-loadgen"
 DETAILED_LOG = "mlperf_log_detail.txt"
 LINE_START = ":::MLLOG "
-# Passing an iteration through the queue takes at least so long, besides the iteration itself.
+# The queue adds at least this time to each iteration.
 QUEUE_SECONDS = 5e-6
-# LoadGen draws the samples of a query from so many; each is fed the same input.
+# LoadGen draws the samples of a query from this many samples. All have the same input.
 SAMPLES_IN_LIBRARY = 1024
 
 
 def import_loadgen() -> Any:
-    """Import LoadGen.
+    """Import LoadGen, and return its module.
 
     Raises:
-        UsageError: it is not installed.
+        UsageError: LoadGen is not installed.
     """
     try:
         import mlperf_loadgen
@@ -46,10 +46,10 @@ def import_loadgen() -> Any:
 
 @dataclass(eq=False)
 class LoadGenerator:
-    """Loads runners with the queries of a scenario.
+    """Sends the queries of a scenario to runners.
 
     Attributes:
-        batch: the samples that one iteration computes.
+        batch: how many samples one iteration computes.
 
     Raises:
         UsageError: LoadGen is not installed.
@@ -63,31 +63,31 @@ class LoadGenerator:
     waiting: SimpleQueue[list[int]] = field(default_factory=SimpleQueue)
 
     def start(self, iteration_seconds: float) -> None:
-        """Begin; `iteration_seconds` is the shortest time of an iteration.
+        """Start LoadGen; `iteration_seconds` is the shortest time of an iteration.
 
-        LoadGen makes its queries beforehand, and needs to know how many can come.
+        LoadGen makes its queries beforehand. Their number depends on this time.
         """
         self.ended = ThreadPoolExecutor(1).submit(self.generate, iteration_seconds + QUEUE_SECONDS)
 
     def serve(self, iterate: Callable[[], object]) -> None:
-        """Run an iteration for one batch of samples after another, for one of the runners."""
+        """Run an iteration for each batch of samples that one runner takes from the queue."""
         response = self.loadgen.QuerySampleResponse
         for samples in iter(self.waiting.get, []):
             iterate()
             self.loadgen.QuerySamplesComplete([response(number, 0, 0) for number in samples])
 
     def finish(self) -> ScenarioResult:
-        """Return what LoadGen found.
+        """Wait for the end of LoadGen, and return its result.
 
         Raises:
-            LarError: it failed, or wrote no result.
+            LarError: LoadGen failed, or wrote no result.
         """
         if (error := self.ended.exception()) is not None:
             raise LarError(f"LoadGen failed: {first_line(error)}") from error
         return read_result(Path(self.log_folder, DETAILED_LOG), installed_version(PACKAGE))
 
     def generate(self, iteration_seconds: float) -> None:
-        """Have LoadGen issue all its queries; after the last, every runner gets an empty batch."""
+        """Let LoadGen issue all queries; then give every runner an empty batch, which ends it."""
         loadgen, sizes = self.loadgen, (SAMPLES_IN_LIBRARY, SAMPLES_IN_LIBRARY)
         logs = loadgen.LogSettings()
         logs.log_output.outdir, logs.enable_trace = self.log_folder, False
@@ -109,7 +109,7 @@ class LoadGenerator:
             self.waiting.put(numbers[first : first + self.batch])
 
     def settings(self, iteration_seconds: float) -> Any:
-        """Return what LoadGen is asked for; it tests the performance by default."""
+        """Return LoadGen's settings for the scenario; by default it tests the performance."""
         loadgen, scenario = self.loadgen, self.scenario
         settings = loadgen.TestSettings()
         name = scenario.name.title().replace("-", "")  # SingleStream
@@ -129,10 +129,10 @@ class LoadGenerator:
 
 
 def read_result(log: Path, version: str = "") -> ScenarioResult:
-    """Read LoadGen's detailed log: a JSON object on each line, with a key and a value.
+    """Read LoadGen's detailed log: each line has a JSON object with a key and a value.
 
     Raises:
-        LarError: it is missing, or has no result.
+        LarError: the log is missing, or has no result.
     """
     try:
         lines = log.read_text(errors="replace").splitlines()
@@ -141,7 +141,7 @@ def read_result(log: Path, version: str = "") -> ScenarioResult:
     values: dict[str, Any] = {}
     errors: list[str] = []
     for line in lines:
-        # Other lines, and those with a text of LoadGen's own that it did not quote, are no JSON.
+        # Some lines are not JSON: LoadGen does not quote all of its own strings.
         with contextlib.suppress(ValueError):
             entry = json.loads(line.partition(LINE_START)[2])
             values[entry["key"]] = entry["value"]
@@ -163,7 +163,7 @@ def read_result(log: Path, version: str = "") -> ScenarioResult:
     )
 
 
-# What LoadGen asks of a valid run, by the name in its log.
+# The reasons why LoadGen calls a run invalid, by the condition's name in its log.
 CONDITIONS = {
     "result_min_duration_met": "the run was shorter than asked for",
     "result_min_queries_met": "there were fewer queries than asked for",

@@ -1,6 +1,7 @@
-"""The worker: executes one `RunSpec` in this process and sends events about it.
+"""The worker: executes one `RunSpec` in this process and sends events to the parent process.
 
-The parent process gives two descriptors: where events go, and the shared file for the samples.
+The parent process gives two file descriptors: one for events, and one of the shared file for
+samples.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from lar.records.run import Failure
 
 
 def do_task(name: str, sample_file: int, emit: events.Emit) -> events.Event | None:
-    """Do what the parent asks for on standard input; return the last event, None if the task ends
-    with the turns that the parent gives."""
-    # The request is pickled, since that needs no library that starts slowly. The numbers of turns
-    # may come after it, a line each.
+    """Do the task that the parent sends on standard input, and return the last event.
+
+    Return None for a task that computes single operators in turns: it has no last event.
+    """
+    # The request is pickled, since pickle is imported quickly. Numbers of turns may follow the
+    # request, one in each line.
     requests = sys.stdin.buffer
     spec, context = pickle.load(requests)
     turns = map(int, iter(requests.readline, b"")) if context.turns else None
@@ -58,7 +61,7 @@ def do_task(name: str, sample_file: int, emit: events.Emit) -> events.Event | No
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return the failure that the user sees for an error."""
+    """Return the failure that is reported to the user for an error."""
     import traceback  # slow to import
 
     detail = "".join(traceback.format_exception(error))
@@ -76,7 +79,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def import_modules(task: str, engine: str, driver: str) -> None:
-    """Import what a task needs, while the parent still prepares the spec."""
+    """Import the modules that a task needs, while the parent still prepares the spec."""
     if driver:
         engine_named(engine).driver_class(driver)
     if task == "run":
@@ -84,7 +87,7 @@ def import_modules(task: str, engine: str, driver: str) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Execute the spec that stands on standard input; never returns."""
+    """Execute the task that is sent on standard input; never return."""
     task, engine, driver, *descriptors = argv
     event_file, sample_file = map(int, descriptors)
 
@@ -94,7 +97,7 @@ def main(argv: list[str]) -> None:
     last, status = b"", 0
     try:
         import_modules(task, engine, driver)
-        gc.freeze()  # imported modules stay: the collector need not look at them
+        gc.freeze()  # imported modules stay, so the garbage collector can skip them
         gc.enable()
         answer = do_task(task, sample_file, emit)
         last = b"" if answer is None else events.line_of(answer)
@@ -102,10 +105,10 @@ def main(argv: list[str]) -> None:
         status = 130
     except BaseException as error:
         last, status = events.line_of(events.Failed(failure_of(error))), 1
-    # What Python and the engine's C library still hold of their output.
+    # Python and the engine's C library may still buffer output.
     sys.stdout.flush()
     sys.stderr.flush()
     ctypes.CDLL(None).fflush(None)
     os.write(event_file, last)  # the parent may end this process as soon as it knows the result
-    # Engines' destructors take time and some of them crash; there is nothing left to save.
+    # Skip the destructors of engines: they take time, and some of them crash.
     os._exit(status)

@@ -1,4 +1,4 @@
-"""The recorder of a profiled run: what the worker records beside the engine's own profile."""
+"""The recorder of a profiled run: it records phases, calls, copies and iterations in the worker."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# What operators of several copies that are the same have in common.
+# The fields in which the same operator is equal in several copies of a model.
 UNNAMED = attrgetter("type", "provider", "inputs", "outputs")
 NAMED = attrgetter("id", "name", "type", "provider", "inputs", "outputs")
-# What a profile has as an engine tells it, by the name in both records.
+# The fields that a profile takes unchanged from the engine's report, by the name in both records.
 TOLD = ("operators", "executions", "allocations", "threads", "engine_raw")
 
 
 class Recorder(Silent):
-    """Records phases, calls, copies and iterations, in nanoseconds since it was made.
+    """Records phases, calls, copies and iterations, in nanoseconds since the recorder was made.
 
-    Copies of a model that run at once record into the same lists, each from its own thread: the
-    iterations of all are numbered in turn.
+    Copies of a model that run at once record into the same lists, each from its own thread. Their
+    iterations are numbered in turn: with two copies, copy 0 has the numbers 0, 2, 4 and so on.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Recorder(Silent):
         self.drivers: list[Driver] = []
         self._copies: dict[int, int] = {}  # by thread
         self.recorded: Counter[int] = Counter()  # by copy: its iterations
-        self._begun: dict[int, int] = {}  # by copy: when its next iteration began, if it has
+        self._begun: dict[int, int] = {}  # by copy: when its next iteration began
         self.cpu, self._cpu_began = NO_TIMES, read_times()
         self._syscalls: SyscallTrace | None = None
 
@@ -61,12 +61,14 @@ class Recorder(Silent):
 
     @property
     def own_copy(self) -> int:
-        """The copy that the calling thread runs."""
+        """The number of the copy that the calling thread runs."""
         return self._copies.get(get_ident(), 0)
 
     def next_step(self) -> dict[str, Any]:
-        """Return the number of the copy's next iteration: timed ones count from 0 on, those of the
-        warm-up from -1 down."""
+        """Return the number of the copy's next iteration, and whether it belongs to the warm-up.
+
+        Timed iterations count from 0 up, those of the warm-up from -1 down.
+        """
         number = self.recorded[self.own_copy] * len(self.drivers) + self.own_copy
         return {"step": -1 - number if self.warmup else number, "warmup": self.warmup}
 
@@ -134,11 +136,12 @@ class Recorder(Silent):
             yield
 
     def record(self, driver: Driver, began: float, dispatched: float, ended: float) -> None:
-        """Record an iteration that has ended; the times are the driver's clock's, in seconds."""
+        """Record an ended iteration; the times are seconds of the driver's clock."""
         start, middle, end = (round(at * 1e9) - self.t0_ns for at in (began, dispatched, ended))
         copy, place = self.own_copy, self.next_step()
-        if not (copy or self.warmup):  # the process has one CPU time
-            # Before the first timed iteration garbage is collected: it counts only if it is alone.
+        if not (copy or self.warmup):  # CPU time is the process's, so that only copy 0 records it
+            # Garbage is collected before the first timed iteration, which counts only if it is the
+            # only one.
             sums = self.cpu if self.recorded[copy] > 1 else NO_TIMES
             self.cpu = tuple(map(add, sums, map(sub, read_times(), self._cpu_began)))
         first = self._begun.pop(copy, start)
@@ -164,9 +167,10 @@ class Recorder(Silent):
             self._cpu_began = read_times()
 
     def write(self, batch: int | None) -> list[str]:
-        """Write the profile, and the engine's own, where the spec says.
+        """Write the profile, and the engine's own profile, to the files that the spec names.
 
-        What only the parent process knows is missing in it (`lar.running.steps`).
+        Facts that only the parent process has are added later (`lar.running.steps`). Return
+        warnings.
         """
         from lar.profiles.ranges import patterns_of, spans_of_patterns, unmatched
         from lar.profiles.trace_file import write_profile
@@ -188,7 +192,7 @@ class Recorder(Silent):
             profile = self.profile_of(driver, trace, batch)
             if named := spans_of_patterns(profile, patterns):
                 profile = replace(profile, spans=(*profile.spans, *named))
-            # The parent writes it again, with what only the parent knows, and then packs it.
+            # The parent writes the file again, with its own facts, and compresses a large one.
             write_profile(profile, place, packed=False)
         if place := driver.context.written.get(PROFILE_RAW.key, ""):
             if trace.raw_file:
@@ -198,7 +202,7 @@ class Recorder(Silent):
         return [*unmatched(trace.operators, patterns), *trace.notes]
 
     def profile_of(self, driver: Driver, trace: EngineTrace, batch: int | None) -> records.Profile:
-        """Return all that was recorded."""
+        """Return the profile with all recorded events."""
         self.spans.sort_by_time()
         spec, engine = driver.spec, driver.facts()
         warmups = sum(step.warmup for step in self.steps)
@@ -230,19 +234,21 @@ class Recorder(Silent):
 
 
 def place_of_profile(driver: Driver) -> str:
-    """Return where a run writes its profile in lar's format, empty if it writes none."""
+    """Return the path of the profile that a run writes in lar's format; empty without one."""
     written = driver.context.written
     return next((written[each.key] for each in PROFILES if each.key in written), "")
 
 
-# The system counts CPU time in ticks of up to 10 ms: fewer than some ticks mean nothing.
+# CPU use over a shorter time is not reported: the system counts CPU time in ticks of up to 10 ms.
 SHORTEST_CPU_SECONDS = 0.05
 NO_TIMES: tuple[float, ...] = (0.0,) * 4
 
 
 def cpu_use_of(times: Sequence[float]) -> records.CpuUse:
-    """Return the use of the CPU over iterations that took so long, as `read_times` gives it; no
-    percents if they were too short."""
+    """Return the use of the CPU during iterations, from the differences of `read_times`.
+
+    Percents are left out if the iterations were too short.
+    """
     elapsed, process, busy, every = times
     if elapsed < SHORTEST_CPU_SECONDS:
         return records.CpuUse(os.cpu_count() or 0)
@@ -251,19 +257,20 @@ def cpu_use_of(times: Sequence[float]) -> records.CpuUse:
 
 
 def read_times() -> tuple[float, ...]:
-    """Return seconds and this process's CPU seconds, and ticks of the CPUs: busy ones and all; 0
-    where unknown."""
+    """Return the time, this process's CPU time, and the busy and all ticks of all CPUs.
+
+    The first two are in seconds. Unknown ticks are 0.
+    """
     ticks = [int(word) for word in read_text("/proc/stat").split()[1:9]] or [0] * 8
-    busy = sum(ticks) - ticks[3] - ticks[4]  # but idle and waiting for a disk
+    busy = sum(ticks) - ticks[3] - ticks[4]  # without idle time and waiting for a disk
     return time.perf_counter(), time.process_time(), busy, sum(ticks)
 
 
 def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
-    """Return the engine's reports of copies of a model that ran at once, joined into one.
+    """Return the engine's reports on copies of a model that ran at once, joined into one report.
 
-    Each copy has threads of its own: the numbers of copy 1 begin at 1001, where copy 0's begin at
-    1. The same operator of all copies is one operator. If there is one copy, it runs in the host's
-    thread.
+    Each copy has its own threads: copy 0 counts them from 1, copy 1 from 1001. The same operator of
+    all copies becomes one operator. A single copy runs in the host's thread.
     """
     if len(traces) == 1:
         return replace(traces[0], threads={HOST_THREAD: "host", **traces[0].threads})
@@ -308,11 +315,11 @@ def join_traces(traces: Sequence[EngineTrace]) -> EngineTrace:
 def join_operators(
     operators: list[records.ProfiledOperator], more: Sequence[records.ProfiledOperator]
 ) -> list[int]:
-    """Add the operators of another copy to those of all; return the place of each.
+    """Add the operators of another copy to a joint list; return the place of each in this list.
 
-    Operators of one name, type and shapes are the same. An engine may give operators that it adds
-    to a graph, such as conversions of a layout, another name in each copy: the rest are joined by
-    type and shapes, in the order of execution.
+    Operators with equal name, type and shapes are joined. An engine may add operators to a graph,
+    such as conversions of a layout, and give them another name in each copy. These operators are
+    joined by type and shapes, in the order of execution.
     """
     unjoined = dict(enumerate(operators))
     at: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Other tasks of a worker than a run: packing testcases, and computing single tensors."""
+"""Tasks of a worker that are not runs: reading a model, packing testcases, single tensors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lar.worker.execution import Copies, Feeder, explaining, summarize_outputs
 
 
 def read_model_at(spec: RunSpec, context: RunContext, emit: Emit) -> ModelInfo:
-    """Read what the spec's model file holds, with inputs of the shapes that are fed."""
+    """Read the model file of a spec, for the input shapes that the spec gives."""
     engine, path = engine_named(spec.engine), Path(spec.model)
     feeder = Feeder(spec, engine.read_model(path).inputs, context.names, emit, [])
     shapes = {each.name: each.shape for each in feeder.feed_of_inputs().fed}
@@ -31,10 +31,10 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
     """Pack a testcase for each of the spec's `inputs`.
 
     Returns:
-        What each testcase feeds, the outputs that are expected, and warnings.
+        The inputs of each testcase, the expected outputs, and warnings.
 
     Raises:
-        LarError: the model does not load or fails, or the data does not fit it.
+        LarError: the model does not load or fails, or the inputs do not fit the model.
     """
     packer, packing = engine_named(spec.engine).packing, context.packing or Packing()
     assert packer is not None
@@ -50,8 +50,8 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
         fed.append(feed.fed)
         warnings |= dict.fromkeys(feed.warnings)
         warnings |= dict.fromkeys(
-            f"testcase {number}: the output {name} holds NaN or infinite values, which equal "
-            "themselves for lar alone"
+            f"testcase {number}: the output {name} holds NaN or infinite values, which only "
+            "lar takes for equal"
             for name, array in outputs.items()
             if count_nonfinite(array)
         )
@@ -60,7 +60,7 @@ def pack(spec: RunSpec, context: RunContext) -> Packed:
 
 
 def items_of(given: Mapping[str, Array | list[Array]]) -> Iterator[tuple[str, Array]]:
-    """Yield the fed arrays by name, for a sequence its items."""
+    """Yield the names and arrays of inputs; the items of a sequence have a name each."""
     for name, value in given.items():
         if isinstance(value, list):
             yield from ((f"{name}[{at}]", each) for at, each in enumerate(value))
@@ -69,10 +69,10 @@ def items_of(given: Mapping[str, Array | list[Array]]) -> Iterator[tuple[str, Ar
 
 
 def compute(copies: Copies, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    """Return what the engine computes from the inputs.
+    """Return the outputs that the engine computes from the inputs.
 
     Raises:
-        LarError: it fails.
+        LarError: the engine fails.
         UsageError: an output is not an array of numbers.
     """
     (driver,) = copies.drivers
@@ -88,13 +88,12 @@ def compute(copies: Copies, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def compute_each(spec: RunSpec, context: RunContext, turns: Iterable[int], emit: Emit) -> None:
-    """Load the model, then compute a tensor from given values in each turn that the parent gives;
-    one that fails does not stop others.
+    """Load the model; then, in each turn that the parent gives, compute a tensor from given values.
 
-    The request of a turn stands in files of the work folder: `asked.json` has the name of the
-    tensor and those of the values, which are in `0.npy`, `1.npy` and so on. The answer is
-    `answer.npy`. A turn that names no tensor asks which of the values the graph lacks: the answer
-    is their names.
+    A tensor that fails does not stop the others. The request of a turn is in files of the work
+    folder: `asked.json` has the name of the tensor and the names of the values; the values are in
+    `0.npy`, `1.npy` and so on. The answer is `answer.npy`. A turn that names no tensor asks which
+    values the graph lacks; then the answer has the names of these values.
 
     Raises:
         LarError: the model does not load.

@@ -56,7 +56,7 @@ def test_the_profile_keeps_what_was_tried_for_its_report(
     assert "\ntry: --enable-nchw88 is 2.00 times as fast (2.00 to 2.00)" in text
     run_lar(model, "--profile", str(place))
     text = run_lar("report", str(place)).stdout
-    assert "\ntry: --enable-nchw88, as the script takes 60% of the time (not tried: lar a" in text
+    assert "\ntry: --enable-nchw88, as the script takes 60% of the time (not tried; lar a" in text
 
 
 def test_a_race_that_is_too_short_names_the_likely_winner(write_script: WriteScript) -> None:
@@ -73,7 +73,7 @@ def test_a_race_that_is_too_short_names_the_likely_winner(write_script: WriteScr
 def test_where_nothing_is_faster_the_command_is_that_of_the_run(write_script: WriteScript) -> None:
     model = script(write_script, {"ioc16": 0.6})
     *_, best, command = run_lar("advise", model, "--warmup-iter", "2").stdout.splitlines()
-    assert best == "best: nothing is shown to be faster, of --enable-ioc16"
+    assert best == "best: no setting is shown to be faster among --enable-ioc16"
     assert command == f"command: lar {model} --warmup-iter 2"
 
 

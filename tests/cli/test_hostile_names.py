@@ -128,7 +128,7 @@ def test_a_name_in_a_model_may_be_no_text(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(bad)
     done = run_lar("m.onnx", "--iter", "1", cwd=tmp_path, code=2)
     assert done.stderr.startswith(
-        "lar: error: m.onnx: holds a name, or gives a text, that is not UTF-8: "
+        "lar: error: m.onnx: holds a name or a string that is not UTF-8: "
     )
 
 
@@ -143,7 +143,7 @@ def test_a_text_that_a_model_gives_may_be_no_utf_8(tmp_path: Path) -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     done = run_lar("m.onnx", "--iter", "1", cwd=tmp_path, code=2)
-    assert "gives a text, that is not UTF-8" in done.stderr
+    assert "a string that is not UTF-8" in done.stderr
 
 
 def test_a_page_shows_what_a_name_hides(folder: Path) -> None:

@@ -81,9 +81,7 @@ def test_csv_has_every_figure_and_warnings_beside_it(tmp_path: Path) -> None:
     out = tmp_path / "table.csv"
     done = run_lar("results", *FILES, "--format", "csv", "-o", str(out))
     assert (done.returncode, done.stdout) == (0, f"wrote {out}\n")
-    assert done.stderr.startswith(
-        "lar: warning: what is not judged needs several runs of each side"
-    )
+    assert done.stderr.startswith("lar: warning: a verdict needs several runs of each side")
     rows = list(csv.DictReader(io.StringIO(out.read_text())))
     assert [row["result"] for row in rows] == [f"{name}.txt" for name in MOBILENET]
     assert [float(row["median_seconds"]) for row in rows] == pytest.approx(

@@ -233,9 +233,7 @@ def test_its_own_profile_is_reported_without_a_spread(
         assert [bool(value) for value in named.values()] == [
             key.startswith("mean") for key in named
         ], row
-        assert (
-            "mean times of all iterations" in run_lar("report", path, "--style", "operators").stdout
-        )
+        assert "means over all iterations" in run_lar("report", path, "--style", "operators").stdout
 
 
 def test_models_of_two_formats_are_compared(digits: str, root: Path) -> None:

@@ -202,11 +202,11 @@ def test_the_best_is_right_and_proven_or_named_as_likely(
 ) -> None:
     found = [tried(*given, **fields) for *given, fields in settings]
     assert describe_tried(found) == said
-    assert (best_of(found) is None) == ("nothing" in said)
+    assert (best_of(found) is None) == ("no setting" in said)
 
 
 def test_what_was_not_tried_to_its_end_is_no_best() -> None:
-    said = "nothing is shown to be faster, of --a"
+    said = "no setting is shown to be faster among --a"
     assert describe_tried([TriedSetting("--a")]) == said
 
 
@@ -214,10 +214,12 @@ def test_a_report_says_what_to_try_and_whether_it_was() -> None:
     profile = profile_on(ZEN)
     assert describe_advice(profile) == (
         f"{FIXED_NCHW88}, as convolutions in the plain layout take 100% of the operators' time "
-        "(not tried: lar advise MODEL does)"
+        "(not tried; lar advise MODEL tries it)"
     )
     profile = profile_on(ZEN, options={"enable_nchw88": True, "profile": "p.json"})
-    assert describe_advice(profile).endswith("(not tried: lar advise MODEL --enable-nchw88 does)")
+    assert describe_advice(profile).endswith(
+        "(not tried; lar advise MODEL --enable-nchw88 tries it)"
+    )
     profile = profile_on(ZEN, tried=(tried(FIXED_NCHW88, 0.5, "faster"),))
     assert describe_advice(profile) == (
         f"{FIXED_NCHW88} is 2.00 times as fast (1.60 to 2.22), outputs equal (tried)"

@@ -43,7 +43,7 @@ def test_a_low_cost_changes_nothing() -> None:
 
 
 def test_a_run_that_was_faster_with_the_profiler_shows_no_cost() -> None:
-    assert describe_cost(profile_with(20.0, 21.0)) == "Profiling cost nothing that shows."
+    assert describe_cost(profile_with(20.0, 21.0)) == "Profiling had no measurable cost."
 
 
 def test_without_a_plain_run_nothing_is_known() -> None:

@@ -160,5 +160,5 @@ def test_the_truth_is_that_of_the_expected_side_or_of_a_twin_beside_a_model(tmp_
 
 def test_without_inputs_there_is_no_truth() -> None:
     array = np.zeros(3)
-    with pytest.raises(UsageError, match="does not hold what its run was fed with"):
+    with pytest.raises(UsageError, match="does not hold the inputs of its run"):
         lar.compare(array, array, truth=DIGITS)

@@ -48,7 +48,7 @@ def test_a_packed_model_alone_does_what_the_settings_say(tmp_path: Path, run_lar
     assert said[0] == (
         f"packed: {out}: --multithread 2 --enable-nchw44, the cache of --fast-run-algo-policy"
     )
-    assert said[1] == "not in it: --no-spinning: give this when it is run"
+    assert said[1] == "not in the file: --no-spinning: add this to each run of the file"
     packed = open_packed(out)
     assert packed.cache == edited.read_bytes()
     assert packed.info
@@ -92,7 +92,7 @@ def test_of_onnx_runtime_it_is_the_optimised_model(tmp_path: Path) -> None:
     said = pack(ONNX, "onnxruntime", {"multithread": 2, "graph_optimization_level": "all"}, out)
     assert said == [
         f"packed: {out}: --graph-optimization-level all",
-        "not in it: --multithread 2: give this when it is run",
+        "not in the file: --multithread 2: add this to each run of the file",
     ]
     wanted, alone = (lar.run(model, iter=1, keep_outputs=True) for model in (ONNX, out))
     for name, array in wanted.arrays.items():

@@ -128,8 +128,8 @@ def test_what_a_search_found_until_its_time_ended_is_used(write_script: WriteScr
     )
     found = lar.tune(model, budget=7)
     (warning,) = found.warnings
-    assert "fast-run: its search was ended after " in warning
-    assert "what it had found is used" in warning
+    assert "fast-run: its search was stopped after " in warning
+    assert "its finds are used" in warning
     assert known(found.best).name == "fast-run"
 
 

@@ -101,7 +101,7 @@ def test_choices_are_listed_once_in_dimensions_that_there_are() -> None:
     assert twice.hint == "leave one of them out"
     unknown = refusal(layouts="full")
     assert str(unknown).startswith(
-        "--space: a.json: no engine has a dimension 'layouts', of which full is to be tried"
+        "--space: a.json: 'layouts' is full, but no engine has such a dimension"
     )
     assert unknown.hint == "there are layout, algorithms, threads, arena"
 

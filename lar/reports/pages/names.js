@@ -1,5 +1,5 @@
-// Long names: the middle is left out where there is no room, the whole is shown on hover. What
-// distinguishes a name from another that begins and ends as it does stays.
+// Long names: a name without enough room loses its middle, and is shown in full on hover. Letters
+// that distinguish names with the same begin and end stay.
 
 // How many letters are kept at the head, at the tail, and where names differ.
 const LONG = { head: 8, tail: 14, piece: 10 }, SHORT = { head: 3, tail: 9, piece: 7 };
@@ -12,7 +12,7 @@ function joinPieces(pieces) {
   const joined = [];
   for (const [from, to] of pieces.sort((a, b) => a[0] - b[0])) {
     const last = joined.at(-1);
-    // A gap of few letters takes as much room as the dots that stand for it.
+    // A gap of a few letters is not shorter than the dots that replace the letters.
     if (last && from <= last[1] + 4) last[1] = Math.max(last[1], to);
     else joined.push([from, to]);
   }
@@ -32,10 +32,10 @@ function groupBy(names, key) {
   return [...groups.values()].filter((group) => group.length > 1);
 }
 
-// The pieces [from, to] of each name that are always shown: its head, its tail, and where it begins
-// to differ from others with that head, so that no two names read alike.
+// The pieces [from, to] of each name that are always shown: its head, its tail, and the place where
+// it begins to differ from others with the same head. So different names stay different.
 function piecesOf(names, { head, tail, piece } = pageWidth() < NARROW ? SHORT : LONG) {
-  const differs = new Map(); // where each name begins to differ from one like it
+  const differs = new Map(); // where each name begins to differ from a similar name
   const pieces = Object.assign(new Map(), { differs });
   for (const name of names)
     pieces.set(name, joinPieces(name.length <= head + tail + 2 ? [[0, name.length]]
@@ -49,7 +49,7 @@ function piecesOf(names, { head, tail, piece } = pageWidth() < NARROW ? SHORT : 
                                    [from, Math.min(from + piece, name.length)]]));
     }
   };
-  // Where there is little room, as few letters as distinguish them.
+  // On a narrow page, this piece is only added for names that would be equal otherwise.
   if (head === LONG.head) groupBy(long, (name) => name.slice(0, head)).forEach(add);
   for (let round = 0; round < 8; round++) {
     const alike = groupBy(pieces.keys(), (name) => shownOf(name, pieces.get(name)));
@@ -59,7 +59,7 @@ function piecesOf(names, { head, tail, piece } = pageWidth() < NARROW ? SHORT : 
   return pieces;
 }
 
-// An element with a whole name in it, which shows as much of it as its place has room for.
+// An element that holds a whole name, and shows as much of the name as there is room for.
 function makeName(name, pieces) {
   const element = makeElement("span", { class: "name", title: name });
   let end = 0;
@@ -72,8 +72,8 @@ function makeName(name, pieces) {
   return element;
 }
 
-// A name as a text of at most so many letters, for pictures: its pieces if they have room, else what
-// distinguishes it from other names.
+// A name as text of at most `length` letters, for pictures: its pieces if they fit, else the part
+// that distinguishes it from other names.
 function shortenName(name, length, pieces) {
   if (name.length <= length) return name;
   const sizeOf = (parts) => parts.reduce((sum, [from, to]) => sum + to - from + 1, -1);

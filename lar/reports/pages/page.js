@@ -1,11 +1,11 @@
 "use strict";
-// What all parts of the page use: its figures, elements, numbers, colours, widths.
+// Functions that all parts of the page use: for figures, elements, numbers, colours and widths.
 
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const SVG = "http://www.w3.org/2000/svg";
 
-// Colours that most eyes distinguish, lighter on a dark page; no colour means anything that no
-// text says. On each of them stands text of the colour of the same place.
+// Colours that most people can distinguish, lighter on a dark page. Text also says what a colour
+// means. Text on a colour has the text colour at the same place of the second list.
 const PLACES = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9];
 const COLORS = PLACES.map((place) => `var(--c${place})`);
 const GREY = "var(--c-grey)", ON_GREY = "var(--t-grey)";
@@ -32,7 +32,7 @@ function makeShape(tag, attributes, ...children) {
   return fill(document.createElementNS(SVG, tag), attributes, children);
 }
 
-// Draws what a function returns into a section, where the page has it.
+// Draws the result of a function into a section, if the page has this section.
 function drawSection(name, draw) {
   const place = document.querySelector(`#${name} .body`);
   if (!place) return;
@@ -44,7 +44,7 @@ function drawSection(name, draw) {
   }
 }
 
-// What is as wide as the page is drawn again when that changes, and for paper.
+// Elements as wide as the page are drawn again when its width changes, and for printing.
 const NARROWEST = 300, NARROW = 600, PAPER = 1000;
 const fitting = new WeakMap();
 let isPrinting = false, lastWidth = 0;
@@ -75,7 +75,7 @@ function printAs(paper) {
   fitAll();
 }
 
-// The page's colours: those that the system asks for, or light or dark ones.
+// The page's colour schemes: that of the system, light, or dark.
 const SCHEMES = { "as the system": null, light: "not all", dark: "screen" };
 
 function makeSchemeChoice() {
@@ -157,7 +157,7 @@ function makePicture(width, height, label, attributes) {
   return svg;
 }
 
-// A small picture beside a name, which says nothing that the name does not.
+// A small picture beside a name, which adds no information to the name.
 function makeSwatch(width, height) {
   return makeShape("svg", { viewBox: `0 0 ${width} ${height}`, width, height,
                             "aria-hidden": "true", "data-name": `picture${pictures++}` });

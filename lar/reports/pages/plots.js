@@ -10,7 +10,7 @@ function ticksOf(least, most, count) {
   return ticks;
 }
 
-// A number on an axis: as many digits as its distance to the next one needs.
+// A number on an axis, with as many digits as the distance between two numbers needs.
 function formatNext(value, step) {
   return formatNumber(value, Math.max(0, Math.ceil(-Math.log10(step || 1) - 1e-9)));
 }
@@ -30,8 +30,8 @@ function partsOf(least, most) {
 
 const BOTTOM = 46;
 
-// A frame with axes: `x` and `y` are {from, to, label, log, format}, `beside` is free at the right;
-// returns the picture, its edges and its scales. `x` may have a scale of its own, `at`.
+// A frame with axes: `x` and `y` are {from, to, label, log, format}, `beside` is left free at the
+// right. Returns the picture, its edges and its scales. `x` may have its own scale `at`.
 function makeFrame(width, height, label, x, y, beside = 24) {
   const svg = makePicture(width, height, label);
   const isNarrow = width < NARROW;
@@ -78,7 +78,7 @@ function makeFrame(width, height, label, x, y, beside = 24) {
   return { svg, atX, atY, left, right, top, bottom };
 }
 
-// What an axis shows: from 0, unless all values lie close together far from it.
+// The range of an axis: from 0, unless all values are close together and far from 0.
 function rangeOf(values, fromZero) {
   const most = Math.max(...values), least = Math.min(...values);
   if (fromZero || least < most / 2 || least < 0) return { from: Math.min(0, least), to: Math.max(most * 1.05, 0) || 1 };
@@ -88,7 +88,7 @@ function rangeOf(values, fromZero) {
 
 
 
-// A curve. What came before `curve.folded`, the warm-up, is folded into a stripe at the left.
+// A curve. The warm-up, before `curve.folded`, is folded into a stripe at the left.
 function drawCurve(curve, width) {
   const isFolded = curve.folded !== null;
   const folded = curve.points.filter(([x]) => isFolded && x < curve.folded);
@@ -138,7 +138,7 @@ function drawCurve(curve, width) {
   return svg;
 }
 
-// A frame whose lanes have names instead of an axis; where it is narrow, they stand in the lanes.
+// A frame whose lanes have names instead of an axis; if it is narrow, the names are in the lanes.
 function makeLanes(names, label, x, height, width) {
   const isNarrow = width < 800;
   const left = isNarrow ? 14 : 230, right = width - 30, bottom = names.length * height + 14;

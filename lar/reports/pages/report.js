@@ -1,9 +1,9 @@
 // A report: its tables, and its plots by their kinds.
 
 const LANE = 64, BINS = 60;
-const SHOWN_SHARE = 0.98; // what lies beyond is counted at the end
+const SHOWN_SHARE = 0.98; // the other, longest iterations are counted in the last bin
 
-// The bins of all lanes, in ms, and how many calm and disturbed points of each lane lie in each.
+// The bins of all lanes, in ms, and how many calm and disturbed points of each lane are in a bin.
 function binLanes(lanes) {
   const sorted = lanes.map(({ points }) => points.map(([, ms]) => ms).sort((a, b) => a - b));
   const at = (values, share) => values[Math.min(values.length - 1, Math.floor(share * values.length))];
@@ -93,8 +93,8 @@ function drawSamples({ rounds, lanes }, width) {
 
 const POINTS = { fault: [COLORS[5], 6], differs: [COLORS[1], 3.5], "": [COLORS[0], 3.5] };
 
-// A line of dots for each curve; equal tensors stand at the bottom, those with an error that is no
-// number at the top.
+// A line of dots for each curve. Equal tensors are at the bottom; tensors whose error is not a
+// number are at the top.
 function drawCurves(curves, width) {
   const all = curves.flatMap(({ points }) => points);
   const deepest = Math.max(1, ...all.map(([depth]) => depth));

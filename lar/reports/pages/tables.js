@@ -1,5 +1,5 @@
-// Tables that are sorted by a click on a heading, filtered by a text, and as wide as the page: the
-// columns that have no room are left out, and stand in the details of each row.
+// Tables that are sorted by a click on a heading, filtered by a text, and as wide as the page.
+// Columns without enough room are left out, and are shown in the details of each row.
 
 const FIRST_ROWS = 25, FEW_ROWS = 6;
 const SHORTEST_TEXT = 110, SHORTEST_ON_NARROW = 80, LONGEST_TEXT = 900; // pixels of a column of text
@@ -9,7 +9,7 @@ const GIVEN_ORDER = "the order given";
 
 function compareValues(a, b, direction) {
   if (a === b) return 0;
-  if (a === null) return 1; // what is not known comes last, in either direction
+  if (a === null) return 1; // unknown values come last, in either direction
   if (b === null) return -1;
   return (a < b ? -1 : 1) * direction;
 }
@@ -28,7 +28,7 @@ function formatCell(column, value) {
   return column.digits < 0 ? formatAny(value) : formatNumber(value, column.digits);
 }
 
-// A cell; `look` has the greatest share, and of a column of text the width and the pieces of names.
+// A cell; `look` has the largest share or, for a column of text, the width and pieces of names.
 function makeCell(column, value, look = {}) {
   const text = formatCell(column, value);
   const kind = column.isNumber ? "number" : "text";
@@ -60,14 +60,14 @@ function textWidth(text, weight = 400) {
   return measuring.measureText(text).width;
 }
 
-// The room that a name takes at least: its pieces, and dots for each gap.
+// The least width of a name: its pieces, and dots for each gap.
 function leastWidth(name, pieces) {
   const shown = pieces.get(name) || [[0, name.length]];
   const text = shown.map(([from, to]) => name.slice(from, to)).join("");
   return textWidth(text) + 25 * (shown.length - 1) + 4 * shown.length;
 }
 
-// The columns that there is room for, by their rank, with the width of each.
+// The columns that fit on the page, chosen by their rank, with their widths.
 function fitColumns(columns, rows, pieces, room, all) {
   const isNarrow = room < 700;
   const padding = isNarrow ? 11 : 19, shortest = isNarrow ? SHORTEST_ON_NARROW : SHORTEST_TEXT;
@@ -90,7 +90,7 @@ function fitColumns(columns, rows, pieces, room, all) {
   const ranked = columns.map((_, index) => index).slice(1)
     .sort((a, b) => columns[a].rank - columns[b].rank || a - b);
   for (const index of ranked) {
-    // What a table is about stays, its texts as short as need be.
+    // Columns of the lowest rank stay, with names as short as needed.
     if (!columns[index].rank && !columns[index].isNumber)
       least[index] = Math.min(least[index], Math.max(shortest, left));
     else if (!all && least[index] > left && columns[index].rank) continue;
@@ -99,7 +99,7 @@ function fitColumns(columns, rows, pieces, room, all) {
   }
   const shown = columns.map((_, index) => index).filter((index) => chosen.has(index));
   const texts = shown.filter((index) => !columns[index].isNumber);
-  for (; left < 0 && !all; left++) { // the widest texts give way
+  for (; left < 0 && !all; left++) { // the widest names are shortened
     const widest = texts.reduce((a, b) => least[b] > least[a] ? b : a, texts[0]);
     if (widest === undefined || least[widest] < SHORTEST_ON_NARROW / 2) break;
     least[widest] -= 1;
@@ -122,8 +122,8 @@ function makeDetail(columns, row, width) {
     makeElement("td", { colspan: width }, makeElement("dl", {}, ...entries)));
 }
 
-// A table of `{columns: [[name, unit, digits, rank]], rows, total, missing, order, marks}`, sorted as
-// it comes; a row's mark is the class that colours it.
+// A table of `{columns: [[name, unit, digits, rank]], rows, total, missing, order, marks}`, first in
+// the given order; a row's mark is the CSS class that colours the row.
 function makeTable(table, name) {
   if (!table.rows.length) return makeNote(`There are no ${name}.`);
   const columns = columnsOf(table), hasUnits = columns.some((column) => column.unit);
@@ -227,7 +227,7 @@ function makeTable(table, name) {
 
   search.addEventListener("input", draw);
   order.addEventListener("change", () => sortBy(Number(order.value)));
-  const isShort = table.rows.length < FEW_ROWS; // one sees all of it at once
+  const isShort = table.rows.length < FEW_ROWS; // all rows are visible at once
   const parts = [
     makeElement("div", { class: "tools" }, isShort ? null : search,
                 isShort ? null : makeElement("label", {}, "sort by ", order), more, wide, count),
@@ -235,7 +235,7 @@ function makeTable(table, name) {
       makeElement("table", { class: "data", "aria-label": name }, head, body)),
   ];
   if (table.missing.length)
-    parts.push(makeNote(`Not known of any of them: ${table.missing.join(", ")}.`));
+    parts.push(makeNote(`Unknown for every row: ${table.missing.join(", ")}.`));
   const whole = makeElement("div", {}, ...parts);
   whole.append(makeFitted(() => { draw(); return []; }));
   return whole;

@@ -1,4 +1,4 @@
-"""The styles of reports: one row and one module each."""
+"""The styles of `lar report`: a table with a row for each style; each has its own module."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class Style(NamedTuple):
-    """A style: the `build` of its module takes a profile, the options that are set and, for a diff,
-    the baseline.
+    """A style of reports, with the values of options that it accepts.
 
-    `options` are the keys of the options of `lar report` that it honours; it refuses others.
-    `sorts` and `groups` are the values of --sort and --group-by, the first is the default. `views`
-    are those of --view; by default all are shown. Text has `columns` only if --columns names them.
-    `former_views` maps names that views once had to what replaces them. `profiles` are the numbers
-    of profiles that it takes; with `takes_pairs` it takes more pairs too. With `as_recorded` the
-    cost of profiling stays in the times.
+    The function `build` of its module takes a profile, the options that are set and, for a diff,
+    the baseline. `options` are the keys of the accepted options of `lar report`; others are
+    refused. `sorts` and `groups` are the values of --sort and --group-by, with the default first.
+    `views` are the values of --view; by default all views are shown. Text has `columns` only if
+    --columns names them. `former_views` maps old names of views to new ones. `profiles` are the
+    accepted numbers of profiles; with `takes_pairs`, further pairs are accepted too. With
+    `as_recorded`, the cost of profiling is not subtracted from times.
     """
 
     module: str
@@ -65,10 +65,10 @@ def export_tensorboard(profile: Profile) -> Iterator[bytes]:
 
 COMMON = frozenset({"top", "sort", "filter", "view", "time_unit"})
 
-# What was removed, and what replaces it.
+# Removed styles, with hints at their replacements.
 GONE_STYLES = {"html": "--html FILE writes the page of any style"}
 
-# Without --style, the first that honours the flags is taken.
+# Without --style, the first style that honours all given flags is used.
 STYLES: Mapping[str, Style] = {
     "operators": Style(
         "lar.reports.styles.operators",
@@ -185,7 +185,7 @@ STYLES: Mapping[str, Style] = {
     ),
 }
 
-# Exports of a profile for other programs: the function that makes the content, and a description.
+# Exports of a profile for other programs: the function that makes the content, and its help.
 EXPORTS: Mapping[str, tuple[Callable[[Profile], Iterator[bytes]], str]] = {
     "chrome": (export_chrome, "for chrome://tracing"),
     "perfetto": (export_chrome, "for ui.perfetto.dev, the same file as for chrome"),
@@ -193,15 +193,15 @@ EXPORTS: Mapping[str, tuple[Callable[[Profile], Iterator[bytes]], str]] = {
 }
 
 
-# The options of `lar report` that choose what a report shows: each style names those it honours
+# The options of `lar report` that choose the content of a report
 
 
-# The keys of the options that every style honours.
+# The keys of all options that any style honours.
 KEYS = frozenset().union(*(style.options for style in STYLES.values()))
 
 
 def parse_time(text: str) -> float:
-    """Parse a time in seconds as a bound: it may have a unit, or be 0, negative or infinite."""
+    """Parse a limit of times in seconds: it may have a unit, or be 0, negative or infinite."""
     with contextlib.suppress(argparse.ArgumentTypeError):
         return parse_duration(text)
     problem = f"{text!r} is not a number of seconds"
@@ -211,18 +211,18 @@ def parse_time(text: str) -> float:
 
 
 def parse_rows(text: str) -> int:
-    """Parse a number of rows; 0 means all, which is more than there can be."""
+    """Parse a number of rows; 0 means all rows, and becomes the largest number."""
     require(re.fullmatch(r"[0-9]{1,9}", text), f"{text!r} is not a number of rows; 0 shows all")
     return int(text) or sys.maxsize
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Parse names with commas between them."""
+    """Parse names that are separated by commas."""
     return tuple(name.strip() for name in text.split(","))
 
 
 def describe_choices() -> str:
-    """Return what --sort, --group-by, --view and --columns accept, one paragraph for each style."""
+    """Return the values of --sort, --group-by, --view and --columns, a paragraph for each style."""
     paragraphs = []
     for name, style in STYLES.items():
         kinds = (
@@ -237,10 +237,10 @@ def describe_choices() -> str:
 
 
 def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -> dict[str, Any]:
-    """Return the options that are set.
+    """Return the report options that are set, after a check against the style.
 
     Raises:
-        UsageError: the style does not honour an option, or does not know its value.
+        UsageError: the style does not honour an option, or does not accept its value.
     """
     given = {key: it for key, it in values.items() if key in KEYS and it is not None}
     for key in given:
@@ -256,7 +256,7 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
     for view in given.get("view", ()):
         if now := style.former_views.get(view):
             hint = f"--view {now} has it now"
-            raise UsageError("is a view no more", hint, flag=f"--view {view}")
+            raise UsageError("is no longer a view", hint, flag=f"--view {view}")
         check_choice("view", view, style.views, name)
     for column in given.get("columns", ()):
         check_choice("columns", column, style.columns, name)
@@ -264,10 +264,10 @@ def collect_report_options(values: Mapping[str, Any], name: str, style: Style) -
 
 
 def check_choice(key: str, value: str | None, known: tuple[str, ...], name: str) -> None:
-    """Refuse a value that a style does not know; a sort key may begin with + or -.
+    """Refuse a value that a style does not accept; a sort key may begin with + or -.
 
     Raises:
-        UsageError: with the nearest known value, and all of them.
+        UsageError: the hint has the nearest accepted value, and all accepted values.
     """
     plain = re.sub(r"^[+-]", "", value or "")
     if value is None or not known or plain in known:

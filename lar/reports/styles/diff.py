@@ -1,7 +1,7 @@
-"""Compares two commands: the plain iteration and each operator, by pairs of profiles.
+"""The style `diff`: compares the iterations and operators of two commands by pairs of profiles.
 
-Operators are joined by what they compute; one without a partner belongs to A or to B alone. An
-operator's time is its own, of a plain iteration.
+Operators of A and B that compute the same are joined. An operator without a partner belongs to A or
+to B alone. An operator's time is its own time, scaled to a plain iteration.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RULE = Rule(middle="--")
 LAYOUT = Layout(under=RULE, total=RULE)
 HOW_TO_JUDGE = "three pairs of profiles or more are judged: lar report A1 B1 A2 B2 A3 B3"
 
-# A change from nothing to something is the largest.
+# In percent, a change from no time to some time counts as infinite.
 SORTS: Mapping[str, Callable[[ComparedTimes], float | str]] = {
     "change": lambda it: abs(it.change_ns),
     "percent": lambda it: float("inf") if it.change_percent is None else abs(it.change_percent),
@@ -44,10 +44,12 @@ SORTS: Mapping[str, Callable[[ComparedTimes], float | str]] = {
 
 
 def build(b: Profile, options: Mapping[str, Any], a: Profile, *more: Profile) -> Report:
-    """Compare two profiles; `more` are more of the same two commands, by turns.
+    """Return the report on the differences between two profiles.
+
+    `more` are more profiles of the same two commands, in turns.
 
     Raises:
-        UsageError: one of them has no timed iterations, or is of another command.
+        UsageError: a profile has no timed iterations, or is of another command.
     """
     pairs = [(a, b), *zip(more[::2], more[1::2], strict=True)]
     found = compare_profiles(
@@ -103,7 +105,7 @@ def interval_of(row: ComparedTimes) -> Interval | None:
 
 
 def describe_shared(found: ComparedProfiles) -> str:
-    """Return how much of the operators' time both sides share."""
+    """Return a line on the part of the operators' time that is in operators of both sides."""
     both, total = [row for row in found.operators if row.is_of_both], found.total
     a = sum(row.a_ns for row in both) / (total.a_ns or 1)
     b = sum(row.b_ns for row in both) / (total.b_ns or 1)
@@ -111,7 +113,7 @@ def describe_shared(found: ComparedProfiles) -> str:
 
 
 def columns_of(found: ComparedProfiles, unit: str) -> tuple[TimeColumn, ...]:
-    """Return the columns; if no pairs are judged, only a line above the table says so."""
+    """Return the columns of the table; if no pairs are judged, the text has no verdicts."""
 
     def figure(
         title: str, figure_of: Callable[[ComparedTimes], float | None], rank: int, digits: int = 3

@@ -1,10 +1,10 @@
-"""Reports as MegEngine's tool `profile_analyze` prints them.
+"""The style `megengine`: reports in the form of MegEngine's tool `profile_analyze`.
 
-For MegEngine's own file the text is the tool's, byte for byte, unless the tool fails: it does so
-with --copy-time without copies, and when unknown figures are sorted or aggregated. What took no
-time is infinitely fast only in a report of the engine's own file; in a profile of lar's its speed
-is not known. The device is what the engine computes on, which may be a CPU; the host is what
-dispatches to it.
+For MegEngine's own file, the text equals that of the tool byte for byte, unless the tool fails. The
+tool fails with --copy-time if nothing was copied, and if unknown figures are sorted or aggregated.
+An operator that took no time has infinite speed in a report of MegEngine's own file, and unknown
+speed in a report of a lar profile. The device is where the engine computes, which may be a CPU. The
+host dispatches operators to the device.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from lar.reports.report import Report
 # The types of a copy from one device to another, of MegEngine and of ONNX Runtime.
 COPY_TYPES = frozenset({"Copy", "MemcpyFromHost", "MemcpyToHost"})
 LINES = Layout(over=Rule(), closing=Rule(), has_header=False, is_stripped=True)
-ON_CPU = "the device is what the engine computes on: here the CPU"
+ON_CPU = "the device is where the engine computes: here the CPU"
 ON_HOST = (
-    "the engine reports no times of the device: these are of the host, which has it do the work"
+    "the engine reports no times of the device: these are times of the host, which starts the work"
 )
 
 
 class SummaryRow(NamedTuple):
-    """A line of the summary, in seconds; only copies have an average."""
+    """A line of the summary, with times in seconds; only lines on copies have an average."""
 
     name: str
     total: float | None
@@ -52,10 +52,10 @@ class SummaryRow(NamedTuple):
 
 
 def build(profile: Profile, options: Mapping[str, Any]) -> Report:
-    """Make the summary and the tables of the slowest operators.
+    """Return the report with the summary and the tables of the slowest operators.
 
     Raises:
-        UsageError: the options do not go together, or the engine's own profile in it is damaged.
+        UsageError: the options cannot be combined, or the engine's own profile is damaged.
     """
     records = records_of(profile)
     chosen = filter_records(records, options)
@@ -94,14 +94,14 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 
 
 def total_seconds(records: Sequence[Record], key: TimeKey) -> float | None:
-    """Return the sum of a time in seconds, None if no operator has it."""
+    """Return the sum of one kind of time over all operators in seconds; None if none has it."""
     return aggregate([record.times[key] for record in records if key in record.times], "sum")
 
 
 def summary_rows_of(
     records: Sequence[Record], chosen: Sequence[Record], options: Mapping[str, Any]
 ) -> list[SummaryRow]:
-    """Return the totals of all operators and, if asked for, of the chosen copies."""
+    """Return the totals of all operators and, with --copy-time, of the chosen copies."""
     rows = [
         SummaryRow("total device time", total_seconds(records, ("device", "end"))),
         SummaryRow("total host time", total_seconds(records, ("host", "end"))),
@@ -117,10 +117,9 @@ def summary_rows_of(
 def summary_of(
     profile: Profile, rows: Sequence[SummaryRow], notes: tuple[str, ...], layout: Layout
 ) -> Table[SummaryRow]:
-    """Return the table of totals; in text, the cell of a copy has its average too.
+    """Return the table of totals; in text, the cell of copies also has their average.
 
-    If a total is not known, the tool prints all digits, and so does the text of the engine's own
-    file.
+    For the engine's own file, totals have all digits, as MegEngine's tool prints them.
     """
 
     def text(row: SummaryRow) -> str:
@@ -144,7 +143,7 @@ def summary_of(
     )
 
 
-# The operators as MegEngine's tool knows them: times, footprint, and figures made of these
+# The operators with the figures of MegEngine's tool
 
 
 Place = Literal["device", "host"]
@@ -155,12 +154,12 @@ Amount = tuple[int, int, "int | None"]  # a step, a thread, and an amount
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One operator, or several aggregated. `info` is its name, type and id.
+    """An operator, or the aggregate of several; `info` has its name, type and id.
 
-    `times` are seconds on the device and the host, to the end or to the `kern` (only the wait);
-    unknown times are left out. `time` is the one that is shown. `computation` counts floating point
-    operations, `memory` bytes. Without time, the speed is not known, or infinite as in MegEngine's
-    tool.
+    `times` are in seconds, by place and kind: `end` is the whole time, `kern` only the wait.
+    Unknown times are left out. `time` is the time that is shown. `computation` counts floating
+    point operations, `memory` bytes. The speed of an operator without time is unknown or, if
+    `is_infinite`, infinite as in MegEngine's tool.
     """
 
     info: Mapping[str, str]
@@ -192,11 +191,11 @@ class Record:
 
 
 def records_of(profile: Profile) -> list[Record]:
-    """Return the records of a profile; with several iterations they are the means of an iteration.
+    """Return the records of a profile's operators; of several iterations, the means.
 
-    For a single profiled iteration with MegEngine's own file they are made from that file, unless
-    times are scaled to an iteration without profiling. The file has more: what the host waited for,
-    and the times to the last digit.
+    The records of a single iteration come from MegEngine's own file if the profile has it, unless
+    times are scaled to an iteration without profiling. This file has more data: the waiting of the
+    host, and times with all digits.
     """
     is_scaled = profile.correction is not None and profile.correction.scale < 1
     is_own = is_single(profile) and not is_scaled
@@ -222,7 +221,7 @@ def records_of(profile: Profile) -> list[Record]:
 
 
 def is_single(profile: Profile) -> bool:
-    """Return whether the engine's own file, of the last iteration, is of the only timed one."""
+    """Return whether a profile has a single timed iteration, so that the engine's file is of it."""
     return len(profile.timed_steps()) == 1 or not profile.steps
 
 
@@ -257,7 +256,7 @@ def record_of(
 ) -> Record:
     """Return an operator's record from its executions in `steps` iterations.
 
-    Each execution comes with the nanoseconds that it computed itself.
+    `ran` has each execution with its own computing time in nanoseconds.
     """
     executions = [execution for execution, _ in ran]
     # Executions on several threads may share one dispatch.
@@ -292,7 +291,7 @@ def record_of(
 
 
 def busiest(amounts: Iterable[Amount]) -> int:
-    """Return the sum of amounts over the steps, with only the busiest thread of each step.
+    """Return the sum of amounts over the steps; only the busiest thread of each step counts.
 
     The threads of a step work at the same time.
     """
@@ -304,7 +303,7 @@ def busiest(amounts: Iterable[Amount]) -> int:
 
 
 def filter_records(records: Iterable[Record], options: Mapping[str, Any]) -> list[Record]:
-    """Return the records that the options select, apart from their times."""
+    """Return the records that match the options for name, type and input type."""
     types, dtype = options.get("type"), options.get("input_dtype")
     name = re.compile(options.get("opr_name") or "")
     either = re.compile(options.get("filter") or "")
@@ -321,10 +320,10 @@ def filter_records(records: Iterable[Record], options: Mapping[str, Any]) -> lis
 def select_records(
     records: Iterable[Record], key: TimeKey, options: Mapping[str, Any]
 ) -> list[Record]:
-    """Return the records with the time of a key, aggregated, sorted and cut as the options say.
+    """Return the records that have a kind of time, aggregated, sorted and cut by the options.
 
     Raises:
-        UsageError: the options do not say how to aggregate them.
+        UsageError: --aggregate-by is given without --aggregate.
     """
     least, most = options.get("min_time", -math.inf), options.get("max_time", math.inf)
     timed = [
@@ -335,7 +334,7 @@ def select_records(
     how, by = options.get("aggregate"), options.get("aggregate_by")
     if by and not how:
         raise UsageError(
-            "how is not said", "add --aggregate sum, mean, max or min", flag=f"--aggregate-by {by}"
+            "needs a function", "add --aggregate sum, mean, max or min", flag=f"--aggregate-by {by}"
         )
     if how:
         groups = group_by(timed, lambda each: each.info["type"] if by else "all")
@@ -347,7 +346,7 @@ def select_records(
 
 
 def aggregate_records(name: str, group: Sequence[Record], how: str) -> Record:
-    """Aggregate operators under a name."""
+    """Return the aggregate of several operators, with a name."""
     return Record(
         info={"type": name, "count": str(len(group)), "id": "N/A"},
         time=aggregate([each.time for each in group], how) or 0.0,
@@ -359,9 +358,9 @@ def aggregate_records(name: str, group: Sequence[Record], how: str) -> Record:
 
 
 def aggregate(values: Sequence[float | None], how: str) -> float | None:
-    """Return the maximum, minimum, sum or mean of the known values, None if no value is known.
+    """Return the maximum, minimum, sum or mean of the known values; None if no value is known.
 
-    The mean is that sum over the number of all values, as in MegEngine's tool.
+    The mean is the sum of the known values over the number of all values, as in MegEngine's tool.
     """
     known = [value for value in values if value is not None]
     if not known:
@@ -373,9 +372,10 @@ def aggregate(values: Sequence[float | None], how: str) -> float | None:
 
 
 def sum_pairwise(values: Sequence[float]) -> float:
-    """Sum up in NumPy's order, so that the last digit is that of MegEngine's tool.
+    """Return the sum of values, added in NumPy's order to get the last digit of MegEngine's tool.
 
-    Up to 128 values are summed in eight columns; more are halved, and the halves summed.
+    Up to 128 values are added in eight columns. More values are split into halves, whose sums are
+    added.
     """
     count = len(values)
     if count < 8:
@@ -389,17 +389,17 @@ def sum_pairwise(values: Sequence[float]) -> float:
 
 
 def value_of(record: Record, column: str) -> Any:
-    """Return the value of a record by which it is sorted."""
+    """Return the value of a record by which records are sorted."""
     if column == "opr_id":
         number = record.info["id"]
         return int(number) if number.isdecimal() else None
     return getattr(record, column)
 
 
-# The table of operators in MegEngine's style: as text, in Confluence markup, as plain values
+# The table of operators: as text, in Confluence markup, and as plain values
 
 
-# Two layouts of the `tabulate` package, which makes the tables of MegEngine's tool.
+# Two layouts of the package `tabulate`, with which MegEngine's tool makes its tables.
 FANCY = Layout(
     start="│ ",
     gap=" │ ",
@@ -424,7 +424,7 @@ BAR_LENGTH = 15
 
 
 class Unit(NamedTuple):
-    """The unit of an amount, alone and after a prefix; `base` is the step between prefixes."""
+    """The unit of an amount, without and with a prefix; `base` is the factor between prefixes."""
 
     base: int
     name: str
@@ -436,9 +436,10 @@ BYTES, BANDWIDTH = Unit(1024, "byte", "iB"), Unit(1024, "byte/s", "iB/s")
 
 
 class Row(NamedTuple):
-    """A record and its place.
+    """A record with its place in the table.
 
-    `cumulative` is the time in seconds of all records up to it; percentages are of the total.
+    `cumulative` is the time in seconds of this and all earlier records. Percentages are of the
+    total.
     """
 
     place: int
@@ -449,7 +450,7 @@ class Row(NamedTuple):
 
 
 def rows_of(selected: Sequence[Record], total: float | None) -> Iterator[Row]:
-    """Yield the records in order, with their shares."""
+    """Yield a row for each record in order, with its share of the total."""
     cumulative = 0.0
     for place, each in enumerate(selected):
         cumulative += each.time
@@ -467,8 +468,8 @@ def operators_table_of(
 ) -> Table[Row]:
     """Return the table of operators; `place` is device or host.
 
-    The text has cells of several lines, or is Confluence markup with bars. On a narrow terminal
-    names give way first.
+    The text has cells of several lines, or is Confluence markup with bars. A narrow terminal
+    shortens names first.
     """
     time = column_of(
         f"{place} self time",
@@ -557,7 +558,7 @@ def format_percent(percent: float | None) -> str:
 
 
 def format_amount(amount: float | None, unit: Unit) -> str:
-    """Return an amount and, on a line of its own, its unit with the prefix that fits."""
+    """Return an amount and, on a second line, its unit with the prefix that fits."""
     if amount is None:
         return f"N/A\n{unit.name}"
     prefix = 0
@@ -582,7 +583,7 @@ def format_shapes(
     separator: str,
     layouts: Sequence[Sequence[int | str] | None] = (),
 ) -> str:
-    """Return shapes, empty for aggregated operators."""
+    """Return shapes with their layouts as text; `None` for aggregated operators."""
     if shapes is None:
         return "N/A" if record.count is None else "None"
     texts = ["{" + ",".join(map(str, shape)) + "}" for shape in shapes]
@@ -640,5 +641,5 @@ def confluence_columns(
 
 
 def finite(value: float | None) -> float | None:
-    """Return a value, None if it is not known or not finite, such as a speed without time."""
+    """Return a value; None if it is unknown or not finite, such as a speed without time."""
     return value if value is not None and math.isfinite(value) else None

@@ -1,8 +1,9 @@
 """The style `ncu`: the part of the machine's peak that operators, kernels and ranges reached.
 
-Nsight Compute reads hardware counters. Here the throughput is the operators' work, computed from
-their shapes, over the time that they took, in percent of this machine's measured peak. Such metrics
-have names of their own. The names of Nsight Compute's counters are known, but have no value.
+Nsight Compute reads hardware counters. This style instead computes the work of operators from their
+shapes, and divides it by their time. The throughput is in percent of this machine's measured peak.
+Such metrics have their own names. The names of Nsight Compute's counters are accepted, but have no
+values.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from lar.reports.model import Align, AnyTable, Cell, Column, Layout, Rule, Table
 from lar.reports.report import Report
 from lar.reports.text import cut_end, shorten_all
 
-# So many rows are printed by default; CSV and JSON have all.
+# How many rows are printed by default; CSV and JSON have all rows.
 PRINTED_ROWS = 10
 LONGEST_NAME = 48
 ROOFLINE = Layout(under=Rule(), is_stripped=True)
@@ -33,7 +34,7 @@ BLOCK = Layout(
     over=Rule(left="    ", middle=" "),
     closing=Rule(left="    ", middle=" "),
 )
-# Nsight Compute reads these from a device; no engine reports them.
+# Counters that Nsight Compute reads from a device; no engine reports them.
 COUNTERS = {
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": "%",
     "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed": "%",
@@ -55,16 +56,17 @@ class Shown(NamedTuple):
     number: int = 0
 
     def common(self, fact: str) -> Any:
-        """Return a fact that all launches share, else None."""
+        """Return a fact that is equal for all launches; None if it differs."""
         found = {getattr(launch.span, fact, None) for launch in self.launches}
         return found.pop() if len(found) == 1 else None
 
 
 class Figure(NamedTuple):
-    """A figure of a row: a metric and, with a `title`, a column of the roofline.
+    """A figure of a row: a metric and, if it has a `title`, a column of the roofline.
 
-    Its name begins with `gpu` on a device. Times are in nanoseconds. If `is_part`, it counts only a
-    part of the work and is a lower bound. A metric without a `key` is shown only on request.
+    On a device, the name of the metric begins with `gpu`. Times are in nanoseconds. `is_part` tells
+    if a row counts only a part of the work, so that the figure is a lower bound. A metric without a
+    `key` is shown only on request.
     """
 
     key: str
@@ -157,7 +159,7 @@ METRIC_COLUMNS: tuple[Column[Line], ...] = (
         rank=0,
     ),
 )
-# A profile does not record processes.
+# The columns about processes are empty, since a profile does not record them.
 COLUMNS: tuple[Column[Line], ...] = (
     Column("ID", lambda it: it.shown.number),
     Column("Process ID"),
@@ -176,10 +178,10 @@ COLUMNS: tuple[Column[Line], ...] = (
 
 
 def build(profile: Profile, options: Mapping[str, Any]) -> Report:
-    """Make the table of the roofline or, with --metrics or --view metrics, blocks of metrics.
+    """Return the report with the roofline's table or, for --metrics, with blocks of metrics.
 
     Raises:
-        UsageError: nothing was timed, nothing matches the filter, or a metric is not known.
+        UsageError: nothing was timed, nothing matches the filter, or a metric is unknown.
     """
     unit, side = options.get("time_unit", "us"), "gpu" if profile.on_device else "cpu"
     named = [it._replace(metric=it.metric.replace("cpu", side)) for it in FIGURES]
@@ -206,13 +208,13 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 
 
 def chosen_rows(profile: Profile, options: Mapping[str, Any]) -> list[Row]:
-    """Return the rows that --group-by and --filter ask for.
+    """Return the rows that --group-by and --filter choose.
 
-    A pattern keeps launches whose operator's name or type, kernel or range matches; ranges work as
-    in ncu's --nvtx-include.
+    A pattern keeps a launch if it matches the operator's name or type, the kernel or a range.
+    Ranges work as in ncu's --nvtx-include.
 
     Raises:
-        UsageError: no launch matches the pattern, or the profile holds none.
+        UsageError: no launch matches the pattern, or the profile has no launches.
     """
     pattern, key = options.get("filter", ""), options.get("group_by", "operator")
     matches = re.compile(pattern).search
@@ -240,10 +242,10 @@ def shown_rows(profile: Profile, rows: Iterable[Row]) -> Iterator[Shown]:
 
 
 def chosen_metrics(figures: Sequence[Figure], names: Sequence[str]) -> list[Figure]:
-    """Return the metrics with these names, in their order; without names, those that have a key.
+    """Return the metrics with these names in this order; without names, all that have a key.
 
     Raises:
-        UsageError: there is no metric of a name.
+        UsageError: no metric has one of the names.
     """
     known = {figure.metric: figure for figure in figures}
     for name in names:
@@ -257,7 +259,7 @@ def chosen_metrics(figures: Sequence[Figure], names: Sequence[str]) -> list[Figu
 
 
 def describe_peak(profile: Profile) -> str:
-    """Return the line that says what percentages are based on."""
+    """Return the line about the measured peak, on which percentages are based."""
     peak = host_peak_of(profile)
     if peak is None:
         where = profile.facts.device if profile.on_device else "this machine"
@@ -278,11 +280,11 @@ def describe_figures(rows: Sequence[Shown]) -> Iterator[str]:
     if any(it.row.saving_ns for it in rows):
         yield "Could save: how much shorter an iteration would be with this at its roof."
     if any(it.row.bound for it in rows):
-        yield f"Bound: the roof that it reaches {NEAR_PERCENT:.0f}% of, or far from both."
+        yield f"Bound: the roof of which {NEAR_PERCENT:.0f}% is reached, or far from both."
 
 
 def roofline_of(rows: Sequence[Shown], figures: Iterable[Figure]) -> Table[Shown]:
-    """Return the table of the rows; its text leaves out columns without any known value."""
+    """Return the roofline's table; its text leaves out columns without any known value."""
 
     def column(it: Figure) -> Column[Shown]:
         def text(shown: Shown) -> str:
@@ -314,7 +316,7 @@ def roofline_of(rows: Sequence[Shown], figures: Iterable[Figure]) -> Table[Shown
 
 
 def describe_launch(it: Shown) -> list[str]:
-    """Return the lines above a row's block: how it was launched, and the section."""
+    """Return the lines above a row's block of metrics: its launch, and the section."""
     grid, block = it.common("grid"), it.common("block")
     launch = f" {format_size(grid)}x{format_size(block)}" if grid and block else ""
     stream, device = it.common("stream"), it.common("device")
@@ -326,7 +328,7 @@ def describe_launch(it: Shown) -> list[str]:
 def metrics_of(
     rows: Iterable[Shown], metrics: Sequence[Figure], columns: tuple[Column[Line], ...]
 ) -> Table[Line]:
-    """Return a line for each metric of each row, laid out as a block of ncu's."""
+    """Return a table with a line for each metric of each row, in the layout of ncu."""
     lines = tuple(Line(it, metric) for it in rows for metric in metrics)
     return Table(name="metrics", title="Metrics", columns=columns, rows=lines, layout=BLOCK)
 

@@ -1,6 +1,6 @@
-"""Statistics as `nsys profile --stats` of 2020 printed them: a table for each kind of event.
+"""The style `nsys`: tables of event statistics, as `nsys profile --stats` of 2020 printed them.
 
-They cover the whole process except the warm-up. Numbers are right-aligned in columns of fixed
+The tables cover the whole process except the warm-up. Numbers are right-aligned in columns of fixed
 width. Names are padded to 80 characters or the longest name, and cut at 333. The rule below `Name`
 has at most 116 dashes.
 """
@@ -19,7 +19,7 @@ from lar.records.profile import Category, Profile, Span
 from lar.reports.model import AnyTable, Column, Layout, Rule, Table, sort_rows
 from lar.reports.report import Report
 
-# Shorter calls of the operating system are left out, as nsys does.
+# Shorter calls of the operating system are left out, as in nsys.
 OS_CALL_MINIMUM_NS = 1000
 WARMUP_ROW = "[warm-up]"
 NAME_WIDTH = 80
@@ -28,7 +28,7 @@ LAYOUT = Layout(under=Rule(longest=116))
 
 
 class Event(NamedTuple):
-    """One event: `value` is in nanoseconds or bytes, `operator` counts in `Profile.operators`."""
+    """An event: `value` is nanoseconds or bytes, `operator` is a place in `Profile.operators`."""
 
     name: str
     value: int
@@ -37,9 +37,10 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """The events of one name.
+    """The totals of all events of one name.
 
-    `times` are nanoseconds, or bytes for sizes; `share` is their part of all in percent.
+    `times` are in nanoseconds, or in bytes for sizes. `share` is their part of all events in
+    percent.
     """
 
     name: str
@@ -61,7 +62,7 @@ SORTS: Mapping[str, Callable[[Row], Any]] = {
 
 
 def rows_of(events: Iterable[Event]) -> list[Row]:
-    """Group events by name, in the order of the first of each."""
+    """Return events grouped by name; rows keep the order of their first events."""
     groups = group_by(events, lambda event: event.name)
     times = {name: totals_of(event.value for event in own) for name, own in groups.items()}
     whole = sum(it.total_ns for it in times.values()) or 1
@@ -69,12 +70,12 @@ def rows_of(events: Iterable[Event]) -> list[Row]:
 
 
 def spans_without_warmup(profile: Profile, *categories: Category) -> list[Span]:
-    """Return the spans of some categories, even those before the first iteration."""
+    """Return the spans of some categories outside of the warm-up, even before any iteration."""
     return [span for span in profile.spans_of(*categories, timed=False) if not span.warmup]
 
 
 def api_calls(profile: Profile) -> Iterable[Event]:
-    """Return the calls of the engine, each without the calls within it."""
+    """Return the calls of the engine as events, each with its own time without inner calls."""
     spans = spans_without_warmup(profile, "runtime")
     times_ns = own_times([(span.thread, *span.interval) for span in spans])
     return (Event(span.name, ns) for span, ns in zip(spans, times_ns, strict=True))
@@ -104,7 +105,10 @@ def memory_sizes(profile: Profile) -> Iterable[Event]:
 
 
 def ranges(profile: Profile) -> Iterable[Event]:
-    """Return the ranges that open and close on one thread: all but NVTX's start and end ranges."""
+    """Return the ranges that begin and end on one thread.
+
+    NVTX's start and end ranges are left out.
+    """
     spans = spans_without_warmup(profile, "user_annotation")
     return (
         Event(span.name, span.duration_ns)
@@ -116,7 +120,7 @@ def ranges(profile: Profile) -> Iterable[Event]:
 def system_calls(part: Part) -> Callable[[Profile], Iterable[Event]]:
     """Return a function that lists the calls of the operating system in one part of a run.
 
-    With `rest` come those of the warm-up, in one row.
+    The part `rest` also has all calls of the warm-up, in one row.
     """
 
     def events(profile: Profile) -> Iterable[Event]:
@@ -131,12 +135,12 @@ def system_calls(part: Part) -> Callable[[Profile], Iterable[Event]]:
 
 
 class Section(NamedTuple):
-    """One section, with a title for a device and one for a CPU.
+    """A section of the report: `title` is for a device, `host_title` for a CPU.
 
-    `missing` and `host_missing` say what a profile without `events` lacks. `counted` heads the
-    column of counts; a section of sizes has none. `banner` is whether the line `Generating ...`
-    comes first, `gap` how many empty lines follow. A section that `is_extra` is not nsys's own, and
-    shown only if it has rows.
+    `missing` and `host_missing` name what a profile without `events` lacks. `counted` is the title
+    of the column of counts; it is empty for a section of sizes. With `banner`, the line
+    `Generating ...` comes first. `gap` empty lines follow. nsys does not have the sections with
+    `is_extra`; they are shown only if they have rows.
     """
 
     title: str
@@ -193,7 +197,7 @@ SECTIONS: Mapping[str, Section] = {
 
 
 def build(profile: Profile, options: Mapping[str, Any]) -> Report:
-    """Make all sections, or those that --view names."""
+    """Return the report with all sections, or with those that --view names."""
     matches = matcher_of(profile, options.get("filter"))
     lines: list[str | AnyTable] = []
     tables: list[AnyTable] = []
@@ -229,7 +233,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 
 
 def matcher_of(profile: Profile, pattern: str | None) -> Callable[[Event], bool]:
-    """Return a test whether an event's name, or its operator's name or type, matches."""
+    """Return a function that tells if an event or its operator matches a pattern."""
     if pattern is None:
         return lambda event: True
     search = re.compile(pattern).search
@@ -238,21 +242,21 @@ def matcher_of(profile: Profile, pattern: str | None) -> Callable[[Event], bool]
 
 
 def sort_by(rows: Iterable[Row], key: str) -> list[Row]:
-    """Sort by a figure, or by name from A on."""
+    """Return rows sorted by a figure, largest first, or by name, A first."""
     name = key.lstrip("+-")
     return sort_rows(rows, key, SORTS[name], smallest_first=name == "name")
 
 
 def sources_of(profile: Profile) -> tuple[str, ...]:
-    """Return the sources of the calls of the operating system."""
+    """Return lines that name the sources of the calls of the operating system."""
     sources = {span.source for span in spans_without_warmup(profile, "osrt") if span.source}
     return tuple(f"Source: {source}" for source in sorted(sources))
 
 
 def columns_of(section: Section, asked: Collection[str]) -> tuple[Column[Row], ...]:
-    """Return the columns of a section; records are rounded like the text.
+    """Return the columns of a section; CSV and JSON are rounded like the text.
 
-    On a narrow terminal names give way first, then columns that follow from others.
+    A narrow terminal first shortens names, then drops columns that follow from other columns.
     """
 
     def added(name: str, figure: Figure) -> Column[Row]:
@@ -296,7 +300,7 @@ def figure_column(
     *,
     in_text: bool = True,
 ) -> Column[Row]:
-    """Return a column of a figure with so many decimals, `-` if it is not known."""
+    """Return a column of a figure with a number of decimals; an unknown figure is `-`."""
 
     def value(row: Row) -> float | None:
         known = figure(row)

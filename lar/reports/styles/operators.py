@@ -1,4 +1,4 @@
-"""The style `operators`: a profile in four lines, then a line for each operator."""
+"""The style `operators`: a summary of a profile in a few lines, then a line for each operator."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lar.reports.model import Column, Table, number, sort_rows
 from lar.reports.profile_plots import plots_of
 from lar.reports.report import Report
 
-# The limit of a part of the time, in words that follow "71% of its time is".
+# Each bound in words that follow "71% of its time is".
 BOUNDS: Mapping[Bound, str] = {
     "compute": "bound by computing",
     "memory": "bound by memory",
@@ -32,9 +32,9 @@ LEAST_SHARE = 0.10
 
 
 def summary_lines(profile: Profile, advice: str = "") -> list[str]:
-    """Return the lines about a profile, each after a word for its subject.
+    """Return the lines of a profile's summary; each begins with a word for its subject.
 
-    The list is empty if nothing was timed. `advice` says what to try (`lar.reports.bench_report`).
+    The list is empty if nothing was timed. `advice` suggests what to try (`bench_report`).
     """
     rows = rows_of(profile)
     if not rows and not profile.timed_steps():
@@ -52,13 +52,13 @@ def summary_lines(profile: Profile, advice: str = "") -> list[str]:
 
 
 def profiled_seconds_of(profile: Profile) -> float | None:
-    """Return the median iteration with profiling in seconds, None if nothing was timed."""
+    """Return the median seconds of an iteration with profiling; None if nothing was timed."""
     times = iteration_times_of(profile) or [step.duration_ns for step in steps_of(profile)]
     return median(times) / 1e9 if times else None
 
 
 def describe_iteration(profile: Profile) -> str:
-    """Return how long an iteration takes, without the profiler if that is known."""
+    """Describe how long an iteration takes: without the profiler if this is known."""
     cost, count = profile.facts.cost, len(profile.timed_steps())
     if cost is None or not cost.unprofiled_seconds:
         # Without a plain run, the cost of the profiler is not known.
@@ -70,7 +70,7 @@ def describe_iteration(profile: Profile) -> str:
 
 
 def describe_slowest(profile: Profile, rows: Sequence[Row]) -> str:
-    """Return the type of operators that takes most time, why, and its slowest operator."""
+    """Describe the type of operators that takes the most time, its slowest operator, and why."""
     kind = max(rows_of(profile, "type"), key=lambda row: row.iteration_ns)
     own = [row for row in rows if row.type == kind.type]
     name = "" if len(own) > 1 else f" {own[0].name}"
@@ -83,7 +83,7 @@ def describe_slowest(profile: Profile, rows: Sequence[Row]) -> str:
 
 
 def describe_bounds(kind: Row) -> str:
-    """Return what limits the time of operators, part by part; empty if nothing is known."""
+    """Describe the bounds of an operator type with their parts of its time; empty if unknown."""
     named = [
         f"{share:.0%} is {BOUNDS[bound]}"
         for bound, share in kind.bounds.items()
@@ -93,9 +93,9 @@ def describe_bounds(kind: Row) -> str:
 
 
 def describe_balance(profile: Profile) -> str:
-    """Return a sentence on how long operators waited for threads.
+    """Describe how long operators waited for threads.
 
-    It is empty if that is little or not reported.
+    The text is empty if they waited little, or if the engine does not report it.
     """
     use = use_of(profile.operators)
     share = None if use is None else use.waiting_share
@@ -105,26 +105,27 @@ def describe_balance(profile: Profile) -> str:
 
 
 def describe_dispatches(profile: Profile) -> str:
-    """Return that operators have the host's times, although a device ran them; else empty."""
+    """Return a warning if operators of a device only have times of the host; else empty."""
     if not profile.facts.dispatch_only:
         return ""
     return (
-        f"What operators take on {profile.facts.device} is not known: their times are those of the "
-        "host, which has the device do them."
+        f"The times of operators on {profile.facts.device} are not known: the times shown are of "
+        "the host, which starts the operators."
     )
 
 
 def describe_means(profile: Profile) -> str:
-    """Return that operators have mean times of all iterations; empty if each has its own time."""
+    """Return a note if the times of operators are means over all iterations; else empty."""
     if profile.facts.times == "each":
         return ""
-    return f"Operators have mean times of all iterations: {profile.facts.engine} has no others."
+    return f"Operator times are means over all iterations: {profile.facts.engine} has no others."
 
 
 def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:
     """Return a likely cause if operators of a type are far from both roofs; else empty.
 
-    It is a layout that others of their type do not have, else the kernel.
+    The cause is the operator's layout if other operators of the type have another layout. Otherwise
+    it is the kernel.
     """
     if kind.bounds.get("far", 0.0) < LEAST_SHARE:
         return ""
@@ -139,12 +140,12 @@ def describe_far(profile: Profile, kind: Row, rows: Sequence[Row]) -> str:
 
 
 def layout_of(profile: Profile, row: Row) -> str:
-    """Return the layout that an operator reads, empty if the engine does not report it."""
+    """Return the layout of an operator's input; empty if the engine does not report it."""
     inputs = profile.operators[row.operators[0]].inputs if row.operators else ()
     return next((fact.layout for fact in inputs if fact.layout), "")
 
 
-# So many rows are printed without --top.
+# How many rows are printed without --top.
 ROWS = 20
 GROUPS: tuple[Key, ...] = ("operator", "type", "module", "shape", "kernel")
 SORTS: Mapping[str, Callable[[Row], Any]] = {
@@ -159,7 +160,7 @@ SORTS: Mapping[str, Callable[[Row], Any]] = {
 
 
 def build(profile: Profile, options: Mapping[str, Any]) -> Report:
-    """Make the lines and the table.
+    """Return the report with the summary and the table of operators.
 
     Raises:
         UsageError: nothing was timed, or nothing matches --filter.
@@ -182,7 +183,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     )
     table = table_of(profile, rows, group, options.get("time_unit", "us"), asked_for(options))
     top = options.get("top", ROWS)
-    # Constants and views take no time.
+    # Rows without time, such as constants and views, are only shown if all rows are.
     shown = rows if top >= len(rows) else [row for row in rows if row.iteration_ns][:top]
     left = len(rows) - len(shown)
     lines = summary_lines(profile, describe_advice(profile))
@@ -200,7 +201,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 def table_of(
     profile: Profile, rows: list[Row], group: Key, unit: str, asked: Collection[str]
 ) -> Table[Row]:
-    """Return the table; its text has fewer columns than its records, plus those asked for."""
+    """Return the table; text has fewer columns than CSV and JSON, plus those of --columns."""
 
     def time(
         title: str, value: Callable[[Row], float | None], *, in_text: bool = False, rank: int = 3

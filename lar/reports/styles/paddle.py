@@ -1,8 +1,8 @@
-"""The summaries of Paddle's profiler.
+"""The style `paddle`: the summaries of Paddle's profiler.
 
 They show devices, kinds of events, phases of the iteration, operators with their parts, kernels,
-copies, named ranges, and the rate of the iterations, as Paddle's timer reports it. On a CPU the
-columns of the GPU are 0.00, as Paddle prints them then.
+copies, named ranges, and the rate of iterations as in the report of Paddle's timer. On a CPU the
+columns of the GPU are 0.00, as in Paddle.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ PARTS = {"Total": "total", "Avg": "mean", "Max": "max", "Min": "min"}
 
 @dataclass(frozen=True)
 class TimedRun:
-    """A profile, the options of its report, and what several tables need."""
+    """A profile with the options of its report, and data that several tables need."""
 
     profile: Profile
     options: Mapping[str, Any]
 
     @property
     def side(self) -> Side:
-        """The side on which operators compute."""
+        """The side on which operators compute: CPU or GPU."""
         return "GPU" if self.profile.on_device else "CPU"
 
     @property
@@ -86,7 +86,7 @@ class TimedRun:
 
     @cached_property
     def buckets_ns(self) -> Mapping[int, Mapping[str, int]]:
-        """The buckets of each step by its number, empty if they show no more than the step."""
+        """The buckets of each step by its number; empty without recorded waiting or correction."""
         if not self.profile.facts.noise and self.profile.correction is None:
             return {}
         return {step.number: step.buckets_ns for step in breakdown_of(self.profile)}
@@ -108,18 +108,18 @@ class TimedRun:
         return group_by(self.activities, lambda each: each.span.step)
 
     def launched_in(self, span: Span, kinds: Sequence[str] = ("kernel", "memcpy", "memset")) -> int:
-        """Return how long a device worked on what its step began during a span."""
+        """Return the device time of all work in a span's step that was started during the span."""
         own = self.by_step.get(span.step, ())
         work = [it.span for it in own if span.start_ns <= it.starts[-1][1] < span.end_ns]
         return sum(it.duration_ns for it in work if it.category in kinds)
 
 
 class TimeRow(NamedTuple):
-    """A row with the times of calls on the host and on a device, None if unknown.
+    """A row with the times of calls on the host and on a device; None if unknown.
 
-    Ratios are to `cpu_whole_ns` and `gpu_whole_ns`; if these are None there is no ratio. `level` is
-    how deep the row is indented, `thread` is the title above it. `saving_ns` is how much of an
-    iteration it would save at its roof.
+    Ratios are relative to `cpu_whole_ns` and `gpu_whole_ns`; if these are None, the row has no
+    ratios. `level` is the row's level of indentation, `thread` is the title above it. `saving_ns`
+    is the time that an iteration would save if the row reached its roof.
     """
 
     name: str
@@ -152,7 +152,7 @@ class Cell(NamedTuple):
 
     @property
     def ratio(self) -> float | None:
-        """The part of the whole in percent, 0 if the whole is 0, None if unknown."""
+        """The row's part of the whole in percent; 0 if the whole is 0, None if unknown."""
         if self.times is None or self.whole_ns is None:
             return None
         return 100 * self.times.total_ns / self.whole_ns if self.whole_ns else 0.0
@@ -167,7 +167,7 @@ def name_column(width: int = 0, text: Callable[[TimeRow], str] | None = None) ->
 def number_column(
     title: str, value: Callable[[R], float | None], form: str = "{:.2f}", **fields: Any
 ) -> Column[R]:
-    """Return a column of numbers; an unknown one is a dash."""
+    """Return a column of numbers; an unknown number is shown as a dash."""
 
     def text(row: R) -> str:
         return "-" if (number := value(row)) is None else form.format(number)
@@ -189,9 +189,10 @@ THREAD = Column[TimeRow]("Thread", lambda row: row.thread, in_text=False)
 
 
 def times_column(run: TimedRun, side: Side) -> Column[TimeRow]:
-    """Return the column of times: one cell of five parts, which are columns of records.
+    """Return the column of times of a side: its cell has five parts.
 
-    On a narrow screen, the side on which operators compute stays.
+    In CSV and JSON each part is a column. A narrow screen keeps the side on which operators
+    compute.
     """
 
     def part(title: str, figure: Figure) -> Column[TimeRow]:
@@ -210,7 +211,7 @@ def times_column(run: TimedRun, side: Side) -> Column[TimeRow]:
 
 
 def added_columns(run: TimedRun) -> tuple[Column[TimeRow], ...]:
-    """Return the columns that Paddle does not have; text has those asked for."""
+    """Return the columns that Paddle does not have; text only has those of --columns."""
     asked = asked_for(run.options)
 
     def added(name: str, figure: Figure) -> Column[TimeRow]:
@@ -236,7 +237,7 @@ def time_table(
     layout: Layout = LAYOUT,
     notes: tuple[str, ...] = (),
 ) -> list[Table[TimeRow]]:
-    """Return the table of some rows, an empty list without rows."""
+    """Return a list with the table of some rows; the list is empty without rows."""
     table = Table(name=name, title=title, columns=tuple(columns), rows=tuple(rows), notes=notes)
     unit = (f"Time unit: {run.unit}",)
     return [replace(table, layout=layout, above=unit, breaks=breaks or {})] if rows else []
@@ -245,7 +246,10 @@ def time_table(
 def under_threads(
     run: TimedRun, blocks: Mapping[int | None, Sequence[TimeRow]]
 ) -> tuple[list[TimeRow], dict[int, str]]:
-    """Return the rows of threads, or of all together, and titles by the row that follows."""
+    """Return the rows of all blocks, and the titles of threads by the number of the next row.
+
+    The key of a block is a thread, or None for all threads together.
+    """
     rows: list[TimeRow] = []
     titles = {}
     for thread, own in blocks.items():
@@ -267,10 +271,10 @@ METRICS = {title.lower(): figure for title, figure in PARTS.items()}
 
 
 def first_rows(run: TimedRun, blocks: Sequence[Sequence[TimeRow]]) -> list[TimeRow]:
-    """Return the rows of the blocks that --top asks for, sorted by each block's first row.
+    """Return the rows of the first blocks, as many as --top says.
 
-    The key is one such as `cpu_total`, or a figure of the side where operators compute. The largest
-    comes first; for a minimum the smallest does.
+    Blocks are sorted by their first rows. The key is a name such as `cpu_total`, or a figure of the
+    side where operators compute. The largest block comes first; for a minimum, the smallest.
     """
     key = run.options.get("sort") or f"{run.side.lower()}_total"
     where, _, metric = key.lstrip("+-").rpartition("_")
@@ -327,7 +331,7 @@ Use = tuple[str, float | None]
 
 
 def device_section(run: TimedRun) -> list[Table[Use]]:
-    """Return how busy the CPUs and devices were, in percent; on a device only kernels count."""
+    """Return the table of the use of CPUs and devices in percent; on a device, kernels count."""
     facts, cpu = run.profile.facts, run.profile.facts.cpu
     rows = [("CPU(Process)", cpu.process_percent), ("CPU(System)", cpu.system_percent)]
     elapsed_ns = total_of(merge_intervals(step.interval for step in run.profile.timed_steps()))
@@ -344,7 +348,7 @@ def device_section(run: TimedRun) -> list[Table[Use]]:
 
 
 def steps_ns(run: TimedRun) -> list[int]:
-    """Return how long each timed step took in nanoseconds, without the cost of profiling."""
+    """Return the duration of each timed step in nanoseconds, without the cost of profiling."""
     cost_ns = run.lost_ns(PROFILING)
     return [it.duration_ns - cost_ns.get(it.number, 0) for it in run.profile.timed_steps()]
 
@@ -354,10 +358,9 @@ def camel_case(name: str) -> str:
 
 
 def phases_of(run: TimedRun) -> dict[str, list[list[Span]]]:
-    """Return the phases within timed steps by the names of their rows.
+    """Return the calls of each phase within timed steps, by the name of the phase's row.
 
-    Each has a list of calls, and a call is a list of spans. Dispatch and wait of a step are one
-    Forward.
+    A call is a list of spans. The dispatch and the wait of a step are one call of Forward.
     """
     steps = {step.number: step for step in run.profile.timed_steps()}
     calls: dict[str, dict[object, list[Span]]] = {}
@@ -380,7 +383,7 @@ def row_of(
     gpu_ns: Sequence[int] | None = None,
     level: int = 1,
 ) -> TimeRow:
-    """Return a row with ratios to the steps and to all kernels in them."""
+    """Return a row whose ratios are relative to all steps and to all their kernels."""
     kernels_ns = sum(span.duration_ns for span in run.kernels)
     gpu = None if gpu_ns is None else totals_of(gpu_ns)
     return TimeRow(
@@ -389,10 +392,10 @@ def row_of(
 
 
 def phase_rows(run: TimedRun) -> list[TimeRow]:
-    """Return the phases of the timed steps, and how long these waited for a CPU, as plain sums.
+    """Return a row for each phase of the timed steps, and a row for waiting for a CPU.
 
-    Times are those on the host, and those of kernels begun in the phase. The cost of profiling and
-    waiting lie nearly all in Forward, and are taken out of it.
+    Times are plain sums: those on the host, and those of kernels that were started in the phase.
+    The cost of profiling and the waiting are subtracted from Forward, where nearly all of both is.
     """
     profiling_ns, waiting_ns = run.lost_ns(PROFILING), run.lost_ns(WAITING)
     rows, waits_ns = [], list[int]()
@@ -410,7 +413,7 @@ def phase_rows(run: TimedRun) -> list[TimeRow]:
 
 
 def model_rows(run: TimedRun) -> list[TimeRow]:
-    """Return the steps, their phases, the rest of the steps, and the cost of profiling."""
+    """Return the rows of the steps, their phases, their rest, and the cost of profiling."""
     begun, steps = group_by(run.kernels, lambda span: span.step), run.profile.timed_steps()
     kernels = [sum(span.duration_ns for span in begun.get(step.number, ())) for step in steps]
     whole, phases = row_of(run, STEP, steps_ns(run), kernels, level=0), phase_rows(run)
@@ -422,7 +425,7 @@ def model_rows(run: TimedRun) -> list[TimeRow]:
 
 
 def profiling_row(run: TimedRun) -> list[TimeRow]:
-    """Return the cost of profiling, which is no part of the steps and has no ratio to them."""
+    """Return the row of the cost of profiling; it has no ratio, since steps exclude this cost."""
     costs_ns = [ns for ns in run.lost_ns(PROFILING).values() if ns]
     return [TimeRow(PROFILING, len(costs_ns), totals_of(costs_ns))] if costs_ns else []
 
@@ -432,7 +435,7 @@ def notes_of(run: TimedRun, notes: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def model_section(run: TimedRun) -> list[Table[TimeRow]]:
-    """Return the table of the iteration's phases, empty if the profile has no phases."""
+    """Return the table of the iteration's phases; empty if the profile has no phases."""
     rows = model_rows(run) if phases_of(run) else []
     width = max(15, *(len(row.indented) for row in rows)) if rows else 0
     name = name_column(width, lambda row: row.indented)
@@ -442,9 +445,10 @@ def model_section(run: TimedRun) -> list[Table[TimeRow]]:
 
 
 def overview_section(run: TimedRun) -> list[Table[TimeRow]]:
-    """Return the time of each kind of event; what overlaps in a copy of the model counts once.
+    """Return the table of kinds of events, with their times.
 
-    The phases of the iteration are plain sums, as in the table of phases.
+    Overlapping times in the same copy of the model count once. The phases of the iteration are
+    plain sums, as in the table of phases.
     """
     copies, whole_ns = split_copies(run.profile), sum(steps_ns(run))
     host = [row_of(run, STEP, steps_ns(run)), *phase_rows(run)]
@@ -478,7 +482,7 @@ def overview_section(run: TimedRun) -> list[Table[TimeRow]]:
     )
 
 
-# A name, the number of calls, and the times.
+# A kind of event: its name, the number of calls, and their times.
 Event = tuple[str, int, Iterable[Interval]]
 
 
@@ -492,9 +496,9 @@ def merge_events(events: Iterable[Event]) -> Iterator[tuple[str, Totals]]:
 
 
 def host_events(profile: Profile) -> Iterator[Event]:
-    """Yield the kinds of events on the host without the phases.
+    """Yield the kinds of events on the host, without the phases.
 
-    Calls that only wait take no CPU time, and no kind includes the cost of profiling.
+    Calls that only wait count without time. No kind includes the cost of profiling.
     """
     executions, on_device = profile.timed_executions, profile.on_device
     copies = [it for it in profile.spans_of("memcpy", "memset") if not is_of_device(profile, it)]
@@ -522,16 +526,16 @@ def host_events(profile: Profile) -> Iterator[Event]:
 
 
 def device_events(profile: Profile) -> Iterator[Event]:
-    """Yield the kinds of events on the devices in the order they are first seen."""
+    """Yield the kinds of events on devices, in the order of their first events."""
     spans = [each.span for each in device_activities_of(profile)]
     for kind, own in group_by(spans, lambda span: span.category).items():
         yield kind.capitalize(), len(own), [span.interval for span in own]
 
 
-# The report of Paddle's timer on the iterations: the cost of reading and of all, and the rate
+# The report of Paddle's timer: the cost of reading, the cost of an iteration, and the rate
 
 
-# A line across the page.
+# The heading of the report: a line across the page.
 HEADING = Table[None](
     name="heading",
     title="Perf Summary",
@@ -541,9 +545,9 @@ HEADING = Table[None](
 
 
 class StepCost(NamedTuple):
-    """The cost of one step in seconds, that of its reading, and its rate.
+    """The cost of a step and of reading its input, in seconds, and the rate.
 
-    The cost of reading is None if no step reports it.
+    The cost of reading is None if no step has recorded it.
     """
 
     step: int
@@ -553,21 +557,21 @@ class StepCost(NamedTuple):
 
 
 def costs_of(run: TimedRun) -> list[StepCost]:
-    """Return the costs of the timed steps, with the reading of input, without profiling."""
+    """Return the costs of the timed steps: with reading their input, without profiling."""
     spans = [span for span in run.profile.spans_of("phase") if span.name == "dataloader"]
     reading, batch = group_by(spans, lambda span: span.step), run.profile.facts.batch or 1
     costs = []
     for step, step_ns in zip(run.profile.timed_steps(), steps_ns(run), strict=True):
         own = reading.get(step.number, [])
         before = sum(span.duration_ns for span in own if span.end_ns <= step.start_ns)
-        # A step that uses data that was read before has read nothing, which counts in the average.
+        # A step whose data was read before has a cost of reading of 0, which counts in the average.
         read = sum(span.duration_ns for span in own) / 1e9 if reading else None
         cost = (step_ns + before) / 1e9
         costs.append(StepCost(step.number, read, cost, batch / cost if cost else None))
     return costs
 
 
-# A name, its unit, and its average, maximum and minimum.
+# A cost or a rate: its name, its unit, and its average, maximum and minimum.
 Row = tuple[str, str, Sequence[float | None]]
 
 
@@ -583,10 +587,10 @@ def cost_column(title: str, place: int) -> Column[Row]:
 
 
 def perf_section(run: TimedRun) -> list[AnyTable | str]:
-    """Return the costs and the rate, in samples if the size of the batch is known.
+    """Return the table of costs and of the rate; the rate is in samples if the batch is known.
 
-    The average rate is the rate at the average cost, not the average of the rates. Copies that ran
-    at once count together.
+    The average rate is the rate at the average cost, not the average of the rates. The rate counts
+    all copies that ran at once.
     """
     costs = costs_of(run)
     reader = spread_of([each.data_cost for each in costs if each.data_cost is not None])
@@ -612,7 +616,7 @@ def perf_section(run: TimedRun) -> list[AnyTable | str]:
 
 
 def log_section(run: TimedRun) -> list[Table[StepCost]]:
-    """Return a line for each step, as Paddle's detection models log them."""
+    """Return a line for each step, in the form of the log of Paddle's detection models."""
     costs, unit = costs_of(run), f"{'images' if run.profile.facts.batch else 'steps'}/s"
     width = max(5, len(str(len(costs))))
 
@@ -631,9 +635,9 @@ def log_section(run: TimedRun) -> list[Table[StepCost]]:
     return [Table(name="log", title="Log", columns=columns, rows=tuple(rows), layout=layout)]
 
 
-# Paddle's tables of operators, kernels, copies, and the ranges that the user has named
+# Paddle's tables of operators, kernels, copies, and ranges of the user
 #
-# Below each operator stand its parts, and below these algorithms or kernels:
+# Below each operator are its parts, and below each part its algorithms or kernels:
 #
 #     <type>
 #       <type> dispatch
@@ -641,11 +645,11 @@ def log_section(run: TimedRun) -> list[Table[StepCost]]:
 #       <type> compute
 #         <algorithm, or a kernel or copy on the device>
 #
-# Parts are shown if the engine reports them. What an engine's operator calls besides, such as a
-# conversion of layout, is a part too. Kernels of an operator without parts stand directly below
-# it. The ratio of an operator is to all operators, any other ratio is to the row above. The time of
-# an operator includes neither its waiting, which has no ratio, nor the operators within it, such as
-# the body of a loop.
+# Parts are shown if the engine reports them. Other calls of an operator, such as a conversion of
+# layout, are parts too. If an operator has no parts, its kernels are directly below it. The ratio
+# of an operator is relative to all operators, the ratio of another row to the row above it. The
+# time of an operator does not include its waiting, nor the operators within it, such as the body of
+# a loop. Waiting has no ratio.
 
 
 NAME_WIDTH = 52
@@ -656,9 +660,10 @@ STAND_IN = "The engine reports no kernels: algorithms, or types of operators, st
 
 @dataclass
 class Group:
-    """The calls of a row and the rows below it, with known times on the host and on the device.
+    """The calls of a row with their times on the host and on the device, and the rows below it.
 
-    `operators` are those that were executed. Calls of a row that `waits` are no work of the host.
+    `operators` are the places of the executed operators. With `waits`, the row's calls only wait,
+    and are no work of the host.
     """
 
     cpu_ns: list[int] = field(default_factory=list)
@@ -674,16 +679,16 @@ class Group:
         self.disturbed += disturbed
 
     def add_work(self, work: Iterable[DeviceActivity]) -> None:
-        """Add the work of a device as rows below."""
+        """Add the activities of a device as rows below."""
         for each in work:
             self.below[each.span.name].add(None, each.span.duration_ns)
 
     def rows(
         self, profile: Profile, name: str, whole: tuple[int, int], level: int = 0
     ) -> Iterator[TimeRow]:
-        """Yield the row and those below it, in the order first seen.
+        """Yield the row and the rows below it, in the order of their first calls.
 
-        The row's ratios are to the `whole` times on the host and on the device.
+        The row's ratios are relative to the `whole` times on the host and on the device.
         """
         cpu, gpu = (
             totals_of(each, None, self.disturbed, profile.facts.times) if each else None
@@ -703,9 +708,9 @@ class Group:
 
 
 def operator_section(run: TimedRun) -> list[Table[TimeRow]]:
-    """Return the table of operators, empty if the profile has no operators.
+    """Return the table of operators; empty if the profile has no operators.
 
-    It has one block, or a block for each thread.
+    The table has one block, or a block for each thread.
 
     Raises:
         UsageError: no operator matches the filter.
@@ -741,15 +746,16 @@ def operator_table(
 
 
 def cut_name(row: TimeRow) -> str:
-    """Return an indented name; below the first level it is cut to the column's width."""
+    """Return the indented name of a row; below the first level, cut to the column's width."""
     is_cut = row.level and len(row.indented) > NAME_WIDTH
     return row.indented[: NAME_WIDTH - 3] + "..." if is_cut else row.indented
 
 
 def rows_of_block(run: TimedRun, places: Sequence[int]) -> list[TimeRow]:
-    """Return the operators of these executions that match the filter, sorted, with the rows below.
+    """Return the sorted rows of the operators that match the filter, with the rows below them.
 
-    Ratios are to all operators, including those that are left out.
+    `places` are the executions to count. Ratios are relative to all operators, including those that
+    do not match.
     """
     profile, by_name = run.profile, run.options.get("group_by") == "name"
     host_ns, disturbed = self_host_times_of(profile), disturbed_executions(profile)
@@ -779,7 +785,7 @@ def host_copies(profile: Profile) -> list[Span]:
 
 
 def calls_by_execution(profile: Profile) -> dict[int | None, list[Span]]:
-    """Return operators' calls on the host besides dispatch, wait and compute, by execution."""
+    """Return the calls of operators on the host by execution, without dispatch, wait, compute."""
     spans = [*profile.spans_of("runtime"), *host_copies(profile)]
     own = sorted((it for it in spans if it.operator is not None), key=lambda it: it.start_ns)
     places = places_of(profile.timed_executions, on_device=False) if own else {}
@@ -793,10 +799,11 @@ def add_parts(
     calls: Iterable[Span],
     work: Sequence[DeviceActivity],
 ) -> None:
-    """Count the parts of an execution.
+    """Add the parts of an execution to the group of its operator.
 
-    What a device began during a call belongs to the call, the rest to the computation. On the host
-    an algorithm did the computation. On a device the wait keeps neither side busy.
+    Device work that began during a call belongs to the call; other device work belongs to the
+    computation. On the host, the algorithm gets the computation. On a device, the wait is no part,
+    since it keeps neither side busy.
     """
     execution, on_device = profile.timed_executions[place], profile.on_device
     operator, holder = profile.operators[execution.operator], group
@@ -823,7 +830,10 @@ def add_parts(
 
 
 def rows_by_name(run: TimedRun, calls: Iterable[Call]) -> list[TimeRow]:
-    """Return rows by name in the order first seen, with ratios to the steps and all device work."""
+    """Return a row for each name of calls, in the order of their first calls.
+
+    Ratios are relative to all steps and to all work of the device.
+    """
     whole = sum(steps_ns(run)), sum(each.span.duration_ns for each in run.activities)
     rows = []
     for name, own in group_by(calls, lambda each: each.name).items():
@@ -835,10 +845,10 @@ def rows_by_name(run: TimedRun, calls: Iterable[Call]) -> list[TimeRow]:
 
 
 def copies_of(run: TimedRun) -> Iterator[Call]:
-    """Yield everything that moved data.
+    """Yield all calls that moved data.
 
-    These are copies of the host, of input and output, ranges with such a name, and operators that
-    only copy.
+    These are copies within the host, copies of inputs and outputs, operators that only move data,
+    and ranges whose name says that they copy.
     """
     spans = host_copies(run.profile)
     copied = {span.operator for span in spans}
@@ -861,7 +871,7 @@ def columns_by_name(run: TimedRun) -> Sequence[Column[TimeRow]]:
 
 
 def copy_section(run: TimedRun) -> list[Table[TimeRow]]:
-    """Return the table of copies, in the order first seen."""
+    """Return the table of copies, in the order of their first calls."""
     found = sorted(copies_of(run), key=lambda each: each.start_ns)
     rows = rows_by_name(run, found)[: run.options.get("top")]
     title = "Memory Manipulation Summary"
@@ -883,9 +893,9 @@ def range_section(run: TimedRun) -> list[Table[TimeRow]]:
 
 
 def kernel_section(run: TimedRun) -> list[Table[TimeRow]]:
-    """Return the table of kernels, empty if nothing was executed.
+    """Return the table of kernels; empty if nothing was executed.
 
-    If the engine reported no kernels, a note says what replaces them.
+    If the engine reported no kernels, a note says that algorithms or types replace them.
     """
     profile, pattern = run.profile, run.options.get("filter") or ""
     launches, search = launches_of(profile), re.compile(pattern).search
@@ -911,10 +921,10 @@ def without_arguments(kernel: str) -> str:
     return templated[1] + templated[2] if templated else kernel
 
 
-# The report, made of the sections
+# The report
 
 
-# In the order printed.
+# The functions that make the sections, in the order in which these are printed.
 SECTIONS: Mapping[str, Callable[[TimedRun], Sequence[str | AnyTable]]] = {
     "device": device_section,
     "overview": overview_section,
@@ -926,7 +936,7 @@ SECTIONS: Mapping[str, Callable[[TimedRun], Sequence[str | AnyTable]]] = {
     "log": log_section,
     "perf": perf_section,
 }
-# A line for each iteration would hide the rest, so it is printed only on request.
+# The log has a line for each iteration and would hide the other sections: it is printed on request.
 ON_REQUEST = "log"
 
 
@@ -934,7 +944,7 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     """Return the summaries of the timed iterations.
 
     Raises:
-        UsageError: no iteration was timed, or the profile has none of the asked data.
+        UsageError: no iteration was timed, or the profile has no data for the views of --view.
     """
     if not any(step.duration_ns for step in profile.timed_steps()):
         raise UsageError(
@@ -949,6 +959,6 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
     ]
     if not body:
         views = ", ".join(f"--view {view}" for view in asked)
-        raise UsageError("the profile has nothing of it", "leave --view out", flag=views)
+        raise UsageError("the profile has no data for it", "leave --view out", flag=views)
     tables = (part for part in body if not isinstance(part, str) and part.rows)
     return Report(style="paddle", body=tuple(body), tables=tuple(tables))

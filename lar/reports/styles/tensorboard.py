@@ -1,7 +1,7 @@
-"""The answers of TensorBoard's profiler plugin on a profile, in its JSON.
+"""The style `tensorboard`: the answers of TensorBoard's profiler plugin on a profile, as JSON.
 
-The plugin's own classes load the trace that `--export tensorboard` writes, and make the answers for
-its page. The text has a line for each answer.
+The plugin's own classes load the trace that `--export tensorboard` writes. They make the answers
+that the plugin's page would request. The text has a line for each answer.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from lar.reports.report import Report
 if TYPE_CHECKING:
     from lar.records.profile import Profile
 
-# The plugin sees one trace of one worker.
+# The names of the only worker and the only trace that the plugin gets.
 WORKER, SPAN = "lar", "1"
 DEFAULT_VIEW = "overview"
 
 
 class Loaded:
-    """A profile as the plugin loads it: `run` is its RunProfile, `trace` what it has read."""
+    """A profile loaded by the plugin: `run` is the plugin's RunProfile, `trace` its input."""
 
     def __init__(self, profile: Profile) -> None:
         try:
-            # Imported before the modules that import it, since these import each other.
+            # The plugin's modules import each other, so this module has to be imported first.
             from torch_tb_profiler.profiler.loader import RunGenerator, RunProfileData
         except ImportError as error:
             raise EngineMissing(
@@ -39,13 +39,13 @@ class Loaded:
             ) from None
         self.trace = b"".join(export_tensorboard(profile))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings of what later libraries will change
+            warnings.simplefilter("ignore")  # such as warnings about later versions of libraries
             data = RunProfileData.from_json(WORKER, SPAN, json.loads(self.trace))
             self.run: Any = RunGenerator(WORKER, SPAN, data).generate_run_profile()
 
 
 def overview_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
-    """Yield the overview, with what the plugin adds for its page."""
+    """Yield the overview, with the facts that the plugin adds for its page."""
     run = loaded.run
     on_device = run.has_runtime or run.has_kernel or run.has_memcpy_or_memset
     answer = {
@@ -62,26 +62,26 @@ def overview_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
 
 
 def operators_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
-    """Yield the pies and the table of operators."""
+    """Yield the data of the pie charts and of the table of operators."""
     run = loaded.run
     yield run.operation_pie_by_name_input if by_shape else run.operation_pie_by_name
     yield run.operation_table_by_name_input if by_shape else run.operation_table_by_name
 
 
 def kernels_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
-    """Yield the table and the pie of kernels, null without a device."""
+    """Yield the data of the table and of the pie chart of kernels; null without a device."""
     yield loaded.run.kernel_table
     yield loaded.run.kernel_pie
 
 
 def trace_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
-    """Yield the trace, with the load of the device."""
+    """Yield the trace, with the utilization of the device."""
     run, trace = loaded.run, loaded.trace
     yield json.loads(gzip.decompress(run.append_gpu_metrics(trace)) if run.has_kernel else trace)
 
 
 def memory_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
-    """Yield statistics, the curve and the events, null if no memory was recorded."""
+    """Yield the statistics, the curve and the events of memory; null if none was recorded."""
     run = loaded.run
     known = run.memory_snapshot is not None
     yield run.get_memory_stats() if known else None
@@ -90,7 +90,7 @@ def memory_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
 
 
 def modules_of(loaded: Loaded, by_shape: bool) -> Iterator[Any]:
-    """Yield the tree of layers, null if names do not show layers."""
+    """Yield the tree of layers; null if the names of operators do not show layers."""
     yield loaded.run.get_module_view()
 
 
@@ -105,7 +105,7 @@ ANSWERS: Mapping[str, Callable[[Loaded, bool], Iterator[Any]]] = {
 
 
 def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None = None) -> Report:
-    """Make the views of a profile or, with a baseline, the difference from it.
+    """Return the report with views of a profile or, with a baseline, their difference.
 
     Raises:
         EngineMissing: the plugin is not installed.
@@ -115,7 +115,7 @@ def build(profile: Profile, options: Mapping[str, Any], baseline: Profile | None
     if baseline is None and "diff" in views:
         raise UsageError("--view diff: compares two profiles", "give its baseline before it")
     if baseline is not None and views != ["diff"]:
-        raise UsageError("of two profiles there is --view diff", "give one for the other views")
+        raise UsageError("two profiles have only --view diff", "give one profile for other views")
     loaded = Loaded(profile)
     if baseline is not None:
         answers = {"diff": [Loaded(baseline).run.compare_run(loaded.run).get_diff_tree_summary()]}

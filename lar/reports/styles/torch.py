@@ -1,10 +1,10 @@
-"""The key-averages table of torch's profiler.
+"""The style `torch`: the key-averages table of torch's profiler.
 
-It has operators by type, the engine's calls, the user's ranges, the cost of profiling and, on a
-device, its kernels. Columns are 12 wide and the name at most 55, all right-aligned and each
-followed by two spaces. A header of 13 characters shifts those after it. Sums and percentages are
-over all operators, even those that are not shown; rows around or beside operators have no
-percentages. Without any operator they are over all rows.
+Its rows are operators by type, the engine's calls, the user's ranges, the cost of profiling and, on
+a device, the kernels. Columns are 12 wide, the name at most 55. All are right-aligned, and each is
+followed by two spaces. A header of 13 characters shifts the headers after it. Sums and percentages
+are over all operators, even those that are not shown. Rows that are not operators have no
+percentages. Without any operator, sums and percentages are over all rows.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ LAYOUT = Layout(end="  ", over=RULE, under=RULE, closing=RULE)
 
 @dataclass(frozen=True, kw_only=True)
 class KeyAverage:
-    """All calls of one name: sums in nanoseconds and bytes, None if unknown.
+    """The sums over all calls of one name, in nanoseconds and bytes; None if unknown.
 
-    `shapes` are those of the inputs if they distinguish rows. `saving_ns` is how much of an
-    iteration its operators would save at their roofs. `times` has the figures of single calls, on
-    the device if there is one.
+    `shapes` are the shapes of the inputs, if they distinguish rows. `saving_ns` is the time that an
+    iteration would save if these operators reached their roofs. `times` has the figures of single
+    calls, on the device if there is one.
     """
 
     name: str
@@ -77,11 +77,11 @@ SORTS: Mapping[str, Value] = {
 
 
 def build(profile: Profile, options: Mapping[str, Any]) -> Report:
-    """Make the table.
+    """Return the report with the table of key averages.
 
     Raises:
-        UsageError: nothing was timed or matches --filter, or the profile does not know what --sort
-            says.
+        UsageError: nothing was timed, nothing matches --filter, or the profile lacks the figure of
+            --sort.
     """
     calls = calls_of(profile)
     if not calls and not profile.timed_steps():
@@ -111,9 +111,9 @@ def build(profile: Profile, options: Mapping[str, Any]) -> Report:
 
 
 def key_averages_of(profile: Profile, calls: Iterable[Call], group: str) -> list[KeyAverage]:
-    """Group calls by name, in the order of the first of each.
+    """Return calls grouped by name; rows keep the order of their first calls.
 
-    `group` is name (for operators the type), shape (also the shapes of the inputs) or instance
+    `group` is name (of an operator, its type), shape (the name and the input shapes) or instance
     (each operator of the graph).
     """
 
@@ -131,7 +131,7 @@ def key_averages_of(profile: Profile, calls: Iterable[Call], group: str) -> list
 def key_average_of(
     profile: Profile, kind: Kind, name: str, shapes: str, calls: Sequence[Call]
 ) -> KeyAverage:
-    """Sum up the calls of one row."""
+    """Return the row with the sums of some calls."""
     places = [call.operator for call in calls if kind == "operator" and call.operator is not None]
     savings = savings_of(profile)
     saved = [savings[place] for place in dict.fromkeys(places) if place in savings]
@@ -157,13 +157,13 @@ def key_average_of(
 
 
 def sum_known(values: Sequence[int | None]) -> int | None:
-    """Return the sum, None if one of the values is not known."""
+    """Return the sum of values; None if any value is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
 
 
 def sum_memory(kind: Kind, memory: Sequence[Memory | None]) -> Memory | None:
-    """Return the sum of the memory, None if an operator's memory or all of it is not known."""
+    """Return the sum of the memory; None if all memory, or that of any operator, is unknown."""
     total = None
     for own in memory:
         if own is not None:
@@ -174,10 +174,10 @@ def sum_memory(kind: Kind, memory: Sequence[Memory | None]) -> Memory | None:
 
 
 def sort_averages(rows: Sequence[KeyAverage], key: str | None, on_device: bool) -> list[KeyAverage]:
-    """Sort by a key of SORTS, by default by the rows' own times.
+    """Return rows sorted by a key of SORTS, by default by their own times.
 
     Raises:
-        UsageError: no row has such a figure.
+        UsageError: no row has this figure.
     """
     key = key or ("self_device_time_total" if on_device else "self_cpu_time_total")
     name = key.lstrip("+-").replace("cuda", "device").removesuffix("_avg")
@@ -194,8 +194,8 @@ def sort_averages(rows: Sequence[KeyAverage], key: str | None, on_device: bool) 
 class TableTotals:
     """The totals below the table in nanoseconds, on which percentages are based.
 
-    `self_cpu_ns` is the time of operators only, if `of_operators`. `device_ns` is the time of
-    device rows only, since operators' rows have it again.
+    With `of_operators`, `self_cpu_ns` is the time of operators only. `device_ns` is the time of
+    kernels only, since the rows of operators include the same time.
     """
 
     self_cpu_ns: int
@@ -204,7 +204,10 @@ class TableTotals:
 
 
 def totals_of_rows(rows: Sequence[KeyAverage]) -> TableTotals:
-    """Sum up the operators, or all rows if no row is an operator; unknown times add nothing."""
+    """Return the totals of operators, or of all rows if no row is an operator.
+
+    Unknown times count as 0.
+    """
     operators = [row for row in rows if row.kind == "operator"]
     return TableTotals(
         self_cpu_ns=sum(row.self_cpu_ns or 0 for row in operators or rows),
@@ -222,8 +225,8 @@ def table_of(
 ) -> Table[KeyAverage]:
     """Return the table; `device` is the name of a device, such as CUDA.
 
-    Without it there are no columns for a device's times and memory. The text leaves out columns
-    without values. `unit` fixes the unit of times, one of UNITS_NS; without it records are in
+    Without a device, the table has no columns for its times and memory. The text leaves out columns
+    without values. `unit` fixes the unit of times, one of UNITS_NS. By default CSV and JSON are in
     microseconds.
     """
 
@@ -235,13 +238,13 @@ def table_of(
         return column(title, figure.value, **given)
 
     def has_any(key: str) -> bool:
-        """Return whether any row has such a figure; kernels never take memory and do not count."""
+        """Return whether any row has a figure; kernels do not count, since they use no memory."""
         return any(SORTS[key](row) for row in rows if row.kind != "kernel")
 
     name, flops = name_column(rows), flops_column(rows)
     cpu = side_columns("CPU", "cpu", totals.self_cpu_ns, totals, unit, is_main=not device)
     times = side_columns(device, "device", totals.device_ns, totals, unit, is_main=True)
-    # In the document a device's share comes after its time, the host's share before its time.
+    # In torch's table, a device's share comes after its time, the host's share before its time.
     times = (times[1], times[0], *times[3:])
     memory, device_memory = memory_columns("CPU", "cpu"), memory_columns(device, "device")
     has_memory = any(row.memory is not None for row in rows if row.kind != "kernel")
@@ -282,7 +285,7 @@ def column(
 def side_columns(
     side: str, key: str, whole_ns: int, totals: TableTotals, unit: str | None, *, is_main: bool
 ) -> tuple[Column[KeyAverage], ...]:
-    """Return the columns of the host's times or of the device's, with shares of the whole."""
+    """Return the columns of times of the host or of the device, with their shares of the whole."""
     own, total = SORTS[f"self_{key}_time_total"], SORTS[f"{key}_time_total"]
 
     def share(title: str, value: Value, rank: int) -> Column[KeyAverage]:
@@ -344,7 +347,7 @@ def name_column(rows: Sequence[KeyAverage]) -> Column[KeyAverage]:
 def shapes_columns(rows: Sequence[KeyAverage]) -> list[Column[KeyAverage]]:
     longest = max((len(row.shapes) for row in rows), default=0)
     width = min(longest + 4, SHAPES_WIDTH)
-    # Rows that have shapes differ by nothing else.
+    # Rows with shapes may differ in nothing else, so that this column must stay.
     shapes = column(
         *("Input Shapes", lambda row: row.shapes, lambda row: row.shapes[:width]),
         width=width,
@@ -354,7 +357,7 @@ def shapes_columns(rows: Sequence[KeyAverage]) -> list[Column[KeyAverage]]:
 
 
 def flops_column(rows: Sequence[KeyAverage]) -> Column[KeyAverage]:
-    """Return the column of FLOPs in the unit in which the smallest count is readable."""
+    """Return the column of FLOPs, in a unit that fits the smallest count."""
     counts = [row.flops for row in rows if row.flops]
     power = min(int(math.log10(min(counts, default=1)) / 3), len(FLOP_PREFIXES) - 1)
     return column(
@@ -366,7 +369,7 @@ def flops_column(rows: Sequence[KeyAverage]) -> Column[KeyAverage]:
 
 
 def format_time(time_ns: float | None, unit: str | None = None) -> str:
-    """Format a time in `unit`, by default in the unit that fits."""
+    """Format a time in `unit`; by default the unit fits the time."""
     if time_ns is None:
         return UNKNOWN
     if unit is None:

@@ -212,7 +212,7 @@ def test_work_is_that_of_the_model(tmp_path: Path, run_lar: RunLar) -> None:
     assert (conv.inputs[0].shape, conv.outputs[0].layout) == ((1, 16, 8, 8), "acdb")
     assert "conv" in (conv.algorithm or "")
     text = run_lar("report", str(tmp_path / "profile.json")).stdout
-    assert "Operators have mean times of all iterations" in text
+    assert "Operator times are means over all iterations" in text
     assert "not recorded: when operators begin" in text
 
 

@@ -219,7 +219,7 @@ def test_tables_have_plain_values(own: Profile) -> None:
     assert row["memory_bytes"] == 1296
     assert row["bytes_per_second"] == pytest.approx(1296 / 121e-6)
     assert row["in_shapes"] == "{1,1,8,8}, {16,1,3,3}, {1,16,1,1}"
-    assert "the device is what the engine computes on: here the CPU" in device.notes
+    assert "the device is where the engine computes: here the CPU" in device.notes
     assert json.loads(format_json(report))["tables"][0]["rows"][0][0] == ("total device time")
 
 

@@ -152,8 +152,8 @@ def test_times_of_the_host_alone_are_said_to_be_that() -> None:
     profile = with_facts(made, device="cuda:0", dispatch_only=True, peak=None)
     assert not profile.on_device
     assert said(profile)["trust"].startswith(
-        "What operators take on cuda:0 is not known: their times are those of the host, which has "
-        "the device do them. Profiling adds "
+        "The times of operators on cuda:0 are not known: the times shown are of the host, which "
+        "starts the operators. Profiling adds "
     )
     # What is suggested is for the device all the same.
     assert site_of(profile).device == "cuda:0"
@@ -162,7 +162,7 @@ def test_times_of_the_host_alone_are_said_to_be_that() -> None:
 def test_means_are_said_to_be_that_and_have_no_spread() -> None:
     made = profile_of_layers()
     profile = with_facts(made, times="mean")
-    assert said(profile)["trust"].startswith("Operators have mean times of all iterations: ")
+    assert said(profile)["trust"].startswith("Operator times are means over all iterations: ")
     for row, other in zip(rows_of(profile), rows_of(made), strict=True):
         times = row.times
         assert (times.median_ns, times.p90_ns, times.min_ns, times.max_ns) == (None,) * 4

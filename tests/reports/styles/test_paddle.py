@@ -302,5 +302,5 @@ def test_what_is_not_known_is_a_dash(profile: Profile) -> None:
 
 def test_what_cannot_be_told_is_refused(profile: Profile) -> None:
     refused("no timed iteration", build, replace(profile, steps=profile.steps[:1]), {})
-    refused("--view userdefined: the profile has nothing", lines_of, profile, "userdefined")
+    refused("--view userdefined: the profile has no data", lines_of, profile, "userdefined")
     refused("--filter nix: no operator", lines_of, profile, "operator", filter="nix")
