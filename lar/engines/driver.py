@@ -299,7 +299,7 @@ class Driver(abc.ABC):
         return RuntimeError("the engine reported no reason")
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        """Return a clear error in place of an engine's own error, None if its message is unknown."""
+        """Return a clear error in place of an engine's own error, None if it is unknown."""
         fits = not isinstance(error, Misfit)
         return None if fits else UsageError(str(error), subject=self.spec.model)
 

@@ -1,4 +1,4 @@
-"""The fields of lite's options and the arguments of `optimize_for_inference` that lar's options set.
+"""The fields of lite's options, and arguments of `optimize_for_inference`, that lar's options set.
 
 options.py uses them to honour the options. A packed model holds the fields too (packing.py): lite
 then takes the model's fields in place of the fields that options have set.
