@@ -230,7 +230,7 @@ def engine_for(model: Path, asked: str | None) -> Engine:
     if model_format is None:
         suffixes = dict.fromkeys(it for engine in all_engines() for it in engine.suffixes)
         problem = f"not a model that lar knows (suffix {model.suffix.lower() or 'none'})"
-        hint = f"models end in {' '.join(suffixes)}; --engine NAME says what it is all the same"
+        hint = f"models end in {' '.join(suffixes)}; --engine NAME takes any suffix"
         raise UsageError(problem, hint, subject=model)
     return next(engines_for(model_format))
 

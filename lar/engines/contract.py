@@ -177,7 +177,7 @@ def computes_what_is_expected(it: Subject) -> None:
 
 
 def refuses_wrong_inputs(it: Subject) -> None:
-    """Check that inputs with a wrong name or too many axes are refused, in a line that names them."""
+    """Check that an input with a wrong name, or with too many axes, is refused by name."""
     it.require_refusal(NO_SUCH_NAME, inputs=f"{NO_SUCH_NAME}:{{1}}")
     fed = {each.name: [*each.shape] for each in it.run_well().fed}
     for wrong, shape in fed.items():

@@ -1,4 +1,4 @@
-"""Packs models (`--packed-model-dump`, `--pack-info-json`, `--pack-cache`), and checks packed models.
+"""Packs models (`--packed-model-dump`, `--pack-info-json`, `--pack-cache`) and checks packed ones.
 
 A packed model holds a model, a fast-run cache and some of lite's options. `deploy` packs a model
 with its best settings. A packed model cannot hold layouts, so the graph driver first writes the
