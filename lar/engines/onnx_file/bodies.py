@@ -110,8 +110,7 @@ def open_operators(path: Path) -> tuple[Message, list[Operator]]:
 
 
 def read_operators(path: Path) -> tuple[ModelOperator, ...]:
-    """Return the operators of a model file and an operator for each input, for
-    `Engine.read_operators`."""
+    """Return the operators of a model file, after an operator `Input` for each input."""
     graph, operators = open_operators(path)
     held = {each.name for each in graph.initializer}
     fed = (each.name for each in graph.input if each.name not in held)

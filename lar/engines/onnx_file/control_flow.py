@@ -170,13 +170,13 @@ def run_scan(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Round
 
 
 def ways_of(attributes: Mapping[str, Any], side: str, count: int) -> list[Sequence[int]]:
-    """Return the axes and the directions of a Scan's inputs or outputs, by the side's name."""
+    """Return the axes and directions of a loop's scanned inputs or outputs; `side` says which."""
     given = (attributes.get(f"scan_{side}_{what}") for what in ("axes", "directions"))
     return [each or [0] * count for each in given]
 
 
 def array_in(value: Any) -> Array:
-    """Return a value as an array, which may be an engine's own object.
+    """Return a value, which may be an engine's own object, as an array.
 
     Raises:
         NoTruthHere: the value cannot be computed.

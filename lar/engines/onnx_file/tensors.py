@@ -79,7 +79,7 @@ def data_of(tensor: Message, folder: Path) -> bytes:
 
 
 def tensor_of(array: Array, name: str = "", note: str = "") -> Message:
-    """Return an array as a tensor message; `note` is put into a field that other programs ignore."""
+    """Return an array as a tensor message; `note` goes into a field that other programs ignore."""
     is_text = array.dtype.kind in "OSU"
     number, texts = NUMBERS["object" if is_text else array.dtype.name], {"doc_string": note}
     content: dict[str, Any] = {"name": name, **(texts if note else {})}
