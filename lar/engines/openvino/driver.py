@@ -184,7 +184,7 @@ class CompiledDriver(Driver):
         return self.threads_of(self.core.compile_model(tiny, self.device, config))
 
     def threads_of(self, compiled: Any) -> int | None:
-        """Return the number of CPU threads for one request of a compiled model, None on others."""
+        """Return how many CPU threads compute a request of a model, None on other devices."""
         if self.device != "CPU":
             return None
         threads, streams = map(compiled.get_property, ("INFERENCE_NUM_THREADS", "NUM_STREAMS"))
