@@ -86,9 +86,7 @@ class GraphDriver(MegEngineDriver):
         # The hooks of the options set these attributes.
         self.inference_options: dict[str, bool] | None = None
         self.graph_setup: list[Callable[[Any], None]] = []
-        self.optimize_options: int | None = (
-            None  # the optimisations made, as MegEngine encodes them
-        )
+        self.optimize_options: int | None = None  # a code of the optimisations made
         self.dispatch_check: Any = None
 
     def set_log_level_verbose(self) -> None:
