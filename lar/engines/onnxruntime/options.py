@@ -129,8 +129,8 @@ def set_entries(driver: SessionDriver, _: str) -> None:
             driver.options.add_session_config_entry(key, value)
 
 
-# By option: the value to set, and the engine's names of attributes or entries. To disable reuse of
-# memory, the arena is off too, since it would give released memory to the next operator.
+# By option: the value to set, and the engine's names of attributes or entries.
+# To disable reuse of memory, the arena is off too: it gives released memory to the next operator.
 SET = (
     (table.VERBOSE, 0, "log_severity_level"),
     (table.CPU_DEFAULT, 1, THREADS),
