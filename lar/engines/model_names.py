@@ -108,7 +108,7 @@ def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> tuple[
     known, count = count_known(index, names)
     if not known:
         problem = f"has none of the names of {letter}'s tensors"
-        raise refusal(model, problem, "give the model that they are of")
+        raise refusal(model, problem, "give the model of these tensors")
     part = f"{os.fspath(model)} has {known} of the {count} tensors of {letter}"
     notes = [f"{part}: it may be another model"] if known < LEAST_SHARE * count else []
     return replace(dump, index=index), notes
@@ -156,7 +156,7 @@ def give_models(
             notes += found
     for letter in sorted(unused):
         problem = f"{letter} is no dump" if letter else "no side is a dump"
-        raise refusal(models[letter], problem, "a model that is run has its own names")
+        raise refusal(models[letter], problem, "a model that is run needs no --model")
     return given, tuple(notes)
 
 

@@ -274,8 +274,8 @@ def warn_of_missed(driver: LiteDriver, _: str) -> None:
     if taken < len(ran):
         driver.notes.append(
             f"{FLAG}: the cache has {taken or 'none'} of the {len(ran)} operators that ran: it is "
-            "of another model, of a search with other options, or of one that was cut short; add "
-            "--fast-run to search with these"
+            "of another model, of a search with other options, or of a search that was cut short; "
+            "add --fast-run to search with these options"
         )
 
 

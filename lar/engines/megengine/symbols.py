@@ -134,7 +134,7 @@ def attach_plugin(flag: str, constructor: str, graph: int, *arguments: Any) -> i
 
 def another_build(flag: str, lacking: str) -> UsageError:
     problem = f"this is another build of MegEngine, it has no {lacking}"
-    hint = "it is made for 1.13.0 from PyPI, for Linux on x86-64; leave the flag out"
+    hint = "the flag needs 1.13.0 from PyPI, for Linux on x86-64; leave the flag out"
     return UsageError(problem, hint, flag=flag)
 
 
@@ -293,5 +293,5 @@ def find_known_build() -> int:
 
 
 def unknown_build() -> UsageError:
-    hint = "it is made for 1.13.0 from PyPI, for Linux on x86-64; leave --enable-nchw88 out"
+    hint = "the fix needs 1.13.0 from PyPI, for Linux on x86-64; leave --enable-nchw88 out"
     return UsageError("--engine-fix x2apic: this is another build of MegEngine", hint)

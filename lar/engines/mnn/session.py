@@ -458,7 +458,7 @@ def dump_outputs(driver: InterpreterDriver, _: object) -> None:
 # the tensor. Operators that only reshape are not run.
 
 
-CALLBACKS = "MNN calls lar around each operator: about a microsecond of each time is that"
+CALLBACKS = "MNN calls lar around each operator: this adds about a microsecond to each time"
 
 
 class Described(NamedTuple):

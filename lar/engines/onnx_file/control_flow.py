@@ -71,7 +71,7 @@ def parts_of_value(name: str, value: Any) -> Iterator[Part | Unheld]:
         yield from parts_of(name, value)
     elif others := [each for each in value if not isinstance(each, np.ndarray)]:
         lacking = next((each for each in others if isinstance(each, (NoTruth, Unheld))), None)
-        says = "inside a loop, and no tensor: no file holds one for each iteration"
+        says = "it is in a loop and is no tensor: no file holds a value for each iteration"
         yield from parts_of_value(name, lacking or Unheld(name, says))
     else:
         is_one_shape = len({each.shape for each in value}) == 1

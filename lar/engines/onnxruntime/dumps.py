@@ -174,7 +174,7 @@ class Graph(NumberedGraph):
         try:
             run_bodies(self, node, [SessionBody(self, it) for it in bodies], values, show)
         except Exception as error:  # the engine has no one kind for these
-            says = f"inside a body, which cannot give it: {first_line(error)}"
+            says = f"inside a body that cannot be run: {first_line(error)}"
             shown = [(name, [Unheld(name, says)]) for name in inside]
         computed = {name for name, _ in shown}
         yield from ((name, []) for name in inside if name not in computed)
@@ -248,7 +248,7 @@ def run_bodies(
         return
     opsets = {each.domain: each.version for each in graph.model.opset_import}
     if node.op_type == "Scan" and opsets.get("", FIRST_SCAN) < FIRST_SCAN:
-        raise LarError("a Scan of items, as before opset 9, is not computed by hand")
+        raise LarError("lar does not compute a Scan with a batch axis, as before opset 9")
     control_flow.run_rounds(
         node.op_type, taken, fields.attributes_of(node), bodies[0], values, visit
     )
@@ -292,7 +292,7 @@ class SessionIsolation(Isolation):
         looped = {name: len(fed[name]) for name in fed if self.is_looped(name)}
         count = max(looped.values(), default=1)
         if any(count % each for each in looped.values()):
-            raise LarError("what it takes is not computed in the same iterations")
+            raise LarError("its inputs are not computed in the same iterations")
         types = {name: ort_values.tensor_type(array.dtype.name) for name, array in fed.items()}
         session = self.graph.open_alone(nodes, types, [value])
         found = []
@@ -341,7 +341,7 @@ class SessionIsolation(Isolation):
             if maker is None or maker.node.operator == onnx_bodies.BODY_INPUT:
                 if name == output:
                     raise LarError("no operator of the model gives this tensor")
-                raise LarError(f"it takes {name} too, whose value is not known")
+                raise LarError(f"it needs {name} too, whose value is unknown")
             known = (values, self.graph.weights, self.graph.sparse, seen)
             taken = names_taken(maker.message)
             added = [each for each in taken if not any(each in names for names in known)]

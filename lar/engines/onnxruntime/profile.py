@@ -104,7 +104,7 @@ WITH_CUPTI = (
     "the profile has no times of the device: pip install nvidia-cuda-cupti, NVIDIA's library for "
     "profilers, for them"
 )
-NO_RATES = "FLOPs and bytes: those of a dispatch say nothing"
+NO_RATES = "FLOPs and bytes: rates of a dispatch have no meaning"
 NOT_IN_FILE = (
     "FLOPs and bytes: the file has neither the weights nor the attributes",
     "warm-up: the file does not record which runs were part of it",

@@ -503,9 +503,7 @@ def open_cuda(driver: SessionDriver, device_id: int) -> None:
     if device_id >= len(devices):
         hint = f"{count_of(len(devices), 'device')} can be used, counted from 0"
         if not devices:
-            hint = (
-                "nvidia-smi lists those that NVIDIA's driver has, CUDA_VISIBLE_DEVICES hides some"
-            )
+            hint = "nvidia-smi lists the devices of the driver; CUDA_VISIBLE_DEVICES may hide some"
         problem = f"there is no CUDA device {device_id} here"
         raise UsageError(problem, hint, flag=providers.flag_for(driver.spec.settings))
     # CUDA's libraries may be in Python packages, where the system does not look for them. If a

@@ -24,7 +24,7 @@ from lar.engines.openvino.driver import DTYPES, Array, CompiledDriver, results_o
 from lar.engines.openvino.model_file import STEPS, ExecutedGraph, Region, cut_model
 from lar.errors import LarError
 
-OTHERWISE = "OpenVINO executes other operators where this is taken out of its graph"
+OTHERWISE = "OpenVINO executes different operators if this tensor is a result of the model"
 NO_TYPE = "no file holds elements of its type"
 
 
@@ -179,6 +179,6 @@ class ModelIsolation(Isolation):
         try:
             cut = cut_model(openvino, self.driver.model, shapes, [self.known[output]])
         except RuntimeError as error:
-            raise LarError("it takes others too, whose values are not known") from error
+            raise LarError("it needs other tensors too, whose values are unknown") from error
         tensors = (openvino.Tensor(np.require(it, requirements="C")) for it in arrays.values())
         return np.array(self.driver.compute(self.driver.compile(cut), tensors)[0])

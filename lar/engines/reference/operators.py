@@ -175,7 +175,7 @@ RARE: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-UNUSUAL = "lar does not compute this unusual form of it"
+UNUSUAL = "lar does not compute this unusual form of the operator"
 COMPOSED = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 
 RULES = (
