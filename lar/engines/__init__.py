@@ -1,6 +1,6 @@
-"""The engines lar knows, and the choice of engine and driver for a run.
+"""The engines that lar can run, and the choice of engine and driver for a run.
 
-Importing this loads no engine: a usage error or `--help` stays cheap.
+Importing this module loads no engine, so that `--help` and usage errors stay fast.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ ENGINES: tuple[Engine, ...] = (
     reference.ENGINE,
 )
 
-# Other packages add engines by entry points of this group, each the `Engine` itself.
+# Other packages add engines by entry points of this group. Each entry point names an `Engine`.
 ENTRY_POINTS = "lar.engines"
 
 
 @functools.cache
 def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
-    """Look for the engines of other packages.
+    """Find the engines of other packages.
 
     Returns:
-        The engines by name, and the reason for each that cannot be used.
+        The engines by name, and the reason why for each engine that cannot be used.
 
-    The search is slow: lar makes it only if its own engines are not enough.
+    The search is slow, so lar makes it only if its own engines are not enough.
     """
     if not has_added_engines():
         return {}, {}
-    from importlib.metadata import entry_points  # slower to import than all of a help is to print
+    from importlib.metadata import entry_points  # its import takes longer than to print a help
 
     own = {engine.name for engine in ENGINES}
     found: dict[str, Engine] = {}
@@ -74,10 +74,9 @@ def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
 
 
 def load_added(point: EntryPoint) -> object:
-    """Load what an entry point names.
+    """Load the object that an entry point names.
 
-    A package that is installed to be edited may be found by a hook of `site` alone, with which a
-    worker does not begin.
+    An editable package may need the import hooks of `site`, and a worker starts without `site`.
     """
     try:
         return point.load()
@@ -89,7 +88,10 @@ def load_added(point: EntryPoint) -> object:
 
 
 def has_added_engines() -> bool:
-    """Return whether a package in the folders of `sys.path` may add engines; an archive may."""
+    """Return whether a package in the folders of `sys.path` may add engines.
+
+    Archives are not read: one on the path counts as a package that may add engines.
+    """
     named = f"[{ENTRY_POINTS}]".encode()
     for folder in sys.path:
         if os.path.isfile(folder):
@@ -102,16 +104,16 @@ def has_added_engines() -> bool:
 
 
 def all_engines() -> Iterator[Engine]:
-    """Yield lar's own engines, then those of other packages, which are slow to find."""
+    """Yield lar's own engines, then the engines of other packages, which are slow to find."""
     yield from ENGINES
     yield from added_engines()[0].values()
 
 
 def engine_named(name: str) -> Engine:
-    """Return the engine of that name.
+    """Return the engine with a name.
 
     Raises:
-        UsageError: no engine has that name.
+        UsageError: no engine has this name.
         EngineMissing: another package's engine cannot be imported.
     """
     if engine := find_engine(name):
@@ -125,14 +127,19 @@ def engine_named(name: str) -> Engine:
 
 
 def find_engine(name: str) -> Engine | None:
-    """Return the engine of that name, None if there is no such engine: a file may name any."""
+    """Return the engine with a name, or None if lar has no such engine.
+
+    The name may come from a file, which can name any engine.
+    """
     own = next((engine for engine in ENGINES if engine.name == name), None)
     return own or (added_engines()[0].get(name) if name else None)
 
 
 def operator_kinds_of(name: str) -> OperatorKinds:
-    """Return the kinds of operators of the engine that a dump names; those of all lar's own
-    engines if it names no known engine."""
+    """Return the operator kinds of the engine that a dump names.
+
+    If lar has no such engine, return the kinds of all its own engines together.
+    """
     if engine := find_engine(name):
         return engine.operator_kinds
     return functools.reduce(operator.or_, (each.operator_kinds for each in ENGINES))
@@ -141,30 +148,30 @@ def operator_kinds_of(name: str) -> OperatorKinds:
 def operator_kinds_of_both(
     baseline: Profile, experiment: Profile
 ) -> tuple[OperatorKinds, OperatorKinds]:
-    """Return the kinds of operators of the engines of two profiles."""
+    """Return the operator kinds of the two engines that made two profiles."""
     return operator_kinds_of(baseline.facts.engine), operator_kinds_of(experiment.facts.engine)
 
 
 def engines_for(model_format: Format) -> Iterator[Engine]:
-    """Yield the engines that read a format, the default first."""
+    """Yield the engines that read a model format, the default engine first."""
     return (engine for engine in all_engines() if model_format in engine.formats)
 
 
 def formats_of(model: Path, head: bytes) -> tuple[Format | None, Format | None]:
-    """Return the format that a file's first bytes show, and the one that its suffix stands for."""
+    """Return a model file's format by its first bytes, and its format by its suffix."""
     found, named = format_in(head), format_named(model)
     if found is None and named is None:
-        # The formats of other packages' engines are looked at last.
+        # The engines of other packages are slow to find, so their formats are tried last.
         formats = [each for engine in all_engines() for each in engine.formats]
         found, named = format_in(head, formats), format_named(model, formats)
     return found, named
 
 
 def readers_of(model: Path) -> Iterator[Engine]:
-    """Yield the engines that read a model file: by its first bytes, then by its name.
+    """Yield the engines that read a model file's format, which its first bytes or its suffix show.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the file cannot be read.
     """
     found, named = formats_of(model, read_head(model))
     model_format = found or named
@@ -172,8 +179,9 @@ def readers_of(model: Path) -> Iterator[Engine]:
 
 
 def read_operators(model: Path) -> tuple[ModelOperator, ...]:
-    """Read the operators of a model file with the names of their tensors; none if no engine
-    reads them.
+    """Read the operators of a model file with the names of their tensors.
+
+    The result is empty if no engine can read the operators of this file.
 
     Raises:
         ValueError, OSError, LarError: the file cannot be read, or is damaged.
@@ -182,8 +190,9 @@ def read_operators(model: Path) -> tuple[ModelOperator, ...]:
 
 
 def read_quantizations(model: Path) -> DumpFacts:
-    """Read which real numbers the integers of a model's tensors stand for, as far as an engine
-    reads it.
+    """Read the scales and zero points of a model file's quantised tensors.
+
+    The result is empty if no engine can read them from this file.
 
     Raises:
         ValueError, OSError, LarError: the file cannot be read, or is damaged.
@@ -195,10 +204,11 @@ def read_quantizations(model: Path) -> DumpFacts:
 
 
 def engine_for(model: Path, asked: str | None) -> Engine:
-    """Choose the engine of a model file: the one asked for, else the first that reads its format.
+    """Return the engine that the user asked for, else the first engine that reads the model file.
 
     Raises:
-        UsageError: the file cannot be read, or no engine reads it, or the one asked for does not.
+        UsageError: the file cannot be read, or no engine reads it, or the engine that the user
+            asked for does not read it.
     """
     head = read_head(model)
     if asked is not None:
@@ -220,16 +230,16 @@ def engine_for(model: Path, asked: str | None) -> Engine:
     if model_format is None:
         suffixes = dict.fromkeys(it for engine in all_engines() for it in engine.suffixes)
         problem = f"not a model that lar knows (suffix {model.suffix.lower() or 'none'})"
-        hint = f"models end in {' '.join(suffixes)}; --engine NAME says what it is all the same"
+        hint = f"models end in {' '.join(suffixes)}; --engine NAME takes any suffix"
         raise UsageError(problem, hint, subject=model)
     return next(engines_for(model_format))
 
 
 def check_options(engine: Engine, keys: Iterable[str]) -> None:
-    """Refuse options that an engine cannot honour, whatever the driver.
+    """Refuse options that no driver of an engine honours.
 
     Raises:
-        UsageError: naming the engines that can.
+        UsageError: the engine lacks an option; the hint names the engines that have it.
     """
     for key in keys:
         if key not in engine.rows:
@@ -239,10 +249,10 @@ def check_options(engine: Engine, keys: Iterable[str]) -> None:
 
 
 def driver_for(engine: Engine, keys: Iterable[str], asked: str | None = None) -> DriverEntry:
-    """Choose the first driver of an engine that honours all the options set.
+    """Return the first driver of an engine that honours all the options that are set.
 
     Raises:
-        UsageError: there is no such driver; two options that no one driver honours are named.
+        UsageError: no driver honours them all; the error names two options that cannot go together.
     """
     rows, keys = engine.rows, list(keys)
     names = [driver.name for driver in engine.drivers]
@@ -266,7 +276,7 @@ def driver_for(engine: Engine, keys: Iterable[str], asked: str | None = None) ->
 
 
 def support_of_options() -> dict[str, list[str]]:
-    """Return which engines honour each engine option."""
+    """Return the names of the engines that honour each engine option, by the option's key."""
     support: dict[str, list[str]] = {}
     for engine in all_engines():
         for key in engine.rows:

@@ -1,8 +1,8 @@
-"""The settings that a profile speaks for: what to try next with its run.
+"""Suggestions of settings to try next, from the profile of a run.
 
-An engine says what a profile shows (`Engine.signs`), as choices of its `dimensions`, which a search
-for the fastest settings tries too. This module leaves out those that the run has set or that save
-too little, and puts the most promising first.
+`Engine.signs` says which choices of settings a profile speaks for. They are choices of the engine's
+`dimensions`, which a search for the fastest settings tries too. This module leaves out the choices
+that the run has set already or that save too little, and puts the most promising choice first.
 """
 
 from __future__ import annotations
@@ -26,42 +26,44 @@ from lar.profiles.times import keep_with_profile
 from lar.records.profile import Profile
 from lar.records.tuning import Choice, OptionValue
 
-# A choice that probably saves a smaller part of an iteration is not worth a race.
+# A choice that probably saves a smaller part of an iteration is not worth measuring.
 LEAST_SAVED = 0.03
-# A file may claim any number.
+# A file may claim any number of cores.
 MOST_CORES = 4096
-# Stands for a file that a search writes first.
+# Stands for the name of a file that a search has to write first.
 NEW_FILE = "FILE"
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A choice of an engine's dimensions, and what a profile shows that speaks for it."""
+    """A choice of settings, and the figures of a profile that speak for it."""
 
     choice: Choice
     why: str
 
     @property
     def name(self) -> str:
-        """Its name in the dimensions: `nchw88`."""
+        """The choice's name in the engine's dimensions, such as `nchw88`."""
         return self.choice.name
 
     @property
     def flags(self) -> str:
-        """Its flags as they are typed: `--enable-nchw88 --engine-fix x2apic`."""
+        """The flags to type for it, such as `--enable-nchw88 --engine-fix x2apic`."""
         return format_flags(options_of(self.choice))
 
 
 def options_of(choice: Choice, cache: str = NEW_FILE) -> dict[str, OptionValue]:
-    """Return all that a choice sets, with the file of its cache."""
+    """Return all options that a choice sets, among them the file of its cache."""
     named: dict[str, OptionValue] = {choice.cache: cache} if choice.cache else {}
     return {**choice.options, **choice.search, **named}
 
 
 @keep_with_profile
 def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
-    """Return what a profile speaks for, the most promising first: nothing if its engine is not
-    known, or nothing was timed."""
+    """Return the suggestions for a profile's run, the most promising first.
+
+    The result is empty if lar has no such engine, or if the profile has no times.
+    """
     engine = find_engine(profile.facts.engine)
     if engine is None or not computing_ns_of(profile):
         return ()
@@ -69,7 +71,7 @@ def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
     try:
         dimensions = engine.dimensions(site, Path(profile.facts.model.path))
         signs = [*engine.signs(profile, site)]
-    except UsageError:  # the model has gone, without which this engine knows nothing of it
+    except UsageError:  # the model file is gone, and this engine's dimensions need it
         return ()
     choices = {choice.name: choice for each in dimensions for choice in each.choices}
     open_ones = (
@@ -81,7 +83,7 @@ def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
 
 
 def given_in(profile: Profile) -> dict[str, Any]:
-    """Return the options of the run of a profile that say how it ran, without impossible values."""
+    """Return the options with which a profile's run was made, without impossible values."""
     found: dict[str, Any] = {}
     for key, value in profile.facts.options.items():
         with contextlib.suppress(UsageError):
@@ -90,8 +92,10 @@ def given_in(profile: Profile) -> dict[str, Any]:
 
 
 def in_order(signs: Iterable[Sign]) -> list[Sign]:
-    """Return signs by what they are expected to save. Signs of one way save the same time: the
-    second counts half, the third a third."""
+    """Return signs in the order of the time that they are expected to save.
+
+    Signs of one `way` save the same time: the second of a way counts half, the third a third.
+    """
     worth = [each for each in signs if each.saves >= LEAST_SAVED]
     worth.sort(key=lambda each: -each.saves)
     ways = [each.way for each in worth]
@@ -101,15 +105,18 @@ def in_order(signs: Iterable[Sign]) -> list[Sign]:
 
 
 def is_open(choice: Choice, engine: Engine, site: Site, profile: Profile) -> bool:
-    """Return whether a choice can be tried: the run has set none of its options and no other
-    layout, and the rules of options and a driver of the engine allow it."""
+    """Return whether a choice can be tried with a profile's run.
+
+    The run must not have set any of its options, nor another layout. The rules of options and a
+    driver of the engine must allow the choice.
+    """
     options, given = options_of(choice), given_in(profile)
     taken = {key for key, value in given.items() if is_set(value)}
     layouts = {option.key for option in LAYOUT_CHOICES}
     if options.keys() - {ENGINE_FIX.key} & taken or (layouts & options.keys() and layouts & taken):
         return False
     values = {**given, **options}
-    # Rules of an engine may look at the processor, which is this machine's.
+    # Rules of an engine may look at this machine's processor, so they hold only if it is the same.
     is_here = profile.facts.machine.get("processor") == read_machine().processor
     rules = (*RULES, *(engine.option_rules() if is_here else ()))
     defaults = {option.key: option.default for option in OPTIONS}
@@ -122,7 +129,7 @@ def is_open(choice: Choice, engine: Engine, site: Site, profile: Profile) -> boo
 
 
 def site_of(profile: Profile) -> Site:
-    """Return where the run of a profile took place, as far as the profile says it."""
+    """Return the cores, processor, device and environment of a profile's run, as far as known."""
     facts, machine = profile.facts, profile.facts.machine
     count = machine.get("usable_cores") or facts.cpu.count or facts.threads or 1
     cores = tuple(machine.get("affinity") or range(min(count, MOST_CORES)))

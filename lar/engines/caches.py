@@ -1,8 +1,8 @@
-"""Cache files of engines, for `lar cache`: what such a file holds, and what an engine does with it.
+"""The cache files of engines: their contents, and what `lar cache` can do with them.
 
-A file holds either one model, as an engine has prepared it, with a key: what it was made for. Or it
-holds the algorithms that searches have timed, operator by operator. What is read here becomes
-tables and JSON in `lar.reports.cache_report`.
+A cache file holds one of two things: a model that an engine has prepared, or algorithms that
+searches have timed for each operator. A prepared model has a key, which says for which run it was
+made. `lar.reports.cache_report` prints the contents as tables and JSON.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ Key = Mapping[str, str]
 
 
 class CacheFiles(abc.ABC):
-    """The files in which an engine keeps what it has found for later runs.
+    """The kind of cache files that an engine writes for later runs.
 
-    Their methods raise a UsageError for a file that is missing or damaged. An engine's files are
+    Its methods raise a UsageError for a file that is missing or damaged. Each engine has either
     `ModelCacheFiles` or `AlgorithmCacheFiles`.
     """
 
     @abc.abstractmethod
     def begins(self, head: bytes) -> bool:
-        """Return whether the first bytes of a file show that it is one of these."""
+        """Return whether the first bytes of a file are those of this engine's cache files."""
 
     def copy(self, path: str, place: str, flag: str) -> None:
-        """Copy a file with all that belongs to it; what stands at the place is replaced as a whole.
+        """Copy a cache file, with the files that belong to it, to `place`.
+
+        A file at `place` is replaced in one step.
 
         Raises:
-            LarError: the place cannot be written; the flag is named.
+            LarError: `place` cannot be written; the error names `flag`.
         """
         from lar.files.input_file import read_input
         from lar.files.report_file import OutputFile
@@ -49,19 +51,21 @@ class CacheFiles(abc.ABC):
             output.write(read_input(path, what="cache"))
 
 
-# Files of one model each
+# Cache files that hold one model each
 
 
 class Size(NamedTuple):
-    """A number of bytes, with a note."""
+    """A number of bytes, with a note that is printed after it."""
 
     size_bytes: int
     note: str = ""
 
 
 class Contents(NamedTuple):
-    """What a file holds: what its model was made for, and facts about it for a person, and as they
-    are for JSON."""
+    """The contents of a cache file of one model.
+
+    `key` says for which run the model was made. `facts` are for a person, `record` is for JSON.
+    """
 
     key: Key
     facts: Sequence[tuple[str, str | Size]] = ()
@@ -69,32 +73,32 @@ class Contents(NamedTuple):
 
 
 class ModelCacheFiles(CacheFiles):
-    """Files of one model each."""
+    """Cache files that hold one model each."""
 
-    # What a refusal says that such a file holds.
+    # The contents of such a file, in words for an error message.
     holds: str = "one model and no algorithms"
 
     @abc.abstractmethod
     def read(self, path: str) -> Contents:
-        """Read what a file holds."""
+        """Read the contents of a cache file."""
 
 
 def differing(first: Key, second: Key) -> list[str]:
-    """Return the names of the entries in which two keys differ, in their order."""
+    """Return the names of the entries in which two keys differ, in the order of the keys."""
     return [name for name in {**first, **second} if first.get(name) != second.get(name)]
 
 
 def damaged(path: str | Path, engine: str) -> UsageError:
-    """Return the error of a file that is no cache of an engine."""
+    """Return the error for a file that is not a cache of an engine, or is a damaged one."""
     problem = f"is not a cache that lar made for {engine}, or is damaged"
     return UsageError(problem, ANOTHER_FILE, subject=path)
 
 
 def serves(driver: Driver, path: Path, made_for: Key | None, wanted: Key) -> bool:
-    """Return whether a file serves a run, and note it where it has to be built again.
+    """Return whether a cache file fits a run; if it does not, note that it is built again.
 
     Raises:
-        UsageError: there is no file (`made_for` is None), and the run is not asked to make one.
+        UsageError: the file does not exist (`made_for` is None), and --fast-run is not given.
     """
     if made_for is None and not FAST_RUN.is_given(driver.spec.settings):
         hint = "make it with --fast-run, then run without"
@@ -107,7 +111,10 @@ def serves(driver: Driver, path: Path, made_for: Key | None, wanted: Key) -> boo
 
 
 def describe_file(path: Path) -> str:
-    """Return a file's name, size and time: a hash of gigabytes would take longer than the load."""
+    """Return a file's name, size and time as a text that changes when the file changes.
+
+    A hash of a file of gigabytes would take longer than to load the model.
+    """
     try:
         status = path.stat()
     except OSError:
@@ -115,19 +122,19 @@ def describe_file(path: Path) -> str:
     return f"{path.name} {status.st_size} {status.st_mtime_ns}"
 
 
-# Files of algorithms
+# Cache files that hold algorithms
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One algorithm that was timed.
+    """One algorithm that a search has timed for an operator.
 
     Attributes:
-        winograd: which winograd it is, empty for another algorithm.
-        blob: what describes it to the engine.
-        result: what the engine writes about its time.
-        times: one for each search that has kept it, if several may have.
-        chosen_by: the searches that have chosen it, counted from 0.
+        winograd: the kind of winograd, such as F(4,3); empty for other algorithms.
+        blob: the engine's own description of the algorithm, as bytes.
+        result: the engine's own record of the algorithm's time, as bytes.
+        times: the algorithm's time in each search that has kept it, if there may be several.
+        chosen_by: the numbers of the searches that have chosen it, counted from 0.
     """
 
     name: str
@@ -142,14 +149,14 @@ class Algorithm:
 
 
 class Operand(NamedTuple):
-    """One input or output; strides are given only if they are not the dense ones."""
+    """One input or output of an operator; its strides are empty if the tensor is dense."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str
 
     def __str__(self) -> str:
-        """Format a shape as {?,8,32,32}, ? where any size goes."""
+        """Format the shape, such as {?,8,32,32}; ? stands for any size."""
         shape = "{" + ",".join(str(size) if size else "?" for size in self.shape) + "}"
         strides = ",".join(map(str, self.strides))
         return f"{shape} strides {{{strides}}}" if strides else shape
@@ -157,15 +164,15 @@ class Operand(NamedTuple):
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator that one or more searches have timed.
+    """An operator whose algorithms one or more searches have timed.
 
     Attributes:
-        number: counted from 1, in the order of the file.
-        place: where it stands in a file: its category, and its key there.
-        shapes: what distinguishes it from others of its name, for a person.
-        settings: the parameters by name; empty if they are not known.
-        algorithms: the chosen one first; of several searches in the order of their medians, as a
-            merged file has them.
+        number: its number in the file, counted from 1.
+        place: its place in the file: its category, and its key in that category.
+        shapes: its shapes and parameters, to distinguish it from others of its name, for a person.
+        settings: its parameters by name; empty if they are unknown.
+        algorithms: its algorithms, the chosen one first. The algorithms of several searches are in
+            the order of their medians, as in a merged file.
     """
 
     number: int
@@ -183,23 +190,25 @@ class Operator:
 
     @property
     def next_best(self) -> Algorithm | None:
-        """The fastest of the others, which a choice by hand may have passed over."""
+        """The fastest algorithm that is not chosen; it may be faster than a choice by hand."""
         return min(self.algorithms[1:], key=lambda each: each.seconds, default=None)
 
     @property
     def searches(self) -> int:
-        """How many searches have timed it."""
+        """The number of searches that have timed this operator."""
         return sum(len(each.chosen_by) for each in self.algorithms)
 
     @property
     def agree(self) -> bool:
-        """Whether all searches have made the same choice."""
+        """Whether all searches have chosen the same algorithm."""
         return sum(bool(each.chosen_by) for each in self.algorithms) == 1
 
     @property
     def is_within_spread(self) -> bool:
-        """Whether the ranges of all that were chosen overlap, so that the times tell none of them
-        apart."""
+        """Whether the ranges of times of all chosen algorithms overlap.
+
+        Then the times do not show which of them is the fastest.
+        """
         ranges = [each.times for each in self.algorithms if each.chosen_by]
         return max(map(min, ranges)) <= min(map(max, ranges))
 
@@ -211,7 +220,11 @@ Pair = tuple[Operator, Operator]
 
 
 class Difference(NamedTuple):
-    """The difference of two files: operators of one only, and those with another choice."""
+    """The difference of two cache files.
+
+    `only_first` and `only_second` are the operators that one file lacks. `differing` has the
+    operators for which the files choose different algorithms; `same` counts the rest.
+    """
 
     only_first: list[Operator]
     only_second: list[Operator]
@@ -220,7 +233,7 @@ class Difference(NamedTuple):
 
 
 def compare_choices(first: Sequence[Operator], second: Sequence[Operator]) -> Difference:
-    """Compare the choices of two files."""
+    """Return the difference of two cache files' operators and choices."""
     ours, theirs = ({each.place: each for each in it} for it in (first, second))
     both = [(ours[place], theirs[place]) for place in ours if place in theirs]
     differing = [(a, b) for a, b in both if a.chosen.blob != b.chosen.blob]
@@ -233,31 +246,37 @@ def compare_choices(first: Sequence[Operator], second: Sequence[Operator]) -> Di
 
 
 def matching(operators: Sequence[Operator], text: str) -> list[Operator]:
-    """Return the operators that a number, or a piece of the name or shapes, means."""
+    """Return the operators with a number, or with a text in their name or shapes."""
     if text.isdecimal():
         return [each for each in operators if each.number == int(text)]
     return [each for each in operators if text.lower() in str(each).lower()]
 
 
-# What a merged cache keeps for an operator that several files know:
+# What a merged cache keeps for an operator that several files have:
 #
-# median   the median of each algorithm's times, the fastest by that first
-# fastest  the shortest of each algorithm's times
+# median   the median of each algorithm's times; the algorithm with the smallest median is first
+# fastest  the shortest of each algorithm's times; the algorithm with the shortest time is first
 # first    the entry of the first file
 # last     the entry of the last file
 Preference = Literal["median", "fastest", "first", "last"]
 
 
 class Searched(NamedTuple):
-    """What files hold, and how many entries they have in each category that no search made."""
+    """The operators in some cache files, and the numbers of their other entries, by category.
+
+    `unread` counts the entries that no search made, or a search of another version.
+    """
 
     operators: list[Operator]
     unread: Mapping[str, int]
 
 
 class Merged(NamedTuple):
-    """The operators of the files that were merged, how many the file now has, and how many of them
-    it alone had."""
+    """The result of a merge into a cache file.
+
+    `operators` are those of the merged files. `total` is the number of operators that the file has
+    now; `kept` of them were in this file alone before.
+    """
 
     operators: list[Operator]
     total: int
@@ -265,23 +284,26 @@ class Merged(NamedTuple):
 
 
 class AlgorithmCacheFiles(CacheFiles):
-    """Files of the algorithm chosen for each operator, and the others that were timed."""
+    """Cache files that hold the timed algorithms of each operator, with the chosen one first."""
 
     @abc.abstractmethod
     def read(self, paths: Sequence[str]) -> Searched:
-        """Read what a file holds, or what several files say of the same operators."""
+        """Read the operators of one cache file, or of several files joined."""
 
     @abc.abstractmethod
     def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> Merged:
-        """Add the contents of files to another file, and keep what it already has.
+        """Add the contents of cache files to the file `output`, and keep what it already has.
 
-        A file `output` that is there counts as the first of the files, unless it is one of them.
+        If `output` exists and is not among `paths`, it counts as the first of the files.
         """
 
     @abc.abstractmethod
     def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> list[Pair]:
-        """Choose the algorithm of an operator, in the file itself or in a copy of it; return the
-        operators whose choice has changed, as they were and as they are."""
+        """Choose the algorithm of an operator, in the file itself or in a copy.
+
+        Returns:
+            The operators whose choice has changed, each before and after the change.
+        """
 
 
 AnyCacheFiles = ModelCacheFiles | AlgorithmCacheFiles

@@ -1,4 +1,4 @@
-"""Choices of a search for the fastest settings, made of options: engines declare theirs so."""
+"""Helpers with which engines declare the choices that a search for the fastest settings tries."""
 
 from __future__ import annotations
 
@@ -12,19 +12,25 @@ from lar.options import table
 from lar.options.option import Option
 from lar.records.tuning import Choice, Dimension, OptionValue
 
-# Numbers of threads that the space `full` tries, besides all cores and half of them.
+# Numbers of threads that the space `full` tries, besides the number of cores and half of it.
 COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 def threads_dimension(cores: Sequence[int], *, binds: bool = False) -> Dimension:
-    """Return one thread and more, all bound to their cores too by an engine that `binds` them."""
+    """Return the dimension of numbers of threads, from one to one for each core.
+
+    If the engine `binds` threads, a choice with all threads bound to their cores is among them.
+    """
     more = thread_choices(cores, ((table.MULTITHREAD, ""),), binds=binds)
     return Dimension(name="threads", choices=(set_to(table.CPU_DEFAULT, True, "1 thread"), *more))
 
 
 def prepared_model(name: str, *depends: str) -> Dimension:
-    """Return a cache of the prepared model, which depends on other dimensions: it gives the same
-    results, and loads sooner and with less memory."""
+    """Return the dimension of a cache that holds the prepared model.
+
+    A run with the cache gives the same results, loads sooner and takes less memory. The cache
+    depends on the dimensions named by `depends`.
+    """
     model = Choice(
         name=name,
         search={table.FAST_RUN.key: True},
@@ -36,21 +42,26 @@ def prepared_model(name: str, *depends: str) -> Dimension:
 
 
 def precision_dimension(site: Site, needs: Mapping[str, Set[str]]) -> Dimension:
-    """Return the types coarser than float32 of which the site's processor has one of the
-    instruction sets that `needs` names."""
+    """Return the dimension of the types coarser than float32 that a site's processor supports.
+
+    `needs` has the instruction sets for each type; the processor must have one of them.
+    """
     names = [name for name, sets in needs.items() if sets & site.instruction_sets]
     choices = (set_to(table.PRECISION, name, name, allow="reduced-precision") for name in names)
     return Dimension(name="precision", choices=tuple(choices))
 
 
 def set_to(option: Option[Any], value: OptionValue, name: str, **fields: Any) -> Choice:
-    """Return the choice of a value of an option."""
+    """Return a choice that sets one option to a value."""
     return Choice(name=name, options={option.key: value}, **fields)
 
 
 def counts_for(cores: Sequence[int]) -> list[tuple[int, bool]]:
-    """Return numbers of threads or copies, the most first, each with whether the full space alone
-    has it: the quick one has as many as cores, and half as many."""
+    """Return numbers of threads or copies to try, the largest first.
+
+    Each comes with whether only the space `full` tries it. The space `quick` tries the number of
+    cores, and half of it.
+    """
     most = len(cores)
     quick = {most, most // 2}
     counts = {count for count in (*COUNTS, *quick) if 2 <= count <= most}
@@ -60,10 +71,11 @@ def counts_for(cores: Sequence[int]) -> list[tuple[int, bool]]:
 def thread_choices(
     cores: Sequence[int], options: Sequence[tuple[Option[int], str]], *, binds: bool = True
 ) -> Iterator[Choice]:
-    """Yield numbers of threads for each of some options, the most first, whose names end as given;
-    then all threads bound to their cores, by an engine that `binds` them.
+    """Yield a choice for each number of threads and each of some options, the largest number first.
 
-    The quick space has as many threads as cores, bound and not, and half as many.
+    Each option comes with the ending of its choices' names. If the engine `binds` threads, the last
+    choice has all threads bound to their cores. The space `quick` has as many threads as cores,
+    bound and not bound, and half as many.
     """
     most = len(cores)
     for count, for_full in counts_for(cores):
@@ -79,7 +91,7 @@ def thread_choices(
 
 
 def copies_dimension(cores: Sequence[int]) -> Dimension:
-    """Return numbers of copies of the model that run at once, which can raise the throughput."""
+    """Return the dimension of copies of the model that run at once, to raise the throughput."""
     fields = {"objectives": ("throughput",)}
     choices = (
         set_to(table.THREAD, count, f"{count} copies", for_full=for_full, **fields)
@@ -91,10 +103,10 @@ def copies_dimension(cores: Sequence[int]) -> Dimension:
 def dimensions_in(
     folder: Path, site: Site, traits: Iterable[str] = (), **special: Iterable[Choice]
 ) -> tuple[Dimension, ...]:
-    """Return what can matter at a site, by `dimensions.json` in an engine's folder, in the order in
-    which candidates name it.
+    """Return the dimensions in an engine's `dimensions.json` that can matter at a site.
 
-    `traits` are those of the model; `special` has the choices of dimensions that no table can hold.
+    They are in the order in which a candidate's name has them. `traits` are the model's traits.
+    `special` has the choices of dimensions that no table can hold.
     """
     rows = json.loads((folder / "dimensions.json").read_text())
     here = {*site.instruction_sets, site.device.partition(":")[0], *traits}
@@ -107,11 +119,11 @@ def dimensions_in(
 
 
 def dimension_of(name: str, given: Any, site: Site, here: Set[str]) -> Dimension:
-    """Return a dimension with the choices given, or of what all engines have by that name."""
+    """Return a dimension of the choices in a table, or the common dimension with that name."""
     if isinstance(given, list) and all(isinstance(row, dict) for row in given):
         return Dimension(name=name, choices=tuple(choices_of(given, here)))
     if name == "precision":
-        # Elsewhere the engines take float32 for a type, and some do not say so.
+        # On other processors the engines compute in float32 instead, some without a message.
         return precision_dimension(site, {kind: {*sets} for kind, sets in given.items()})
     if name == "model":
         return prepared_model(*given)
@@ -120,9 +132,11 @@ def dimension_of(name: str, given: Any, site: Site, here: Set[str]) -> Dimension
 
 
 def choices_of(rows: Iterable[dict[str, Any]], here: Set[str]) -> Iterator[Choice]:
-    """Yield choices: those that have what they need, which is of each list of `needs` one of its
-    instruction sets, kinds of devices or traits. Where none of `quick_with` is here, the full space
-    alone has one."""
+    """Yield the choices of a table whose needs are met.
+
+    A need is a list of instruction sets, kinds of devices or model traits, one of which must be
+    `here`. A choice belongs to the space `full` alone if nothing in its `quick_with` is `here`.
+    """
     for row in rows:
         needs, quick_with = row.pop("needs", ()), row.pop("quick_with", ())
         if quick_with:

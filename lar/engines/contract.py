@@ -1,4 +1,4 @@
-"""The contract of engines, as checks; `lar.testing` has them for all."""
+"""Checks of all that every engine must do; `lar.testing` exports them for other packages."""
 
 from __future__ import annotations
 
@@ -30,21 +30,22 @@ T = TypeVar("T")
 
 ITERATIONS = 3
 DEADLINE_SECONDS = 2.0
-# A run that its deadline ends is over within so long after it, even on a busy machine.
+# A run must end within this time after its deadline, even on a busy machine.
 PATIENCE_SECONDS = 20.0
 NO_SUCH_NAME = "an input that no model has"
 
 
 class ContractError(AssertionError):
-    """An engine does not do what every engine must; the message has a line for each failure."""
+    """An engine fails checks of the contract; the message has one line for each failure."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """An engine that is checked: one of its drivers, with a model and a folder for files.
+    """The engine and driver to check, with a model and a folder for files.
 
-    `inputs` are what the model is fed with, generated if they are not given. `expected` are its
-    outputs, if they are known, and `max_error` is how far the engine's may be from them.
+    `inputs` are the model's inputs; lar generates them if they are not given. `expected` are the
+    model's outputs for these inputs, if they are known. `max_error` is the largest difference
+    allowed between an output and its expected value.
     """
 
     engine: Engine
@@ -68,10 +69,10 @@ class Subject:
         return result
 
     def require_refusal(self, name: str, **options: Any) -> UsageError | None:
-        """Check that a run is refused as a usage error, in one line that has this name.
+        """Check that a run is refused with a usage error, in one line that contains `name`.
 
         Returns:
-            The error of a run that was refused before its worker was started.
+            The error, if the run was refused before its worker was started; else None.
         """
         found: Any
         try:
@@ -94,14 +95,14 @@ Check = Callable[[Subject], None]
 
 
 def require(holds: T | None, what: str) -> T:
-    """Return a true value, or raise an error that says what does not hold."""
+    """Return `holds` if it is true, else raise a ContractError with the text `what`."""
     if not holds:
         raise ContractError(what)
     return holds
 
 
 def is_declared_well(it: Subject) -> None:
-    """The engine's name, formats, drivers, rows and dimensions agree with each other."""
+    """Check that the engine's name, formats, drivers, rows and dimensions agree."""
     engine = it.engine
     require(engine_named(engine.name) is engine, f"lar finds another engine named {engine.name}")
     require(engine.is_installed, f"it is not installed; its hint is {engine.install_hint}")
@@ -122,7 +123,7 @@ def is_declared_well(it: Subject) -> None:
 
 
 def recognises_its_models(it: Subject) -> None:
-    """The model's format is found by its first bytes or its name, and is one of the engine's."""
+    """Check that the engine recognises the model's format by its first bytes or its name."""
     head = read_head(it.model)
     found = format_in(head, it.engine.formats) or format_named(it.model, it.engine.formats)
     require(found is not None, "no format of the engine is the model's")
@@ -132,7 +133,7 @@ def recognises_its_models(it: Subject) -> None:
 
 
 def describes_its_models(it: Subject) -> None:
-    """What a model holds is known without running it, and so are the devices, the CPU first."""
+    """Check that the engine describes its devices, and a model without running it."""
     device = lar.find_devices(it.engine.name)[0]
     require(device.startswith("cpu"), "the CPU is not the first device")
     info = lar.read_info(it.model, it.engine.name)
@@ -142,10 +143,10 @@ def describes_its_models(it: Subject) -> None:
 
 
 def measures_each_iteration(it: Subject) -> None:
-    """Each iteration has times, and the result says what ran, as with --verbose."""
+    """Check that each iteration has times, and that the result names the engine and driver."""
     result = it.run_well(verbose=it.has(table.VERBOSE))
     facts = require(result.engine, "the result has no facts about the engine")
-    require((facts.name, facts.driver) == (it.engine.name, it.driver), "its facts name another one")
+    require((facts.name, facts.driver) == (it.engine.name, it.driver), "its facts have wrong names")
     own = it.engine.version
     require(facts.version == own, f"its facts name the version {facts.version}, lar {own}")
     require(facts.device, "its facts lack the device")
@@ -156,7 +157,7 @@ def measures_each_iteration(it: Subject) -> None:
 
 
 def computes_the_same_again(it: Subject) -> None:
-    """The outputs are the same bits from run to run and from iteration to iteration."""
+    """Check that the outputs have the same bits in each run and in each iteration."""
     results = [it.run_well(), it.run_well(), it.run_well(warmup_iter=0, iter=1)]
     hashes = [[(each.name, each.sha256) for each in result.outputs] for result in results]
     require(hashes[0], "the model has no outputs")
@@ -164,7 +165,7 @@ def computes_the_same_again(it: Subject) -> None:
 
 
 def computes_what_is_expected(it: Subject) -> None:
-    """The outputs are the expected ones, if these are known."""
+    """Check that the outputs are near the expected outputs, if these are known."""
     if not it.expected:
         return
     arrays = it.run_well(keep_outputs=True).arrays
@@ -176,7 +177,7 @@ def computes_what_is_expected(it: Subject) -> None:
 
 
 def refuses_wrong_inputs(it: Subject) -> None:
-    """An input of a wrong name, or with too many axes, is refused in one line that names it."""
+    """Check that an input with a wrong name, or with too many axes, is refused by name."""
     it.require_refusal(NO_SUCH_NAME, inputs=f"{NO_SUCH_NAME}:{{1}}")
     fed = {each.name: [*each.shape] for each in it.run_well().fed}
     for wrong, shape in fed.items():
@@ -186,7 +187,7 @@ def refuses_wrong_inputs(it: Subject) -> None:
 
 
 def refuses_damaged_models(it: Subject) -> None:
-    """A model file that is cut short or empty is refused in one line that names it."""
+    """Check that a model file that is cut short or empty is refused, in a line that names it."""
     content = it.model.read_bytes()
     for size in (len(content) // 2, min(40, len(content) // 2), 0):
         path = it.folder / f"cut{size}{it.model.suffix}"
@@ -195,7 +196,7 @@ def refuses_damaged_models(it: Subject) -> None:
 
 
 def refuses_what_it_cannot_do(it: Subject) -> None:
-    """An option without a row, and a property that is not there, are refused by its name."""
+    """Check that an option without a row, and an unknown property, are refused at once."""
     switches = [each for each in table.OPTIONS if each.by_engine and not each.parse]
     lacking = [each.key for each in switches if each.key not in it.engine.rows]
     wrong = dict[str, Any].fromkeys(lacking[:1], True) | {"engine_option": "no.such.property=1"}
@@ -205,7 +206,7 @@ def refuses_what_it_cannot_do(it: Subject) -> None:
 
 
 def runs_several_copies(it: Subject) -> None:
-    """Two copies of the model run at once, and give the outputs of one."""
+    """Check that two copies of the model run at once, and give the outputs that one copy gives."""
     if not it.has(table.THREAD):
         return
     one, two = it.run_well(), it.run_well(thread=2)
@@ -215,7 +216,7 @@ def runs_several_copies(it: Subject) -> None:
 
 
 def is_ended_by_its_deadline(it: Subject) -> None:
-    """A run that would last for long is ended in time, and its result says so."""
+    """Check that the deadline ends a long run in time, and that the result says so."""
     began = time.monotonic()
     status = it.run(iter=9_000_000, timeout=DEADLINE_SECONDS).status
     seconds = time.monotonic() - began
@@ -224,8 +225,10 @@ def is_ended_by_its_deadline(it: Subject) -> None:
 
 
 def dumps_its_tensors(it: Subject) -> None:
-    """A dump has operators in their order, each reached from the inputs or from constants, and the
-    outputs of a run with their values."""
+    """Check that a dump of all tensors is complete and has the run's outputs.
+
+    Its operators must be in their order, and each must be reached from the inputs or constants.
+    """
     if not it.has(table.BIN_IO_DUMP):
         return
     place = it.folder / "dump"
@@ -238,7 +241,7 @@ def dumps_its_tensors(it: Subject) -> None:
     before, reached = set[str](), set[str]()  # those reached from the inputs
     for operator in dump.index.operators:
         late = given.intersection(operator.inputs) - before
-        require(not late, f"{operator.name} takes {late}, which operators behind it give")
+        require(not late, f"{operator.name} takes {late}, which later operators give")
         before.update(operator.outputs)
         is_input = not (operator.inputs or operator.constant)
         if is_input or reached.intersection(operator.inputs):
@@ -255,7 +258,7 @@ def dumps_its_tensors(it: Subject) -> None:
 
 
 def dumps_its_outputs(it: Subject) -> None:
-    """A dump of the outputs has those of each iteration."""
+    """Check that a dump of the outputs has the outputs of each iteration."""
     if not it.has(table.BIN_OUT_DUMP):
         return
     place = it.folder / "outputs"
@@ -266,7 +269,7 @@ def dumps_its_outputs(it: Subject) -> None:
 
 
 def profiles_each_iteration(it: Subject) -> None:
-    """A profile has the times of operators, within the iteration that executed them."""
+    """Check that a profile has times of operators, within the iteration that executed them."""
     if not it.has(table.PROFILE):
         return
     place = it.folder / "profile.json"
@@ -285,7 +288,7 @@ def profiles_each_iteration(it: Subject) -> None:
 
 
 def recognises_its_profiles(it: Subject) -> None:
-    """The file of the engine's own profile is recognised by its keys, and read."""
+    """Check that lar recognises the file of the engine's own profile by its keys, and reads it."""
     if not it.has(table.PROFILE_RAW):
         return
     place = it.folder / "raw"
@@ -297,7 +300,7 @@ def recognises_its_profiles(it: Subject) -> None:
 
 
 def keeps_a_cache(it: Subject) -> None:
-    """A search writes a cache, which `lar cache` reads and a run without a search takes."""
+    """Check that a search writes a cache that `lar cache` and a run without a search can read."""
     files = it.engine.cache
     if files is None or not it.has(table.FAST_RUN, table.FAST_RUN_ALGO_POLICY):
         return
@@ -331,17 +334,18 @@ def check_engine(
     max_error: float = 1e-5,
     without: Collection[str] = (),
 ) -> None:
-    """Check all that every engine must do, with each of its drivers.
+    """Check that an engine does all that every engine must do, with each of its drivers.
 
     Args:
         engine: the engine, or its name; lar must find it by its entry point.
-        model: a small model that it reads.
-        inputs: what the model is fed with, generated without.
-        expected: the model's outputs for these inputs, and how far the engine's may be from them.
-        without: names of checks that are left out.
+        model: a small model that the engine reads.
+        inputs: the model's inputs; lar generates them if they are not given.
+        expected: the model's outputs for these inputs.
+        max_error: the largest difference allowed between an output and its expected value.
+        without: names of checks to leave out.
 
     Raises:
-        ContractError: it does not do all of it; each failure is a line.
+        ContractError: checks fail; the message has one line for each failure.
     """
     found = engine_named(engine) if isinstance(engine, str) else engine
     failures = []

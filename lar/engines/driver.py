@@ -1,5 +1,7 @@
-"""The seam between the timed loop and an engine: a driver, its profiler, and what is recorded; and
-what an engine's own messages mean."""
+"""The interface between the timed loop and an engine: the driver, its profiler and its recorder.
+
+It also turns an engine's own error messages into clear errors.
+"""
 
 from __future__ import annotations
 
@@ -35,19 +37,19 @@ HOST_THREAD = 1
 
 
 class Misfit(Exception):
-    """An engine cannot compute a model with the shapes that are fed; it says which, and why."""
+    """The engine cannot compute a model with the shapes of its inputs; the text says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineTrace:
-    """An engine's own report of all iterations.
+    """An engine's own report of all iterations of a profiled run.
 
-    Times are those of the recorder's clock. Threads are numbered from 2, the host's being 1;
-    `thread_count` is how many the engine computes on. `dropped` names what it cannot report, and
-    `dispatch_only` says that it reports no times of the device that operators ran on. With `times`
-    "mean" each execution of an operator lasts as long as its mean. `notes` are for the user.
-    `engine_raw` is the engine's own profile of the last iteration; `raw_file` is the file in
-    which it has written that of all.
+    Times are on the recorder's clock. The host's thread has the number 1, the engine's threads are
+    numbered from 2. `thread_count` is the number of threads on which the engine computes. `dropped`
+    names the facts that the engine cannot report. `dispatch_only` says that the engine reports no
+    times of the device. With `times` "mean" each execution of an operator lasts as long as the mean
+    of all. `notes` are for the user. `engine_raw` is the engine's own profile of the last
+    iteration; `raw_file` is the file with the engine's own profile of all iterations.
     """
 
     operators: tuple[records.ProfiledOperator, ...] = ()
@@ -67,7 +69,7 @@ class EngineTrace:
 
 
 class LateOutputs(Mapping[str, Any]):
-    """Outputs by name, each fetched when it is asked for."""
+    """The outputs by name; an output is fetched from the engine when it is read."""
 
     def __init__(self, names: Sequence[str], fetch: Callable[[str], Any]) -> None:
         self._names, self._fetch = names, fetch
@@ -83,45 +85,45 @@ class LateOutputs(Mapping[str, Any]):
 
 
 class EngineProfiler(Protocol):
-    """Takes an engine's own profile; a driver has one in a profiled run."""
+    """Collects an engine's own profile; a driver has such a profiler in a profiled run."""
 
     def take(self, step: records.Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        """Keep what the engine has reported of an iteration that has just ended.
+        """Keep the engine's report of the iteration that has just ended.
 
-        Its dispatch began at `forward_ns` and returned at `dispatched_ns`; it had been computed at
-        `waited_ns`, before its outputs were copied.
+        The iteration's dispatch began at `forward_ns` and returned at `dispatched_ns`. Its
+        computation ended at `waited_ns`, before its outputs were copied.
         """
 
     def finish(self) -> EngineTrace:
-        """Return all that was kept, when the last iteration has ended."""
+        """Return the reports of all iterations, after the last one has ended."""
 
 
 class Silent:
-    """Records nothing, in a run that is not profiled."""
+    """The recorder of a run that is not profiled: it records nothing."""
 
     # The time of day at which the recording began.
     unix_ns: int = 0
 
-    # The zero of all times that are recorded, on the clock of `time.perf_counter_ns`.
+    # The begin of the recording, from which recorded times count, by `time.perf_counter_ns`.
     t0_ns: int = 0
 
     def attach(self, driver: Driver) -> None:
-        """Have a driver's iterations recorded."""
+        """Record the iterations of a driver from now on."""
 
     def phase(self, name: str) -> Recording:
-        """Record what is done inside as a phase."""
+        """Record the time of the `with` block as a phase of the run."""
         return contextlib.nullcontext()
 
     def warming_up(self) -> Recording:
-        """Record the iterations inside as those of the warm-up."""
+        """Record the iterations in the `with` block as iterations of the warm-up."""
         return contextlib.nullcontext()
 
     def each_feed(self, feeds: Iterator[T]) -> Iterator[T]:
-        """Yield what is fed; the reading of each is the beginning of the next iteration."""
+        """Yield the inputs of each iteration; reading them is recorded as the iteration's begin."""
         return feeds
 
     def call(self, name: str) -> Recording:
-        """Record what is done inside as one call of the engine's API."""
+        """Record the `with` block as one call of the engine's API."""
         return contextlib.nullcontext()
 
     def copy(self, name: str, size_bytes: int, tensor: str) -> Recording:
@@ -129,11 +131,11 @@ class Silent:
         return contextlib.nullcontext()
 
     def noting_begin(self, driver: Driver, copy: Callable[[], object]) -> Callable[[], object]:
-        """Return a copy of the outputs that notes when it began."""
+        """Return a function that notes the time, and then copies the outputs with `copy`."""
         return copy
 
     def write(self, batch: int | None) -> list[str]:
-        """Write the files that the spec asks for; return what the user should know of them."""
+        """Write the profile files that the spec asks for; return notes on them for the user."""
         return []
 
 
@@ -143,10 +145,10 @@ SILENT = Silent()
 class Driver(abc.ABC):
     """One model, loaded by one engine, ready to be timed.
 
-    The order of calls is load, inputs, feed, then for each iteration rearm (untimed), start and
-    wait, then outputs, close. `start` and `wait` are called between two clock reads: they are
-    set by `feed` to the engine's own functions, so that nothing else stands in the timed region.
-    They raise, or return a number other than 0, when they fail (`failure` then gives the reason).
+    The order of calls is: load, inputs, feed; for each iteration rearm (untimed), start and wait;
+    then outputs, close. `start` and `wait` are called between two clock reads. `feed` sets them to
+    the engine's own functions, so that no other code runs in the timed region. When they fail, they
+    raise an exception or return a number other than 0; in that case `failure` returns the reason.
     """
 
     # The driver's name in the engine's table.
@@ -155,50 +157,50 @@ class Driver(abc.ABC):
     # The number of this copy among those that run at once, from 0; `first` is the first copy.
     runner: int = 0
 
-    # Seconds, monotonic.
+    # Returns the time in seconds; it never goes back.
     clock: Callable[[], float] = staticmethod(time.perf_counter)
 
-    # Lets that many seconds pass on the clock, or a few more, without computing.
+    # Waits for the given seconds on the clock, or slightly longer, without computing.
     sleep: Callable[[float], object] = staticmethod(time.sleep)
 
-    # Lets some time pass, at most that many seconds on the clock; others may compute meanwhile.
+    # Waits for at most the given seconds on the clock; other threads may compute meanwhile.
     spin: Callable[[float], object] = staticmethod(lambda _: time.sleep(0))
 
     # Dispatches one iteration; returns when the host is free again.
     start: Callable[[], object]
 
-    # Returns when the iteration that was started has ended.
+    # Returns when the iteration that `start` dispatched has ended.
     wait: Callable[[], object]
 
     # Makes the engine ready for the next start, outside the timed region.
     rearm: Callable[[], object] | None = None
 
-    # Keeps what an iteration gave when it has ended, outside the timed region.
+    # Keeps the results of an iteration that has ended, outside the timed region.
     after_iteration: Callable[[], object] | None = None
 
-    # In a profiled run, records an iteration: when it began, was dispatched and had ended.
+    # In a profiled run, records when an iteration began, was dispatched and had ended.
     record: Callable[[float, float, float], object] | None = None
 
-    # Returns the part of the last wait that the engine spent on its own profile.
+    # Returns the seconds of the last wait in which the engine wrote its own profile.
     own_seconds: Callable[[], float] | None = None
 
     # Returns when the copy of the outputs began, if it is part of the iteration and profiled.
     copied_at: Callable[[], float] | None = None
 
-    # Takes the engine's own profile; the option's hook sets it.
+    # Collects the engine's own profile; the hook of a profile option sets it.
     profiler: EngineProfiler | None = None
 
-    # Records what a profiled run does outside its iterations.
+    # Records the phases and calls of a profiled run outside its iterations.
     recorder: Silent = SILENT
 
     # The engine's names for its functions that load, feed, forward, wait and give outputs.
     calls: Mapping[str, str] = {}
 
-    # Whether the thread that calls `start` computes, beside others or not. Where it only waits,
-    # the threads of several copies of a model cannot be told apart.
+    # Whether the thread that calls `start` computes, alone or with others. If it only waits, lar
+    # cannot find out which threads belong to which copy of a model.
     computes_in_caller: bool = True
 
-    # The device's own time of the last iteration, where the engine measures it.
+    # Returns the device's own time of the last iteration, if the engine measures it.
     device_seconds: Callable[[], float] | None = None
 
     def __init__(
@@ -207,41 +209,41 @@ class Driver(abc.ABC):
         rows: Mapping[str, OptionRow[Any, Any]],
         context: RunContext | None = None,
     ) -> None:
-        """Set up the driver; loads no model yet."""
+        """Set up the driver without loading the model."""
         self.spec = spec
         self.context = context or RunContext()
         self.rows = rows
-        # Further messages of the hooks for the user; the run prints them as warnings.
+        # Messages of the hooks for the user; the run prints them as warnings.
         self.notes: list[str] = []
-        self.uncached_operators = 0  # those that ran and are not in the cache given
+        self.uncached_operators = 0  # operators that ran and are not in the given cache
         self._fired: set[str] = set()
         self.first: Driver = self
-        # The number of the next run, for its dump; the warm-up's run is the first. None: an
-        # earlier process has dumped it.
+        # The number of the next iteration, for its dump; the warm-up counts. It is None if an
+        # earlier process has dumped the iteration.
         self.run_number: int | None = 0
-        # Whether the first run prepares what all runners use, so that they must not begin together.
+        # Whether the first runner must begin alone, as it prepares data that all runners use.
         self.begins_alone = False
         self.set_up()
 
     def set_up(self) -> None:
-        """Import the engine, and make what the hooks of the options change."""
+        """Import the engine, and make the objects that the options' hooks change."""
         return
 
     @property
     def model_file(self) -> str:
-        """The file to load: that of the spec, but for a model that was packed with testcases."""
+        """The model file to load: the spec's file, or the model unpacked from it."""
         return self.context.model_file or self.spec.model
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The properties of the engine that `--engine-option` sets, by name."""
+        """The engine's properties that `--engine-option` sets, by name."""
         text = str(self.spec.settings.get(table.ENGINE_OPTION.key, ""))
         return pairs_in(text.splitlines())
 
     def fire_hooks(self, stage: str) -> None:
-        """Call the hooks of one stage for the options that are set, in the table's order.
+        """Call the hooks of one stage for the options that are set, in the order of the table.
 
-        Each stage comes once, before_run when the first inputs are fed.
+        The hooks of a stage are called only once; before_run is when the first inputs are fed.
         """
         if stage in self._fired:
             return
@@ -255,10 +257,10 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def facts(self) -> EngineFacts:
-        """Return what really runs: version, driver, device."""
+        """Return facts about the run as it really is: version, driver, device, threads."""
 
     def usual_facts(self, version: str, **libraries: str) -> EngineFacts:
-        """Return the facts of an engine that takes arrays of NumPy, and runs as the spec says."""
+        """Return the facts of an engine that takes NumPy arrays and runs on the spec's device."""
         import numpy as np
 
         return EngineFacts(
@@ -276,53 +278,56 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """Return the model's inputs; known before the first run."""
+        """Return the model's inputs; the driver knows them before the first iteration."""
 
     @abc.abstractmethod
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Convert and upload the inputs, and make the next iteration possible.
+        """Convert and upload the inputs for the next iterations.
 
-        It may be called again, with other arrays of the same or of other shapes.
+        It may be called again, with arrays of the same shapes or of other shapes.
         """
 
     @abc.abstractmethod
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any] | str]:
-        """Return the outputs of the last iteration, by name, each fetched when asked for.
+        """Return the outputs of the last iteration by name; each is fetched when it is read.
 
-        For an output that is not an array of numbers, the value is the engine's name of its type.
+        If an output is not an array, its value is a text: the engine's name of its type.
         """
 
     def failure(self) -> Exception:
-        """Return the reason why `start` or `wait` returned a number other than 0."""
+        """Return the reason why `start` or `wait` failed, after it returned a nonzero number."""
         return RuntimeError("the engine reported no reason")
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        """Return a clear error for an engine's own message, None for an unknown one."""
+        """Return a clear error in place of an engine's own error, None if it is unknown."""
         fits = not isinstance(error, Misfit)
         return None if fits else UsageError(str(error), subject=self.spec.model)
 
     def copy_outputs(self) -> None:
-        """Copy the outputs of the last iteration to the host, as part of the iteration."""
+        """Copy the outputs of the last iteration to the host; the copy is part of the iteration."""
         outputs = self.outputs()
         for name in outputs:
             outputs[name]
 
     def meter(self) -> Meter | None:
-        """Return a meter that reads the noise and the threads' CPU time between iterations.
+        """Return a meter that reads noise and CPU time of threads between iterations.
 
-        Beside other runners it reads the calling thread alone; None if that thread only waits.
+        If several runners run at once, it reads only the calling thread. It is None if that thread
+        only waits.
         """
         if self.spec.runners == 1:
             return open_meter()
         return open_meter(str(get_native_id())) if self.computes_in_caller else None
 
     def default_threads(self) -> int | None:
-        """Return how many threads compute a copy of the model if no option says so, None if not
-        known."""
+        """Return the number of threads for a copy of the model if no option sets it.
+
+        It is None if the number is unknown.
+        """
         return None
 
     def thread_count(self) -> int | None:
-        """Return how many threads of the CPU compute a copy of the model, None if not known."""
+        """Return the number of CPU threads that compute a copy of the model, None if unknown."""
         settings = self.spec.settings
         if not self.spec.device.startswith("cpu"):
             return None
@@ -335,21 +340,22 @@ class Driver(abc.ABC):
         """Release the model."""
 
 
-# What an engine's own messages mean to the user: `messages.json` beside the engine's modules
+# The meanings of an engine's own messages, from `messages.json` beside the engine's modules
 
 
 ERRORS = {"usage": UsageError, "engine": LarError, "check": CheckFailed}
 
 
 class Meaning(NamedTuple):
-    """What is wrong where a message has a pattern, and what to do.
+    """The meaning of an engine's messages that match a pattern: the problem, and a hint.
 
-    Both texts may hold the groups of the pattern, the name of the `model`, what the engine `said`
-    in a line, and `broken`, advice about a damaged file. `flag` is the option that is to blame;
-    `options` names options of the table: one of them must be given, and the error names it as the
-    flag. Without a flag the model file is to blame, unless the message is not `about` it. `when` is
-    the phase in which the message means that: empty for `loading` and `running`, or another of the
-    engine's. `note` is for those who read the file.
+    Problem and hint may contain fields: the pattern's groups, `model`, `said` (the important line
+    of the message) and `broken` (a hint for a damaged file). `flag` is the option that caused the
+    error. `options` names a constant of the table of options; the meaning holds only if one of
+    these options is given, which then is the flag. Without a flag the error is about the model
+    file, unless `about` is empty. `when` is the phase in which the meaning holds: `loading`,
+    `running`, a phase of the engine's own, or empty for both loading and running. `note` is for
+    readers of messages.json.
     """
 
     pattern: str
@@ -365,7 +371,7 @@ class Meaning(NamedTuple):
     def explain(
         self, message: str, model: str, settings: Collection[str], facts: Mapping[str, str]
     ) -> LarError | None:
-        """Return the error behind a message, None for another one."""
+        """Return the error that a message means, None if the message does not match."""
         found = re.search(self.pattern, message)
         named = getattr(table, self.options) if self.options else ()
         options = named if isinstance(named, tuple) else (named,)
@@ -380,14 +386,14 @@ class Meaning(NamedTuple):
 
 
 class Meanings:
-    """The meanings in the file beside a module; the first that fits a message counts."""
+    """The meanings in the `messages.json` beside a module; the first that matches counts."""
 
     def __init__(self, module: str) -> None:
         self.file = Path(module).with_name("messages.json")
 
     @cached_property
     def rows(self) -> list[Meaning]:
-        """All of them; few runs need one."""
+        """The meanings, read when the first message comes, as few runs need them."""
         return [Meaning(**row) for row in json.loads(self.file.read_text())]
 
     def explain(
@@ -400,8 +406,11 @@ class Meanings:
         settings: Collection[str] = (),
         **facts: str,
     ) -> LarError | None:
-        """Return the clear error behind a message in some phases, None for an unknown one; `said`
-        is its important part, in one line, and `facts` fill the texts."""
+        """Return the clear error that a message means, None if no meaning matches.
+
+        Only the meanings of `phases` count. `said` is the important line of the message. `facts`
+        are further fields of the texts.
+        """
         facts["said"] = said or last_line(message)
         known = (
             it.explain(message, model, settings, facts) for it in self.rows if it.when in phases
@@ -410,12 +419,14 @@ class Meanings:
 
 
 def phases_of(*, loading: bool) -> tuple[str, str]:
-    """Return the phases of a driver that loads a model, or runs it."""
+    """Return the phases whose meanings hold while a driver loads a model, or while it runs."""
     return ("", "loading" if loading else "running")
 
 
 def last_line(message: str) -> str:
-    """Return what the last line of a message says, at most 160 characters: those before it often
-    say where in its own source the engine found it."""
+    """Return at most 160 characters of the last line of a message.
+
+    The lines before it often only name a place in the engine's source.
+    """
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["nothing"]
     return re.sub(r"^\w+: ", "", lines[-1])[:160]

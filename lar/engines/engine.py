@@ -1,9 +1,9 @@
-"""The face of an engine: all that the rest of lar asks it.
+"""The interface of an engine: all methods that the rest of lar calls.
 
-An engine's package exports one `Engine`. Making one imports nothing: each method imports what it
-needs when it is called, so that a usage error or `--help` stays cheap.
+An engine's package exports one `Engine`. To make it, nothing has to be imported: each method
+imports its modules when it is called, so that `--help` and usage errors stay fast.
 
-What a profile shows that speaks for a choice of an engine's dimensions.
+The module also defines signs: facts in a profile that speak for a choice of settings.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     Step = Callable[[RunSpec, RunContext, Listener], RunResult]
     from lar.records.profile import ProfiledOperator
 
-# What a choice makes faster: operators, by other kernels, or by more or fewer threads; or what
-# passes between operators. Choices of one way save the same time, those of two ways add up.
+# How a choice saves time: by other kernels, by more or fewer threads, or between operators.
+# Choices of one way save the same time; the savings of two ways add up.
 Way = Literal["kernels", "threads", "handing over"]
 
 
 class Sign(NamedTuple):
-    """What speaks for a choice, by its name in `Engine.dimensions`.
+    """A fact in a profile that speaks for a choice; `choice` is its name in `Engine.dimensions`.
 
-    `saves` is the part of the time that it is expected to save. It decides what is tried first
-    and nothing else. `figure` is what the profile shows, for a person.
+    `saves` is the part of an iteration that the choice is expected to save; it only decides which
+    choice is tried first. `figure` is the fact in words, for a person.
     """
 
     choice: str
@@ -61,8 +61,11 @@ class Sign(NamedTuple):
 
 
 class Clue(NamedTuple):
-    """Operators whose time speaks for a choice: `saves` is the part of it that the choice has saved
-    where it was measured, `what` is their name."""
+    """Operators whose time speaks for a choice of settings.
+
+    `saves` is the part of their time that the choice has saved in measurements. `what` names these
+    operators in words, and `accepts` returns whether an operator is one of them.
+    """
 
     choice: str
     way: Way
@@ -72,7 +75,7 @@ class Clue(NamedTuple):
 
 
 def read_clues(clues: Iterable[Clue], profile: Profile) -> Iterator[Sign]:
-    """Yield the sign of each clue, with the part of the time that its operators take."""
+    """Yield a sign for each clue, from the part of the time that its operators take."""
     for clue in clues:
         share = share_of(profile, clue.accepts)
         figure = f"{clue.what} take {share:.0%} of the operators' time"
@@ -82,8 +85,10 @@ def read_clues(clues: Iterable[Clue], profile: Profile) -> Iterator[Sign]:
 def share_of(
     profile: Profile, accepts: Callable[[ProfiledOperator], bool], least_ns: float = 0.0
 ) -> float:
-    """Return the part of the operators' time that some of them take, without those that take less
-    than `least_ns` each."""
+    """Return the part of all operators' time that the accepted operators take.
+
+    Accepted operators that take less than `least_ns` each are left out.
+    """
     from lar.profiles.rows import known_operators  # a search for settings reads no profile
 
     return sum(
@@ -94,7 +99,7 @@ def share_of(
 
 
 def computing_ns_of(profile: Profile) -> float:
-    """Return how long the operators of an iteration compute, all together."""
+    """Return the sum of the computing times of all operators in an iteration."""
     from lar.profiles.rows import known_operators  # a search for settings reads no profile
 
     return sum(row.iteration_ns for row in known_operators(profile))
@@ -102,24 +107,26 @@ def computing_ns_of(profile: Profile) -> float:
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-# For an engine that does not compute with NumPy: the threads of NumPy's BLAS keep the CPUs busy
-# when they start, while the engine's own library loads.
+# For an engine that does not compute with NumPy. NumPy's BLAS would start threads that keep the
+# CPUs busy while the engine's own library loads.
 ONE_BLAS_THREAD: Mapping[str, str] = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 def imported(place: str, package: str = "") -> Any:
-    """Import what a place names, a module and something in it; a place that begins with a dot is
-    below the package."""
+    """Import a module, and return the object in it that a place names, such as `.lite.LiteDriver`.
+
+    A place that begins with a dot is relative to the package.
+    """
     module, _, name = place.rpartition(".")
     return getattr(import_module(module, package), name)
 
 
 @contextlib.contextmanager
 def importing(engine: str, hint: str = "") -> Iterator[None]:
-    """Import the package of an engine inside.
+    """Turn a failed import of an engine's package, in the `with` block, into an EngineMissing.
 
     Raises:
-        EngineMissing: it is not installed, or does not load on this machine.
+        EngineMissing: the package is not installed, or does not load on this machine.
     """
     try:
         yield
@@ -128,10 +135,10 @@ def importing(engine: str, hint: str = "") -> Iterator[None]:
 
 
 def late(face: Method, place: str) -> Method:
-    """Return a method that calls a function of the engine's package, imported when it is called.
+    """Return a method that imports a function of the engine's package and calls it.
 
-    `face` is the method of a class here that it replaces. `place` names the function, which takes
-    the same without `self`, or a constant that the method returns.
+    `face` is the method of `Engine` that it replaces. `place` names the function, which has the
+    same parameters without `self`, or a constant, which the method returns.
     """
 
     def method(self: object, *values: Any) -> Any:
@@ -143,19 +150,22 @@ def late(face: Method, place: str) -> Method:
 
 
 def import_late(engine: object, method: str) -> bool:
-    """Import what a method of an engine calls, before it is called; return whether it has a
-    `late` function."""
+    """Import the function behind an engine's `late` method before the method is called.
+
+    Returns:
+        Whether the method is a `late` method.
+    """
     place = vars(getattr(type(engine), method)).get("place")
     return bool(place and imported(place, type(engine).__module__))
 
 
 def late_function(package: str, place: str) -> Callable[..., Any]:
-    """Return a function of a package that is imported when it is called."""
+    """Return a function that imports a function of a package and calls it."""
     return lambda *values: imported(place, package)(*values)
 
 
 def late_value(place: str) -> Any:
-    """Return a property that has a constant of the engine's package, imported when it is read."""
+    """Return a property that imports a constant of the engine's package when it is read."""
     return property(late(lambda self: None, place))
 
 
@@ -167,8 +177,11 @@ def unknown_property(
     what: str = "property",
     flag: str = ENGINE_OPTION.flag,
 ) -> UsageError:
-    """Return the error of a property, or of `what` else `flag` names, that the engine does not
-    have; `otherwise` is the hint where no known one is near."""
+    """Return the error for a property that the engine does not have.
+
+    `what` is the word for such a property, and `flag` the option that sets it. The hint names the
+    most similar property, or is `otherwise` if no known property is similar.
+    """
     by_lower = {each.lower(): each for each in known}
     near = by_lower.get(nearest_spelling(key.lower(), by_lower))
     hint = f"did you mean {near}?" if near else otherwise
@@ -176,9 +189,10 @@ def unknown_property(
 
 
 class DriverEntry(NamedTuple):
-    """One way into an engine; `load` imports its class. An engine's first one is the default.
+    """A driver of an engine; the first entry of an engine is its default driver.
 
-    `shared_library` may name a large one of the engine's package, loaded while `load` imports.
+    `load` imports the driver's class. `shared_library` may name a large library of the engine's
+    package, which lar loads while `load` imports.
     """
 
     name: str
@@ -188,11 +202,11 @@ class DriverEntry(NamedTuple):
 
 
 class CasePacker(NamedTuple):
-    """Writes models with testcases, for `lar pack`.
+    """The function of an engine that writes a model with testcases, for `lar pack`.
 
-    `driver` computes the expected outputs. `write` takes a driver that has loaded the model, the
-    testcases, each with what is fed and what came out, and the path; it raises a UsageError for a
-    model that cannot be written so.
+    `driver` names the driver that computes the expected outputs. `write` takes a driver that has
+    loaded the model, the inputs and outputs of each testcase, and the path. It raises a UsageError
+    if the model cannot be written with testcases.
     """
 
     driver: str
@@ -201,12 +215,12 @@ class CasePacker(NamedTuple):
 
 
 class StagedRun(NamedTuple):
-    """Makes runs with certain `options` in several worker processes.
+    """A way to make a run with certain `options` in several worker processes.
 
-    One process cannot make such a run beside options of `apart_with`. Without them it can, and has
-    to if runs take turns; then only the report on the other processes is missing. `run` makes the
-    run: it takes a step, which executes a spec in a worker of its own, and the run that was asked
-    for.
+    A run that also has options of `apart_with` needs several processes. Any other run can be made
+    in one process, and has to be if runs take turns; only the report on the steps is missing then.
+    `run` makes the run. It takes a function that executes a spec in a worker of its own, and a
+    function that makes the run that the user asked for.
     """
 
     options: tuple[Option[Any], ...]
@@ -215,27 +229,29 @@ class StagedRun(NamedTuple):
 
 
 class Isolation(abc.ABC):
-    """A loaded model in a worker; each of its tensors can be computed from others."""
+    """A loaded model in a worker; it can compute a single tensor from given tensors."""
 
     @abc.abstractmethod
     def find_missing(self, names: Collection[str]) -> set[str]:
-        """Return the names of tensors that a dump of the same run has and this graph lacks: those
-        between operators that the engine fuses or reorders later."""
+        """Return which of some tensors, named as in a dump of the same run, this graph lacks.
+
+        They are tensors between operators that the engine fuses or reorders later.
+        """
 
     @abc.abstractmethod
     def compute(self, output: str, values: Arrays) -> np.ndarray[Any, Any]:
-        """Compute a tensor of the graph that the engine runs, from the values of tensors before it.
+        """Compute a tensor of the graph that the engine runs, from values of earlier tensors.
 
-        Tensors have the names and the axes that they have in a dump of the same run; weights are
-        those of the model.
+        Tensors have the names and axes that they have in a dump of the same run. The weights are
+        the model's own.
 
         Raises:
-            LarError: no tensor certainly has that name, or it needs others than the given ones.
+            LarError: no tensor has this name for certain, or it depends on tensors without values.
         """
 
 
 class Defect(NamedTuple):
-    """A known defect of an engine's library, and the way round it."""
+    """A known defect of an engine's library, and the way to avoid it."""
 
     name: str
     effect: str
@@ -245,10 +261,10 @@ class Defect(NamedTuple):
 
 
 class Site(NamedTuple):
-    """Where a search for the fastest settings runs.
+    """The machine on which a search for the fastest settings runs.
 
-    `cores` are those that may be used; `processor` is its vendor and, after it, its instruction
-    sets. `environment` is the worker's.
+    `cores` are the cores that may be used. `processor` is the processor's vendor, followed by its
+    instruction sets. `environment` has the environment variables of the worker.
     """
 
     cores: tuple[int, ...]
@@ -263,20 +279,20 @@ class Site(NamedTuple):
 
 
 class WritingRun(NamedTuple):
-    """A run that writes a model file: its options, and that of them which names the file."""
+    """A run that writes a model file: its options, and `writes`, the option that names the file."""
 
     options: Mapping[str, Any]
     writes: Option[str]
 
 
 class Deployment(NamedTuple):
-    """How a model is written together with settings, to be run without flags.
+    """How to write a model together with settings, so that it runs without flags.
 
     Attributes:
-        runs: one after another, each of the model that the one before has written.
-        held: the keys of the options that the file holds then.
-        left_out: the keys of those that it cannot hold.
-        note: what a person who loads it has to know, empty if nothing.
+        runs: the runs that write it; each run takes the model file of the run before.
+        held: the keys of the options that the last model file holds.
+        left_out: the keys of the options that the file cannot hold.
+        note: a note for a person who loads the file; it may be empty.
     """
 
     runs: tuple[WritingRun, ...]
@@ -286,43 +302,44 @@ class Deployment(NamedTuple):
 
 
 class Engine(abc.ABC):
-    """An engine as the parent process knows it, and what it can do.
+    """An engine: its names, its options, and all that it can do.
 
-    A method that has a body here is for an ability that an engine may lack.
+    An engine overrides the methods of its abilities. A method that is not abstract here belongs to
+    an ability that an engine may lack.
     """
 
-    # The name that --engine takes.
+    # The engine's name as a value of --engine.
     name: str
 
-    # The name that messages give it.
+    # The engine's name in messages.
     title: str
 
     formats: tuple[Format, ...]
     drivers: tuple[DriverEntry, ...]
 
-    # The package that must be installed besides lar, as pip names it; its module has that name with
-    # `_` for `-`. Empty if lar alone is enough.
+    # The package that must be installed besides lar, as pip names it; empty if lar alone is enough.
+    # The package's module has the same name, with `_` for `-`.
     distribution: str = ""
 
-    # Options that have the engine search for algorithms in the first iteration.
+    # Options that make the engine search for algorithms in the first iteration.
     searches: tuple[Option[Any], ...] = ()
 
-    # Options of runs that `settle` is called for.
+    # Options that need `settle` after the worker of a run has ended.
     settles: tuple[Option[Any], ...] = ()
 
-    # Variables that are set for its workers if the user has not set them.
+    # Environment variables that lar sets for its workers, unless the user has set them.
     environment: Mapping[str, str] = {}
 
-    # Beginnings of the variables that its libraries heed; results hold those that are set.
+    # Prefixes of the environment variables that its libraries read; results record those variables.
     variable_prefixes: tuple[str, ...] = ()
 
-    # What it offers to set in its environment, as `KEY=VALUE`: a file of settings may hold it too.
+    # Environment variables that a file of settings may set, as `KEY=VALUE`.
     own_variables: Collection[str] = ()
 
-    # Computes what a model should give, without the rounding of its types, and may be slow.
+    # Whether it computes a model's outputs without the rounding of the model's types.
     is_exact: bool = False
 
-    # The driver that computes parts of a graph alone; empty if the engine cannot do it.
+    # The driver that can compute a part of a graph; empty if the engine has no such driver.
     isolating_driver: str = ""
 
     packing: CasePacker | None = None
@@ -330,11 +347,11 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
-        """Return how the engine honours each option that it knows."""
+        """Return the rows of all options that the engine honours."""
 
     @abc.abstractmethod
     def read_model(self, path: Path) -> ModelInfo:
-        """Read what a model file holds, in a worker.
+        """Read a description of a model file, in a worker.
 
         Raises:
             UsageError: the file is not a model, or is damaged.
@@ -342,31 +359,31 @@ class Engine(abc.ABC):
         """
 
     def read_model_at(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ModelInfo:
-        """Read what a model file holds, with FLOPs and bytes where inputs have these shapes.
+        """Read a description of a model file, with FLOPs and bytes for other input shapes.
 
         Raises:
-            UsageError: as `read_model`, or the engine knows them for the shapes of the file alone.
+            UsageError: as `read_model`, or the engine counts only for the shapes in the file.
         """
         problem = f"{self.title} counts FLOPs for the shapes in the file alone"
         raise UsageError(problem, "leave --input, --shape and --batch-size out")
 
     @abc.abstractmethod
     def find_devices(self) -> tuple[str, ...]:
-        """Return the devices that the engine can run on here, the CPU first; in a worker."""
+        """Return this machine's devices that the engine can run on, the CPU first; in a worker."""
 
     @property
     def install_hint(self) -> str:
-        """Advice for installing it on this machine."""
+        """A hint that says how to install the engine on this machine."""
         return f"pip install {self.distribution}"
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """The suffixes of the model files that it reads."""
+        """The suffixes of the model files that the engine reads."""
         return tuple(suffix for each in self.formats for suffix in each.suffixes)
 
     @property
     def is_installed(self) -> bool:
-        """True if its library is installed for this Python."""
+        """Whether the engine's library is installed for this Python."""
         import importlib.util
 
         module = self.distribution.replace("-", "_")
@@ -374,57 +391,62 @@ class Engine(abc.ABC):
 
     @property
     def version(self) -> str:
-        """The version of its library that is installed for this Python, as results name it; empty
-        if that is not known without importing it."""
-        from lar.measurement.machine import installed_version  # slow to import, as what it asks is
+        """The installed version of the engine's library, in the form that results record.
+
+        It is empty if it cannot be found without importing the library.
+        """
+        from lar.measurement.machine import installed_version  # slow to import
 
         return installed_version(self.distribution) if self.distribution else ""
 
     @property
     def cache(self) -> AnyCacheFiles | None:
-        """The files in which it keeps what it has found, None if it keeps nothing."""
+        """The engine's kind of cache files, None if it has no cache files."""
         return None
 
     def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
-        """Return what a profile shows that speaks for choices of `dimensions`, in any order; those
-        that the site lacks, or that save too little, may be among them."""
+        """Return the signs in a profile that speak for choices of `dimensions`, in any order.
+
+        They may be for choices that the site lacks, or that save too little.
+        """
         return ()
 
     @property
     def operator_kinds(self) -> OperatorKinds:
-        """The kinds of its operators, in words that are the same for all engines."""
+        """The kinds of the engine's operators, in words that are the same for all engines."""
         from lar.graphs import OperatorKinds
 
         return OperatorKinds()
 
     @functools.cached_property
     def rows(self) -> Mapping[str, OptionRow[Any, Any]]:
-        """The rows of the options that it honours, by key."""
+        """The rows of the options that the engine honours, by the option's key."""
         return {row.key: row for row in self.option_rows()}
 
     def driver_class(self, name: str) -> type[Driver]:
-        """Import a driver."""
+        """Import and return the class of a driver."""
         return next(each for each in self.drivers if each.name == name).load()
 
     def shared_library_of(self, driver: str) -> str:
-        """Return the library that a driver needs, empty if it names none."""
+        """Return the shared library to load while a driver is imported, empty if not declared."""
         return next((each.shared_library for each in self.drivers if each.name == driver), "")
 
     def make_driver(self, spec: RunSpec, context: RunContext | None = None) -> Driver:
-        """Return a driver for a spec; nothing is loaded by it yet."""
+        """Return a driver for a spec; it has not loaded the model yet."""
         return self.driver_class(spec.driver)(spec, self.rows, context)
 
     def option_rules(self) -> tuple[Rule, ...]:
-        """Return which options need or exclude which others on this engine, besides the rules
-        for every engine."""
+        """Return this engine's own rules about options that need or exclude each other."""
         return ()
 
     def check_property(self, key: str, value: str) -> None:
-        """Refuse a property that `--engine-option` may not set. An engine that has some overrides
-        this, and has a row for `ENGINE_OPTION`; its driver finds them in `properties`.
+        """Refuse a property or value that `--engine-option` may not set.
+
+        An engine with such properties overrides this method and has a row for `ENGINE_OPTION`. Its
+        driver reads the values from `properties`.
 
         Raises:
-            UsageError: there is no such property, or it does not take the value.
+            UsageError: the engine has no such property, or the property does not take the value.
         """
         raise unknown_property(self.title, key, ())
 
@@ -432,20 +454,20 @@ class Engine(abc.ABC):
         """Refuse a model file that must not be loaded with these settings.
 
         Raises:
-            UsageError: saying why.
+            UsageError: the file must not be loaded; the error says why.
         """
         return
 
     def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment | None:
-        """Return how a model is written together with settings; None if the engine has no file
-        that holds both.
+        """Return how to write a model together with settings.
 
-        Options of the runs may name files that this writes into the folder.
+        It is None if the engine has no file format that holds both. Options of the runs may name
+        files that this method writes into `folder`.
         """
         return None
 
     def files_beside(self, path: Path) -> tuple[str, ...]:
-        """Return the files that a model file names, as it names them: weights of its own.
+        """Return the names of the weight files that a model file refers to, as written in it.
 
         Raises:
             ValueError, OSError: the model cannot be read.
@@ -453,69 +475,77 @@ class Engine(abc.ABC):
         return ()
 
     def hints_for(self, result: RunResult, environment: Mapping[str, str]) -> str:
-        """Return one line that the user should know about a result; the environment is the
-        worker's."""
+        """Return one line of hints for the user about a result, empty if there is nothing to say.
+
+        `environment` is that of the worker.
+        """
         return ""
 
     def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
-        """Return the known defects of its libraries; the environment is the worker's."""
+        """Return the known defects of the engine's libraries in the environment of a worker."""
         return ()
 
     def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
-        """Return what a search for the fastest settings may try with a model: all that can matter
-        at a site, allowed or not."""
+        """Return the choices that a search for the fastest settings may try with a model.
+
+        They are all that can matter on this machine, even if the user does not allow them.
+        """
         return ()
 
     def writes_profile(self, data: bytes) -> bool:
-        """Return whether a file has the keys of a profile that the engine itself writes; it may
-        have been cut short."""
+        """Return whether a file has the keys of the engine's own profiles, even if cut short."""
         return False
 
     def read_profile(self, data: bytes, name: str) -> Profile:
-        """Return the profile in a file that the engine itself has written; `name` is for messages.
+        """Return the profile in a file of the engine's own; error messages name the file by `name`.
 
         Raises:
-            LarError, ValueError, msgspec.MsgspecError: it is cut short or damaged.
+            LarError, ValueError, msgspec.MsgspecError: the file is cut short or damaged.
         """
         raise NotImplementedError(f"{self.title} writes no profile")
 
     def prints_log(self, data: bytes) -> bool:
-        """Return whether a file looks like what a benchmark program of the engine prints."""
+        """Return whether a file looks like the output of the engine's own benchmark program."""
         return False
 
     def read_log(self, data: bytes, name: str) -> tuple[RunResult, ...]:
-        """Return the runs in what a benchmark program of the engine printed; `name` is for
-        messages.
+        """Return the runs in the printed output of the engine's own benchmark program.
+
+        Error messages name the file by `name`.
 
         Raises:
-            UsageError: it was cut short or is damaged.
+            UsageError: the output was cut short or is damaged.
         """
         raise NotImplementedError(f"{self.title} has no program whose log is read")
 
     def leaves_files(self, spec: RunSpec) -> bool:
-        """Return whether a worker may leave files behind: then the run has a work folder, which is
-        removed when the run has ended, and `settle` is called."""
+        """Return whether the worker of a run may leave files behind.
+
+        If so, the run gets a work folder, which is removed after the run, and `settle` is called.
+        """
         return any(option.is_given(spec.settings) for option in self.settles)
 
     def settle(self, spec: RunSpec, context: RunContext) -> None:
-        """Do what is left to do after the worker of a run has ended, even if it failed.
+        """Finish a run after its worker has ended or failed: keep results, remove leftovers.
 
         Raises:
-            LarError: it cannot be done.
+            LarError: a result cannot be kept, or a leftover cannot be removed.
         """
         return
 
     def keep_progress(self, spec: RunSpec, context: RunContext) -> None:
-        """Put what the preparation of a run has found until now where it belongs: the run may be
-        killed. It never raises."""
+        """Save what a run's preparation has found so far, in case the run is killed.
+
+        It never raises.
+        """
         return
 
     def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
-        """Return how far the preparation of a run is, in a few words; it never raises."""
+        """Return the progress of a run's preparation in a few words; it never raises."""
         return ""
 
     def explain_log(self, log: bytes) -> LarError | None:
-        """Return the error for an engine that printed this and then crashed or hung."""
+        """Return the error that the log of a crashed or hanging engine means, None if unknown."""
         return None
 
     def unpack_testcases(self, spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
@@ -533,13 +563,14 @@ class Engine(abc.ABC):
         """Load the model of a driver, in a worker, and optimise it as a run does.
 
         Raises:
-            LarError: it does not load.
+            LarError: the model does not load.
         """
         raise NotImplementedError(f"{self.title} computes no part of a graph alone")
 
     def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
-        """Read the operators of a model file with the names of their tensors, in their order; in
-        any process. None if the file's format does not say them.
+        """Read the operators of a model file, in their order, with the names of their tensors.
+
+        It may be called in any process. The result is empty if the file does not have them.
 
         Raises:
             ValueError, OSError, LarError: the file cannot be read, or is damaged.
@@ -547,7 +578,7 @@ class Engine(abc.ABC):
         return ()
 
     def read_quantizations(self, path: Path) -> DumpFacts:
-        """Read which real numbers the integers of a model's tensors stand for; in any process.
+        """Read the scales and zero points of a model's quantised tensors, in any process.
 
         Raises:
             ValueError, OSError, LarError: the file cannot be read, or is damaged.

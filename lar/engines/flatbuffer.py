@@ -1,4 +1,4 @@
-"""FlatBuffers, in which engines write their model files, read with every offset checked."""
+"""A reader of FlatBuffers, the format of several engines' model files; it checks every offset."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 
 class Table:
-    """A table of a FlatBuffers buffer; whatever would lead out of it is a ValueError.
+    """A table in a FlatBuffers buffer; an offset that leads out of the buffer is a ValueError.
 
-    One that is left out has no position and no fields, and is false.
+    A table that the file leaves out has no position and no fields, and is false.
     """
 
     def __init__(self, data: memoryview, position: int | None) -> None:
@@ -27,7 +27,7 @@ class Table:
         return int(struct.unpack_from(kind, self.data, position)[0])
 
     def field(self, index: int) -> int | None:
-        """Return the position of a field's value, None if it is left out."""
+        """Return the position of a field's value, None if the file leaves the field out."""
         entry = 4 + 2 * index
         if entry + 2 > self.fields_size:
             return None
@@ -35,7 +35,7 @@ class Table:
         return self.position + offset if offset else None
 
     def pointed(self, index: int) -> int | None:
-        """Return the position that a field points to."""
+        """Return the position that a field points to, None if the file leaves the field out."""
         position = self.field(index)
         return None if position is None else position + self.number("<I", position)
 
@@ -43,7 +43,7 @@ class Table:
         return Table(self.data, self.pointed(index))
 
     def blob(self, index: int, behind: int = 0) -> memoryview | None:
-        """Return a vector of bytes and `behind` bytes after it, None if it is left out."""
+        """Return a vector of bytes with the `behind` bytes after it, None if it is left out."""
         position = self.pointed(index)
         return None if position is None else self._bytes_at(position, behind)
 
@@ -54,34 +54,34 @@ class Table:
         return self.data[start : start + size]
 
     def text(self, index: int) -> str:
-        """Return a string, an empty one where it is left out."""
+        """Return a string; it is empty if the file leaves the field out."""
         *raw, end = self.blob(index, behind=1) or b"\0"
         if end != 0:
             raise ValueError("a text does not end")
         return bytes(raw).decode()  # a UnicodeDecodeError is a ValueError
 
     def integer(self, index: int, kind: str = "<I", default: int = 0) -> int:
-        """Return a number, the default where it is left out."""
+        """Return a whole number, or the default if the file leaves the field out."""
         position = self.field(index)
         return default if position is None else self.number(kind, position)
 
     def real(self, index: int) -> float | None:
-        """Return a floating-point number, None if it is left out."""
+        """Return a floating-point number, None if the file leaves the field out."""
         if self.field(index) is None:
             return None
         return float(struct.unpack("<f", struct.pack("<I", self.integer(index)))[0])
 
     def numbers(self, index: int, kind: str = "<I") -> list[int]:
-        """Return the elements, of 32 bits each, of a vector; none if it is left out."""
+        """Return the 32-bit elements of a vector; the list is empty if the vector is left out."""
         return [self.number(kind, position) for position in self._elements(index)]
 
     def tables(self, index: int) -> Iterator[Table]:
-        """Yield the tables of a vector."""
+        """Yield the tables in a vector of tables."""
         for position in self._elements(index):
             yield Table(self.data, position + self.number("<I", position))
 
     def texts(self, index: int) -> Iterator[str]:
-        """Yield the strings of a vector."""
+        """Yield the strings in a vector of strings."""
         for position in self._elements(index):
             yield bytes(self._bytes_at(position + self.number("<I", position))).decode()
 
@@ -93,10 +93,10 @@ class Table:
 
 
 def open_root(data: memoryview) -> Table:
-    """Return the root of a buffer.
+    """Return the root table of a FlatBuffers buffer.
 
     Raises:
-        ValueError: it is cut short.
+        ValueError: the buffer is cut short.
     """
     if len(data) < 4:
         raise ValueError("it is cut short")

@@ -1,6 +1,6 @@
-"""The formats of model files, each of which several engines may read.
+"""The formats of model files; several engines may read one format.
 
-A format is detected by the first bytes of a file, or by its suffix if those do not show it.
+A format is detected by the first bytes of a file, or by its suffix if the bytes do not show it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from lar.options.suggestions import nearest_spelling
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Advice about a model file that cannot be read as one.
+# The hint of an error about a damaged model file.
 BROKEN = "copy or export it again"
 
-# So many bytes at the beginning of a file are enough to recognise its format.
+# The number of bytes at the beginning of a file that are enough to recognise its format.
 HEAD_SIZE = 64
 
 
 class Format(NamedTuple):
-    """A format of model files: the name that messages give it, and how its files are recognised.
+    """A format of model files: its name in messages, its suffixes, and its first bytes.
 
-    `begins` takes the first bytes of a file (HEAD_SIZE, or all of a smaller one) and returns
-    whether they can only be this format's. A format of plain text has no such bytes.
+    `begins` takes the first HEAD_SIZE bytes of a file (all bytes of a smaller file). It returns
+    whether no other format begins so. A format without such bytes, such as plain text, gives False.
     """
 
     name: str
@@ -35,30 +35,36 @@ class Format(NamedTuple):
 
 
 def begins_like_megengine(head: bytes) -> bool:
-    """`mgbtest0` stands before testcases, `packed_model` in packed files, the FlatBuffers
-    identifier `mgv2` behind a size; older files begin with `MGBC` or `MGBS`."""
+    """Return whether first bytes are those of a MegEngine model.
+
+    A file with testcases begins with `mgbtest0`, a packed file with `packed_model`. A newer file
+    has the FlatBuffers identifier `mgv2` behind a size. An older file begins with `MGBC` or `MGBS`.
+    """
     marks = (b"mgbtest0", b"MGBC", b"MGBS", b"packed_model")
     return head.startswith(marks) or head[8:12] == b"mgv2"
 
 
 def begins_like_onnx(head: bytes) -> bool:
-    """A protobuf message whose first field is ir_version, a small number."""
+    """Return whether first bytes are protobuf whose first field, `ir_version`, is small."""
     return not begins_like_ort(head) and len(head) > 2 and head[0] == 0x08 and 1 <= head[1] <= 32
 
 
 def begins_like_ort(head: bytes) -> bool:
-    """FlatBuffers with the identifier `ORTM`."""
+    """Return whether first bytes are FlatBuffers with the identifier `ORTM`."""
     return head[4:8] == b"ORTM"
 
 
 def begins_like_openvino(head: bytes) -> bool:
-    """OpenVINO's intermediate representation: XML whose root is `net`."""
+    """Return whether first bytes are OpenVINO's model format: XML whose root is `net`."""
     return head.startswith(b"<?xml") and b"<net" in head
 
 
 def begins_like_mnn(head: bytes) -> bool:
-    """FlatBuffers without an identifier: the offset of the root, and before that the offsets of
-    the fields of a model, of which MNN has at most 12."""
+    """Return whether first bytes are those of an MNN model, FlatBuffers without an identifier.
+
+    The first number is the offset of the root table. Right before the root stand the offsets of
+    the model's fields; MNN has at most 12 of them.
+    """
     if len(head) < 12:
         return False
     root = int.from_bytes(head[:4], "little")
@@ -76,7 +82,7 @@ FORMATS = (MEGENGINE, ONNX, ORT, OPENVINO, MNN)
 
 
 def format_in(head: bytes, formats: Iterable[Format] = FORMATS) -> Format | None:
-    """Return the format that the first bytes of a file show, None if they do not show one."""
+    """Return the format that the first bytes of a file show, None if they show no format."""
     return next((each for each in formats if each.begins(head)), None)
 
 
@@ -86,19 +92,19 @@ def format_named(path: Path, formats: Iterable[Format] = FORMATS) -> Format | No
 
 
 def is_onnx(path: Path) -> bool:
-    """Return whether a model file is an `.onnx` file, for an engine with a format of its own.
+    """Return whether a model file is in the ONNX format, for an engine that has its own format too.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the file cannot be read.
     """
     return (format_in(read_head(path)) or format_named(path)) == ONNX
 
 
 def require_format(path: Path, formats: Iterable[Format], engine: str) -> None:
-    """Refuse a model file whose first bytes show another format than those an engine reads.
+    """Refuse a model file whose first bytes show a format that an engine does not read.
 
     Raises:
-        UsageError: they do, or the file cannot be read.
+        UsageError: the file has such a format, or cannot be read.
     """
     found = format_in(read_head(path))
     if found is not None and found not in formats:
@@ -110,7 +116,7 @@ def read_head(model: Path) -> bytes:
     """Read the first bytes of a model file.
 
     Raises:
-        UsageError: missing, a folder, unreadable or empty.
+        UsageError: the file is missing, a folder, unreadable or empty.
     """
     from lar.files.input_file import open_input  # the help opens no model
 
@@ -126,8 +132,10 @@ def read_head(model: Path) -> bytes:
 
 
 def hint_at_models(model: Path) -> str:
-    """Return a hint at a model in a folder that was named instead, or at the file most like a
-    missing one; an empty string if no name is near."""
+    """Return a hint for a wrong model path, an empty string if no other name is near.
+
+    For a folder the hint names the models in it; for a missing file, the most similar name.
+    """
     if os.path.isdir(model):
         names = ", ".join(sorted(models_in(model))[:5])
         return f"give a model in it: {names}" if names else "give a model file"

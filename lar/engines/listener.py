@@ -1,4 +1,4 @@
-"""The callbacks of a run: events, samples, the engine's log."""
+"""The callbacks that a run makes: for events, samples, the engine's log and progress."""
 
 from __future__ import annotations
 
@@ -9,38 +9,41 @@ from lar.records.events import Event
 from lar.records.run import RunResult
 
 Rows = SampleRows
-"""The samples that a listener gets."""
+"""The type of the samples that a listener receives."""
 
 
 class Listener:
-    """Receives what happens during a run; each method may be overridden.
+    """Receives the events, samples and log of a run; a subclass may override each method.
 
-    Nothing is passed on without room, so only `has_room` may wait. `report_seconds` is how long
-    reporting an iteration takes later, on an idle machine: it counts towards the time limit too.
+    The run asks `has_room` before it calls another method, so only `has_room` may wait.
+    `report_seconds` is the time that it takes to report an iteration after the run, on an idle
+    machine. This time counts towards the time limit.
     """
 
     report_seconds = 3e-6
 
     def has_room(self, seconds: float) -> bool:
-        """Return whether more can be passed on, after a wait of up to `seconds`."""
+        """Wait up to `seconds`, and return whether the listener can take more."""
         return True
 
     def on_event(self, event: Event, result: RunResult) -> None:
-        """An event came; `result` contains it already."""
+        """Receive an event, which `result` contains already."""
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
-        """Rows from `first` up to, not including, `last` are new."""
+        """Receive new rows: from `first` up to, not including, `last`."""
 
     def on_log(self, text: bytes) -> None:
-        """The engine printed something."""
+        """Receive text that the engine printed."""
 
     def on_progress(self, text: str, elapsed: float) -> None:
-        """A long preparation has come so far, after that many seconds."""
+        """Receive the progress of a long preparation, as a text, after `elapsed` seconds."""
 
 
 class SideListener(Listener):
-    """Passes on the log and the progress of a run that is made beside the one that is asked for;
-    its other events would be taken for those of that one."""
+    """Passes on the log and the progress of a side run, such as a search before the run.
+
+    Other events are dropped: the receiver would take them for events of the run itself.
+    """
 
     def __init__(self, shown: Listener) -> None:
         self.shown = shown

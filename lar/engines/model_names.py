@@ -1,4 +1,4 @@
-"""The model's own names and graph, for the dumps and arrays that lack them."""
+"""Adds a model's own tensor names and graph to dumps and arrays that lack them."""
 
 from __future__ import annotations
 
@@ -34,29 +34,31 @@ FLAG = "--model"
 
 Models: TypeAlias = Mapping[str, "str | os.PathLike[str]"]
 
-# A model that has a smaller part of a dump's tensors may be another one.
+# If a model has a smaller part of a dump's tensors, the dump may be of another model.
 LEAST_SHARE = 0.4
 
-# The kinds of operators that hold the data of their input, in other axes or of another type.
+# The kinds of operators whose output is their input's data, with other axes or another type.
 MOVES = ("move", "cast")
 
-# A version that types of operators have in a file; an engine's types may lack it.
+# The version at the end of an operator type in a model file; an engine's types may lack it.
 VERSION = re.compile(r"V\d$")
 
 
 def read_ahead(engine: Engine, model: Path) -> None:
-    """Do what finishes a dump, as far as it can be done before: import the engine's part of it, if
-    it has one, and then read the model."""
+    """Prepare to finish a dump while the run still goes on.
+
+    If the engine has a function that describes dumps, import it and read the model's operators.
+    """
     if import_late(engine, "describe_dump"):
         operators_of(model)
 
 
-# Keeps the last one; its time says whether the file has changed.
+# Keeps the operators of the last model; the file's time shows whether it has changed since.
 read_once = lru_cache(maxsize=1)(lambda model, changed_ns: read_operators(model))
 
 
 def operators_of(model: Path) -> tuple[ModelOperator, ...]:
-    """Return the operators of a model, none if its file does not say them."""
+    """Return the operators of a model file, an empty tuple if they cannot be read from it."""
     with contextlib.suppress(OSError, ValueError, LarError):
         return read_once(model, os.stat(model).st_mtime_ns)
     return ()
@@ -65,24 +67,31 @@ def operators_of(model: Path) -> tuple[ModelOperator, ...]:
 def name_by_operators(
     index: DumpIndex, operators: Sequence[ModelOperator], engine: str
 ) -> DumpIndex:
-    """Return the index of an engine's dump with the model's names; as it is without operators."""
+    """Return the index of an engine's dump with the tensor names of the model.
+
+    The names come from the model's `operators`; without operators the index is returned unchanged.
+    """
     kinds = operator_kinds_of(engine).kinds
     return name_origins(index, operators, {name for name, kind in kinds.items() if kind in MOVES})
 
 
 def parse_models(texts: Iterable[str]) -> dict[str, str]:
-    """Parse what `--model` was given: `FILE`, or `A=FILE` for one side; return the files by the
-    letter of their side, empty for all."""
+    """Parse the values of `--model`: `FILE`, or `A=FILE` for one side.
+
+    Returns:
+        The files by the letter of their side; an empty letter stands for all sides.
+    """
     found = (re.fullmatch(r"(?:([A-Z])=)?(.+)", text, re.DOTALL) for text in texts)
     return {each[1] or "": each[2] for each in found if each}
 
 
 def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> tuple[Dump, list[str]]:
-    """Return a dump with the names of the model that it was made of, and notes on that; one without
-    operators gets those of the model.
+    """Return a dump with the names of its model, and notes for the user.
+
+    A dump without operators gets the operators of the model.
 
     Raises:
-        UsageError: the model cannot be read, or is another one.
+        UsageError: the model cannot be read, or shares no tensor name with the dump.
     """
     check_input(model, FLAG, what="model file")
     operators: tuple[ModelOperator, ...] = ()
@@ -99,20 +108,22 @@ def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> tuple[
     known, count = count_known(index, names)
     if not known:
         problem = f"has none of the names of {letter}'s tensors"
-        raise refusal(model, problem, "give the model that they are of")
+        raise refusal(model, problem, "give the model of these tensors")
     part = f"{os.fspath(model)} has {known} of the {count} tensors of {letter}"
     notes = [f"{part}: it may be another model"] if known < LEAST_SHARE * count else []
     return replace(dump, index=index), notes
 
 
 def refusal(model: str | os.PathLike[str], problem: str, hint: str) -> UsageError:
-    """Return the error of a model's file."""
+    """Return a usage error about a file that `--model` names."""
     return UsageError(problem, hint, flag=FLAG, subject=model)
 
 
 def count_known(index: DumpIndex, names: Iterable[str]) -> tuple[int, int]:
-    """Return how many of a dump's tensors have names of the model, and how many there are, without
-    constants."""
+    """Return how many of a dump's tensors have a name of the model, and the number of tensors.
+
+    Constants are not counted.
+    """
     starts = tuple(operator_kinds_of(index.engine).rounded)
     constants = {key for each in index.operators if each.constant for key in each.outputs}
     tensors = [tensor for tensor in index.tensors if tensor.key not in constants]
@@ -128,11 +139,13 @@ def count_known(index: DumpIndex, names: Iterable[str]) -> tuple[int, int]:
 def give_models(
     sides: Sequence[Dump | Side], models: Models
 ) -> tuple[list[Dump | Side], tuple[str, ...]]:
-    """Return the sides, their dumps with their models' names, and notes on these; `models` has
-    files by letters, and one for all dumps under an empty letter.
+    """Return the sides, with model names in their dumps, and notes for the user.
+
+    `models` has model files by the letter of their side; the file under an empty letter is for all
+    other dumps.
 
     Raises:
-        UsageError: a model is for no dump, cannot be read, or is another one.
+        UsageError: a model belongs to no dump, cannot be read, or shares no name with its dump.
     """
     given, notes, unused = [*sides], list[str](), {*models}
     for place, (letter, side) in enumerate(zip(ascii_uppercase, sides, strict=False)):
@@ -143,15 +156,18 @@ def give_models(
             notes += found
     for letter in sorted(unused):
         problem = f"{letter} is no dump" if letter else "no side is a dump"
-        raise refusal(models[letter], problem, "a model that is run has its own names")
+        raise refusal(models[letter], problem, "a model that is run needs no --model")
     return given, tuple(notes)
 
 
 def with_model(
     index: DumpIndex, operators: Sequence[ModelOperator], names: Iterable[str]
 ) -> DumpIndex:
-    """Return the index of arrays with the operators of a model that gives tensors of these names,
-    maybe with other separators."""
+    """Return an index of arrays with the operators of a model added.
+
+    `names` are the names of the model's tensors. They may differ from the arrays' names in
+    separators.
+    """
     named = {tensor.name: tensor.key for tensor in index.tensors}
     alike = {SEPARATORS.sub("_", name): key for name, key in named.items()}
     keys = {
@@ -175,7 +191,7 @@ def with_model(
 
 
 def type_in(kinds: Mapping[str, str], kind: str) -> str:
-    """Return the type of a file's operator as engines' dumps have it."""
+    """Return the name that engines' dumps have for an operator type of a model file."""
     plain = VERSION.sub("", kind)
     return next((each for each in (kind, plain, f"{plain}Forward") if each.lower() in kinds), plain)
 
@@ -183,7 +199,7 @@ def type_in(kinds: Mapping[str, str], kind: str) -> str:
 def name_operators(
     operators: Sequence[ProfiledOperator], *, model: Path, engine: str
 ) -> tuple[ProfiledOperator, ...]:
-    """Return a profile's operators with the model's names of the tensors that they give."""
+    """Return a profile's operators with the model's names for the tensors that they write."""
     index = name_by_operators(graph_of(operators, engine).dump_index, operators_of(model), engine)
     origins = {tensor.key: tensor.origin for tensor in index.tensors if tensor.origin}
     return tuple(
@@ -195,8 +211,11 @@ def name_operators(
 
 
 def inputs_of(dump: Dump, infos: Sequence[TensorInfo]) -> dict[str, Array]:
-    """Return the inputs of the run that made a dump, for a model that takes these; empty if the
-    dump does not hold them all. Arrays alone are those that bear the names of the model's."""
+    """Return the inputs of the run that made a dump, to feed a model with inputs `infos`.
+
+    The result is empty if the dump does not hold them all. Arrays without operators are taken by
+    the names of the model's inputs.
+    """
     from lar.graphs.graph import Graph  # not above: a run does without NumPy
 
     graph = Graph(dump, operator_kinds_of(dump.index.engine))
@@ -209,7 +228,7 @@ def inputs_of(dump: Dump, infos: Sequence[TensorInfo]) -> dict[str, Array]:
 
 
 def read_fed(dump: Dump, tensor: DumpedTensor) -> Array:
-    """Return the array of a dump as `--input` takes it."""
+    """Return a dumped tensor as an array that a model can be fed with."""
     from lar.dumps.binary import TEXT
     from lar.dumps.recording import texts_of_bytes
 

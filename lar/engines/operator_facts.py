@@ -1,22 +1,22 @@
-"""What lar knows of an engine's operators: `operators.json` beside the engine's modules.
+"""Facts about an engine's operators, and the formulas that count a model's operations (FLOPs).
 
-The number of operations of a model, counted the same way for every engine.
+The facts are in `operators.json` beside the engine's modules. Operations are counted the same way
+for every engine. An addition, a multiplication, a comparison or an elementwise function is one
+operation, however costly it is; a multiply-accumulate is two. This means:
 
-An addition, a multiplication, a comparison or an elementwise function, however costly, is one
-operation; so a multiply-accumulate is two. What follows from that:
-
-- The figure is twice the multiply-accumulates that papers often call FLOPs: 8.2 G for ResNet50.
-- It is the work that the network asks for. Winograd and FFT do less, a filter at a border meets
-  padding, a blocked layout fills its channels up: a rate computed from it is only a rate of
-  useful work.
+- The count is twice the number of multiply-accumulates, which papers often call FLOPs. It is 8.2 G
+  for ResNet50.
+- The count is the work that the network asks for. Winograd and FFT compute less. At a border a
+  filter multiplies padding, and a blocked layout adds channels. So a rate that is computed from
+  this count is a rate of useful work.
 - Integer and quantised arithmetic counts like floating point.
-- Moving, converting, indexing, choosing and sorting count nothing, and yet take time.
-- Fusing changes little, for a fused bias or activation counts as if it stood alone. But exporters
-  write one function with other operators, so the twins of a network agree exactly only in
-  their convolutions and matrix products.
+- Moving, converting, indexing, choosing and sorting count as no operation, but they take time.
+- Fusion changes the count little: a fused bias or activation counts as if it were an operator of
+  its own. But exporters may express the same function with different operators. So the counts of
+  two exports of a network agree exactly only in convolutions and matrix products.
 
-A reader of a format maps the operators that it finds to the kinds of `FORMULAS`, and their
-shapes to one order: batch and channels first, the summed axis of a matrix last.
+The reader of a model format maps operators to the kinds of `FORMULAS`. It also brings shapes into
+one order: batch and channels first, and the summed axis of a matrix last.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from lar.records.record import Record
 if TYPE_CHECKING:
     from lar.graphs import OperatorKinds
 
-# A shape; None stands for an unknown axis, or for a shape of unknown rank.
+# A shape; an axis of unknown length is None, and so is a shape of unknown rank.
 Shape = tuple[int | None, ...] | None
 
 
 class Operation(Record):
-    """One operator, as far as its work depends on it.
+    """One operator, with the facts on which its number of operations depends.
 
-    `type` is the engine's own name; `kind` a row of `FORMULAS`, None if none fits.
-    `taps` is what the kind says it is, `fused` the operations that follow on each element of
-    the output without an operator of their own, such as a bias.
+    `type` is the engine's name of the operator's type. `kind` is a row of `FORMULAS`, or None if no
+    row fits. The comment on that row says what `taps` counts. `fused` counts the operations on each
+    element of the output that are fused into the operator, such as a bias.
     """
 
     type: str
@@ -55,7 +55,7 @@ class Operation(Record):
 
 
 class UnknownShape(Exception):
-    """The work depends on a shape that is not known."""
+    """A number of operations depends on a shape that is unknown."""
 
 
 FORMULAS: Mapping[str, Callable[[Operation], int]] = {
@@ -90,9 +90,9 @@ FORMULAS: Mapping[str, Callable[[Operation], int]] = {
 
 
 def count_flops(operations: Iterable[Operation]) -> tuple[int | None, tuple[str, ...]]:
-    """Return a model's operations and the operator types whose work is unknown.
+    """Return a model's number of operations, and the operator types whose number is unknown.
 
-    The first is None as soon as there is one of the second.
+    The number is None if the second result has any types.
     """
     counted = [(operation.type, flops_of(operation)) for operation in operations]
     unknown = {name for name, flops in counted if flops is None}
@@ -101,7 +101,7 @@ def count_flops(operations: Iterable[Operation]) -> tuple[int | None, tuple[str,
 
 
 def flops_of(operation: Operation) -> int | None:
-    """Return the operations of one operator, None if they are unknown."""
+    """Return the number of operations of one operator, None if it is unknown."""
     if operation.kind is None:
         return None
     try:
@@ -112,10 +112,10 @@ def flops_of(operation: Operation) -> int | None:
 
 
 def known(shapes: tuple[Shape, ...], index: int) -> tuple[int, ...]:
-    """Return one of the shapes.
+    """Return the shape at an index.
 
     Raises:
-        UnknownShape: it is missing, or an axis of it is unknown.
+        UnknownShape: the shape is missing, or one of its axes is unknown.
     """
     shape = shapes[index] if index < len(shapes) else None
     if shape is None or None in shape:
@@ -124,13 +124,13 @@ def known(shapes: tuple[Shape, ...], index: int) -> tuple[int, ...]:
 
 
 def size(shapes: tuple[Shape, ...], first: int, end: int | None = None) -> int:
-    """Return the elements of one shape, or of those from first to end."""
+    """Return the number of elements of one shape, or of the shapes from `first` to before `end`."""
     chosen = range(first, first + 1 if end is None else end)
     return sum(math.prod(known(shapes, index)) for index in chosen)
 
 
 def positions(shapes: tuple[Shape, ...], index: int) -> int:
-    """Return at how many places a filter is applied: the product of all axes but the channels."""
+    """Return the number of positions of a filter: the product of all axes except the channels."""
     shape = known(shapes, index)
     return math.prod(shape[:1] + shape[2:])
 
@@ -139,26 +139,27 @@ Types = Sequence[str]
 
 
 class OperatorFacts(Record):
-    """The content of such a file.
+    """The content of an `operators.json`.
 
     Attributes:
-        kinds: types of operators in small letters, by their kind in words for all engines.
-        biased, may_fuse, opaque, random: types as `OperatorKinds` has them.
-        work: types by the work that they do, as it is counted above. A type that is missing has
-            no known number of FLOPs, such as ONNX's control flow, whose work depends on the data.
-        inputs: which inputs are the data and the weights, where they are not the first two.
-        settings: inputs that are floating-point and yet say how to compute, not with what.
-        biases: the inputs that are a bias, or are added.
-        taps: operations on each element, where they are not one; of an interpolation by its mode.
+        kinds: lists of operator types in small letters, by the kind's name for all engines.
+        biased, may_fuse, opaque, random: types, with the meaning that `OperatorKinds` gives them.
+        work: lists of types by the row of `FORMULAS`. A type that is missing has no known number of
+            FLOPs, such as ONNX's control flow, whose work depends on the data.
+        inputs: the indices of the data and of the weights, for types where they are not 0 and 1.
+        settings: the indices of floating-point inputs that are parameters, not data.
+        biases: the indices of inputs that are a bias, or are added.
+        taps: the number of operations on each element, for types where it is not 1; for
+            interpolation, by its mode.
         roles: the quantised tensors of an operator, each as the values of a `Role`.
-        modes: for types that do one of several things, the kinds of these by their numbers.
+        modes: for types that compute one of several functions, the function's kind by its number.
         numbers: types by the numbers that model files have for them.
-        positions: the batch and spatial axes of a layout, where they are not (0, 2, 3).
-        moves: the types that are constants; that copy; convert a layout; read no more of their
-            first input than they give, or its shape alone; give a view of their input, or may; or
-            have no kernel, as they hold data, take it in or give it out, or show it otherwise.
-        picked_from: the inputs of which an operator reads no more than it gives: tables to pick
-            from, and tensors of which it asks for the shape alone.
+        positions: the batch and spatial axes of a layout, for layouts where they are not (0, 2, 3).
+        moves: lists of types that move data. They are constants, copies, conversions of a layout,
+            selections (which read no more of their first input than they write, or only its
+            shape), views (whose output may share memory with their input), or have no kernel.
+        picked_from: the indices of inputs of which an operator reads no more than it writes, such
+            as tables to pick from and tensors of which it needs only the shape.
     """
 
     kinds: Mapping[str, Types]
@@ -183,8 +184,7 @@ class OperatorFacts(Record):
         return by_type(self.work)
 
     def operator_kinds(self, **fields: Any) -> OperatorKinds:
-        """Return the kinds of the operators; `fields` are those of `OperatorKinds` that are no
-        facts."""
+        """Return the `OperatorKinds` of the engine; `fields` are fields that the file lacks."""
         from lar.graphs import OperatorKinds
 
         return OperatorKinds(
@@ -198,10 +198,10 @@ class OperatorFacts(Record):
 
 
 def facts_beside(module: str) -> OperatorFacts:
-    """Read the file beside a module."""
+    """Read the `operators.json` beside a module."""
     return OperatorFacts(**json.loads(Path(module).with_name("operators.json").read_text()))
 
 
 def by_type(groups: Mapping[str, Types]) -> dict[str, str]:
-    """Return the group of each type of operators."""
+    """Return the group of each operator type, from the types of each group."""
     return {each: group for group, types in groups.items() for each in types}

@@ -1,7 +1,8 @@
-"""The profile of an engine that computes one operator after the other and says how long each took.
+"""The profile of an engine that computes operators one by one and reports only their durations.
 
-The engine gives no times of day: operators stand one behind the other from the begin of an
-iteration's dispatch on. What it does not say of an operator is derived from names and shapes.
+The engine reports no start times. In the profile the operators follow each other without gaps,
+from the begin of an iteration's dispatch. Facts that the engine does not report of an operator are
+derived from names and shapes.
 """
 
 from __future__ import annotations
@@ -32,19 +33,20 @@ from lar.records.profile import (
     Times,
 )
 
-# The path of a layer in the name of something in it, and one with dots alone.
+# Match a name inside a layer; the group is the layer's path. DOTTED allows only dots in the path.
 LAYER = re.compile(r"(.+)[/.][^/.]+")
 DOTTED = re.compile(r"(\w+(?:\.\w+)*)\.\w+")
 
-# The spans of what an operator does besides computing.
+# The category and name of a span that converts a layout.
 RELAYOUT: Mapping[str, Any] = {"category": "relayout", "name": "[relayout]"}
 
 
 class OperatorTimes:
-    """An engine's profiler (`EngineProfiler`) of durations alone.
+    """A profiler (`EngineProfiler`) for an engine that reports only durations of operators.
 
-    `read` returns how many nanoseconds each of the operators took, in their order: in the iteration
-    that has just ended or, with `times` "mean", the means of all, once the last one has.
+    `read` returns the nanoseconds that each operator took in the iteration that has just ended, in
+    the order of the operators. With `times` "mean" it is called once, after the last iteration, and
+    returns the means of all iterations.
     """
 
     def __init__(
@@ -70,8 +72,10 @@ class OperatorTimes:
 
 
 def executions_in(step: Step, begin_ns: int, durations_ns: Sequence[int]) -> Iterator[Execution]:
-    """Yield the executions of operators, one behind the other; a sum that is longer than the
-    iteration is fitted into it."""
+    """Yield the executions of operators, one after the other without gaps.
+
+    If the durations add up to more than the iteration took, they are all shortened to fit.
+    """
     whole, room = sum(durations_ns), step.end_ns - begin_ns
     at = done = 0
     for operator, duration in enumerate(durations_ns):
@@ -85,8 +89,10 @@ def executions_in(step: Step, begin_ns: int, durations_ns: Sequence[int]) -> Ite
 def derived_operator(
     name: str, *, flops: int | None = None, size_bytes: int | None = None, **known: Any
 ) -> ProfiledOperator:
-    """Return an operator whose work is derived from shapes, and its layer from its name if it is
-    not known."""
+    """Return an operator whose FLOPs and bytes are derived from shapes.
+
+    Its layer is derived from its name if it is not among the `known` fields.
+    """
     return ProfiledOperator(
         name=name,
         flops=flops,
@@ -97,19 +103,20 @@ def derived_operator(
 
 
 def layer_in(names: Iterable[str], path: re.Pattern[str] = LAYER) -> str:
-    """Return the path of the layer in the first of some names that has one, empty without."""
+    """Return the layer's path from the first name that has such a path, an empty string if none
+    has."""
     return next((found[1] for found in map(path.fullmatch, names) if found), "")
 
 
 def copy_span(source: str, target: str, library: str = "CUDA") -> dict[str, Any]:
-    """Return the category and name of a span that copies, with the kinds of its two memories."""
+    """Return the fields of a span that copies: category, name, and the kinds of both memories."""
     name = f"[{library} memcpy {source[0].upper()}to{target[0].upper()}]"
     kinds = {"source_kind": source, "destination_kind": target}
     return {"category": "memcpy", "name": name, **kinds}
 
 
 def bytes_of(facts: Iterable[TensorFact]) -> int | None:
-    """Return how many bytes tensors have, None if the size of an element is unknown."""
+    """Return the size of some tensors in bytes, None if the size of an element is unknown."""
     total = 0
     for fact in facts:
         bits = bits_of(fact.dtype)
@@ -122,8 +129,11 @@ def bytes_of(facts: Iterable[TensorFact]) -> int | None:
 def moved_bytes(
     inputs: Mapping[Any, TensorFact], outputs: Iterable[TensorFact], picked: Iterable[Any] = ()
 ) -> int | None:
-    """Return how many bytes an operator reads and writes, None if the size of an element is not
-    known; of the inputs from which it picks it reads no more than it writes."""
+    """Return how many bytes an operator reads and writes, None if an element's size is unknown.
+
+    An operator that picks elements from an input, such as a table, reads no more of this input than
+    it writes; `picked` has the keys of such inputs.
+    """
     outputs = tuple(outputs)
     written, total = bytes_of(outputs), bytes_of((*inputs.values(), *outputs))
     if written is None or total is None:
@@ -131,13 +141,13 @@ def moved_bytes(
     return total - sum(max(0, (bytes_of((inputs[it],)) or 0) - written) for it in picked)
 
 
-# The file of a profile: lar's own, or one that an engine has written itself.
+# Profile files: lar's own, or files that an engine has written itself.
 #
-# Each is recognised by its keys.
+# Each format is recognised by the keys in its JSON.
 
 
 HINT = "make it again with --profile, or an engine's own with --profile-raw"
-# What is wrong with a file for which a reader raises an error of a kind.
+# What is wrong with a file, by the kind of error that its reader raises.
 PROBLEMS: tuple[tuple[type[Exception], str], ...] = (
     (msgspec.ValidationError, "is damaged, or no profile that lar knows"),
     (msgspec.DecodeError, "is not a profile, or was cut short"),
@@ -148,20 +158,20 @@ PROBLEMS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def read_profile(path: str | Path) -> Profile:
-    """Read a profile: what `--profile` or `--profile-raw` wrote.
+    """Read a profile that `--profile` or `--profile-raw` wrote.
 
     Raises:
-        UsageError: the file is missing, truncated, foreign, empty or of a later schema.
+        UsageError: the file is missing, truncated, empty, no profile, or of a later schema.
     """
     found = read_as_written(path)
     return decode_any(read_input(path), str(path)) if found is None else found
 
 
 def decode_any(data: bytes, name: str) -> Profile:
-    """Return the profile in a file's content; `name` is for messages.
+    """Return the profile in a file's content; error messages name the file by `name`.
 
     Raises:
-        UsageError: it is empty, truncated, foreign, damaged or of a later schema.
+        UsageError: the content is empty, truncated, damaged, no profile, or of a later schema.
     """
     data = unpack(data, name, HINT)
     if not data.strip():
@@ -177,10 +187,10 @@ def decode_any(data: bytes, name: str) -> Profile:
 
 
 def check_waits(profile: Profile) -> None:
-    """Check that operators compute while they are executed.
+    """Check that each operator computes within the time of its execution.
 
     Raises:
-        ValueError: one does not.
+        ValueError: an operator's wait is negative, or longer than its execution.
     """
     for each in profile.executions:
         if not 0 <= (each.wait_ns or 0) <= each.duration_ns:
@@ -190,5 +200,5 @@ def check_waits(profile: Profile) -> None:
 
 
 def writer_of(data: bytes) -> Engine | None:
-    """Return the engine whose profiles have such keys."""
+    """Return the engine that writes profiles with the keys of this file, None if no engine does."""
     return next((engine for engine in all_engines() if engine.writes_profile(data)), None)

@@ -1,4 +1,4 @@
-"""Rows of an engine's option table: each says how the engine honours an option."""
+"""The rows of an engine's option table; a row says how the engine honours one option."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from lar.options.option import Option
 from lar.options.table import BIN_OUT_DUMP, DUMP_FILTER, OPERATOR_DUMPS
 
-D = TypeVar("D")  # the class of the drivers that honour an option, or the union of several
+D = TypeVar("D")  # the class of the drivers that honour an option, or a union of classes
 T = TypeVar("T")  # the type of the option's value
 
 Hook = Callable[[D, T], object]
@@ -21,8 +21,8 @@ Hook = Callable[[D, T], object]
 class Drivers(Generic[D], tuple[str, ...]):
     """Names of an engine's drivers; for the type checker, also their classes.
 
-    `module` is the file of the module with their rows. `options.json` beside it says how an option
-    is honoured if its row has no words for that.
+    `module` is the file of the module that has their rows. If a row does not say how its option is
+    honoured, `options.json` beside that module does.
     """
 
     module: str = ""
@@ -33,19 +33,21 @@ class Drivers(Generic[D], tuple[str, ...]):
         return made
 
     def row(self, option: Option[T], how: str = "", **hooks: Hook[D, T]) -> OptionRow[D, T]:
-        """Return the row of an option that they honour, with its hooks by stage."""
+        """Return the row of an option that these drivers honour; `hooks` are by stage."""
         return OptionRow(option, self, how, **hooks)
 
     def rows(self, *options: Option[Any]) -> tuple[OptionRow[D, Any], ...]:
-        """Return the rows of options without hooks."""
+        """Return the rows of options that these drivers honour without hooks."""
         return tuple(OptionRow(option, self, "") for option in options)
 
 
 @functools.cache
 def words_beside(module: str) -> Mapping[str, str]:
-    """Return how options are honoured, by key: in the words of an engine, or in those that hold for
-    several."""
-    import json  # slow to import, and the help of a run reads no words
+    """Return how options are honoured, in words, by the option's key.
+
+    An engine's own `options.json` comes before the one for several engines.
+    """
+    import json  # slow to import, and `lar run --help` does not need these words
 
     found = []
     for place in (__file__, module) if module else ():
@@ -55,12 +57,13 @@ def words_beside(module: str) -> Mapping[str, str]:
 
 
 class OptionRow(Generic[D, T]):
-    """A row of the table: the drivers that honour the option, how, and by which hooks.
+    """A row of the table: an option, the drivers that honour it, and the hooks that do so.
 
-    A hook takes the driver and the option's value. Hooks fire in the order of the table, each at
-    its stage: before and after the model is loaded, before the first run, and after the last. One
-    that several rows share fires once, for the first of their options that is given. A row
-    has no hooks if the engine does it anyway, or if the hook of another option looks at it.
+    A hook takes the driver and the option's value. Each hook is called at its stage: before or
+    after the model is loaded, before the first run, or after the last run. Hooks of one stage are
+    called in the order of the table. A hook that several rows share is called once, for the first
+    of their options that is given. A row needs no hook if the engine behaves so by default, or if
+    the hook of another option reads this option.
     """
 
     before_load: Hook[D, T] | None = None
@@ -71,7 +74,7 @@ class OptionRow(Generic[D, T]):
     def __init__(
         self, option: Option[T], drivers: Drivers[D], how: str, **hooks: Hook[D, T]
     ) -> None:
-        """`hooks` are by their stages, each of which is an attribute of the class."""
+        """Make a row; `hooks` are by stage, and each stage is an attribute of the class."""
         self.option, self.drivers, self._how = option, drivers, how
         for stage, hook in hooks.items():
             assert hasattr(type(self), stage), stage
@@ -79,7 +82,7 @@ class OptionRow(Generic[D, T]):
 
     @property
     def how(self) -> str:
-        """How they honour it, for the user."""
+        """How the drivers honour the option, in words for the user."""
         return self._how or words_beside(self.drivers.module).get(self.key, "")
 
     @property
@@ -89,7 +92,7 @@ class OptionRow(Generic[D, T]):
 
 
 def cores_of(runner: int, runners: int, core_ids: str) -> list[int]:
-    """Return the cores of one copy of the model, of a list that has as many for each copy."""
+    """Return one copy's share of a list of cores, which has the same number for each copy."""
     listed = [int(core) for core in core_ids.split(",")]
     share = len(listed) // runners
     return listed[share * runner :][:share]
@@ -101,8 +104,10 @@ def dump_rows(
     dump_outputs: Hook[D, Any],
     **hooks: Hook[D, Any],
 ) -> tuple[OptionRow[D, Any], ...]:
-    """Return the rows of dumps of an engine that dumps a fed model; `hooks` are further ones of
-    dumps of operators."""
+    """Return the rows of the dump options, for an engine that dumps a model after it was fed.
+
+    `hooks` are further hooks of the options that dump operators.
+    """
     return (
         *(drivers.row(it, "", before_run=dump_layers, **hooks) for it in OPERATOR_DUMPS),
         drivers.row(BIN_OUT_DUMP, before_run=dump_outputs),
@@ -111,7 +116,7 @@ def dump_rows(
 
 
 class LazyModule:
-    """A module with hooks, which is imported when one of them is called."""
+    """Stands for a module with hooks, and imports it when one of its functions is called."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -124,10 +129,10 @@ class LazyModule:
 
 
 def add_lazy_modules(names: dict[str, Any]) -> None:
-    """Add lazy modules to the names of a table's module, for all modules in its folder.
+    """Add a lazy module for each module in a table's folder to the names of the table's module.
 
-    The table is read for every command line, and those modules are slow to import: they import the
-    engine. The type checker sees the modules themselves:
+    The table is read for every command line, but the other modules import the engine, which is
+    slow. The type checker sees the modules themselves:
 
         if TYPE_CHECKING:
             from lar.engines.megengine import dumps

@@ -15,7 +15,7 @@ from lar.options import table
 if TYPE_CHECKING:
     from lar.records.run import RunContext, RunSpec
 
-# Where megenginelite's own library is, below the folder of the packages.
+# The path of megenginelite's own library, below the folder of the packages.
 LITE_LIBRARY = "megenginelite/libs/liblite*"
 LITE = partial(imported, ".lite.LiteDriver", __name__)
 GRAPH = partial(imported, ".graph.GraphDriver", __name__)
@@ -85,7 +85,7 @@ class MegEngine(Engine):
         )
 
     def keep_progress(self, spec: RunSpec, context: RunContext) -> None:
-        with contextlib.suppress(LarError):  # it is being written; the end of the run says so else
+        with contextlib.suppress(LarError):  # the file may be in use; the run's end tries again
             self.settle(spec, context)
 
 

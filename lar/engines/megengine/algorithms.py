@@ -1,18 +1,19 @@
-"""The choice of algorithms: fast-run, its cache file, what an algorithm must promise, and the log.
+"""The choice of algorithms: fast-run, its cache file, and the choices in the engine's log.
 
-The engine's strategies and their numbers (LiteAlgoSelectStrategy): 1 HEURISTIC, 2 PROFILE,
-4 REPRODUCIBLE, 8 OPTIMIZED. It takes 1, 2, 3, 5, 6, 7 and 10; PROFILE | HEURISTIC reads the cache
-and measures nothing.
+The engine's strategies have numbers (LiteAlgoSelectStrategy): 1 HEURISTIC, 2 PROFILE,
+4 REPRODUCIBLE, 8 OPTIMIZED. The engine accepts the sums 1, 2, 3, 5, 6, 7 and 10.
+PROFILE | HEURISTIC reads the cache and measures nothing.
 
-It falls back on its heuristics, without a word, for an operator that the cache lacks. What it
-takes it writes into its log at level DEBUG, one line when it chooses for an operator, and takes the
-same choice for all operators with the same shapes and parameters after that:
+For an operator that the cache lacks, the engine takes an algorithm by its heuristics, without a
+message. At level DEBUG it logs each choice in one line. Later it takes the same choice for all
+operators with the same shapes and parameters, without a line:
 
     ... ConvBiasForward: tensor layouts({1(2048),32(64),8(8),8(1) Float32} , ...) -> ({...} )):
     algo=WINOGRAD:FB_GI_F32_MK4_4x8:4:4:8:3 workspace=0.06MiB attribute=1
 
-on one line, behind the time and place unless the line was taken from the engine itself; a layout
-holds each size and, in brackets, its stride. Read from MegEngine 1.13:
+The log has this on one line, after the time and the place in the source. A message that lar takes
+from the engine directly lacks these two. A layout has each size and, in brackets, its stride. Read
+from MegEngine 1.13:
 src/opr/impl/search_policy/algo_chooser.cpp; the functions of the log are those of
 src/core/impl/common.cpp.
 """
@@ -54,7 +55,7 @@ SIZE = re.compile(r"(\d+)\(")
 
 @dataclass(frozen=True)
 class LoggedChoice:
-    """An algorithm that was chosen; a missing operand has an empty shape."""
+    """A line of the log about a chosen algorithm; a missing operand has an empty shape."""
 
     operator: str
     shapes: tuple[tuple[int, ...], ...]
@@ -64,13 +65,13 @@ class LoggedChoice:
 
     @property
     def text(self) -> str:
-        """The shapes as people read them: {1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32."""
+        """The shapes for a person, such as {1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32."""
         given = [Operand(shape, (), self.dtype) for shape in self.shapes if shape]
         return caches.format_operands(given)
 
 
 def choices_in(log: str) -> list[LoggedChoice]:
-    """Return the choices in a log, each once."""
+    """Return the choices in a log, without repetitions."""
     found = (choice_of(match) for match in CHOICE.finditer(log))
     return list(dict.fromkeys(found))
 
@@ -87,7 +88,7 @@ LogHandler = ctypes.CFUNCTYPE(
     *(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p),
     ctypes.c_void_p,
 )
-# Both return what was set before.
+# Both functions return the value that was set before.
 SET_LOG_HANDLER = "_ZN3mgb15set_log_handlerEPFvNS_8LogLevelEPKcS2_iS2_P13__va_list_tagE"
 SET_LOG_LEVEL = "_ZN3mgb13set_log_levelENS_8LogLevelE"
 DEBUG = 0
@@ -97,20 +98,23 @@ MESSAGE_BYTES = 8192
 
 
 class ChoiceListener:
-    """Gives each message on a choice to `take`, from `begin` to `end`."""
+    """Passes the engine's messages about choices to `take`, from `begin` to `end`."""
 
     def __init__(self, take: Callable[[bytes], object]) -> None:
         self.take = take
         self._format = ctypes.CDLL(None).vsnprintf
-        self._handler = LogHandler(self._handle)  # the engine calls it, so it must live
+        self._handler = LogHandler(self._handle)  # kept alive, as the engine calls it later
         self._print: Any = None
         self._level = DEBUG
         self._set_handler: Any = None
         self._set_level: Any = None
 
     def begin(self, flag: str) -> bool:
-        """Listen from now on for the option `flag`; return False if this build of the engine
-        has no such functions."""
+        """Begin to listen, for the option `flag`.
+
+        Returns:
+            False if this build of the engine lacks the functions of the log.
+        """
         try:
             self._set_handler = find_function(flag, SET_LOG_HANDLER, [LogHandler], LogHandler)
             self._set_level = find_function(flag, SET_LOG_LEVEL, [ctypes.c_int], ctypes.c_int)
@@ -118,7 +122,7 @@ class ChoiceListener:
             return False
         self._print = self._set_handler(self._handler)
         self._level = self._set_level(DEBUG)
-        # When Python has ended, the engine may still have something to say.
+        # The engine may still log after Python has ended, and must not call the handler then.
         atexit.register(self.end)
         return True
 
@@ -143,8 +147,11 @@ class ChoiceListener:
 
 
 def algorithms_in(log: str) -> dict[Kernel, str]:
-    """Return the algorithms in a log, by what they were chosen for; several for one kernel stand
-    together: they differ in parameters that the engine does not print."""
+    """Return the algorithms in a log by the kernel for which they were chosen.
+
+    Several algorithms for one kernel are joined by "or". They were chosen for operators that differ
+    in parameters which the engine does not print.
+    """
     found: dict[Kernel, list[str]] = {}
     for choice in choices_in(log):
         kernel = Kernel(choice.operator, tuple(shape for shape in choice.shapes if shape))
@@ -156,7 +163,7 @@ HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8
 
 
 def is_search(settings: Mapping[str, Any]) -> bool:
-    """Return whether a run measures algorithms."""
+    """Return whether a run searches: measures algorithms."""
     return bool(table.FAST_RUN.of(settings) or table.FULL_RUN.of(settings))
 
 
@@ -170,7 +177,7 @@ def strategy_of(settings: Mapping[str, Any]) -> int:
 
 
 def choose_algorithms(driver: LiteDriver, _: object) -> None:
-    """Set the strategy and the cache file; for several options at once it acts once."""
+    """Set the strategy and the cache file, once for all options that share this hook."""
     if driver.algorithms_chosen:
         return
     driver.algorithms_chosen = True
@@ -181,21 +188,22 @@ def choose_algorithms(driver: LiteDriver, _: object) -> None:
     driver.network_setup.append(lambda network: network.set_network_algo_policy(*policy))
     path = table.FAST_RUN_ALGO_POLICY.of(settings)
     if path or (searching and driver.context.work_folder):
-        # A search without a file has one for its progress: what is found is thrown away.
+        # A search without a cache file has one too, for its progress; it is removed after the run.
         use_cache(driver, Path(str(path)) if path else None, searching=searching)
 
 
 def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None:
-    """Have the engine read a cache file; a search adds to a copy in the work folder.
+    """Have the engine read a copy of a cache file in the work folder; a search adds to the copy.
 
-    The engine never writes the user's file: `keep_search` merges the copy into it, whole, when the
-    worker has ended, even if it was interrupted.
+    The engine never writes the user's file. When the worker has ended, even if it was interrupted,
+    `keep_search` merges the copy into that file.
 
     Raises:
-        UsageError: the file is missing though nothing is searched, damaged, locked or not writable.
+        UsageError: the file is missing (and the run does not search), damaged, locked or not
+            writable.
     """
     cache = known_cache(path, searching=searching) if path else {}
-    if driver.runner:  # the cache is one for the whole process
+    if driver.runner:  # all runners of the process share the first one's cache
         return
     if path and table.WINOGRAD_TRANSFORM.of(driver.spec.settings) and not searching:
         cache = caches.prefer_winograd(cache)
@@ -203,40 +211,43 @@ def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None
     for place in (copy, known_before(driver.context)):
         place.write_bytes(caches.bytes_of(cache))
     driver.lite.LiteGlobal.set_persistent_cache(str(copy), searching)
-    # In the warm-up, or it would be timed.
+    # Choices are only made in the warm-up then; without a warm-up, listening would be timed.
     if not searching and driver.spec.warmup_iterations:
         ChoiceListener(driver.choices.append).begin(FLAG)
 
 
 def known_cache(path: Path, *, searching: bool) -> AlgorithmCache:
-    """Read a cache file, an empty one where a search is to make it.
+    """Read a cache file; if a search is to make the file, return an empty cache.
 
     Raises:
-        UsageError: the file is missing though nothing is searched, damaged, locked or not writable.
+        UsageError: the file is missing (and the run does not search), damaged, locked or not
+            writable.
     """
     cache = {} if searching and not path.exists() else read_cache(path)
     if searching:
         from lar.files.locks import locked  # most runs search nothing
         from lar.files.report_file import check_writable
 
-        with locked(str(path.resolve().parent), FLAG):  # else the search would be lost in the end
+        with locked(str(path.resolve().parent), FLAG):  # check now, before the long search
             check_writable(str(path), FLAG)
     return cache
 
 
 def work_copy(context: RunContext) -> Path:
-    """Return where the engine's own copy of the cache stands."""
+    """Return the path of the engine's own copy of the cache."""
     return Path(context.work_folder) / "engine.cache"
 
 
 def known_before(context: RunContext) -> Path:
-    """Return the file with what was known before the search; the user's file changes while the
-    search goes on."""
+    """Return the path of a copy of the cache from before the search.
+
+    The user's file itself changes while the search goes on.
+    """
     return Path(context.work_folder) / "known.cache"
 
 
 def keep_search(spec: RunSpec, context: RunContext) -> None:
-    """Merge what the engine has measured into the user's file.
+    """Merge the results of a search into the user's cache file.
 
     Raises:
         UsageError: the file cannot be written.
@@ -247,13 +258,13 @@ def keep_search(spec: RunSpec, context: RunContext) -> None:
 
 
 def found_by(context: RunContext) -> AlgorithmCache | None:
-    """Return what the engine's own copy of the cache holds, None if it measured nothing."""
+    """Return the content of the engine's own copy of the cache, None if the copy is empty."""
     copy = work_copy(context)
     return read_cache(copy) if copy.exists() and copy.stat().st_size else None
 
 
 def warn_of_missed(driver: LiteDriver, _: str) -> None:
-    """Warn of operators that ran and are not in the cache."""
+    """Warn if operators ran that are not in the cache."""
     if not driver.choices:
         return
     ran = choices_in(b"\n".join(driver.choices).decode(errors="replace"))
@@ -263,14 +274,16 @@ def warn_of_missed(driver: LiteDriver, _: str) -> None:
     if taken < len(ran):
         driver.notes.append(
             f"{FLAG}: the cache has {taken or 'none'} of the {len(ran)} operators that ran: it is "
-            "of another model, of a search with other options, or of one that was cut short; add "
-            "--fast-run to search with these"
+            "of another model, of a search with other options, or of a search that was cut short; "
+            "add --fast-run to search with these options"
         )
 
 
 def is_of(choice: LoggedChoice, operator: Operator) -> bool:
-    """Return whether a choice may be for this operator: the log does not say all its parameters. A
-    size of 0 in a key stands for any batch."""
+    """Return whether a choice may belong to an operator of a cache.
+
+    It may be wrong, since the log lacks some parameters. A size of 0 in a key stands for any batch.
+    """
 
     def fits(operand: Operand, ran: Sequence[int]) -> bool:
         sizes = [size or real for size, real in zip(operand.shape, ran, strict=False)]
@@ -284,8 +297,10 @@ def is_of(choice: LoggedChoice, operator: Operator) -> bool:
 def find_known(
     choice: LoggedChoice, operators: Iterable[Operator]
 ) -> tuple[Operator, Algorithm] | tuple[None, None]:
-    """Return the operator of a cache that a choice is for, and its algorithm there; None if the
-    engine has not taken the choice from the cache."""
+    """Return the operator of a cache for which a choice was made, and its chosen algorithm.
+
+    Both are None if the engine has not taken the choice from the cache.
+    """
     known = (
         (operator, algorithm)
         for operator in operators
@@ -297,30 +312,31 @@ def find_known(
 
 
 def describe_search(spec: RunSpec, context: RunContext) -> str:
-    """Return how many operators were measured so far, empty for a run that measures none."""
+    """Return a text with the number of operators that the search has measured so far."""
     if not (context.work_folder and is_search(spec.settings)):
         return ""
     known = count_entries(known_before(context))
     measured = max(0, count_entries(work_copy(context)) - known)
-    # With a cache that knows some, perhaps there is nothing left to measure.
+    # If the cache has some operators already, maybe no operator is left to measure.
     if known and not measured:
         return ""
     return f"searching: {measured} operator{'s' if measured != 1 else ''} measured"
 
 
 def count_entries(path: Path) -> int:
-    """Count a cache's entries; 0 for one that is just being written."""
+    """Count a cache's entries; return 0 while the file is being written."""
     try:
         return len(read_cache(path))
     except UsageError:
         return 0
 
 
-# `--tensorrt` and `--tensorrt-cache`: TensorRT, on a CUDA device, for what it can run.
+# `--tensorrt` and `--tensorrt-cache`: TensorRT computes the operators that it can, on CUDA devices.
 #
-# TensorRT builds an engine for each part of the graph, which takes long; the cache file keeps them.
-# It holds the number of engines, then for each its key and its content, both behind their size;
-# numbers are 32 bits, little endian (src/tensorrt/impl/tensorrt_engine_cache.cpp in MegEngine).
+# TensorRT builds an engine for each part of the graph, which takes long; the cache file keeps the
+# engines. It holds the number of engines, and for each its key and its content, both after their
+# size. Numbers have 32 bits, little endian (src/tensorrt/impl/tensorrt_engine_cache.cpp in
+# MegEngine).
 
 VERSION = "_ZN3mgb20get_tensorrt_versionEv"  # -1 in a library without TensorRT
 
@@ -329,7 +345,7 @@ def use_tensorrt(driver: LiteDriver, _: bool) -> None:
     """Have the network use TensorRT.
 
     Raises:
-        UsageError: this MegEngine is built without it.
+        UsageError: this MegEngine is built without TensorRT.
     """
     if find_function(table.TENSORRT.flag, VERSION, [], ctypes.c_int)() < 0:
         problem = "this MegEngine is built without TensorRT"
@@ -338,10 +354,10 @@ def use_tensorrt(driver: LiteDriver, _: bool) -> None:
 
 
 def use_engines(driver: LiteDriver, path: str) -> None:
-    """Have the engine read the engines in a cache file, from a copy in the work folder.
+    """Have MegEngine read TensorRT's engines from a cache file, by a copy in the work folder.
 
     Raises:
-        UsageError: the file cannot be read or written, or is not such a cache.
+        UsageError: the file cannot be read or written, or is not a cache of TensorRT's engines.
     """
     from lar.files.report_file import check_writable
 
@@ -355,10 +371,10 @@ def use_engines(driver: LiteDriver, path: str) -> None:
 
 
 def keep_engines(driver: LiteDriver, path: str) -> None:
-    """Replace the cache file, whole, by what the engine knows now.
+    """Replace the cache file by a file with all of TensorRT's engines of this run.
 
     Raises:
-        UsageError: it cannot be written.
+        UsageError: the file cannot be written.
     """
     from lar.files.report_file import OutputFile
 
@@ -373,10 +389,10 @@ def engines_copy(driver: LiteDriver) -> Path:
 
 
 def read_engines(path: Path) -> bytes:
-    """Return the content of a cache file.
+    """Return the content of a cache file of TensorRT's engines.
 
     Raises:
-        UsageError: it cannot be read, or is not a whole cache.
+        UsageError: the file cannot be read, or is not a whole cache.
     """
     data = read_input(path, table.TENSORRT_CACHE.flag)
     try:
@@ -390,22 +406,23 @@ def read_engines(path: Path) -> bytes:
     return data
 
 
-# `--winograd-transform`: winograd algorithms wherever the cache has one, and what they give.
+# `--winograd-transform`: winograd algorithms for all operators that have one in the cache.
 #
-# The engine keeps a choice of algorithm for as long as its process lives, so such a run is made in
-# steps, each in a process of its own:
+# lar also measures how much faster they are, and how far their numbers are from other algorithms'.
+# The engine keeps a choice until its process ends, so the run is made in steps, each in its own
+# process:
 #
 # 1. With --fast-run or --full-run, the search.
-# 2. An iteration with winograd algorithms first; the engine's log shows which it really took.
+# 2. An iteration that prefers winograd algorithms; the engine's log shows the algorithms it took.
 # 3. An iteration without winograd algorithms, to compare the numbers.
-# 4. The run that was asked for, with winograd algorithms first.
+# 4. The run that the user asked for, which prefers winograd algorithms.
 #
-# The user's cache file has what the search found, in the search's order.
+# The user's cache file keeps the results of the search in the order of the search.
 
 
 Step = Callable[[RunSpec, RunContext, Listener], RunResult]
 
-# Winograd in float32 is off by a thousandth of that at most.
+# The usual error of winograd in float32 is at most a thousandth of this.
 LARGE_ERROR = 0.01
 WRONG = (
     "--winograd-transform: the numbers of winograd algorithms are far from the others'; "
@@ -416,8 +433,10 @@ WRONG = (
 def choices_of(
     ran: Sequence[LoggedChoice], cache: AlgorithmCache
 ) -> tuple[records.AlgorithmChoice, ...]:
-    """Return the record of each convolution that ran, with the measurements of the search; each
-    entry of the cache is one of them."""
+    """Return a record of each convolution that ran, with the times that the search measured.
+
+    Each entry of the cache is used for at most one convolution.
+    """
     choices = []
     left = caches.operators_of(cache)
     for each in (choice for choice in ran if "Conv" in choice.operator):
@@ -438,13 +457,13 @@ def choices_of(
 
 @dataclass(eq=False)
 class StepFailed(Exception):
-    """A step failed, and the run fails with it."""
+    """A step failed; its result is the result of the run."""
 
     result: RunResult
 
 
 class StepListener(SideListener):
-    """Keeps what the engine prints, and passes on what is shown of a search."""
+    """Keeps the engine's log of a step, and passes on the log and the progress."""
 
     log = b""
 
@@ -454,7 +473,7 @@ class StepListener(SideListener):
 
 
 class Tried(NamedTuple):
-    """The result of one iteration with a cache."""
+    """The choices and outputs of one iteration with a cache."""
 
     choices: list[LoggedChoice]
     outputs: tuple[records.OutputSummary, ...]
@@ -464,9 +483,9 @@ class Tried(NamedTuple):
 def run_with_winograd(
     step: Step, run: Step, spec: RunSpec, context: RunContext, listener: Listener
 ) -> RunResult:
-    """Make a run that prefers winograd algorithms, and report what they gain.
+    """Make a run that prefers winograd algorithms, and report the time that they save.
 
-    `step` executes a spec in a worker of its own; `run` is the run that was asked for.
+    `step` executes a spec in a worker of its own; `run` makes the run that the user asked for.
 
     Raises:
         UsageError: the cache file cannot be used.
@@ -497,7 +516,7 @@ def run_with_winograd(
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps before the run: each has a folder of its own in the run's work folder."""
+    """The steps before the run; each has its own folder in the run's work folder."""
 
     spec: RunSpec
     context: RunContext
@@ -505,15 +524,15 @@ class Steps:
     step: Step
 
     def search(self, known: AlgorithmCache) -> AlgorithmCache:
-        """Search what is not known, keep it in the user's file, and return all."""
+        """Search operators that the cache lacks, update the user's file, and return the cache."""
         spec = replace(alone(self.with_cache(known, "search")[0]), iterations=0)
-        # What was found is kept, however the search ends.
+        # The step has the run's own work folder, so its results are kept even if it fails.
         self.execute("the search", spec, self.context, StepListener(self.listener))
         keep_search(self.spec, self.context)
         return found_by(self.context) or known
 
     def try_cache(self, name: str, cache: AlgorithmCache) -> Tried:
-        """Run an iteration with a cache, and another after it for options that leave out one."""
+        """Run two iterations with a cache: a warm-up and one more, as an option may skip one."""
         asked, context = self.with_cache(cache, name)
         spec = alone(asked)
         spec = replace(spec, settings={**spec.settings, table.VERBOSE.key: True})
@@ -524,7 +543,7 @@ class Steps:
         return Tried(choices_in(log), result.outputs, folder)
 
     def with_cache(self, cache: AlgorithmCache, name: str) -> tuple[RunSpec, RunContext]:
-        """Return the run with another cache file and another work folder."""
+        """Return the spec and context of the run, with another cache file and work folder."""
         folder = Path(self.context.work_folder) / name
         folder.mkdir(exist_ok=True)
         path = folder / "given.cache"
@@ -536,10 +555,10 @@ class Steps:
     def execute(
         self, name: str, spec: RunSpec, context: RunContext, listener: Listener
     ) -> RunResult:
-        """Execute a step; the files that the run writes go to its own folder, and away with it.
+        """Execute a step; files that it writes go to its own folder, which is removed later.
 
         Raises:
-            StepFailed: it did not end well.
+            StepFailed: the step did not end well.
         """
         written = {
             key: str(Path(context.work_folder) / key) + Path(path).suffix
@@ -550,7 +569,7 @@ class Steps:
         if result.status == "ok":
             return result
         failure = result.failure
-        # What the user gave wrongly is wrong for the run itself, too.
+        # A usage error or an interruption concerns the run itself, so its message stays.
         if failure and failure.exit_code not in (2, EXIT_CODES["interrupted"]):
             failure = failure.within(name)
         none = records.Samples()
@@ -558,8 +577,10 @@ class Steps:
 
 
 def alone(spec: RunSpec) -> RunSpec:
-    """Return the spec of a step: one iteration after one of warm-up, no other end, no dumps. It has
-    one runner and one case: more would disturb what is measured."""
+    """Return the spec of a step: one warm-up and one iteration, without dumps or a time limit.
+
+    It has one runner and one testcase, as more would disturb the measurement.
+    """
     settings = {
         key: value
         for key, value in spec.settings.items()
@@ -573,7 +594,7 @@ def alone(spec: RunSpec) -> RunSpec:
 
 
 def compare_outputs(actual: Tried, expected: Tried) -> Iterator[records.NumericError]:
-    """Yield by how much the outputs of two steps differ."""
+    """Yield the numeric error of each output of a step, compared with another step's output."""
     import numpy as np
 
     from lar.comparison.metrics import bounds_of, measure

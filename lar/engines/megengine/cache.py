@@ -1,9 +1,9 @@
-"""MegEngine's fast-run cache files: read without guessing, written byte for byte, changed whole.
+"""Reads, writes and edits MegEngine's fast-run cache files.
 
-A search leaves one entry for each operator: the algorithms that are worth keeping, each with its
-time and workspace. A run with the file takes the first one that its policy and workspace limit
-allow, so that one is the choice. All drivers of MegEngine and load_and_run share the format;
-numbers are 32 bits, little endian, and `blob` is a length and that many bytes:
+A search writes one entry for each operator: the algorithms that are worth keeping, each with its
+time and workspace. A run with the file takes the first algorithm that its policy and workspace
+limit allow, so the first algorithm is the chosen one. All drivers of MegEngine and load_and_run
+share the format. Numbers have 32 bits, little endian. A `blob` is a length and then as many bytes:
 
     file        number of categories; for each its name (blob), number of entries, the entries
     entry       key (blob), value (blob)
@@ -11,10 +11,10 @@ numbers are 32 bits, little endian, and `blob` is a length and that many bytes:
     description handle, type, length of parameters, length of name, parameters, name
     result      ":ATTRIBUTE;SECONDS;WORKSPACE_BYTES:" and a zero
 
-The name of a category of a search is `profile:DEVICE:OPERATORvVERSIONSET`, as
-`profile:plat=cpu:ConvBiasForwardv5X0`; SET names the family of algorithms (X0: x86), DEVICE holds
-for CUDA the device's name, too. The keys are explained below. Values of other categories, and of
-other versions of the search, are kept as they are.
+A search's category is named `profile:DEVICE:OPERATORvVERSIONSET`, for example
+`profile:plat=cpu:ConvBiasForwardv5X0`. SET is the family of algorithms (X0: x86). For CUDA, DEVICE
+contains the device's name too. The keys are explained below. Values of other categories, and of
+other versions of the search, are kept unchanged.
 Read from MegEngine 1.13: src/core/impl/utils/infile_persistent_cache.cpp (file),
 persistent_cache.cpp beside it (value), src/rdnn/impl/algo_chooser.cpp (description),
 dnn/src/common/conv_bias.cpp (names of winograd algorithms).
@@ -39,21 +39,21 @@ from lar.engines.caches import Algorithm, Operand, Operator, Preference, matchin
 from lar.errors import UsageError
 from lar.files.input_file import read_input
 
-SEARCH = re.compile(r"profile:(.*):(\w+?)v5(?!\d).*")  # the one version whose values are read
+SEARCH = re.compile(r"profile:(.*):(\w+?)v5(?!\d).*")  # only values of version 5 are read
 WINOGRAD = re.compile(r"WINOGRAD(?:_NCHW\d+)?:[^:]+:(\d+):(\d+):(\d+):(\d+)$")
 RESULT = re.compile(rb":(\d{1,10});(\d+(?:\.\d+)?(?:e[+-]\d+)?);(\d{1,20}):\0")
 DESCRIPTION = struct.Struct("<8xII")  # after handle and type
 LONGEST_CATEGORY = 255  # the engine reads a name into a buffer of 256 bytes, unchecked
-# What an algorithm promises, and what it depends on.
+# The properties of an algorithm, by their bits.
 ATTRIBUTES = {1: "reproducible", 2: "naive", 4: "depends on shape", 8: "depends on batch"}
 LARGEST_FILE = 1 << 28  # far above any cache; a model named by mistake is not read into memory
 
 
 def winograd_of(algorithm: str) -> str:
-    """Return which winograd an algorithm is, empty for none.
+    """Return the kind of winograd of an algorithm, such as F(2,3); empty for other algorithms.
 
-    F(m,r) computes m outputs of a filter of r by transforming tiles of m+r-1; the numbers in
-    WINOGRAD:MATMUL:4:2:16:3 are the channels in a block, m, the tiles in a unit of work, and r.
+    F(m,r) computes m outputs of a filter of size r by transforming tiles of size m+r-1. The numbers
+    in WINOGRAD:MATMUL:4:2:16:3 are: channels in a block, m, tiles in a unit of work, r.
     """
     if match := WINOGRAD.search(algorithm):
         return f"F({match[2]},{match[4]})"
@@ -64,15 +64,16 @@ Place: TypeAlias = tuple[str, bytes]
 """The name of a category, and a key in it."""
 
 Entry: TypeAlias = "tuple[Algorithm, ...] | bytes"
-"""The algorithms for an operator, the chosen one first; or a value that is not read."""
+"""The algorithms for an operator, the chosen one first; or the bytes of another kind of value."""
 
 AlgorithmCache: TypeAlias = Mapping[Place, Entry]
-"""The content of a cache file, in its order; a category without entries is left out. The newer of
-two is put over the older as `{**older, **newer}`."""
+"""The content of a cache file, in the order of the file, without empty categories.
+
+`{**older, **newer}` joins two of them, with the entries of `newer` where both have one."""
 
 
 class Reader:
-    """Bytes from front to back; asking for more than there are is a ValueError."""
+    """Reads bytes from front to back; reading beyond the end is a ValueError."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.offset = data, 0
@@ -91,30 +92,30 @@ class Reader:
         return self.take(self.number())
 
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """Read a number, and then so many pairs of blobs."""
+        """Read a number, and then as many pairs of blobs."""
         return [(self.blob(), self.blob()) for _ in range(self.number())]
 
     def end(self) -> None:
-        """Check that nothing is left."""
+        """Check that all bytes have been read."""
         if self.offset < len(self.data):
             raise ValueError(f"{len(self.data) - self.offset} bytes too many")
 
 
 def read_cache(path: str | Path, flag: str = "") -> AlgorithmCache:
-    """Read a cache file.
+    """Read a fast-run cache file.
 
     Raises:
-        UsageError: it cannot be read, or is not a whole cache file.
+        UsageError: the file cannot be read, or is not a whole cache file.
     """
     data = read_input(path, flag, what="fast-run cache", limit=LARGEST_FILE)
     return cache_of(data, str(path), flag)
 
 
 def cache_of(data: bytes, name: str = "the cache", flag: str = "") -> AlgorithmCache:
-    """Read the content of a cache file; nothing is guessed and nothing left out.
+    """Read the content of a fast-run cache file.
 
     Raises:
-        UsageError: these bytes are not a whole cache file.
+        UsageError: the content is not that of a whole cache file.
     """
     reader = Reader(data)
     cache: dict[Place, Entry] = {}
@@ -168,7 +169,7 @@ def algorithm_of(blob: bytes, result: bytes) -> Algorithm:
 
 
 def text_of(raw: bytes) -> str:
-    """Read a name, which must be one that can be printed."""
+    """Decode a name, which must be printable."""
     text = raw.decode(errors="replace")
     if not text or not text.isprintable() or "\N{REPLACEMENT CHARACTER}" in text:
         raise ValueError(f"{raw[:16]!r} is not a name")
@@ -176,7 +177,7 @@ def text_of(raw: bytes) -> str:
 
 
 def bytes_of(cache: AlgorithmCache) -> bytes:
-    """Return the file that `cache_of` reads."""
+    """Return the content of a cache file, as `cache_of` reads it."""
     categories: dict[str, list[tuple[bytes, bytes]]] = {}
     for (category, key), entry in cache.items():
         if not isinstance(entry, bytes):
@@ -201,18 +202,19 @@ def blob_bytes(data: bytes) -> bytes:
 def update_cache(
     path: str | Path, change: Callable[[AlgorithmCache], AlgorithmCache], flag: str = ""
 ) -> tuple[AlgorithmCache, AlgorithmCache]:
-    """Change a cache file, an empty one if it does not exist; return the old and the new contents.
+    """Change a cache file; return its old and its new content.
 
-    Readers see the old file or the new one, whole, at any time; other writers wait.
+    A file that does not exist counts as an empty cache. Readers see either the whole old file or
+    the whole new file. Other writers wait.
 
     Raises:
-        UsageError: the file is there and no cache, cannot be written, or its folder stays locked.
+        UsageError: the file is not a cache, or cannot be written, or its folder stays locked.
     """
-    # Imported here: a run of a packed model only reads its cache.
+    # Imported here, as a run of a packed model only reads its cache.
     from lar.files.locks import locked
     from lar.files.report_file import OutputFile
 
-    real = os.path.realpath(path)  # `-` is a file here, too
+    real = os.path.realpath(path)  # the name `-` is an ordinary file here
     with locked(os.path.dirname(real), flag):
         is_new = not os.path.exists(real)
         old = {} if is_new else read_cache(real)
@@ -223,42 +225,47 @@ def update_cache(
         return old, new
 
 
-# The operators in fast-run caches: decoded, found, compared, and joined of several searches.
+# The operators in fast-run caches: how they are decoded, found, compared and joined.
 #
 # The key of an entry of a search:
 #
 #     SHAPE[;STRIDES];DTYPE|...PARAMETERS   1,8,32,32;Float32|16,8,3,3;Float32|... raw struct
 #
-# The parameters are the operator's C struct, its fields in the order of its definition; a size of 0
-# in a shape stands for any batch. Neither the threads, the workspace limit nor the preprocessing of
-# weights is part of a key, and of the machine only the kind of device. Read from MegEngine 1.13:
-# src/core/impl/utils/persistent_cache.cpp (key), dnn/scripts/opr_param_defs.py (parameters).
+# The parameters are the operator's C struct, with its fields in the order of their definition. A
+# size of 0 in a shape stands for any batch. A key contains neither the number of threads, nor the
+# workspace limit, nor whether weights are preprocessed. Of the machine it contains only the kind of
+# device. Read from MegEngine 1.13: src/core/impl/utils/persistent_cache.cpp (key),
+# dnn/scripts/opr_param_defs.py (parameters).
 #
-# A search times each algorithm once, so that two searches of a busy machine choose differently. The
-# median of an algorithm's times is more certain than any of them. In the file of a search the
-# algorithms stand in the order of their times. If the first one of an entry is not its fastest, a
-# person has chosen it, and no search overrules that.
+# A search times each algorithm once, so two searches on a busy machine may choose differently. The
+# median of an algorithm's times is more reliable than one time. In a search's file, algorithms are
+# in the order of their times. If the first algorithm of an entry is not the fastest, a person has
+# chosen it, and no search overrules that choice.
 
 
 T = TypeVar("T")
 Searches = Sequence[tuple[Algorithm, ...]]
-MOST_TOLD = 9  # operators in one message
+MOST_TOLD = 9  # at most as many operators are named in one message
 
 OPERAND = re.compile(rb"(\d+(?:,\d+)*)?(?:;(-?\d+(?:,-?\d+)*))?;([A-Za-z]\w*)\|")
 
 
 FACTS = json.loads(Path(__file__).with_name("cache_keys.json").read_bytes())
-# The fields of each type of operators; what stands before a dot distinguishes fields of one name.
+# The fields of each type of operators; a prefix before a dot distinguishes fields of the same name.
 FIELDS: Mapping[str, str] = FACTS["fields"]
-STRUCTS: Mapping[str, str] = FACTS["structs"]  # their layout, where it is not 32 bits a field
-VALUES: Mapping[str, str] = FACTS["values"]  # what the numbers of a field stand for, from 0 on
-# A field is printed unless it has its default, which is 0 for all but these.
+STRUCTS: Mapping[str, str] = FACTS["structs"]  # the struct's layout, if not 32 bits for each field
+VALUES: Mapping[str, str] = FACTS["values"]  # the names of a field's values, from 0 on
+# A field is printed unless it has its default value. The default is 0 for fields not listed here.
 DEFAULTS: Mapping[str, int | None] = FACTS["defaults"]
 
 
 def read_key(name: str, key: bytes) -> tuple[str, tuple[Operand, ...], dict[str, int | str]]:
-    """Return what a key says of an operator, as {1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32,
-    pad 1, without defaults; its operands, and its settings."""
+    """Decode the key of an operator.
+
+    Returns:
+        A text such as `{1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32, pad 1`, which leaves out
+        default values; the operands; and the settings by name.
+    """
     operands: list[Operand] = []
     begin = 0
     while match := OPERAND.match(key, begin):
@@ -277,25 +284,25 @@ def read_key(name: str, key: bytes) -> tuple[str, tuple[Operand, ...], dict[str,
 
 
 def format_operands(operands: Sequence[Operand]) -> str:
-    """Format operands, the output last: {1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32."""
+    """Format operands with the output last, as {1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32."""
     *before, last = map(str, operands)
     dtypes = "/".join(dict.fromkeys(operand.dtype for operand in operands))
     return " ".join([*before, *["->"] * bool(before), last, dtypes])
 
 
 def numbers_of(text: bytes | None) -> tuple[int, ...]:
-    """Read 1,8,32,32."""
+    """Parse numbers with commas between them, such as 1,8,32,32."""
     return tuple(map(int, text.split(b","))) if text else ()
 
 
 def value_of(field: str, number: int) -> int | str:
-    """Return the value of a field, by name where it has names."""
+    """Return the value of a field: its name if the values have names, else its number."""
     names = VALUES.get(field, "").split()
     return names[number] if number < len(names) else number
 
 
 def format_settings(settings: Mapping[str, int]) -> list[str]:
-    """Format the settings that are not the default ones; sizes of a plane come last."""
+    """Format the settings that differ from their defaults; pairs of height and width come last."""
     single, of_planes = [], []
     for field, number in settings.items():
         name, default = field.rpartition(".")[2], DEFAULTS.get(field, 0)
@@ -310,8 +317,10 @@ def format_settings(settings: Mapping[str, int]) -> list[str]:
 
 
 def operators_of(*caches: AlgorithmCache) -> list[Operator]:
-    """Return the searched operators of one cache in its order, or those of several caches joined by
-    the medians."""
+    """Return the searched operators of a cache, in its order.
+
+    The operators of several caches are joined by the medians of their algorithms' times.
+    """
     operators: list[Operator] = []
     for place, entries in gather(caches).items():
         searched, searches = SEARCH.fullmatch(place[0]), searches_among(entries)
@@ -324,7 +333,7 @@ def operators_of(*caches: AlgorithmCache) -> list[Operator]:
 
 
 def with_searches(algorithms: Iterable[Algorithm], searches: Searches) -> Iterator[Algorithm]:
-    """Yield algorithms, each with its times and the searches that have chosen it."""
+    """Yield algorithms with their times, and with the searches that have chosen them, filled in."""
     times, chosen = times_in(searches), [entry[0].blob for entry in searches]
     for each in algorithms:
         chosen_by = tuple(at for at, blob in enumerate(chosen) if blob == each.blob)
@@ -332,7 +341,7 @@ def with_searches(algorithms: Iterable[Algorithm], searches: Searches) -> Iterat
 
 
 def gather(caches: Iterable[AlgorithmCache]) -> dict[Place, list[Entry]]:
-    """Return the entries that the caches have for each operator, in the order of the caches."""
+    """Return all entries for each operator, in the order of the caches."""
     found: dict[Place, list[Entry]] = {}
     for cache in caches:
         for place, entry in cache.items():
@@ -345,7 +354,10 @@ def searches_among(entries: Iterable[Entry]) -> list[tuple[Algorithm, ...]]:
 
 
 def join_caches(caches: Iterable[AlgorithmCache], prefer: Preference) -> AlgorithmCache:
-    """Return what any of the caches knows; `prefer` is for the operators that several know."""
+    """Return one cache with the operators of all caches.
+
+    `prefer` says what to keep for an operator that several caches have.
+    """
 
     def join(entries: Sequence[Entry]) -> Entry:
         searches = searches_among(entries)
@@ -357,10 +369,10 @@ def join_caches(caches: Iterable[AlgorithmCache], prefer: Preference) -> Algorit
 
 
 def join_searches(searches: Searches, prefer: Preference = "median") -> tuple[Algorithm, ...]:
-    """Return one entry, joined from those that several searches have made for one operator.
+    """Join the entries that several searches have made for one operator into one entry.
 
-    An algorithm is described as the last file describes it. One that fewer than half of the
-    searches have kept comes after the others.
+    The description of an algorithm is taken from the last search that has it. An algorithm that
+    fewer than half of the searches have kept comes after the others.
     """
     if len(searches) == 1:
         return searches[0]
@@ -378,7 +390,7 @@ def join_searches(searches: Searches, prefer: Preference = "median") -> tuple[Al
 
 
 def times_in(searches: Searches) -> dict[bytes, tuple[float, ...]]:
-    """Return the times of each algorithm, by its blob, the earliest file's first."""
+    """Return the times of each algorithm, by its blob, in the order of the files."""
     times: dict[bytes, tuple[float, ...]] = {}
     for entry in searches:
         for each in entry:
@@ -387,12 +399,12 @@ def times_in(searches: Searches) -> dict[bytes, tuple[float, ...]]:
 
 
 def is_decided(algorithms: Sequence[Algorithm]) -> bool:
-    """Return whether the first algorithm stands there for another reason than its time."""
+    """Return whether a person has chosen the first algorithm, since it is not the fastest."""
     return min(each.seconds for each in algorithms) < algorithms[0].seconds
 
 
 def with_seconds(algorithm: Algorithm, seconds: float) -> Algorithm:
-    """Return an algorithm with another time."""
+    """Return an algorithm with its time replaced."""
     if seconds == algorithm.seconds:
         return algorithm
     text = f"{seconds:.6g}"
@@ -402,10 +414,10 @@ def with_seconds(algorithm: Algorithm, seconds: float) -> Algorithm:
 
 
 def find_operator(cache: AlgorithmCache, text: str) -> Operator:
-    """Find the one operator that a text means; a whole name counts more than a piece of one.
+    """Find the one operator that a text means; a whole name is preferred to a part of a name.
 
     Raises:
-        UsageError: none or more than one is meant.
+        UsageError: the text means no operator, or several.
     """
     operators = operators_of(cache)
     exact = [each for each in operators if text in (str(each), each.shapes)]
@@ -418,11 +430,12 @@ def find_operator(cache: AlgorithmCache, text: str) -> Operator:
 
 
 def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
-    """Return a cache of one operator alone, whose first algorithm is the one that a name, or a
-    piece of it, means.
+    """Return a cache with one operator only, with one of its algorithms moved to the front.
+
+    The algorithm is given by its name, or by a part of it.
 
     Raises:
-        UsageError: none or more than one operator or algorithm is meant.
+        UsageError: a text means no operator or algorithm, or several.
     """
     meant = find_operator(cache, operator)
     exact = [each for each in meant.algorithms if each.name == algorithm]
@@ -458,18 +471,20 @@ def is_direct(algorithm: Algorithm) -> bool:
 
 
 def prefer_winograd(cache: AlgorithmCache) -> AlgorithmCache:
-    """Return the cache with a winograd algorithm first wherever there is one."""
+    """Return the cache with a winograd algorithm first for each operator that has one."""
     return with_best(cache, lambda each: each.winograd, keeps=lambda _: True)
 
 
 def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
-    """Return the cache without winograd algorithms, except for operators that have no other."""
+    """Return the cache without winograd algorithms, unless an operator has no other algorithm."""
     return with_best(cache, is_direct, keeps=is_direct)
 
 
 def with_best(cache: AlgorithmCache, is_fit: Fits, keeps: Fits) -> AlgorithmCache:
-    """Return the cache with the best fitting algorithm first, wherever one fits, and behind it the
-    others that `keeps` accepts."""
+    """Return the cache with the best algorithm that fits first, for each operator that has one.
+
+    After it come the operator's algorithms that `keeps` accepts.
+    """
     changed = dict(cache)
     for place, entry in cache.items():
         if not isinstance(entry, bytes) and (first := best_of(entry, is_fit)):
@@ -477,15 +492,16 @@ def with_best(cache: AlgorithmCache, is_fit: Fits, keeps: Fits) -> AlgorithmCach
     return changed
 
 
-# Fast-run caches as `lar cache` reads, merges and edits them
+# Fast-run caches for `lar cache`, which reads, merges and edits them
 
 
 class FastRunCaches(files.AlgorithmCacheFiles):
-    """MegEngine's files, of which all drivers have the same."""
+    """MegEngine's fast-run cache files, which are the same for all its drivers."""
 
     def begins(self, head: bytes) -> bool:
-        # Nothing marks such a file: it begins with the number of its categories, and the length
-        # of the first one's name. An empty one, and what was cut short, are refused as that.
+        # The format has no mark: a file begins with the number of its categories and the length of
+        # the first category's name, both small. Files of at most 4 bytes are taken for caches too,
+        # and refused later if they are cut short.
         return head[2:4] == head[6:8] == bytes(2) if len(head) > 4 else True
 
     def read(self, paths: Sequence[str]) -> files.Searched:

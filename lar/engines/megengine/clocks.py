@@ -1,8 +1,9 @@
-"""Brings the times of MegEngine's clocks to lar's clock.
+"""Converts the times of MegEngine's clocks to lar's clock.
 
-Its host and its device have clocks of their own, whose zeros it does not say. But what it has
-done in an iteration lay between that iteration's begin and end, which bounds the offset from both
-sides; iterations with the same zero bound it together.
+MegEngine has one clock for its host and one for its device, and does not report their zeros. But
+all that it reports of an iteration happened between the iteration's begin and end on lar's clock.
+This bounds the offset of a clock from both sides. Several iterations bound it more tightly, as long
+as the clock keeps its zero.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ RESOLUTION_NS = 1000  # the engine's times are microseconds
 
 
 class Iteration(NamedTuple):
-    """The times that the engine reported for an iteration, in nanoseconds.
+    """The times of an iteration, in nanoseconds.
 
-    The dispatch began at `forward_ns` and returned at `dispatched_ns`, and the wait ended at
-    `waited_ns`, on lar's clock; the executions have the times of the engine's.
+    On lar's clock, the dispatch began at `forward_ns` and returned at `dispatched_ns`, and the wait
+    ended at `waited_ns`. The executions have the times of the engine's clocks.
     """
 
     number: int
@@ -33,7 +34,7 @@ class Iteration(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The offset of a clock from an iteration on, and how far it can be wrong."""
+    """The offset of a clock from the iteration `first` on, and the offset's largest error."""
 
     first: int
     offset_ns: int
@@ -41,10 +42,10 @@ class Fit(NamedTuple):
 
 
 def fit_offsets(windows: Iterable[Interval | None]) -> list[Fit]:
-    """Return the offsets of a clock, one for each zero that it has had, in the order of time.
+    """Return the offsets of a clock, one for each zero that the clock has had, in order of time.
 
-    The windows are the bounds of the offset that iterations give. The zero has changed where they
-    exclude each other by more than the resolution. An iteration without a window is not used.
+    A window has the bounds of the offset from one iteration. If windows exclude each other by more
+    than the resolution, the zero has changed. An iteration without a window is skipped.
     """
     groups: list[tuple[int, Interval]] = []
     for number, window in enumerate(windows):
@@ -65,7 +66,7 @@ def fit_offsets(windows: Iterable[Interval | None]) -> list[Fit]:
 
 
 def fit_clocks(iterations: Sequence[Iteration]) -> tuple[list[Fit], list[Fit]]:
-    """Return the offsets of the clock of dispatches and of that of executions."""
+    """Return the offsets of the host's clock (dispatches) and the device's clock (executions)."""
     hosts = fit_offsets(map(host_window, iterations))
     devices = fit_offsets(
         device_window(each, fit_at(hosts, number)) for number, each in enumerate(iterations)
@@ -74,14 +75,17 @@ def fit_clocks(iterations: Sequence[Iteration]) -> tuple[list[Fit], list[Fit]]:
 
 
 def fit_at(fits: Sequence[Fit], number: int) -> Fit | None:
-    """Return the offset in an iteration, None if nothing is known of the clock."""
+    """Return the offset of a clock in an iteration, None if the offset is unknown."""
     return next((fit for fit in reversed(fits) if fit.first <= number), None)
 
 
 def alignments_of(
     domain: str, fits: Sequence[Fit], iterations: Sequence[Iteration]
 ) -> list[Alignment]:
-    """Return the alignments of a clock in a profile; each zero but the first has its iteration."""
+    """Return the alignments of a clock for a profile, one for each zero that the clock has had.
+
+    The name of each alignment after the first names the iteration from which it holds.
+    """
     titles = [Step(iterations[fit.first].number, 0, 0).title for fit in fits]
     names = [domain, *(f"{domain} from {title}" for title in titles[1:])]
     pairs = zip(names, fits, strict=False)  # without a fit one name is too many
@@ -89,14 +93,18 @@ def alignments_of(
 
 
 def dispatch_of(execution: Execution) -> Interval | None:
-    """Return when an execution was dispatched, None if that is not known or it is its own
-    dispatch: it ran in the thread that dispatches."""
+    """Return the interval in which an execution was dispatched, None if it is unknown.
+
+    It is also None for an execution in the host's thread, which dispatches: both are the same.
+    """
     return None if execution.thread == HOST_THREAD else execution.dispatch
 
 
 def device_window(iteration: Iteration, host: Fit | None) -> Interval | None:
-    """Return the bounds of the clock of executions that an iteration gives; if the clock of
-    dispatches is known, no execution begins before its dispatch."""
+    """Return the bounds of the device clock's offset from an iteration, None without executions.
+
+    If the host clock's offset is known, it bounds further: no execution begins before its dispatch.
+    """
     times = [each.interval for each in iteration.executions]
     window = window_of(iteration.forward_ns, iteration.waited_ns, times)
     if window is None or host is None:
@@ -110,15 +118,16 @@ def device_window(iteration: Iteration, host: Fit | None) -> Interval | None:
 
 
 def host_window(iteration: Iteration) -> Interval | None:
-    """Return the bounds of the clock of dispatches that an iteration gives, None if they are
-    the executions themselves."""
+    """Return the bounds of the host clock's offset from an iteration, None without dispatches."""
     times = [*filter(None, map(dispatch_of, iteration.executions))]
     return window_of(iteration.forward_ns, iteration.dispatched_ns, times)
 
 
 def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval | None:
-    """Return the bounds of the offset of times that lie between a begin and an end on lar's clock:
-    the begin minus the first of them, and the end minus the last."""
+    """Return the bounds of a clock's offset, from times between a begin and an end on lar's clock.
+
+    The lower bound is the begin minus the first time; the upper bound is the end minus the last.
+    """
     if not times:
         return None
     starts, ends = zip(*times, strict=True)
@@ -151,6 +160,6 @@ def place_executions(
 
 
 def moved(times: Interval, fit: Fit, low: int, high: int) -> Interval:
-    """Return times on lar's clock, within bounds; the upper one counts where they cross."""
+    """Return times on lar's clock, limited to bounds; if these cross, the upper bound counts."""
     start = min(max(times[0] + fit.offset_ns, low), high)
     return start, min(max(times[1] + fit.offset_ns, start), high)

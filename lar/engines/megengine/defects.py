@@ -1,11 +1,11 @@
-"""The known defects of MegEngine on a processor: how each is detected, and the way round.
+"""The known defects of MegEngine on a processor: how lar detects each, and how to avoid it.
 
-All of them were seen on the CPU with MegEngine 1.13.0; nothing is known of CUDA devices. Here stand
-the defects ("quirks", in defects.json), the traits of models that meet one, and the hints that a
-finished run gives about those that it met.
+All of them were seen on the CPU with MegEngine 1.13.0; CUDA devices were not tested. This module
+has the defects ("quirks", in defects.json), the traits of models that have to do with a defect, and
+the hints about defects that a finished run prints.
 
-The model's operators are read from its file, without the engine. These places of fields in tables
-are used besides those of `graph_operators`:
+The model's operators are read from its file, without the engine. Besides the fields in
+`graph_operators`, these fields of tables are read:
 
     Convolution 7 sparse, 8 format; ConvBias 2, 3; Pooling and AdaptivePooling 0 mode
 
@@ -43,14 +43,14 @@ GROUPED = "grouped convolutions"
 
 
 class Quirk(NamedTuple):
-    """A defect of the engine, `where` it has it.
+    """A defect of the engine, on the processors that `where` describes.
 
-    The quirk concerns runs with one of `settings` (all runs if that is empty), but no run with one
-    of `spared`. A quirk that has a `trait` is reported only if the run's model has that trait. A
-    `slow` quirk costs nothing but time.
+    The quirk affects runs with one of `settings` (all runs if `settings` is empty), except runs
+    with one of `spared`. A quirk with a `trait` is reported only if the run's model has that trait.
+    A `slow` quirk only costs time.
 
-    A `fix` of `--engine-fix`, or an environment `variable`, is the way round. For a defect that
-    has neither, `advice` says what to do. `note` is for those who read the table.
+    A `fix` of `--engine-fix` or an environment `variable` avoids the defect. If it has neither,
+    `advice` says what to do. `note` is for readers of defects.json.
     """
 
     name: str
@@ -67,11 +67,11 @@ class Quirk(NamedTuple):
     note: str = ""
 
     def applies(self, processor: str, environment: Mapping[str, str]) -> bool:
-        """Detect it from the processor, as `read_instruction_sets` returns it, and the environment
-        that the engine will run in.
+        """Return whether a processor has the defect, in the environment of the engine's process.
 
-        MKL takes its generic code on an AMD processor, whose AVX2 code would run; a value that the
-        user gave for its variable is a choice, whatever it is.
+        `processor` has the form that `read_instruction_sets` returns. On AMD, MKL takes its generic
+        code although its AVX2 code would run. If the user has set MKL's variable to any value, the
+        defect is not reported.
         """
         vendor, *instruction_sets = processor.split()
         if self.where == "generic MKL":
@@ -81,13 +81,13 @@ class Quirk(NamedTuple):
 
     @property
     def options(self) -> dict[str, OptionValue]:
-        """The options that are the way round, by key."""
+        """The options that avoid the defect, by key."""
         fix = {table.ENGINE_FIX.key: self.fix} if self.fix else {}
         return {**fix, **({table.ENGINE_ENV.key: (self.variable,)} if self.variable else {})}
 
     @property
     def way_round(self) -> str:
-        """What to do about it, in words."""
+        """The advice for the user, or the flags to type."""
         return self.advice or format_flags(self.options)
 
 
@@ -97,9 +97,9 @@ HINTS: Mapping[str, str] = FACTS["hints"]
 
 
 def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> list[Quirk]:
-    """Return the quirks that a run with these settings meets on this processor.
+    """Return the quirks that affect a run with these settings on this machine's processor.
 
-    `environment` is that of the process that runs the engine.
+    `environment` is that of the engine's process.
     """
     on_cuda = table.CUDA.is_given(settings)
     return [] if on_cuda else quirks_at(settings, read_instruction_sets(), environment)
@@ -108,7 +108,7 @@ def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> 
 def quirks_at(
     settings: Mapping[str, Any], processor: str, environment: Mapping[str, str]
 ) -> list[Quirk]:
-    """Return the quirks that a run with these settings meets on a processor."""
+    """Return the quirks that affect a run with these settings on a given processor."""
     return [
         quirk
         for quirk in QUIRKS
@@ -125,7 +125,7 @@ def hangs_here(environment: Mapping[str, str]) -> bool:
 
 
 def defects_here(environment: Mapping[str, str]) -> tuple[Defect, ...]:
-    """Return all quirks, each with whether it applies on this processor."""
+    """Return all quirks as defects, each with whether this machine's processor has it."""
     processor = read_instruction_sets()
     return tuple(
         Defect(it.name, it.effect, it.detection, it.way_round, it.applies(processor, environment))
@@ -133,19 +133,19 @@ def defects_here(environment: Mapping[str, str]) -> tuple[Defect, ...]:
     )
 
 
-# The fields of the parameters that matter: of convolutions sparse and format, of poolings the mode.
+# By kind of operator, the numbers of the parameters' fields: of convolutions sparse and format.
 CONVOLUTIONS = {3: (7, 8), 6: (2, 3)}
 POOLINGS = (9, 70)
 SHAPE = 1
 MATRIX_PRODUCT = 20
 QUANTISED_DTYPES = range(11, 17)
 FLOAT32 = 0
-# A product of fewer rows is bound by memory: MKL's code makes no difference.
+# A product of fewer rows is limited by memory speed, so MKL's generic code is as fast.
 MANY_ROWS = 8
 
 
 def traits_of(path: str) -> frozenset[str] | None:
-    """Return the traits that a model has, None if the operators of its file are not known."""
+    """Return the traits of a model, None if the operators of its file cannot be read."""
     try:
         return frozenset(traits_in(graph_in(path)))
     except (ValueError, LookupError, OSError, LarError, struct.error):
@@ -153,10 +153,10 @@ def traits_of(path: str) -> frozenset[str] | None:
 
 
 def traits_in(graph: memoryview) -> Iterator[str]:
-    """Yield the traits that the operators of a graph show.
+    """Yield the traits of a model that the operators of its graph show.
 
     Raises:
-        ValueError, LookupError, struct.error: it is damaged, or of another format.
+        ValueError, LookupError, struct.error: the graph is damaged, or of another format.
     """
     opened = open_graph(graph)
     if not opened.operators:
@@ -180,8 +180,11 @@ def traits_in(graph: memoryview) -> Iterator[str]:
 
 
 def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
-    """Return what a finished run should know, on one line: the quirks that it met for certain,
-    wrong numbers first, and what it left undone."""
+    """Return one line of hints for the user about a finished run, empty if there is no hint.
+
+    The hints are about the quirks that certainly affected the run, wrong numbers first, and about
+    options that had no effect or a side effect.
+    """
     settings = result.spec.settings
     timed = bool(result.samples.end_to_end)
     if not timed and not result.warmup.end_to_end:
@@ -203,7 +206,7 @@ def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
 
 
 def quirks_met(result: RunResult, environment: Mapping[str, str]) -> list[Quirk]:
-    """Return the quirks that a run has met for certain."""
+    """Return the quirks that certainly affected a run."""
     settings = dict(result.spec.settings)
     if table.FAST_RUN_ALGO_POLICY.is_given(settings) and result.uncached_operators:
         del settings[table.FAST_RUN_ALGO_POLICY.key]

@@ -1,14 +1,14 @@
-"""What a search for the fastest settings tries with MegEngine: a table of choices by dimension.
+"""The choices that a search for the fastest settings tries with MegEngine, and a profile's signs.
 
-Each option that says how a model is run, and that can vary, stands here, in `dimensions.json` or,
-with the reason, in `not_tried.json`. Notes on that table:
+Each option that changes how a model runs is in this module or in `dimensions.json`. The options
+that a search does not try are in `not_tried.json`, with the reason. Notes on the choices:
 
-- nchw88 is the layout of MKL-DNN's kernels. On a CPU nchw4 and nchw32 are for quantised tensors,
-  and nhwcd4 is for other devices: other tensors stay as they are.
-- Winograd is tried where a search of its own has found it; weights are transformed in any case.
-  But for ARM, kernels without winograd are as fast, or faster.
-- The engine's cache of algorithms does not record what the searches depend on.
-- Processors without float16 compute it number by number.
+- nchw88 is the layout of MKL-DNN's kernels. On a CPU, nchw4 and nchw32 change only quantised
+  tensors. nhwcd4 is meant for other devices.
+- The choice `winograd` makes its own search, and prefers the winograd algorithms found. It always
+  transforms weights before the run. Except on ARM, kernels without winograd are as fast or faster.
+- The engine's cache of algorithms does not record the settings on which the search depends.
+- A processor without float16 arithmetic computes float16 one number at a time.
 """
 
 from __future__ import annotations
@@ -35,8 +35,11 @@ ALL_TRAITS = frozenset(quirk.trait for quirk in defects.QUIRKS)
 
 
 def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
-    """Return what can matter for a model file at a site, in the order in which candidates name it;
-    the first choice of a dimension is the most promising, and a search begins with it."""
+    """Return the dimensions that can matter for a model file on a machine.
+
+    They are in the order in which a candidate's name has them. The first choice of a dimension is
+    the most promising, and a search begins with it.
+    """
     known = defects.traits_of(str(model))
     # A file that cannot be read may have any operators.
     traits = ALL_TRAITS if known is None else known
@@ -56,7 +59,7 @@ def threads_for(site: Site) -> Iterator[Choice]:
 
 
 def mend(choice: Choice, site: Site) -> Choice:
-    """Return a choice with the options that are the way round the defects it meets at a site."""
+    """Return a choice, with options added that avoid a defect that it would meet on a machine."""
     for quirk in defects.quirks_at(choice.options, site.processor, site.environment):
         if quirk.fix and quirk.settings:
             options = {**choice.options, **quirk.options}
@@ -65,7 +68,7 @@ def mend(choice: Choice, site: Site) -> Choice:
 
 
 def variables_for(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
-    """Yield the ways round defects that cost time in all runs of a model."""
+    """Yield environment variables that avoid defects which slow down all runs of a model."""
     for quirk in defects.quirks_at({}, site.processor, site.environment):
         if quirk.variable and quirk.trait in traits:
             yield Choice(name=quirk.variable, options=quirk.options, allow="engine-env")
@@ -74,22 +77,25 @@ def variables_for(site: Site, traits: frozenset[str]) -> Iterator[Choice]:
 # The signs of a profile
 
 UNFUSED_NORMS = frozenset({"batchnorm", "batchnormforward"})
-# Algorithms that leave the computing to MKL have these words in their names.
+# The names of algorithms that compute with MKL have one of these words.
 OF_MKL = re.compile("BLAS|MKL(?!DNN)")
-# One thread more does this part of the first one's work; shorter operators are not worth dividing.
+# Each further thread does this part of the work that the first thread does. Operators that are
+# shorter than LEAST_DIVIDED_NS are not worth dividing.
 MORE_THREADS = 0.7
 LEAST_DIVIDED_NS = 30_000
-CALLER_TOO = 0.6  # where the calling thread is one of them
-# What handing an iteration to the engine's thread costs, and dispatching an operator, both of which
-# a recorded sequence spares; computing in the calling thread spares a part of the first.
+CALLER_TOO = 0.6  # the part of that saving if the calling thread computes too
+# The time to hand an iteration to the engine's thread, and the time to dispatch an operator. A
+# recorded sequence saves both. Computing in the calling thread saves a part of the first time.
 HANDING_OVER_NS = 6_000
 DISPATCHING_NS = 150
 IN_CALLER = 0.4
 
 
 def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
-    """Yield what a profile shows that speaks for choices, in any order, whether or not the site
-    has them."""
+    """Yield the signs in a profile that speak for choices, in any order.
+
+    The site may lack some of these choices.
+    """
     left_out = set()
     if "asimd" not in site.instruction_sets:
         left_out = {"nchw44", "nchw44-dot"}  # five times as slow on x86
@@ -104,7 +110,7 @@ def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
 
 
 def thread_signs(profile: Profile, now: int, cores: int) -> Iterator[Sign]:
-    """Yield more threads where cores have none."""
+    """Yield signs for more threads, if more cores can be used than threads compute."""
     long = share_of(profile, lambda operator: True, LEAST_DIVIDED_NS)
     which = f"operators of {LEAST_DIVIDED_NS / 1e3:.0f} us and more"
     figure = f"{which} take {long:.0%} of the operators' time on {now} of {cores} cores"
@@ -116,7 +122,7 @@ def thread_signs(profile: Profile, now: int, cores: int) -> Iterator[Sign]:
 
 
 def signs_of_handing_over(profile: Profile) -> Iterator[Sign]:
-    """Yield choices that save time between operators, if iterations are short."""
+    """Yield signs for choices that save time between operators; it counts in short iterations."""
     computing_ns = computing_ns_of(profile)
     calls = len(profile.timed_executions) / max(1, len(profile.timed_steps()))
     between_ns = HANDING_OVER_NS + DISPATCHING_NS * calls
@@ -129,7 +135,7 @@ def signs_of_handing_over(profile: Profile) -> Iterator[Sign]:
 
 
 def is_plain_convolution(operator: ProfiledOperator) -> bool:
-    """Return whether an operator is a convolution of float32 in the layout nchw."""
+    """Return whether an operator is a float32 convolution in the layout nchw."""
     layout = operator.parameters.get("format", "NCHW")
     is_plain = KINDS.kind_of(operator.type) == "conv" and layout == "NCHW"
     return is_plain and is_of_floats(operator)
@@ -149,8 +155,10 @@ def is_quantised(operator: ProfiledOperator) -> bool:
 
 
 def is_of_mkl(operator: ProfiledOperator) -> bool:
-    """Return whether MKL computes an operator: by the name of its algorithm or, where that is not
-    known, as it usually does."""
+    """Return whether MKL computes an operator.
+
+    The name of its algorithm shows it. If the algorithm is unknown, assume MegEngine's usual one.
+    """
     if operator.algorithm:
         return OF_MKL.search(operator.algorithm) is not None
     if KINDS.kind_of(operator.type) == "matmul" and is_of_floats(operator):
@@ -162,8 +170,8 @@ def is_winograd(operator: ProfiledOperator) -> bool:
     return "WINOGRAD" in (operator.algorithm or "")
 
 
-# What each saved was measured with ResNet50, ResNet18, MobileNetV2 and a small CNN on AMD (Zen 5);
-# on Intel with AVX-512 other kernels saved less or nothing. On ARM nothing was measured.
+# The savings were measured with ResNet50, ResNet18, MobileNetV2 and a small CNN on AMD (Zen 5).
+# On Intel with AVX-512, other kernels saved less time or none. ARM was not measured.
 CLUES = (
     Clue("nchw88", "kernels", 0.64, "convolutions in the plain layout", is_plain_convolution),
     Clue("nchw44", "kernels", 0.3, "convolutions in the plain layout", is_plain_convolution),

@@ -1,11 +1,11 @@
-"""What both drivers of MegEngine have in common.
+"""The code that both drivers of MegEngine share.
 
-They import MegEngine's packages without what a local run never uses.
+It imports MegEngine's packages without the libraries that a local run never uses. It also turns
+MegEngine's own messages into clear errors, by messages.json.
 
-Clear errors for MegEngine's own messages, for both drivers; messages.json says what they mean.
-
-The messages `not of shapes` blame an option, unless the shapes that are fed are to blame. The
-messages `lost` are the last ones of an engine that has crashed or hangs.
+In that file, a meaning of the phase `not of shapes` blames an option; it counts only if the shapes
+of the inputs are not to blame. A meaning of the phase `lost` is for the last message of an engine
+that has crashed or hangs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from lar.errors import LarError, UsageError
 from lar.options.table import CPU_DEFAULT, NO_SPINNING
 from lar.records.run import EngineFacts, TensorInfo
 
-# The packages import these only to look for another MegEngine and to open and download remote
-# files; they would cost half of the start-up.
+# MegEngine's packages need these libraries only to look for another MegEngine, and to open remote
+# files. Importing them would take half of the start-up time.
 UNUSED_LIBRARIES: Mapping[str, Mapping[str, Any]] = {
     "megfile": dict.fromkeys(("smart_copy", "smart_getmd5", "smart_getsize", "smart_open"), open),
     "pkg_resources": {"working_set": ()},
@@ -42,7 +42,7 @@ UNUSED_LIBRARIES: Mapping[str, Mapping[str, Any]] = {
 
 @contextlib.contextmanager
 def lean_import() -> Iterator[None]:
-    """While this is open, empty modules stand in for the libraries that are not used."""
+    """Put empty modules in place of the unused libraries, within the `with` block."""
     stand_ins = [name for name in UNUSED_LIBRARIES if name not in sys.modules]
     for name in stand_ins:
         module = types.ModuleType(name)
@@ -55,7 +55,7 @@ def lean_import() -> Iterator[None]:
     finally:
         for name in stand_ins:
             del sys.modules[name]
-        # What was imported never becomes garbage: the collector need not look at it.
+        # Imported modules never become garbage, so the collector need not look at them.
         gc.freeze()
         if collecting:
             gc.enable()
@@ -65,11 +65,11 @@ def import_package(name: str) -> Any:
     """Import one of MegEngine's packages without the libraries that a local run never uses.
 
     Raises:
-        EngineMissing: it is not installed, or does not load on this machine.
+        EngineMissing: the package is not installed, or does not load on this machine.
     """
     with importing("MegEngine"), lean_import():
         module = importlib.import_module(name)
-    # Its library makes subnormal numbers zero in this process, which NumPy would warn of.
+    # MegEngine's library sets subnormal numbers to zero in this process; NumPy would warn of that.
     warnings.filterwarnings("ignore", "The value of the smallest subnormal")
     return module
 
@@ -80,13 +80,13 @@ MEANINGS = Meanings(__file__)
 def resized_inputs(
     infos: Iterable[TensorInfo], fed_shapes: Mapping[str, tuple[int, ...]]
 ) -> list[tuple[TensorInfo, tuple[int, ...]]]:
-    """Return the inputs that are fed with another shape than their file's, with that shape."""
+    """Return the inputs whose fed shape differs from the model file's, each with the fed shape."""
     fed = [(info, fed_shapes[info.name]) for info in infos if info.name in fed_shapes]
     return [(info, shape) for info, shape in fed if shape != info.shape]
 
 
 def shape_error(model: str, resized: Sequence[tuple[TensorInfo, tuple[int, ...]]]) -> UsageError:
-    """Return the error of a model that cannot be computed with the shapes that are fed."""
+    """Return the error for a model that cannot be computed with the shapes of its inputs."""
     from lar.inputs.images import image_size  # imports NumPy
     from lar.inputs.model_inputs import hint_to_generate
     from lar.records.run import format_shape
@@ -111,11 +111,11 @@ def explain_megengine(
     settings: Collection[str] = (),
     resized: Sequence[tuple[TensorInfo, tuple[int, ...]]] = (),
 ) -> LarError | None:
-    """Return the clear error behind a message of the engine, None for an unknown one.
+    """Return the clear error that a message of the engine means, None for an unknown message.
 
-    `resized` are the inputs fed with other shapes than those of the model file.
+    `resized` are the inputs whose fed shape differs from the model file's.
     """
-    # The engine's checks of shapes have these words in their text or in the name of a function.
+    # Messages about shapes have these words in their text, or in the name of a function.
     is_of_shape = bool(resized and re.search("shape|layout", message))
     said = (message.strip().splitlines() or [""])[0]
     phases = (*phases_of(loading=loading), "" if is_of_shape else "not of shapes")
@@ -124,24 +124,24 @@ def explain_megengine(
 
 
 def explain_log(log: bytes) -> LarError | None:
-    """Return the error of an engine that has printed this and is lost, None if it is not."""
+    """Return the error that the log of a crashed or hanging engine means, None if unknown."""
     return MEANINGS.explain(log.decode(errors="replace"), "", phases=("lost",))
 
 
 def info_of(name: str, dtype: Any, shape: Iterable[int]) -> TensorInfo:
-    """Describe an input; MegEngine takes other sizes than the traced ones."""
+    """Describe an input; MegEngine also takes other sizes than those of the traced model."""
     return TensorInfo(name=name, dtype=np.dtype(dtype).name, shape=tuple(shape), resizable=True)
 
 
 class MegEngineDriver(Driver):
-    """A driver of MegEngine; `package` is what it has imported, with its version."""
+    """A driver of MegEngine; `package` is the imported package, which has the version."""
 
     name: Literal["lite", "graph"]
     package: Any
     fed_shapes: Mapping[str, tuple[int, ...]] = {}
 
     def note_shapes(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> bool:
-        """Note the shapes of what is fed; return whether they are others than before."""
+        """Note the shapes of the inputs; return whether they differ from the shapes before."""
         before, self.fed_shapes = self.fed_shapes, {name: it.shape for name, it in arrays.items()}
         return before != self.fed_shapes
 
@@ -162,19 +162,19 @@ class MegEngineDriver(Driver):
         )
 
 
-# The thread that computes asks for its next task again and again for so long, and sleeps after that
-# (`SCQueueSynchronizer::max_spin`, src/core/impl/utils/thread.cpp of MegEngine). A caller that is
-# not given a CPU at once makes it do so in each iteration.
+# How long the computing thread polls for its next task before it sleeps
+# (`SCQueueSynchronizer::max_spin`, src/core/impl/utils/thread.cpp of MegEngine). If the calling
+# thread does not get a CPU at once, the computing thread polls in each iteration.
 SPIN_SECONDS = 5e-3
-SPIN_VARIABLE = "MGB_WORKER_MAX_SPIN"  # how often it asks
+SPIN_VARIABLE = "MGB_WORKER_MAX_SPIN"  # how many times it polls
 
 
 def find_spin_seconds(settings: Mapping[str, Any]) -> float:
-    """Return how much CPU time a thread spends at most while it waits for work."""
+    """Return the most CPU time, in seconds, that a thread spends while it waits for work."""
     sleeps = NO_SPINNING.of(settings) or os.environ.get(SPIN_VARIABLE) == "0"
     return 0.0 if CPU_DEFAULT.of(settings) or sleeps else SPIN_SECONDS
 
 
 def stop_spinning(_: MegEngineDriver, __: bool) -> None:
-    # The engine reads it when the first thread waits. It heeds no call.
+    # The engine reads this variable when its first thread waits; it has no function to set it.
     os.environ[SPIN_VARIABLE] = "0"

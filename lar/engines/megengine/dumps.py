@@ -1,7 +1,7 @@
-"""Dumps of a lite network: what each operator gave, as text or as tensors, and the outputs.
+"""Dumps of a lite network: the results of operators, as text or as tensors, and the outputs.
 
-Lite makes one dump of operators at a time, in every iteration: text is appended, tensors are
-written over those of the iteration before.
+Lite can make one dump of operators in a run, and writes it in every iteration. It appends text, but
+overwrites the tensors of the iteration before.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ CHOICES = ".choices"
 
 
 def compute_in_calling_thread(driver: LiteDriver, _: object) -> None:
-    """Have the network compute where the dump is written: on threads of its own, MegEngine needs
-    up to twenty times as long for it. The numbers are the same."""
+    """Have the network compute in the calling thread, in which MegEngine writes the dump.
+
+    With computing threads of its own, MegEngine takes up to twenty times as long for a dump. The
+    numbers are the same.
+    """
     if driver.runner == 0 and not CUDA.is_given(driver.spec.settings):
         driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())
 
 
 def dump_text(driver: LiteDriver, _: object) -> None:
-    """Have what the first runner computes written as text."""
+    """Have the engine write the operators' results of the first runner as text."""
     if driver.runner == 0:
         written = driver.context.written
         place = next(written[dump.key] for dump in TEXT_DUMPS if dump.key in written)
@@ -44,28 +47,29 @@ def dump_text(driver: LiteDriver, _: object) -> None:
 
 
 def dump_tensors(driver: LiteDriver, _: object) -> None:
-    """Have what the first runner computes written as tensors.
+    """Have the engine write the operators' results of the first runner as tensors.
 
-    The names of the files do not say the parameters of the operators, nor their order.
+    The names of its files contain neither the operators' parameters nor their order, so facts about
+    the operators are written beside them.
     """
     if driver.runner == 0:
         folder = driver.context.written[BIN_IO_DUMP.key]
         os.mkdir(folder)
-        keep_freed()  # the engine copies each tensor twice: a third of what the dump adds
+        keep_freed()  # the engine copies each tensor twice, which takes a third of the dump's time
         keep_choices(Path(folder + CHOICES))
         driver.network.io_bin_dump(folder)
         keep_operators(driver, Path(folder + PROFILE))
         facts = NO_FACTS
-        # The files of tensors have the names of the quantised types alone.
+        # The files of tensors name quantised types without their scale and zero point.
         with contextlib.suppress(ValueError, LookupError, OSError, LarError, struct.error):
             facts = read_quantizations(driver.model_file)
         write_facts(Path(folder), facts._replace(outputs=[*driver.outputs()]))
 
 
 def keep_operators(driver: LiteDriver, place: Path) -> None:
-    """Have what the engine knows of the operators written when an iteration has ended.
+    """Write the engine's facts about operators into a file after the first iteration.
 
-    They are the same in all iterations. They are not known for another build of MegEngine.
+    The facts are the same in all iterations. Another build of MegEngine does not give them.
     """
     read_profile = attach_profiler(driver.network)
     if read_profile is None:
@@ -83,7 +87,7 @@ def keep_operators(driver: LiteDriver, place: Path) -> None:
 
 
 def keep_choices(place: Path) -> None:
-    """Have what the engine reports of its choices of algorithms written into a file from now on."""
+    """Write the engine's messages about its choices of algorithms into a file from now on."""
     file = place.open("ab", buffering=0)
 
     def write(message: bytes) -> None:
@@ -94,11 +98,11 @@ def keep_choices(place: Path) -> None:
 
 
 def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:
-    """Have the outputs of each iteration written.
+    """Write the outputs of each iteration.
 
-    The graph driver knows them by the numbers that load_and_run gives them, lite by their order.
+    The graph driver numbers the outputs as load_and_run does; the lite driver counts them.
     """
-    # Imported late: the formats of dumps cost time, and lite writes its operators' tensors itself.
+    # Imported here, as the formats of dumps are slow to import and other dumps do not need them.
     from lar.dumps.binary import Variable
     from lar.dumps.recording import write_outputs
 
@@ -115,17 +119,17 @@ def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:
 
 
 def describe_dump(folder: Path) -> DumpFacts:
-    """Return what is known of the operators whose tensors are in a folder."""
+    """Return the facts about the operators whose tensors are in a folder."""
     algorithms: dict[Kernel, str] = {}
-    with contextlib.suppress(OSError):  # the choices may not be kept
+    with contextlib.suppress(OSError):  # the file of choices may be missing
         algorithms = algorithms_in(Path(str(folder) + CHOICES).read_text(errors="replace"))
     return read_facts(folder)._replace(operators=operators_of(folder), algorithms=algorithms)
 
 
 def operators_of(folder: Path) -> list[OperatorFact]:
-    """Return the operators whose tensors are in a folder, in their order.
+    """Return the operators whose tensors are in a folder, in the order of execution.
 
-    The list is empty if no iteration has ended: nothing has been written then.
+    The list is empty if no iteration has ended, since lar writes the facts after the first one.
     """
     try:
         profile = json.loads(Path(str(folder) + PROFILE).read_bytes())
@@ -136,6 +140,6 @@ def operators_of(folder: Path) -> list[OperatorFact]:
 
 
 def order_of(times: dict[str, dict[str, dict[str, float]]]) -> list[str]:
-    """Return operators in the order in which they began, from their times in each thread."""
+    """Return operators in the order in which they began, by their times in each thread."""
     began = {key: min(each["start"] for each in threads.values()) for key, threads in times.items()}
     return sorted(began, key=began.__getitem__)

@@ -1,12 +1,12 @@
 """The graph driver: MegEngine's computing graph, which reports the device's own time.
 
-The functions used are those of `megengine.core.tensor.megbrain_graph` and of
+It uses functions of `megengine.core.tensor.megbrain_graph` and of
 `megengine.utils.comp_graph_tools` in MegEngine 1.13.
 
 MegEngine's checkers are plugins of the graph that look at each operator as it runs. They are C++
-objects that Python has no names for. Each is made in memory of its own and hangs itself into the
-graph, which calls it from then on; it is never destroyed, as the graph lives until the process
-ends. Their sources are src/plugin/impl/{num_range,var_value,cpu_dispatch}_checker.cpp in MegEngine.
+objects without a Python interface. lar makes each in memory of its own, where it attaches itself to
+the graph. It is never destroyed, as the graph lives until the process ends. The sources are
+src/plugin/impl/{num_range,var_value,cpu_dispatch}_checker.cpp in MegEngine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from lar.records.run import TensorInfo
 
 Array = np.ndarray[Any, Any]
 
-# The number of an operator in a name that MegEngine made up; lite counts otherwise.
+# The number of an operator in a name that MegEngine made up; lite numbers operators differently.
 NUMBER = re.compile(r"\[\d+\]")
 
 # CompNode::DeviceType::CPU
@@ -49,10 +49,10 @@ SET_DEFAULT_DEVICE_TYPE = "_ZN3mgb8CompNode7Locator22set_unspec_device_typeENS0_
 
 
 def import_megengine() -> Any:
-    """Import megengine with its default device on the CPU, also where there is a GPU.
+    """Import megengine, with the CPU as default device even if the machine has a GPU.
 
     Raises:
-        EngineMissing: it is not installed, or does not load on this machine.
+        EngineMissing: megengine is not installed, or does not load on this machine.
     """
     megengine = import_package("megengine")
     find_function("--driver graph", SET_DEFAULT_DEVICE_TYPE, [ctypes.c_int])(CPU)
@@ -60,7 +60,7 @@ def import_megengine() -> Any:
 
 
 class GraphDriver(MegEngineDriver):
-    """A loaded computing graph, compiled for the shapes that are fed."""
+    """A driver with a loaded computing graph, which is compiled for the shapes of the inputs."""
 
     name: Literal["graph"] = "graph"
     calls = {
@@ -83,10 +83,10 @@ class GraphDriver(MegEngineDriver):
         self._tensors: dict[str, Any] = {}
         self._nodes: dict[str, Any] = {}
         self._started = self.is_verbose = False
-        # What the hooks of the options set.
+        # The hooks of the options set these attributes.
         self.inference_options: dict[str, bool] | None = None
         self.graph_setup: list[Callable[[Any], None]] = []
-        self.optimize_options: int | None = None  # as read from the model file
+        self.optimize_options: int | None = None  # a code of the optimisations made
         self.dispatch_check: Any = None
 
     def set_log_level_verbose(self) -> None:
@@ -95,7 +95,7 @@ class GraphDriver(MegEngineDriver):
 
     def close(self) -> None:
         if self.is_verbose:
-            # A thread of MegEngine writes its log: lines that it has not written yet would be lost.
+            # A thread of MegEngine writes its log; without this call the last lines would be lost.
             self.megengine.core._imperative_rt.core2.sync()
 
     def load(self) -> None:
@@ -107,7 +107,7 @@ class GraphDriver(MegEngineDriver):
             set_up(self.graph)
         self.output_vars = list(self.loaded.output_vars_list)
         self.output_names = [var.name for var in self.output_vars]
-        # An operator's number is its place in the file, until the graph is optimised.
+        # Operators are numbered in the order of the file, until the graph is optimised.
         order = [var.name for var in sorted(self.find_inputs(), key=lambda var: var.owner.id)]
         if self.inference_options is not None:
             optimized, self.optimize_options = self.graph_api.optimize_for_inference(
@@ -119,7 +119,7 @@ class GraphDriver(MegEngineDriver):
         self.fire_hooks("after_load")
 
     def find_inputs(self) -> list[Any]:
-        """Return the variables that are inputs, in the order in which the outputs lead to them."""
+        """Return the variables that are inputs, in the order of a walk back from the outputs."""
         return list(self.tools.get_dep_vars(self.output_vars, INPUT))
 
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -140,12 +140,12 @@ class GraphDriver(MegEngineDriver):
         self.fire_hooks("before_run")
 
     def _compile(self, arrays: Mapping[str, Array]) -> None:
-        """Make the function that computes the outputs for inputs of these shapes."""
+        """Compile the function that computes the outputs for inputs of these shapes."""
         fed = {}
         for name, array in arrays.items():
             node = self._nodes[name] = self.input_node("xpux", array.dtype, array.shape)
             fed[self.input_vars[name]] = node.outputs[0]
-            node.outputs[0].name = name  # for what is reported of it; its own name is made up
+            node.outputs[0].name = name  # for reports; MegEngine's own name is made up
         replaced = self.tools.replace_vars(self.output_vars, fed)
         output_nodes = [self.graph_api.OutputNode(var) for var in replaced]
         self.output_nodes = dict(zip(self.output_names, output_nodes, strict=True))
@@ -154,14 +154,14 @@ class GraphDriver(MegEngineDriver):
         self._started = False
 
     def input_node(self, device: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
-        """Return a node of the graph that is fed."""
+        """Return a new input node of the graph, which can be fed with values."""
         return self.graph_api.InputNode(
             device=device, dtype=dtype, shape=shape, graph=self.graph, use_static_shape=True
         )
 
     def _arm(self) -> None:
-        # Inputs are consumed by each execution, and each output must be taken before the next:
-        # the engine waits forever otherwise.
+        # An execution consumes the inputs, and each output must be taken before the next execution;
+        # otherwise the engine waits forever.
         if self._started:
             self._take_outputs()
         self._started, self._values = True, {}
@@ -177,18 +177,18 @@ class GraphDriver(MegEngineDriver):
         return {name: value.numpy() for name, value in self._take_outputs().items()}
 
 
-# Single tensors, computed from given values of tensors before them.
+# Computes single tensors from given values of earlier tensors.
 #
-# The graph is the loaded one, optimised for inference as the options ask for it. What MegEngine
-# fuses besides when it compiles a graph, it fuses again in each part of it.
+# The graph is the loaded graph after the optimisation that the options ask for. MegEngine fuses
+# more operators when it compiles a graph, and it does so for each part of the graph too.
 
 
 class GraphIsolation(Isolation):
-    """A driver's graph, in which variables are replaced by values."""
+    """A driver's graph, from which single tensors are computed."""
 
     def __init__(self, driver: GraphDriver) -> None:
         driver.load()
-        # Each part of the graph is executed once, and this check of the first time takes as long.
+        # Each part of the graph is executed once, and this check would double the time of that.
         driver.graph.options.var_sanity_check_first_run = False
         self.driver = driver
         self.variables: dict[str, Any] = {}
@@ -201,17 +201,19 @@ class GraphIsolation(Isolation):
                 self.places[variable] = len(self.places)
 
     def candidates(self, name: str) -> Sequence[Any]:
-        """Return the variables that a name may be: several if they differ in MegEngine's own
-        numbers alone."""
+        """Return the variables that a name may mean.
+
+        They are several if their names differ only in the numbers that MegEngine adds.
+        """
         own = [self.variables[name]] if name in self.variables else []
         found = self.alike.get(NUMBER.sub("", name), [])
         return own if own and (len(found) != 1 or not NUMBER.search(name)) else found
 
     def variable(self, name: str) -> Any:
-        """Return the variable of a name.
+        """Return the variable that a name means.
 
         Raises:
-            LarError: no variable has the name, or several have it.
+            LarError: no variable has this name, or several variables may be meant.
         """
         found = self.candidates(name)
         if len(found) == 1:
@@ -231,16 +233,16 @@ class GraphIsolation(Isolation):
             for variable, array in taken.items()
         }
         replaced = wanted
-        # One at a time, the last first: what is computed of one may be another.
+        # Replace one at a time, the last first, as one variable may be computed from another.
         for variable in sorted(nodes, key=self.places.__getitem__, reverse=True):
             (replaced,) = tools.replace_vars([replaced], {variable: nodes[variable].outputs[0]})
-        # The engine would wait for them for ever.
+        # The engine would wait for these inputs for ever.
         for missing in tools.get_dep_vars([replaced], "Host2DeviceCopy"):
             raise LarError(f"the graph computes it from {missing.name} too, unlike the run")
         sink = api.OutputNode(replaced)
         function = graph.compile([sink.outputs[0]])
         for variable, array in taken.items():
-            # A quantised type is one of integers that has the scale beside it.
+            # A quantised type is an integer type with a scale.
             typed = np.asarray(array, order="C").view(variable.dtype)
             tensor = self.driver.megengine.Tensor(typed, dtype=variable.dtype, device="xpux")
             nodes[variable].set_value(tensor._dev_tensor())
@@ -262,14 +264,14 @@ UNDISPATCHED = re.compile(rb"^operator (.*)\{(\w+)\} does not dispatch kernel on
 
 
 def check_range(driver: GraphDriver, limit: float) -> None:
-    """Have each execution fail when the size of a value is not below a limit, or NaN."""
+    """Have an execution fail if a value is NaN, or if its size is not below a limit."""
     driver.graph_setup.append(lambda graph: attach("--range", RANGE, graph, ctypes.c_float(limit)))
 
 
 def check_values(driver: GraphDriver, interval: str) -> None:
-    """Have an execution fail when a variable has another value than in the first one.
+    """Have an execution fail if a variable has another value than in the first execution.
 
-    `interval` is `I` or `I:J`: from variable number J on, each is looked at for I executions.
+    `interval` is `I` or `I:J`. From variable number J on, each variable is checked in I executions.
     """
     executions, _, first = interval.partition(":")
     numbers = [ctypes.c_size_t(int(text or 0)) for text in (executions, first)]
@@ -277,36 +279,35 @@ def check_values(driver: GraphDriver, interval: str) -> None:
 
 
 def check_dispatch(driver: GraphDriver, _: bool) -> None:
-    """Begin to look for operators that give their device no kernel to run."""
+    """Begin to look for operators that start no kernel on their device."""
 
     driver.graph_setup.append(lambda graph: setattr(driver, "dispatch_check", DispatchCheck(graph)))
 
 
 def collect_at_each_run(driver: GraphDriver, _: bool) -> None:
-    """Have what was found so far collected before each execution, outside the timed region."""
+    """Have the checker's messages collected before each execution, outside the timed region."""
     rearm, collect = driver.rearm, driver.dispatch_check.collect
     assert rearm is not None
     driver.rearm = lambda: (collect(), rearm())
 
 
 def attach(flag: str, constructor: str, graph: Any, *arguments: Any) -> None:
-    """Make a plugin and hang it into a graph.
+    """Make a plugin and attach it to a graph.
 
     Raises:
-        UsageError: this build of MegEngine does not have it.
+        UsageError: this build of MegEngine does not have the plugin.
     """
     attach_plugin(flag, constructor, address_of(flag, graph), *arguments)
 
 
 def address_of(flag: str, graph: Any) -> int:
-    """Return where the C++ graph behind a Python one is.
+    """Return the address of the C++ graph behind a Python graph.
 
-    The pointer to it follows the header of the Python object (pybind11's `instance`). What it
-    leads to begins with the address of its class's virtual functions, which distinguishes a graph
-    from anything that another build has there.
+    The pointer to it follows the header of the Python object (pybind11's `instance`). A graph is
+    recognised by its first field, the address of its class's virtual functions.
 
     Raises:
-        UsageError: the driver has no graph.
+        UsageError: this build of MegEngine has something else at that address.
     """
     address = pointer_at(id(graph) + object.__basicsize__)
     if pointer_at(address) != graph_class(flag):
@@ -315,20 +316,22 @@ def address_of(flag: str, graph: Any) -> int:
 
 
 class DispatchCheck:
-    """Finds the operators that give their device no kernel to run.
+    """Finds the operators that start no kernel on their device.
 
-    The checker only prints their names, at each execution, to C's standard error. That leads to
-    a file in memory meanwhile, which is read, passed on and emptied before each execution.
+    In each execution the checker prints their names to C's standard error, which is redirected to a
+    file in memory. Before each execution, lar reads this file, passes its content on and empties
+    it.
     """
 
     def __init__(self, graph: Any) -> None:
-        """Attach the checker.
+        """Attach the checker to a graph.
 
         Raises:
-            UsageError: this build of MegEngine does not have it.
+            UsageError: this build of MegEngine does not have the checker.
         """
         attach("--check-dispatch", DISPATCH, graph)
-        # Its first execution copies values about to compare them, and would hide what it finds.
+        # The engine's sanity check of the first execution copies values, which would hide operators
+        # without a kernel.
         graph.options.var_sanity_check_first_run = False
         self.found: dict[str, None] = {}  # in the order found
         self.file = os.memfd_create("what the engine prints")
@@ -340,7 +343,7 @@ class DispatchCheck:
         self.stream.value = self.c.fdopen(self.file, b"a")
 
     def collect(self) -> None:
-        """Read what was printed, and pass it on."""
+        """Read the checker's messages, and pass them on to standard error."""
         self.c.fflush(None)
         printed = os.pread(self.file, os.fstat(self.file).st_size, 0)
         os.ftruncate(self.file, 0)
@@ -350,10 +353,10 @@ class DispatchCheck:
                 self.found[f"{name.decode(errors='replace')} ({kind.decode()})"] = None
 
     def finish(self) -> None:
-        """End the check and report what was found.
+        """End the check and report the operators that were found.
 
         Raises:
-            CheckFailed: an operator gave its device no kernel.
+            CheckFailed: an operator started no kernel on its device.
         """
         self.collect()
         printing, self.stream.value = self.stream.value, self.standard_error

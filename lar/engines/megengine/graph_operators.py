@@ -1,17 +1,17 @@
-"""The operators in a MegEngine model file, found without the engine and without its weights.
+"""The operators of a MegEngine model file, read without the engine and without the weights.
 
-With them comes the order of the model's inputs, which lite does not keep: it gives them as a hash
-table does. An input is an operator whose first tensor has its name.
+The module also finds the order of the model's inputs, which lite does not keep: lite lists them in
+the order of a hash table. An input is an operator whose first tensor has the input's name.
 
-Both formats are FlatBuffers. The newer one has the graph behind its size, the older one, which the
-graph driver writes in some layouts, behind the weights as well. `Places` has the places of fields
-in the tables; these are those of the newer format alone:
+MegEngine has two formats, both FlatBuffers. In the newer format the graph follows its size. In the
+older format, which the graph driver writes for some layouts, the graph follows the weights.
+`Places` has the numbers of the fields that are in both formats. These are only in the newer format:
 
     root        3 the variables
-    Operator    0 type and 2 name, as texts, 7 and 8 the numbers of the variables that it takes and
-                gives; of kind 67, which converts to another type, the parameters are the DType
+    Operator    0 type and 2 name, as texts, 7 and 8 the numbers of its input and output variables;
+                an operator of kind 67 converts to another type, and its parameters are a DType
     Variable    0 name, 1 shape; Tensor 3 dtype
-    DType       0 its number, 2 of a quantised one: 0 scale, 1 zero point
+    DType       0 the type's number, 2 a table for quantised types: 0 scale, 1 zero point
 
 Read from MegEngine 1.13: src/serialization/impl/schema_v2.fbs, schema.fbs beside it.
 """
@@ -36,9 +36,11 @@ VARIABLES, TYPE, NAME, INPUTS, OUTPUTS, CONVERSION = 3, 0, 2, 7, 8, 67
 
 
 class Places(NamedTuple):
-    """The places of fields in one of the formats: of the root, the operators; of an operator its
-    kind, parameters, the DType of its outputs, where it is given, and its middle tensors or
-    blobs."""
+    """The numbers of fields in one of the two formats.
+
+    `operators` is a field of the root. The others are fields of an operator: its kind, its
+    parameters, the DType of its outputs (which may be left out), and its tensors or blobs.
+    """
 
     operators: int
     kind: int
@@ -52,7 +54,7 @@ FIELDS = {NEW: Places(2, 3, 4, 10, 11), OLD: Places(3, 1, 2, 6, 7)}
 
 
 class Graph(NamedTuple):
-    """The operators of a graph in the order of the file; a file in another format has none.
+    """The operators of a graph in the order of the file; empty for a file in another format.
 
     The variables are empty for the older format, and for a model that was saved without names.
     """
@@ -72,12 +74,14 @@ class Graph(NamedTuple):
         return next(operator.tables(self.places.tensors), None)
 
     def names_of(self, operator: Table, field: int) -> tuple[str, ...]:
-        """Return the names of the variables that an operator takes or gives."""
+        """Return the names of an operator's input or output variables, by the field's number."""
         return tuple(self.variables[number].text(0) for number in operator.numbers(field))
 
     def dtype_of(self, operator: Table) -> Table | None:
-        """Return the type of an operator's outputs: its own, that it converts to, or a
-        constant's."""
+        """Return the DType of an operator's outputs, None if the file does not give it.
+
+        It is the operator's own field, the type that it converts to, or the type of a constant.
+        """
         if found := operator.table(self.places.dtype):
             return found
         if self.kind_of(operator) == CONVERSION:
@@ -87,10 +91,10 @@ class Graph(NamedTuple):
 
 
 def open_graph(graph: memoryview) -> Graph:
-    """Return the content of a graph.
+    """Return the operators and variables of a graph.
 
     Raises:
-        ValueError, struct.error: it is damaged.
+        ValueError, struct.error: the graph is damaged.
     """
     if graph[: len(testcases.OLD_MAGIC)] == testcases.OLD_MAGIC:
         head = testcases.OLD_HEAD
@@ -104,11 +108,13 @@ def open_graph(graph: memoryview) -> Graph:
 
 
 def read_quantizations(path: str | Path) -> DumpFacts:
-    """Read the quantizations of a model file's variables whose operators have a scale; the older
-    format and a model that was saved without names say nothing.
+    """Read the scales and zero points of a model file's quantised variables.
+
+    The result is empty for the older format, and for a model that was saved without names.
 
     Raises:
-        ValueError, LookupError, OSError, LarError, struct.error: it is damaged, or cannot be read.
+        ValueError, LookupError, OSError, LarError, struct.error: the file is damaged, or cannot be
+            read.
     """
     opened = open_graph(graph_in(str(path)))
     quantizations, operands = {}, {}
@@ -134,7 +140,7 @@ def parameters_of(found: dict[str, Any] | list[Any] | None) -> dict[str, Any]:
 def sort_inputs(names: Sequence[str], model: str) -> list[str]:
     """Return the names of a model's inputs in the order of its file.
 
-    Where the file is in none of the two formats they stay as they are given.
+    If the file is in neither of the two formats, they stay in the given order.
 
     Raises:
         ValueError: the file is damaged.
@@ -146,8 +152,9 @@ def sort_inputs(names: Sequence[str], model: str) -> list[str]:
 
 
 def read_operators(path: str | Path) -> tuple[ModelOperator, ...]:
-    """Read the operators of a model file with the names of their tensors; none of one in the older
-    format, whose operators have no types in words.
+    """Read the operators of a model file with the names of their tensors.
+
+    The result is empty for the older format, in which operator types are only numbers.
 
     Raises:
         ValueError, OSError, LarError: the file is damaged, or cannot be read.

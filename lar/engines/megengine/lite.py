@@ -25,12 +25,12 @@ def import_lite() -> Any:
     """Import megenginelite.
 
     Raises:
-        EngineMissing: it is not installed, or does not load on this machine.
+        EngineMissing: megenginelite is not installed, or does not load on this machine.
     """
     load_lazily(LITE_LIBRARY)
     megenginelite = import_package("megenginelite")
-    # Its table lacks float16, so a tensor of that type would be refused: what has two bytes
-    # an element is enough, as NumPy's type is taken from another table.
+    # megenginelite's table lacks float16, so it would refuse such a tensor. Any type of two bytes
+    # is right here, as the type for NumPy comes from another table.
     types = megenginelite.tensor._lite_dtypes_to_ctype
     types.setdefault(megenginelite.LiteDataType.LITE_HALF, ctypes.c_ushort)
     return megenginelite
@@ -44,7 +44,7 @@ def find_devices() -> tuple[str, ...]:
 
 
 class LiteDriver(MegEngineDriver):
-    """A LiteNetwork. The model's weights are read in place, so it stays alive with the driver."""
+    """A driver with a LiteNetwork, which lives as long as the driver."""
 
     name: Literal["lite"] = "lite"
     first: LiteDriver
@@ -54,23 +54,23 @@ class LiteDriver(MegEngineDriver):
         self.lite = self.package = import_lite()
         self.config = self.lite.LiteConfig(device_type=self.lite.LiteDeviceType.LITE_CPU)
         self.network: Any = None
-        # Beside other copies, the calling thread waits for the engine's own threads.
+        # With --multithread the calling thread only waits for the engine's own threads.
         self.computes_in_caller = not MULTITHREAD.is_given(self.spec.settings)
         self.infos: tuple[TensorInfo, ...] = ()
-        # What the hooks of the options set.
+        # The hooks of the options set these attributes.
         self.lite_options: dict[str, int] = {}
         self.network_setup: list[Callable[[Any], None]] = []
         self.load_file: Callable[[LiteDriver], None] = load_from_path
-        self.mapping: Any = None  # of a file that the network computes on
+        self.mapping: Any = None  # the mapped model file, if the network computes on it in place
         self.algorithms_chosen = False
-        self.choices: list[bytes] = []  # what the engine says of those that it chose
+        self.choices: list[bytes] = []  # the engine's messages about algorithms that it chose
         self.profile_clock: Any = None
 
     def choose_cuda(self, device_id: int) -> None:
-        """Run on that CUDA device.
+        """Have the network run on a CUDA device.
 
         Raises:
-            UsageError: the machine has no such device.
+            UsageError: the machine has no CUDA device with this number.
         """
         devices = find_devices()
         if f"cuda:{device_id}" not in devices:
@@ -87,7 +87,7 @@ class LiteDriver(MegEngineDriver):
         self.fire_hooks("before_load")
         fields = {name for name, _ in self.lite.LiteOptions._fields_}
         for name, value in self.lite_options.items():
-            # A name that is not a field would be set, and ignored.
+            # ctypes would accept a name that is not a field, and ignore it.
             assert name in fields, name
             setattr(self.config.options, name, value)
         self.network = self.lite.LiteNetwork(config=self.config)
@@ -97,7 +97,7 @@ class LiteDriver(MegEngineDriver):
             from lar.engines.megengine.packing import check_packed_model
 
             if check_packed_model(self, self.lite_options) and not self.algorithms_chosen:
-                # lite reads the model's cache only under a policy of searches.
+                # lite reads the cache in the model only if the policy has PROFILE.
                 strategies = self.lite.LiteAlgoSelectStrategy
                 cached = strategies.LITE_ALGO_PROFILE | strategies.LITE_ALGO_HEURISTIC
                 self.network.set_network_algo_policy(cached)
@@ -107,10 +107,10 @@ class LiteDriver(MegEngineDriver):
         self.read_tensors()
 
     def read_tensors(self) -> None:
-        """Learn what the inputs are, in the order of the file, and see that the outputs can be had.
+        """Read the inputs, in the order of the file, and check that the outputs can be read.
 
         Raises:
-            RuntimeError: one is of a type that lite's Python lacks.
+            RuntimeError: a tensor has a type that lite's Python package lacks.
         """
         names = self.network.get_all_input_name() or ()
         if len(names) > 1:
@@ -121,16 +121,16 @@ class LiteDriver(MegEngineDriver):
             layouts = [(name, self.network.get_io_tensor(name).layout) for name in names]
             self.infos = tuple(info_of(name, it.dtype, it.shapes) for name, it in layouts)
             for name in self.outputs():
-                self.network.get_io_tensor(name)  # fails where the name is damaged
+                self.network.get_io_tensor(name)  # fails if the name is damaged
         except KeyError as error:
-            # lite's tables in Python lack this one type; the message is like lite's own.
+            # lite's Python tables lack only this type; the message is like lite's own.
             raise RuntimeError("unsupport dtype in lite : { Uint16}") from error
 
     def check_device(self) -> None:
-        """Check that the network is on the device of the spec: a packed model can name another.
+        """Check that the network is on the spec's device; a packed model can name another device.
 
         Raises:
-            UsageError: it is not.
+            UsageError: the network is on another device.
         """
         number = ctypes.c_int()
         self.call("LITE_get_device_type", self.network._network, ctypes.byref(number))
@@ -151,13 +151,13 @@ class LiteDriver(MegEngineDriver):
             self.check_shapes()
         for name, array in arrays.items():
             tensor = self.network.get_io_tensor(name)
-            # For a NumPy array it would take the type from a table without float16.
+            # From a NumPy array lite would look up the type in a table without float16.
             layout = self.lite.LiteLayout(array.shape, array.dtype.type)
             data = np.ascontiguousarray(array)
             with self.recorder.copy("LiteTensor.set_data_by_copy", array.nbytes, name):
                 tensor.set_data_by_copy(data.ctypes.data_as(ctypes.c_void_p), data.nbytes, layout)
         api, handle = self.network._api, self.network._network
-        # These give their status back; checking it in Python would be part of what is timed.
+        # These functions return their status; a check in Python would be part of the timed region.
         self.start = partial(api["LITE_forward"], handle)
         self.wait = partial(api["LITE_wait"], handle)
         if self.profile_clock is not None:
@@ -165,10 +165,10 @@ class LiteDriver(MegEngineDriver):
         self.fire_hooks("before_run")
 
     def check_shapes(self) -> None:
-        """Check that a network whose shapes are constant is fed with those of its file.
+        """Check that a network with constant shapes is fed with the shapes of its model file.
 
         Raises:
-            UsageError: it is not; the engine would crash, or complain of something else.
+            UsageError: a shape differs; the engine would crash, or give a misleading message.
         """
         key = next(key for key in ("const_shape", "record_comp_seq2") if key in self.spec.settings)
         for info, shape in resized_inputs(self.infos, self.fed_shapes):
@@ -178,10 +178,10 @@ class LiteDriver(MegEngineDriver):
             raise UsageError(problem, "feed that shape, or leave the flag out")
 
     def bind_threads(self, cores: Sequence[int]) -> None:
-        """Bind each of the network's threads to a core, once it is loaded.
+        """Bind each thread of the loaded network to a core.
 
         Raises:
-            UsageError: this process may not use such a core.
+            UsageError: this process may not use one of the cores.
         """
         usable = os.sched_getaffinity(0)
         for core in (core for core in cores if core not in usable):
@@ -193,7 +193,7 @@ class LiteDriver(MegEngineDriver):
             return 0
 
         kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)
-        self._bind = kind(bind)  # the engine calls it later, so it must live
+        self._bind = kind(bind)  # kept alive, as the engine calls it later
         self.call("LITE_set_runtime_thread_affinity", self.network._network, self._bind)
 
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
@@ -201,10 +201,10 @@ class LiteDriver(MegEngineDriver):
         return LateOutputs(names, lambda name: self.network.get_io_tensor(name).to_numpy())
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of lite's C interface that its Python lacks, or spells wrong.
+        """Call a function of lite's C interface that its Python package lacks, or calls wrongly.
 
         Raises:
-            RuntimeError: it failed.
+            RuntimeError: the function failed.
         """
         if self.lite.base._lib.lib[name](*arguments):
             raise self.failure()
@@ -215,31 +215,31 @@ class LiteDriver(MegEngineDriver):
 
 
 def load_from_path(driver: LiteDriver) -> None:
-    """Load the file; `LiteNetwork.load` would copy it twice in memory."""
+    """Load the model from its path; `LiteNetwork.load` would hold two copies in memory."""
     network = driver.network
     with driver.recorder.call("LITE_load_model_from_path"):
         network._api.LITE_load_model_from_path(network._network, driver.model_file.encode())
 
 
-# `--share-param-mem`: the weights are held once.
+# `--share-param-mem`: the weights are in memory only once.
 #
-# The model file is mapped and lite computes on it in place, so that all processes that run it share
-# the pages that the system keeps of it; the copies of `--thread N` share one network's weights.
-# Weights that the engine transforms, and those of a file in the older format that are not aligned
-# in it, are copied as ever, once for all copies.
+# The model file is mapped, and lite computes on the mapped file, so all processes that run it share
+# its pages. The copies of `--thread N` share the weights of the first network. Some weights are
+# still copied, once for all networks: weights that the engine transforms, and weights that are not
+# aligned in a file of the older format.
 
 
 def share_weights(driver: LiteDriver, _: bool) -> None:
-    """Have the driver load without a copy."""
+    """Have the driver load the model without copying its weights."""
     driver.load_file = load_shared
 
 
 def load_shared(driver: LiteDriver) -> None:
-    """Load the first runner's network from the mapped file, the others' from the first's.
+    """Load the first runner's network from the mapped file; let other runners share its weights.
 
     Raises:
-        UsageError: it is a packed model with settings, which lite reads from the whole file only,
-            and then copies the graph; or an encrypted one.
+        UsageError: the model is encrypted, or is packed with settings or a cache. lite reads these
+            only from the whole file, and copies the graph then.
     """
     if driver.runner:
         driver.network.share_weights_with(driver.first.network)
@@ -253,7 +253,7 @@ def load_shared(driver: LiteDriver) -> None:
             flag="--share-param-mem",
             subject=model,
         )
-    # Pages that may only be read: were the engine to write to them, it would crash.
+    # The pages are read-only: the engine would crash if it wrote to them.
     driver.mapping = graph = graph_in(model)
     address = np.frombuffer(graph, np.uint8).ctypes.data
     with driver.recorder.call("LITE_load_model_from_mem"):

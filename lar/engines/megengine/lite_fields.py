@@ -1,8 +1,7 @@
-"""The fields of lite's options, and the arguments of the graph's `optimize_for_inference`, that an
-option of lar sets.
+"""The fields of lite's options, and arguments of `optimize_for_inference`, that lar's options set.
 
-options.py uses them to honour the options. A packed model holds the fields (packing.py): lite takes
-those in the model in place of the ones that options have set.
+options.py uses them to honour the options. A packed model holds the fields too (packing.py): lite
+then takes the model's fields in place of the fields that options have set.
 """
 
 from __future__ import annotations

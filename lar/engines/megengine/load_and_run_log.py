@@ -1,16 +1,18 @@
-"""What MegEngine's C++ program `load_and_run` printed, as results: how phones are measured.
+"""Reads results from the printed output of `load_and_run`, MegEngine's C++ benchmark program.
 
-Its lines have changed with its versions; all that are known are read:
+This is how phones are measured. The lines have changed with the versions of the program, and all
+known forms are read:
 
     iter 0/10: 245.185ms (exec=10.574,device=242.226)      sdk/load-and-run, to 8.x
     iter 0/10: 9.275 ms (exec=0.888 ms)                    lite/load_and_run, 8.9999
     iter 0/10: e2e=9.275 ms (host=0.888 ms)                lite/load_and_run, 1.9 and later
     === finished run #0: time=9.275ms                      a model without inputs, to 8.x
 
-Since 1.13 the time and the place in the source stand before each line. If the command line stands
-before them, it says what was run; if not, the messages of the options do, as far as they go.
-load_and_run_log.json has the lines, each with the method of `LoggedRun` that takes its groups. It
-also says which settings the messages stand for: their value is the number in the message, if any.
+Since 1.13 each line begins with the time and the place in the source. If the output begins with the
+command line, the options are read from that. If not, they are read from the program's messages
+about options, which name only some of them. load_and_run_log.json has the patterns of lines, each
+with the method of `LoggedRun` that takes its groups. It also has the patterns of messages about
+options. The option's value is the number in the message, or true if the message has no number.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from lar.records import run as records
 from lar.records.run import Case, CaseResult, EngineFacts, Verdict, error_of
 
 DRIVER = "load_and_run"
-USUAL_LIMIT = 1e-4  # of the error of testcases
+USUAL_LIMIT = 1e-4  # the default limit for the error of a testcase
 HINT = "save all that load_and_run prints: load_and_run MODEL ... > FILE 2>&1"
 
 # `[22 07:52:39 operator()@strategy_normal.cpp:88]`, with or without a level after it.
@@ -40,9 +42,9 @@ PREFIX = re.compile(r"\s*(?:\[\d\d \d\d:\d\d:\d\d [^\]]*\]\s*(?:\[\w+\])?)?\s*")
 VERSIONS = re.compile(
     r"(?:mgb load-and-run: )?using (?:megbrain )+([\d.]+)(?:\(\d+\))? and megdnn ([\d.]+)", re.I
 )
-# A sentence may name the program too: a model is a file with a suffix, or in a folder.
+# A command line. A sentence may name the program too, so the model must have a suffix or a folder.
 COMMAND = re.compile(r"(?:.*?[\s/\\;&])?load_and_run\s+((?!-)[^\s.]*[./]\S.*)")
-# How a run that fails ends, with the reason where one is given.
+# The last lines of a run that failed; WHAT finds the reason in them.
 ENDS = re.compile(
     r"terminate called|libc\+\+abi: terminating"
     r"|(?:\S+: (?:line \d+:)?\s*\d*\s*)?"
@@ -50,12 +52,12 @@ ENDS = re.compile(
 )
 WHAT = re.compile(r"(?:what\(\):|terminating (?:with|due to) uncaught exception[^:]*::\w+:)\s*(.+)")
 TIME = r"(-?(?:\d+\.?\d*|nan|inf))\s*(?:ms)?"
-# A line that begins like one of a run and is not one has been damaged.
+# A line that begins like a line of a run, but matches no pattern, is damaged.
 OURS = re.compile(r"iter \d+/|warm ?up \d|load model: |=== (?:prepare|finished)")
 
 
 class Said(msgspec.Struct):
-    """What lines and messages say; the first line that fits counts."""
+    """The patterns of lines and messages; the first pattern of a line that matches counts."""
 
     lines: list[tuple[str, str]]
     settings: dict[str, str]
@@ -66,7 +68,7 @@ LINES = [(take, re.compile(pattern.replace("TIME", TIME))) for take, pattern in 
 
 
 class Row(NamedTuple):
-    """The times of an iteration in seconds."""
+    """The times of one iteration in seconds."""
 
     end_to_end: float
     host: float
@@ -77,7 +79,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Test:
-    """The iterations of one testcase, or of the input, by one runner."""
+    """The iterations that one runner makes of one testcase, or of the input."""
 
     case: int
     runner: int
@@ -88,8 +90,10 @@ class Test:
 
 @dataclass
 class LoggedRun:
-    """What the lines of one run have said so far; a method raises a ValueError for a line that
-    cannot follow the ones before."""
+    """The facts from the lines of one run so far.
+
+    A method raises a ValueError for a line that cannot follow the lines before it.
+    """
 
     version: str
     megdnn: str
@@ -102,7 +106,7 @@ class LoggedRun:
     case_count: int = 0
     announced: int | None = None
     tests: list[Test] = field(default_factory=list)
-    verdicts: dict[int, Verdict] = field(default_factory=dict)  # the worst of each testcase
+    verdicts: dict[int, Verdict] = field(default_factory=dict)  # the worst one of each testcase
     ending: str = ""
     reason: str = ""
     tail: list[str] = field(default_factory=list)
@@ -120,8 +124,10 @@ class LoggedRun:
         return [test for test in self.tests if not test.is_finished]
 
     def take_time(self, name: str, text: str) -> None:
-        """Take how long the load or the preparation took: the first time that is printed, since the
-        preparation is printed before each iteration of the warm-up."""
+        """Take the duration of the load or the preparation; only the first printed time counts.
+
+        The time of the preparation is printed again before each iteration of the warm-up.
+        """
         self.seconds.setdefault(name, seconds_of(text))
 
     def take_warmup(self, index: str, text: str) -> None:
@@ -129,7 +135,7 @@ class LoggedRun:
         self.warmups.append(Row(seconds_of(text), seconds_of(text), None, runner, int(index)))
 
     def take_iteration(self, index: str, count: str, whole: str, host: str, device: str) -> None:
-        """Take an iteration of the test that it continues; iteration 0 begins a new one."""
+        """Take an iteration: add it to the test that it continues, or begin a test with it."""
         if index == "0":
             runner = sum(test.case == self.case for test in self.tests)
             self.tests.append(Test(self.case, runner, int(count)))
@@ -139,7 +145,7 @@ class LoggedRun:
                 times = seconds_of(whole), seconds_of(host), float(device) / 1e3 if known else None
                 test.rows.append(Row(*times, test.runner, test.case))
                 return
-        raise ValueError(f"is iteration {index} of {count}, and the one before it is missing")
+        raise ValueError(f"is iteration {index} of {count}, but the iteration before is missing")
 
     def take_run(self, index: str, time: str) -> None:
         """Take an iteration of a model without inputs."""
@@ -161,10 +167,10 @@ class LoggedRun:
                 return
         if self.open_tests:
             raise ValueError("ends a test, and some of its iterations are missing")
-        self.announced = self.announced or 0  # of no iteration
+        self.announced = self.announced or 0  # a test without iterations
 
     def take_verdict(self, error: str, name: str, id: str) -> None:
-        """Take an assertion, which did not end the run; its limit is not printed."""
+        """Take the result of an assertion that did not end the run; its limit is not printed."""
         value = float(error)
         passed = math.isfinite(value)
         limit = max(value, USUAL_LIMIT) if passed else USUAL_LIMIT
@@ -176,14 +182,14 @@ class LoggedRun:
         self.verdicts[self.case] = max(earlier, verdict, key=error_of)
 
     def take_reason(self, reason: str) -> None:
-        """Take the reason, which says more than the exception itself."""
+        """Take the reason for a failure, which is clearer than the exception's own text."""
         self.reason = reason
 
     def take_line(self, text: str) -> None:
-        """Take what one line says.
+        """Take the facts from one line.
 
         Raises:
-            ValueError: it is damaged; the text says how.
+            ValueError: the line is damaged; the error says how.
         """
         for take, pattern in LINES:
             if found := pattern.match(text):
@@ -194,7 +200,7 @@ class LoggedRun:
         self.take_message(text)
 
     def take_message(self, text: str) -> None:
-        """Take the end of a run that failed, or what a message says of the options."""
+        """Take the last line of a failed run, or an option from a message."""
         what = WHAT.search(text)
         if ENDS.match(text):
             self.ending, self.reason = self.ending or text, what[1] if what else self.reason
@@ -209,7 +215,7 @@ class LoggedRun:
                 self.settings.setdefault(key, int(found[1]) if found.groups() else True)
 
     def find_cut(self) -> str:
-        """Return where the lines end before the run does, empty if it is whole or failed."""
+        """Return where the output is cut short, an empty string if the run is whole or failed."""
         unfinished = self.open_tests
         if self.ending or (not unfinished and self.announced == 0):
             return ""
@@ -222,19 +228,19 @@ class LoggedRun:
 
 
 def is_log(data: bytes) -> bool:
-    """Return whether a file holds what load_and_run printed."""
+    """Return whether a file holds the printed output of load_and_run."""
     text = decode(data)
     return VERSIONS.search(text) is not None and "load" in text.lower()
 
 
 def decode(data: bytes) -> str:
-    """Return the text of a log; a shell of Windows writes UTF-16."""
+    """Return the text of a log in UTF-8, or in UTF-16, which a Windows shell writes."""
     is_wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     return data.decode("utf-16" if is_wide else "utf-8-sig", errors="replace")
 
 
 def read_log(data: bytes, name: str) -> tuple[records.RunResult, ...]:
-    """Return the runs of a log, in their order; `name` is for messages.
+    """Return the runs of a log, in their order; error messages name the file by `name`.
 
     Raises:
         UsageError: a line is damaged, or a run was cut short before its end.
@@ -265,10 +271,10 @@ def read_log(data: bytes, name: str) -> tuple[records.RunResult, ...]:
 
 
 def seconds_of(text: str) -> float:
-    """Return a time in milliseconds as seconds.
+    """Convert the text of a time in milliseconds to seconds.
 
     Raises:
-        ValueError: it is not a time.
+        ValueError: the text is not a time.
     """
     seconds = float(text) / 1e3
     if not (math.isfinite(seconds) and seconds >= 0):
@@ -280,7 +286,7 @@ def result_of(run: LoggedRun) -> records.RunResult:
     """Return the result of a run."""
     runners = max((test.runner for test in run.tests), default=0) + 1
     if runners > 1 or (table.THREAD.key in run.settings and run.tests):
-        run.settings[table.THREAD.key] = runners  # those that have printed their times
+        run.settings[table.THREAD.key] = runners  # the runners that have printed times
     cases = sorted({*(test.case for test in run.tests), *run.verdicts})
     is_tested = run.case_count > 0 or len(cases) > 1 or bool(run.verdicts)
     results = tuple(case_result(it, run.verdicts.get(it)) for it in cases if is_tested)

@@ -1,8 +1,8 @@
-"""`--model-dump`: a graph as the options have made it, written as a model file.
+"""Writes model files: `--model-dump`, `--layout-transform-dump` and `--get-static-mem-info`.
 
 A graph whose tensors are in blocks (nchw44, ...) is written in the older of MegEngine's two
-formats. With the newer one lite computes on the weights where they stand in the file, and its
-kernels for blocks crash if they are not aligned; with the older one it copies them.
+formats. From a file in the newer format lite does not copy the weights, and its kernels for blocks
+crash if the weights are not aligned. From a file in the older format lite copies them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 
 
 def dump_model(driver: GraphDriver, _: str) -> None:
-    """Write the graph driver's graph to its place."""
+    """Write the graph driver's graph, after the options have changed it, as a model file."""
     outputs = list(zip(driver.output_names, driver.output_vars, strict=True))
     metadata = metadata_of(driver.loaded, driver.optimize_options)
     write_graph(driver.context.written[MODEL_DUMP.key], outputs, metadata)
 
 
 def metadata_of(loaded: Any, optimize_options: int | None) -> Any:
-    """Return what a file made of a loaded one says about itself.
+    """Return the metadata for a model file that is made from a loaded file.
 
-    The options of a loaded graph are uninitialised memory unless it was optimised.
+    The optimisation options of a loaded graph are uninitialised memory unless it was optimised.
     """
     from megengine.core._imperative_rt import SerializationMetadata
 
@@ -59,7 +59,10 @@ def write_graph(
     metadata: Any,
     input_name: Callable[[Any], str] = lambda variable: str(variable.name),
 ) -> None:
-    """Write the graph of these outputs, by name; `input_name` gives the name of an input."""
+    """Write the graph of some outputs, which come with names, as a model file.
+
+    `input_name` returns the name to write for the variable of an input.
+    """
     from megengine.core.tensor import megbrain_graph
     from megengine.utils import comp_graph_tools
 
@@ -76,7 +79,7 @@ def write_graph(
 
 
 def has_blocks(operators: Sequence[Any]) -> bool:
-    """Return whether an operator's layout has the size of a block in its name, as NCHW44."""
+    """Return whether an operator has a layout in blocks, such as NCHW44."""
     return any(re.search(r"\d", layout_of(operator)) for operator in operators)
 
 
@@ -90,48 +93,50 @@ def layout_of(operator: Any) -> str:
 #
 # The engine writes two files into the folder:
 #
-#     graph.json             operators, variables and chunks of memory, each with its place and size
-#     StaticMemoryInfo.json  for each planned chunk: when it is in use, counted in operators, and
-#                            where; weights come behind all others
+#     graph.json             operators, variables and chunks of memory, each with its address and
+#                            size
+#     StaticMemoryInfo.json  for each planned chunk: the operators during which it is in use, and
+#                            its address; weights come last
 #
-# The engine takes letters, digits and slashes alone, and makes no folder for a name of one letter.
+# The engine accepts only letters, digits and slashes in the folder's name. For a name of one letter
+# it writes into the current folder.
 HERE = "x"
 
 
 def begin_recording(driver: GraphDriver, _: str) -> None:
-    """Have the first execution record the memory, before it."""
+    """Have the engine record the memory plan in the first execution."""
     folder = driver.context.written[GET_STATIC_MEM_INFO.key]
     os.mkdir(folder)
     before = os.getcwd()
     os.chdir(folder)
     try:
-        driver.function.get_static_memory_alloc_info(HERE)  # it remembers the folder
+        driver.function.get_static_memory_alloc_info(HERE)  # it keeps the current folder's path
     finally:
         os.chdir(before)
 
 
 def finish_recording(driver: GraphDriver, _: str) -> None:
-    """Write the graph again, now with its memory; the other file is there already."""
+    """Have the engine write graph.json again, now with the memory plan."""
     driver.function.get_static_memory_alloc_info(HERE)
 
 
 # `--layout-transform`: MegEngine measures each operator in each layout while it loads the model,
-# and takes what is fastest in all; `--layout-transform-dump` writes the resulting model.
+# and takes the layouts that are fastest together. `--layout-transform-dump` writes that model.
 #
-# The model is written anew, with the names of its inputs, in a process of its own: MegEngine's
-# graph interface alone can do it, which is slow to load and would count in what is measured here.
+# The dump needs MegEngine's graph interface, to give the inputs their names again. This interface
+# is slow to load and would change this run's measurements, so the dump has a process of its own.
 
-NCHW88 = 6  # its number among the layouts
+NCHW88 = 6  # MegEngine's number of this layout
 CODE = "from lar.engines.megengine.model_dump import write_found; write_found(*sys.argv[1:])"
 
 
 def search_layouts(driver: LiteDriver, _: str) -> None:
-    """Have the engine search when it loads; it does so for the network's own device."""
+    """Have the engine search layouts when it loads the model, for the network's own device."""
     driver.network_setup.append(lambda network: network.enable_global_layout_transform())
 
 
 def read_layouts(driver: LiteDriver, _: str) -> None:
-    """Warn of layouts that the search has chosen and that give wrong numbers."""
+    """Warn if the search has chosen layouts that give wrong numbers."""
     if driver.runner:
         return
     if names := [*wrong_convolutions(found_by(driver))]:
@@ -142,17 +147,17 @@ def read_layouts(driver: LiteDriver, _: str) -> None:
 
 
 def found_by(driver: LiteDriver) -> memoryview:
-    """Return the model that the search has made, as lite writes it."""
+    """Return the model that the layout search has made, in lite's format."""
     with open(os.memfd_create("layouts"), "rb") as file:
         driver.network.dump_layout_transform_model(f"/proc/self/fd/{file.fileno()}")
         return memoryview(file.read())
 
 
 def wrong_convolutions(graph: memoryview) -> Iterator[str]:
-    """Yield the convolutions from a plain layout into blocks of 8 that have 8 input channels.
+    """Yield the convolutions with 8 input channels that convert the plain layout into blocks of 8.
 
-    The search allows this one for up to 8 channels; the kernel takes plain inputs for fewer
-    than 8, and reads 8 as blocks.
+    The search allows such a convolution for up to 8 channels. But the kernel reads plain inputs
+    only for fewer than 8 channels; it reads 8 channels as a block.
     """
     from lar.engines.megengine.defects import CONVOLUTIONS, SHAPE
 
@@ -166,10 +171,10 @@ def wrong_convolutions(graph: memoryview) -> Iterator[str]:
 
 
 def write_layouts(driver: LiteDriver, _: str) -> None:
-    """Write the model that the search has made.
+    """Write the model that the layout search has made.
 
     Raises:
-        LarError: the engine cannot read what it has written.
+        LarError: the engine cannot read the model that it has written.
     """
     if driver.runner:
         return
@@ -185,8 +190,10 @@ def write_layouts(driver: LiteDriver, _: str) -> None:
 
 
 def write_found(model: str, place: str) -> None:
-    """Write the model that lite has dumped to standard input; never returns. `model` is the file
-    that it had loaded: lite loses the names of the inputs."""
+    """Read lite's dump from standard input and write it as a model file; never returns.
+
+    The names of the inputs, which lite loses, are taken from `model`, the file that lite loaded.
+    """
     import_megengine()
     from megengine.core.tensor.megbrain_graph import load_graph
     from megengine.utils.comp_graph_tools import get_dep_vars
@@ -201,9 +208,9 @@ def write_found(model: str, place: str) -> None:
         metadata_of(loaded, None),
         lambda variable: name_of(variable, names),
     )
-    os._exit(0)  # the engine's destructors take time and some of them crash
+    os._exit(0)  # the engine's destructors take time, and some of them crash
 
 
 def name_of(variable: Any, names: Mapping[str, str]) -> str:
-    """Return the name of an input in the model file; lite has named it by its operator."""
+    """Return the name of an input in the model file, from lite's name, which is its operator's."""
     return str(variable.name if variable.name in names.values() else names[variable.name])

@@ -1,6 +1,6 @@
-"""The contents of a MegEngine model file, read without running it.
+"""Describes a MegEngine model file without running the model.
 
-A damaged file can crash the library that reads it, so this belongs into a process of its own.
+A damaged file can crash the library that reads it, so this code must run in a process of its own.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ KINDS = FACTS.work_by_type
 def operation_of(
     type: str, inputs: Sequence[Shape], outputs: Sequence[Shape], parameters: Mapping[str, Any]
 ) -> Operation:
-    """Return an operator as the FLOP formulas take it.
+    """Return an operator in the form that the FLOP formulas take.
 
     Raises:
-        LookupError: it lacks a parameter or an input.
+        LookupError: a parameter or an input of the operator is missing.
     """
     kind = KINDS.get(type)
     if kind is None or kind == "movement":
@@ -43,7 +43,7 @@ def operation_of(
         taken[0] = channels_first(taken[0], parameters.get("format", "NCHW"))
         made[0] = channels_first(made[0], parameters.get("format", "NCHW"))
         if type == "ConvBiasForward":
-            # The inputs behind data and filter are the bias and a tensor to add.
+            # The inputs after data and filter are the bias and a tensor to add.
             fused = len(taken) - 2 + (parameters.get("nonlineMode", "IDENTITY") != "IDENTITY")
     elif kind == "matrix product" and parameters.get("transposeA"):
         taken[0] = taken[0] and (*taken[0][:-2], taken[0][-1], taken[0][-2])
@@ -54,13 +54,13 @@ def operation_of(
 
 
 def operation_in(operator: Any) -> Operation:
-    """Return an operator of a loaded graph as the FLOP formulas take it."""
+    """Return an operator of a loaded graph in the form that the FLOP formulas take."""
     inputs, outputs = ([*map(shape_of, side)] for side in (operator.inputs, operator.outputs))
     return operation_of(operator.type, inputs, outputs, json.loads(operator.params or "{}"))
 
 
 def taps_of(type: str, kind: str, parameters: Mapping[str, Any]) -> int:
-    """Return what the formula of a kind calls taps."""
+    """Return the `taps` of an operator for the FLOP formula of its kind."""
     if type == "LRNForward":
         return int(2 * parameters["n"])
     if kind == "pooling":
@@ -73,7 +73,7 @@ def taps_of(type: str, kind: str, parameters: Mapping[str, Any]) -> int:
 
 
 def operations_in(mode: str) -> int:
-    """Return how many operations an elementwise mode is: FUSE_MUL_ADD3 is two."""
+    """Return the number of operations of an elementwise mode; FUSE_MUL_ADD3 has two."""
     if "FUSE_MUL_ADD4" in mode:
         return 3
     return 2 if "FUSE" in mode or mode in ("CLIP", "RELU6") else 1
@@ -89,32 +89,32 @@ def channels_first(shape: Shape, layout: str) -> Shape:
 
 
 def shape_of(variable: Any) -> Shape:
-    """Return a variable's shape; None if it depends on the data."""
+    """Return a variable's shape, None if the shape depends on the data."""
     try:
         return None if variable.shape is None else tuple(variable.shape)
     except RuntimeError:
         return None
 
 
-# Operators that are data.
+# The types of operators that are inputs or constants.
 INPUT = "Host2DeviceCopy"
 CONSTANTS = FACTS.moves["constants"]
 
-# Bits of an element of the types that are smaller than a byte.
+# The bits of an element, for types that are smaller than a byte.
 LOW_BITS: Mapping[str, int] = {"QuantizedS1": 1, "QuantizedS4": 4, "Quantized4Asymm": 4}
 
 
 def read_model(path: Path) -> ModelInfo:
-    """Read what a MegEngine model file holds.
+    """Read a description of a MegEngine model file.
 
-    For a file with testcases this describes the model inside, without the operators that compare
-    its outputs. A parameter is an element of a floating-point or quantised constant that an
-    operator takes; constants of one element are left out, since MegEngine also stores plain
-    numbers that way.
+    For a file with testcases, the description is of the model in it, without the operators that
+    compare outputs. Parameters are the elements of floating-point or quantised constants that
+    operators take. Constants with one element are left out, since MegEngine stores plain numbers so
+    too.
 
     Raises:
         UsageError: the file cannot be read, is not a MegEngine model, or is damaged.
-        EngineMissing: MegEngine, which alone reads its format, is not installed.
+        EngineMissing: MegEngine, which is needed to read its format, is not installed.
     """
     require_format(path, (MEGENGINE,), "MegEngine")
     graph, container = graph_in(str(path)), describe_container(str(path))
@@ -123,7 +123,7 @@ def read_model(path: Path) -> ModelInfo:
         loaded = megbrain_graph.load_graph(io.BytesIO(graph))
         info = describe_graph(model_outputs(loaded.output_vars_list))
         metadata = format_metadata(loaded.metadata)
-    # Damage shows as the engine's own error, or in names and numbers that make no sense.
+    # A damaged file causes an error of the engine, or has names and numbers that make no sense.
     except (RuntimeError, ValueError, LookupError, MemoryError) as error:
         damage = UsageError("not a MegEngine model, or a damaged one", BROKEN, subject=path)
         raise explain_megengine(str(error), str(path), loading=True) or damage from error
@@ -131,10 +131,10 @@ def read_model(path: Path) -> ModelInfo:
 
 
 def describe_container(path: str) -> dict[str, str]:
-    """Say what a file holds beside the model.
+    """Return what a file contains besides the model: testcases, or the parts of a packed file.
 
     Raises:
-        UsageError: it is damaged.
+        UsageError: the file is damaged.
     """
     if not is_packed(path):
         graphs = graphs_in(path)
@@ -147,7 +147,7 @@ def describe_container(path: str) -> dict[str, str]:
 
 
 def model_outputs(outputs: Iterable[Any]) -> list[tuple[str, Any]]:
-    """Return a graph's outputs with their names; for a comparison, the output that it compares."""
+    """Return a graph's outputs with their names; an assertion stands for the output it compares."""
     named = []
     for output in outputs:
         if output.owner.type == "AssertEqual":
@@ -159,7 +159,7 @@ def model_outputs(outputs: Iterable[Any]) -> list[tuple[str, Any]]:
 
 
 def describe_graph(outputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the fields of ModelInfo that a graph gives."""
+    """Return the fields of ModelInfo for the graph of some outputs."""
     from megengine.utils.comp_graph_tools import get_dep_vars
 
     owners = [variable.owner for variable in get_dep_vars([variable for _, variable in outputs])]
@@ -181,23 +181,23 @@ def describe_graph(outputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def tensor_of(name: str, variable: Any, resizable: bool) -> TensorInfo:
-    """Return an input or output; the shape of one that depends on the data is empty."""
+    """Return the facts of an input or output; a shape that depends on the data is empty."""
     dtype, shape = dtype_name(variable.dtype), shape_of(variable) or ()
     return TensorInfo(name=name, dtype=dtype, shape=shape, resizable=resizable)
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return a type's NumPy name; MegEngine calls its own bfloat16 pybfloat16."""
+    """Return a type's NumPy name; MegEngine's `pybfloat16` becomes `bfloat16`."""
     return str(dtype.name).removeprefix("py")
 
 
 def quantised_name(dtype: Any) -> str:
-    """Return MegEngine's name of a quantised type, an empty string for another."""
+    """Return MegEngine's name of a quantised type, an empty string for another type."""
     return str((dtype.metadata or {}).get("mgb_dtype", {}).get("name", ""))
 
 
 def is_weight(variable: Any) -> bool:
-    """Return whether a variable is a constant with parameters of the model."""
+    """Return whether a variable is a constant that holds parameters of the model."""
     is_number = "float" in dtype_name(variable.dtype) or quantised_name(variable.dtype)
     is_constant = variable.owner.type in CONSTANTS
     return is_constant and bool(is_number) and prod(variable.shape) > 1
@@ -210,13 +210,13 @@ def bytes_of(variable: Any) -> int:
 
 
 def format_metadata(metadata: Any) -> dict[str, str]:
-    """Return what the file says about itself as text."""
+    """Return a model file's metadata as texts by name."""
     if not metadata.is_valid:
         return {}
     from megengine.core.tensor.megbrain_graph import deserialize_infer_option
 
     texts = {"optimized_for_inference": str(metadata.optimized_for_inference).lower()}
-    # Without the optimisation the options are uninitialised memory.
+    # In a file that was not optimised, the options are uninitialised memory.
     if metadata.optimized_for_inference:
         options = deserialize_infer_option(metadata.optimize_options)
         texts["optimize_options"] = ", ".join(sorted(options)) or "none"

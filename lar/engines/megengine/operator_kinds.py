@@ -13,8 +13,10 @@ MODE = re.compile(r"([A-Z][A-Z0-9_]*)\(")
 
 
 def elementwise_steps(operator: DumpedOperator) -> Steps:
-    """Return the steps of an elementwise operator by its mode, such as FUSE_ADD_RELU; none for
-    another operator."""
+    """Return the steps of an elementwise operator by its mode, such as FUSE_ADD_RELU.
+
+    The result is empty for another operator.
+    """
     if operator.type.lower() not in ("elemwise", "elemwisemultitype"):
         return ()
     named = MODE.match(operator.name)

@@ -1,9 +1,8 @@
-"""The option table of MegEngine: a row for each option that it honours, and the functions that rows
-call.
+"""The option table of MegEngine: a row for each option that it honours, and the rows' hooks.
 
-The functions set attributes of the drivers: `lite_options` (fields of LiteOptions, set when the
-network is made), `network_setup` (calls on the network before the model is loaded),
-`inference_options` (arguments of the graph's optimize_for_inference), `graph_setup`.
+The hooks set attributes of the drivers: `lite_options` (fields of LiteOptions, set when the network
+is made), `network_setup` (calls on the network before the model is loaded), `inference_options`
+(arguments of the graph's optimize_for_inference), and `graph_setup` (calls on the loaded graph).
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ BOTH: Drivers[LiteDriver | GraphDriver] = Drivers(("lite", "graph"), __file__)
 
 def run_in_calling_thread(driver: LiteDriver, _: object) -> None:
     driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())
-    # A packed model with settings has lite take the device from the config again, and this mode
-    # is a device: DEVICE_CPU_DEFAULT or DEVICE_MULTITHREAD_DEFAULT of CompNode::Locator.
+    # For a packed model with settings, lite takes the device from the config once more. The mode is
+    # a device too: DEVICE_CPU_DEFAULT or DEVICE_MULTITHREAD_DEFAULT of CompNode::Locator.
     several = (table.MULTITHREAD_DEFAULT.of(driver.spec.settings) or 1) > 1
     driver.config.device_id = -1025 if several else -1024
 
@@ -58,8 +57,8 @@ def run_on_threads_with_caller(driver: LiteDriver, count: int) -> None:
 
 
 def run_beside_others(driver: LiteDriver, count: int) -> None:
-    # Networks on one device share its threads, and wait for each other. In the calling thread
-    # they do not; each device number has threads of its own, each CUDA stream its own order.
+    # Networks on one device share its threads, and wait for each other. Networks that compute in
+    # their calling threads do not wait, nor those with device numbers or CUDA streams of their own.
     settings, runner = driver.spec.settings, driver.runner
     if table.CUDA.is_given(settings):
         driver.network_setup.append(lambda network: setattr(network, "stream_id", runner))
@@ -93,7 +92,7 @@ def disable_memory_reuse(graph: Any) -> None:
     graph.options.seq_opt.enable_mem_reuse_alloc = False
 
 
-# What is called on a graph that is loaded.
+# The function to call on a loaded graph, by option.
 GRAPH_CALLS: Mapping[Option[Any], Callable[[Any], None]] = {
     table.WEIGHT_PREPROCESS: preprocess_weights,
     table.WINOGRAD_TRANSFORM: preprocess_weights,
@@ -103,8 +102,10 @@ GRAPH_CALLS: Mapping[Option[Any], Callable[[Any], None]] = {
 
 
 def row_of_fields(option: Option[Any]) -> OptionRow[Any, Any]:
-    """Return the row of an option that sets fields of lite's options, arguments of the graph's
-    optimize_for_inference, or what is called on a graph."""
+    """Return the row of an option that sets fields, arguments, or a call on the graph.
+
+    The fields are those of lite's options; the arguments are those of optimize_for_inference.
+    """
     call, arguments = GRAPH_CALLS.get(option), GRAPH_ARGUMENTS.get(option, ())
 
     def set_option(driver: LiteDriver | GraphDriver, _: object) -> None:
@@ -122,13 +123,13 @@ def row_of_fields(option: Option[Any]) -> OptionRow[Any, Any]:
 
 
 def keep_operators(driver: LiteDriver, _: int) -> None:
-    # The limit is set on the operators that were loaded: optimisation would copy them, before it
-    # can be set, and fast-run's even at level 1.
+    # The workspace limit is set on the loaded operators, after the load. Optimisation would replace
+    # them by copies before that, and with fast-run it does so even at level 1.
     searching = any(search.of(driver.spec.settings) for search in table.SEARCHES)
     driver.lite_options["graph_opt_level"] = 0 if searching else 1
 
 
-# What chooses algorithms, beside the cache.
+# The options that choose algorithms, besides the cache.
 ALGORITHMS: tuple[Option[Any], ...] = (
     *(table.FAST_RUN, table.FULL_RUN, table.FAST_RUN_SHARED_BATCH_SIZE),
     *(table.BINARY_EQUAL_BETWEEN_BATCH, table.REPRODUCIBLE),

@@ -1,15 +1,15 @@
-"""lite's packed model files: a model, settings for it and a fast-run cache in one file.
+"""lite's packed model files: one file with a model, its settings and a fast-run cache.
 
     file        "packed_model", then a FlatBuffers buffer whose root is a PackModel
-    PackModel   0 models: [Model], of which lite takes one
+    PackModel   0 models: [Model], with exactly one model
     Model       0 header: ModelHeader, 1 info: ModelInfo, 2 data: ModelData
     ModelHeader strings: 0 name, 1 info_decryption_method, 2 info_parse_method,
                 3 model_decryption_method, 4 info_cache_parse_method; 5 is_fast_run_cache: bool
     ModelInfo   0 data, the settings as JSON: [ubyte], 1 algo_policy, the cache: [ubyte]
     ModelData   0 data, a model file: [ubyte]
 
-The numbers are the fields' places in the tables. lite follows all offsets without a check, so that
-a damaged file would crash it: this module checks all of them.
+The numbers are the fields' numbers in the tables. lite follows offsets without checking them, so a
+damaged file would crash it. This module checks all offsets.
 Read from MegEngine 1.13: lite/src/parse_model/pack_model.fbs, model_parser.cpp beside it.
 """
 
@@ -27,15 +27,16 @@ from lar.errors import LarError, UsageError, first_line
 
 PACKED_MAGIC = b"packed_model"
 NOT_ENCRYPTED = "NONE"
-# FlatBuffers' offsets have 31 bits; the rest leaves room for all but the model.
+# FlatBuffers' offsets have 31 bits; 16 MiB are left for all parts besides the model.
 LARGEST_MODEL = 2**31 - 2**24
 
 
 @dataclass(frozen=True)
 class PackedModel:
-    """The contents of a packed file; the model is a view into it.
+    """The contents of a packed file; `graph` is a view of the model in it.
 
-    `info` and `cache` are None if the file has none. An encrypted part is as it stands in the file.
+    `info` (the settings) and `cache` are None if the file lacks them. An encrypted part is given as
+    it is in the file.
     """
 
     name: str
@@ -53,25 +54,25 @@ def is_packed(path: str | Path) -> bool:
 
 
 def map_file(path: str | Path) -> memoryview:
-    """Map a file, which must not be empty."""
+    """Map a file into memory; it must not be empty."""
     with open(path, "rb") as file:
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def open_packed(path: str | Path) -> PackedModel:
-    """Map a packed file, which must not be empty, and read it.
+    """Map a packed file into memory and read it; the file must not be empty.
 
     Raises:
-        UsageError: it is damaged, or not what lite reads.
+        UsageError: the file is damaged, or lite could not read it.
     """
     return unpack_model(map_file(path), str(path))
 
 
 def unpack_model(data: memoryview | bytes, name: str = "the file") -> PackedModel:
-    """Read a packed file's content.
+    """Read the content of a packed file.
 
     Raises:
-        UsageError: it is damaged, or not what lite reads.
+        UsageError: the content is damaged, or lite could not read it.
     """
     try:
         return read_buffer(memoryview(data)[len(PACKED_MAGIC) :])
@@ -103,10 +104,10 @@ def bytes_in(table: Table, index: int) -> bytes | None:
 
 
 def graph_in(path: str) -> memoryview:
-    """Map the model's graph in a file, which may be a packed one or have testcases.
+    """Map the graph of a model file into memory; the file may be packed or have testcases.
 
     Raises:
-        ValueError, OSError, LarError: the file has no such graph, or it is encrypted.
+        ValueError, OSError, LarError: the file has no graph, or the graph is encrypted.
     """
     if is_packed(path):
         return plain_graph(open_packed(path), path)
@@ -115,10 +116,10 @@ def graph_in(path: str) -> memoryview:
 
 
 def plain_graph(packed: PackedModel, name: str) -> memoryview:
-    """Return the model in a packed file.
+    """Return the model in a packed file; `name` is the file's name for messages.
 
     Raises:
-        UsageError: it is encrypted.
+        UsageError: the model is encrypted.
     """
     if packed.graph_encrypted:
         hint = "give the model it was made of"
@@ -133,7 +134,7 @@ def write_packed(
     info: bytes | None = None,
     cache: bytes | None = None,
 ) -> None:
-    """Write a packed file: a model file, and settings and a cache where they are given.
+    """Write a packed file: a model, with settings and a cache if these are given.
 
     Raises:
         UsageError: the model is larger than the format holds.

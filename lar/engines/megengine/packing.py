@@ -1,11 +1,11 @@
-"""`--packed-model-dump`, `--pack-info-json` and `--pack-cache`, and runs of a packed model.
+"""Packs models (`--packed-model-dump`, `--pack-info-json`, `--pack-cache`) and checks packed ones.
 
-`deploy` packs a model with the settings that are best for it. Such a file holds a model, a fast-run
-cache and some of lite's options. It cannot hold layouts: the graph driver first writes the model
-anew with them.
+A packed model holds a model, a fast-run cache and some of lite's options. `deploy` packs a model
+with its best settings. A packed model cannot hold layouts, so the graph driver first writes the
+model with its layouts changed.
 
-When a run loads such a file, lite reads its settings last: they take the place of what the options
-have set. An option that would be lost that way is refused.
+When a run loads a packed model, lite reads the file's settings last, and they replace the settings
+of the run's options. lar refuses an option that would have no effect for this reason.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from lar.options.option import Option
 if TYPE_CHECKING:
     from lar.engines.driver import Driver
 
-# The settings in a packed model, as JSON: what lite 1.13 reads of them (`--pack-info-json`).
+# The settings in a packed model, as JSON: the fields that lite 1.13 reads (`--pack-info-json`).
 #
-# packed_settings.txt has the fields of each object: a star is behind the kind of those that are
-# lists, a question mark behind those that may be missing. An unknown field is a slip for one of
-# these. `Options` are some of the fields of lite's options.
+# packed_settings.txt has the fields of each object. A star after a field's kind marks a list, and a
+# question mark a field that may be missing. An unknown field is refused, as it is probably a
+# spelling mistake. `Options` has some of the fields of lite's options.
 # Read from MegEngine 1.13: lite/src/parse_info/default_parse.h.
 
 KINDS: dict[str, Any] = {
@@ -46,13 +46,13 @@ KINDS: dict[str, Any] = {
 
 
 def kind_named(name: str) -> Any:
-    """Return a kind of values, or one of words."""
+    """Return the type for a kind in packed_settings.txt; words between bars are a choice."""
     words: Any = Literal
     return words[tuple(name.split("|"))] if "|" in name else KINDS[name]
 
 
 def add_kinds(text: str) -> None:
-    """Add the kinds of objects."""
+    """Add the kinds of objects in the lines of packed_settings.txt to `KINDS`."""
     for line in text.strip().replace("\n  ", " ").splitlines():
         name, _, fields = line.partition(": ")
         found: list[Any] = []
@@ -68,10 +68,10 @@ OPTIONS: tuple[str, ...] = KINDS["Options"].__struct_fields__
 
 
 def read_info_file(path: str) -> bytes:
-    """Read a JSON file of settings that lite takes as it is.
+    """Read a JSON file of settings for a packed model, and check that lite can read it.
 
     Raises:
-        UsageError: it is not.
+        UsageError: the file cannot be read, or lite would not read it.
     """
     data = read_input(path, table.PACK_INFO_JSON.flag)
     try:
@@ -83,10 +83,10 @@ def read_info_file(path: str) -> bytes:
 
 
 def check_info(data: bytes) -> dict[str, Any]:
-    """Check settings and return them.
+    """Check the settings of a packed model and return them.
 
     Raises:
-        ValueError: this is not JSON in UTF-8, or not what lite reads.
+        ValueError: the settings are not JSON in UTF-8, or lite would not read them.
     """
     try:
         settings = msgspec.json.decode(data, type=KINDS["Settings"])
@@ -100,7 +100,7 @@ def check_info(data: bytes) -> dict[str, Any]:
     return info
 
 
-# Packing, and runs of what was packed
+# Packing, and runs of packed models
 
 # The options of the threads, and those of the device.
 THREADS: tuple[Option[int], ...] = (table.MULTITHREAD, table.MULTITHREAD_DEFAULT)
@@ -108,10 +108,12 @@ DEVICES: tuple[Option[Any], ...] = (table.CPU_DEFAULT, table.MULTITHREAD_DEFAULT
 
 
 def dump_packed(driver: Driver, _: str) -> None:
-    """Pack the spec's model file as it is; a packed one keeps the parts that are not given anew.
+    """Pack the spec's model file without changing the model.
+
+    If the file is packed already, its settings and cache are kept unless new ones are given.
 
     Raises:
-        UsageError: an input file is not what lite reads, or the model is encrypted.
+        UsageError: lite would not read a given file, or the model is encrypted.
     """
     if driver.runner:
         return
@@ -133,22 +135,23 @@ def dump_packed(driver: Driver, _: str) -> None:
 
 
 def read_cache_file(path: str, known: bytes | None = None) -> bytes:
-    """Read a cache file, over what is known already.
+    """Read a cache file, and add its entries to a cache that is known already.
 
     Raises:
-        UsageError: it is not a whole cache file.
+        UsageError: the file is not a whole cache file.
     """
     cache = read_cache(path, table.PACK_CACHE.flag)
     return bytes_of({**cache_of(known), **cache} if known else cache)
 
 
 def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:
-    """Check a packed model, which lite does not; refuse options that would be lost on it.
+    """Check a packed model, which lite does not do, and refuse options that its settings override.
 
-    Returns whether it has a fast-run cache in it.
+    Returns:
+        Whether the packed model has a fast-run cache.
 
     Raises:
-        UsageError: it is damaged, or an option is at odds with its settings.
+        UsageError: the packed model is damaged, or its settings override an option.
     """
     model, settings = driver.spec.model, driver.spec.settings
     packed = open_packed(driver.model_file)
@@ -167,7 +170,7 @@ def check_packed_cache(driver: Driver, cache: bytes) -> None:
     """Check the cache in a packed model.
 
     Raises:
-        UsageError: it is damaged, or another is given.
+        UsageError: the cache is damaged, or an option names another cache.
     """
     model, settings = driver.spec.model, driver.spec.settings
     try:
@@ -175,7 +178,7 @@ def check_packed_cache(driver: Driver, cache: bytes) -> None:
     except UsageError:
         raise UsageError("its fast-run cache is damaged", "pack it again", subject=model) from None
     if table.FAST_RUN_ALGO_POLICY.is_given(settings):
-        # In the steps of --winograd-transform lar, not the user, has set the other one.
+        # In the steps of --winograd-transform, lar has set the cache file, not the user.
         is_winograd = table.WINOGRAD_TRANSFORM.is_given(settings)
         option = table.WINOGRAD_TRANSFORM if is_winograd else table.FAST_RUN_ALGO_POLICY
         problem = f"{model} has a fast-run cache in it, which MegEngine would take instead"
@@ -186,10 +189,10 @@ def check_packed_cache(driver: Driver, cache: bytes) -> None:
 def refuse_lost_options(
     model: str, settings: Mapping[str, Any], fields: Mapping[str, int], info: Mapping[str, Any]
 ) -> None:
-    """Refuse options in whose place lite would put the settings of a packed model.
+    """Refuse options that the settings of a packed model would override.
 
     Raises:
-        UsageError: naming both.
+        UsageError: an option would be overridden; the error names the option and the setting.
     """
     device, packed = info.get("device", {}), info.get("options", {})
     kind = "CUDA" if table.CUDA.is_given(settings) else "CPU"
@@ -217,23 +220,23 @@ def refuse_lost_options(
             raise UsageError(problem, hint, flag=option.flag)
 
 
-# Options that a packed model can hold, for any run of it.
+# The options that a packed model can hold, with the fields that they set.
 HELD = {
     option: fields
     for option, fields in LITE_FIELDS.items()
     if option is not table.FAKE_FIRST and fields.keys() <= set(OPTIONS)
 }
-# Options that the graph driver applies to a graph that it writes.
+# The options that the graph driver applies to a model that it writes.
 IN_GRAPH = tuple(option for option in GRAPH_ARGUMENTS if option not in HELD)
-# Options without which a run may not load or compute the model at all.
+# The options without which a run may fail to load or compute the model.
 FOR_LOADING = (table.ENGINE_FIX, table.C_OPR_LIB)
 IN_PLACE = (table.CPU_DEFAULT, table.MULTITHREAD_DEFAULT)
 FORMAT = "lar.packed/1"
-OLDEST = "1.13.0"  # lite takes three numbers alone
+OLDEST = "1.13.0"  # lite takes only a version of three numbers
 
 
 def deploy(settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment:
-    """Return how a model is packed with settings, and write what lite reads of them."""
+    """Return the runs that pack a model with settings, and write the settings file for lite."""
 
     def given(*options: Option[Any]) -> dict[str, Any]:
         return {it.key: settings[it.key] for it in options if it.is_given(settings)}
@@ -278,7 +281,7 @@ def deploy(settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment
 
 
 def device_of(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the device and the threads, as lite's settings have them."""
+    """Return the device and the threads in the form of lite's settings."""
     if table.CUDA.is_given(settings):
         return {"type": "CUDA", "device_id": table.CUDA.of(settings)}
     device: dict[str, Any] = {"type": "CPU"}

@@ -1,9 +1,9 @@
-"""MegEngine's own profile: taken after each iteration, and read into lar's records.
+"""Reads MegEngine's own profile after each iteration, and converts it to lar's records.
 
-`lar.profiles.megengine_file` has the format of the file. Lite writes it at the end of each wait,
-and needs longer for that than many a model: the iteration ends at lite's finish callback, which
-comes before. The graph driver gives it when asked. A profiled run may execute several graphs, one
-for all shapes that were fed.
+`lar.profiles.megengine_file` has the format of the file. lite writes it at the end of each wait,
+which may take longer than the model itself. So the iteration ends at lite's finish callback, which
+is called before that. The graph driver returns the profile when it is asked for. A profiled run may
+execute several graphs, one for each set of input shapes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ Facts = Sequence[TensorFact]
 
 CALLING_THREAD = ("cpu:default", "multithread:default")
 COMP_NODE = re.compile(r'CompNode\("([^"]*)"')
-NUMBER = re.compile(r"\[\d+\]")  # of an operator or a variable, which another compilation changes
+# The number of an operator or variable in its name; it changes when a graph is compiled again.
+NUMBER = re.compile(r"\[\d+\]")
 
 PERSISTENT = "PERSISTENT_DEVICE_VALUE"
 PLAN = "static plan"
@@ -59,8 +60,9 @@ COPIES, RELAYOUTS, SELECTIONS, VIEWS = (
 class OperatorReader:
     """Makes records of the operators that an iteration has executed.
 
-    `keys` has a key for each variable, by its number: its name, with the number where several have
-    one name. `computed` are the numbers of those that are computed in a run or fed, not constant.
+    `keys` has a key for each variable, by the variable's number. The key is the variable's name,
+    with its number added if several variables have this name. `computed` are the numbers of the
+    variables that are not constants.
     """
 
     def __init__(self, raw: RawProfile) -> None:
@@ -76,8 +78,11 @@ class OperatorReader:
         self.computed = {number for each in computing for number in each.output}
 
     def read(self, key: str) -> ProfiledOperator:
-        """Return an operator with its work, counted from the shapes of the iteration: the engine
-        has counted it for the shapes with which the graph was compiled."""
+        """Return the record of an operator.
+
+        Its FLOPs and bytes are counted from the shapes of the iteration. The engine's own counts
+        are for the shapes with which the graph was compiled.
+        """
         operator, footprint = self.graph.operator[key], self.footprints.get(key)
         known = footprint or RawFootprint()
         given = [number for number in operator.output if not is_workspace(self.variables[number])]
@@ -106,11 +111,10 @@ class OperatorReader:
         )
 
     def moved_bytes_of(self, operator: RawOperator, inputs: Facts, outputs: Facts) -> int | None:
-        """Return how many bytes an operator reads and writes, None if a type's size is not
-        known.
+        """Return how many bytes an operator reads and writes, None if a type's size is unknown.
 
-        A view and a constant move nothing, an input counts once, and a broadcast one as it is
-        stored.
+        Views and constants move no bytes. Each input counts once. A broadcast input counts with the
+        size that it has in memory.
         """
         if self.moves_nothing(operator):
             return 0
@@ -119,14 +123,16 @@ class OperatorReader:
             return written and 2 * written
         plans = {number: self.variables[number].mem_plan for number in operator.input}
         facts = dict(zip(operator.input, inputs, strict=False))
-        # What has no plan, the host alone reads.
+        # Only the host reads variables without a memory plan, so they do not count.
         taken = {it: as_stored(facts[it], plan.layout) for it, plan in plans.items() if plan}
         picked = taken.keys() & operator.input[:1] if operator.type in SELECTIONS else ()
         return moved_bytes(taken, outputs, picked)
 
     def moves_nothing(self, operator: RawOperator) -> bool:
-        """Return whether an operator gives something that exists already: a constant, a host value
-        that the computation reads in place, a view of its input."""
+        """Return whether an operator's output needs no copy.
+
+        Such outputs are constants, values on the host that are read in place, and views of inputs.
+        """
         taken = [self.variables[number] for number in operator.input]
         given = [self.variables[number] for number in operator.output]
         made = [variable for variable in given if not is_workspace(variable)]
@@ -137,7 +143,7 @@ class OperatorReader:
 
 
 def operators_of(raw: RawProfile) -> tuple[ProfiledOperator, ...]:
-    """Return the executed operators in the order of execution, those without a footprint too."""
+    """Return all executed operators in the order of execution, also those without a footprint."""
     return tuple(map(OperatorReader(raw).read, raw.graph_exec.comp_seq))
 
 
@@ -154,8 +160,11 @@ def facts_of(
     shapes: Sequence[tuple[int, ...]],
     layouts: Sequence[tuple[int | str, ...] | None] = (),
 ) -> tuple[TensorFact, ...]:
-    """Return what is known of variables; only the footprint knows the shapes of those that the host
-    alone reads. Types are named as NumPy names them; the quantised ones keep their names."""
+    """Return the shape, type and layout of some variables.
+
+    The shapes of variables that only the host reads come from the footprint. Types have NumPy's
+    names, except quantised types, which keep MegEngine's names.
+    """
     facts = []
     count = len(variables)
     for var, shape, layout in zip_longest(variables, shapes[:count], layouts[:count]):
@@ -166,19 +175,21 @@ def facts_of(
 
 
 def module_of(inputs: Iterable[str], outputs: Iterable[str]) -> str:
-    """Return the path of the layer from the names of the weights, else from the output's name."""
+    """Return an operator's layer, from the names of its weights, or else of its outputs."""
     weights = (name for name in inputs if name.endswith((".weight", ".bias")))
     return layer_in((*weights, *outputs), DOTTED)
 
 
 def flops_of_operator(type: str, inputs: Facts, outputs: Facts, known: RawFootprint) -> int | None:
-    """Return the operations of an operator (`lar.engines.operator_facts`), as the engine counts
-    them where its type is not known; None if neither is."""
+    """Return the number of operations of an operator (`lar.engines.operator_facts`).
+
+    If lar has no formula for its type, return the engine's own count, which may be None.
+    """
     if type in (INPUT, *CONSTANTS):
         return 0
     taken, made = ([fact.shape for fact in facts] for facts in (inputs, outputs))
     flops = None
-    # The engine has left out a parameter, or the file has an impossible one.
+    # A parameter may be missing, or impossible in a damaged file.
     with contextlib.suppress(LookupError, TypeError, ValueError):
         parameters = known.param if isinstance(known.param, dict) else {}
         flops = flops_of(operation_of(type, taken, made, parameters))
@@ -186,7 +197,7 @@ def flops_of_operator(type: str, inputs: Facts, outputs: Facts, known: RawFootpr
 
 
 def as_stored(fact: TensorFact, layout: RawLayout) -> TensorFact:
-    """Return a tensor as it is in memory, in which a broadcast one repeats nothing."""
+    """Return a tensor with the shape that it has in memory: a broadcast axis has the length 1."""
     if len(layout.stride) != len(fact.shape):
         return fact
     axes = zip(fact.shape, layout.stride, strict=True)
@@ -194,10 +205,10 @@ def as_stored(fact: TensorFact, layout: RawLayout) -> TensorFact:
 
 
 def list_threads(raw: RawProfile) -> list[tuple[str, list[str]]]:
-    """List the threads, from that of the host on: its name, and the engine's own names for it.
+    """List the threads, the host's first, each with a name and the engine's own names.
 
-    They are the host's threads that dispatch, and one for each computing node, in the order of
-    their first operator. On some nodes the engine computes in the thread that dispatches.
+    They are the threads that dispatch, and one thread for each computing node, in the order of
+    their first operator. On some nodes the engine computes in the dispatching thread.
     """
     sequence, times = raw.graph_exec.comp_seq, raw.profiler
     hosts = list(dict.fromkeys(name for key in sequence for name in times.host.get(key, ())))
@@ -210,12 +221,12 @@ def list_threads(raw: RawProfile) -> list[tuple[str, list[str]]]:
 
 
 def threads_of(raw: RawProfile) -> dict[int, str]:
-    """Return the names of the threads by number."""
+    """Return the names of the threads by their numbers."""
     return dict(enumerate((name for name, _ in list_threads(raw)), start=HOST_THREAD))
 
 
 def node_of(name: str) -> str:
-    """Return `cpu0:0` of `CompNode("cpu0:0" from "cpu0:0")`."""
+    """Return the short name of a computing node: `cpu0:0` of `CompNode("cpu0:0" from "cpu0:0")`."""
     found = COMP_NODE.match(name)
     return found[1] if found else name
 
@@ -223,9 +234,9 @@ def node_of(name: str) -> str:
 def executions_of(
     raw: RawProfile, places: Mapping[str, int], *, step: int = 0, warmup: bool = False
 ) -> tuple[Execution, ...]:
-    """Return the executions on each computing node, in the order of time, on the engine's clocks.
+    """Return the executions on all computing nodes in order of time, with the engine's times.
 
-    `places` has the index of each operator. If an operator has several dispatches, the longest
+    `places` has the index of each operator. If an operator has several dispatches, the longest one
     counts.
     """
     threads = enumerate(list_threads(raw), start=HOST_THREAD)
@@ -250,8 +261,9 @@ def nanoseconds(seconds: float) -> int:
 def memory_plan_of(raw: RawProfile, places: Mapping[str, int]) -> MemoryPlan:
     """Return the static memory plan; `places` has the index of each operator.
 
-    A chunk is held from the operator that writes it to the last that reads a variable in it.
-    Weights and inputs have neither, and stay; `static_bytes` is what the other chunks cover.
+    A chunk is in use from the operator that writes it to the last operator that reads a variable in
+    it. Weights and inputs have no such operators, and stay in memory. `static_bytes` is the memory
+    that the other chunks cover.
     """
     graph = raw.graph_exec
     writers: dict[str, int] = {}
@@ -274,19 +286,20 @@ def memory_plan_of(raw: RawProfile, places: Mapping[str, int]) -> MemoryPlan:
 
 
 def device_of(raw: RawProfile) -> str:
-    """Return `cpu`, `cuda`, or what the first computing node is called."""
+    """Return the kind of the first computing node's device, such as `cpu` or `cuda`."""
     nodes = (node_of(name) for times in raw.profiler.device.values() for name in times)
     kind = re.sub(r"\d*:.*", "", next(nodes, "cpu"))
     return {"multithread": "cpu", "gpu": "cuda"}.get(kind, kind)
 
 
 def profile_of_raw(data: bytes, _: str = "") -> records.Profile:
-    """Return the profile of the one iteration that a file holds.
+    """Return the profile in a file of MegEngine's own, which has one iteration.
 
-    Its step lasts from the first operator's start to the last one's end on the device's clock.
+    The iteration lasts from the start of the first operator to the end of the last, on the device's
+    clock.
 
     Raises:
-        msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
+        msgspec.MsgspecError, ValueError: the file is truncated, damaged or no such profile.
     """
     raw = decode_raw(data)
     places = {key: index for index, key in enumerate(raw.graph_exec.comp_seq)}
@@ -310,22 +323,24 @@ def profile_of_raw(data: bytes, _: str = "") -> records.Profile:
 
 
 class ProfiledGraphs:
-    """The operators of all graphs, each once.
+    """The operators of all graphs of a run, without repetitions.
 
-    One that was executed with other shapes is another operator. A graph that is compiled again has
-    other ids: an operator with the same place, type, name and shapes is the same.
+    Two operators of different graphs are the same if they have the same place, type, name and
+    shapes. Their ids may differ, since a graph that is compiled again has new ids.
     """
 
     def __init__(self) -> None:
         self.operators: list[ProfiledOperator] = []
         self._known: dict[object, int] = {}
-        # The last graph's operators and shapes, and the places of these operators.
+        # The operators and shapes of the last graph, and the places of its operators.
         self._graph: object = None
         self._places: dict[str, int] = {}
 
     def places_in(self, raw: RawProfile) -> Mapping[str, int]:
-        """Return the places in `operators` of an iteration's operators, by their ids, in the
-        order of execution."""
+        """Return the index in `operators` of each operator of an iteration, by the operator's id.
+
+        The ids are in the order of execution.
+        """
         plans = (variable.mem_plan for variable in raw.graph_exec.var.values())
         graph = raw.graph_exec.comp_seq, [plan and plan.layout.shape for plan in plans]
         if graph != self._graph:
@@ -343,7 +358,7 @@ class ProfiledGraphs:
         return place
 
     def operators_with(self, algorithms: Mapping[Kernel, str]) -> tuple[ProfiledOperator, ...]:
-        """Return the operators with the algorithms that were chosen for them."""
+        """Return the operators, with the algorithms that the engine has chosen filled in."""
         return tuple(
             replace(operator, algorithm=algorithms.get(kernel_of(operator)))
             for operator in self.operators
@@ -351,7 +366,7 @@ class ProfiledGraphs:
 
 
 def kernel_of(operator: ProfiledOperator) -> Kernel:
-    """Return what the engine chooses an algorithm for."""
+    """Return the type and shapes of an operator, by which the engine chooses an algorithm."""
     tensors = (*operator.inputs, *operator.outputs[:1])
     return Kernel(operator.type, tuple(each.shape for each in tensors))
 
@@ -359,8 +374,11 @@ def kernel_of(operator: ProfiledOperator) -> Kernel:
 def spans_of(
     operators: Sequence[ProfiledOperator], executions: Iterable[Execution], device: str
 ) -> records.SpanColumns:
-    """Return a span for each execution that copies a tensor or converts its layout because a view
-    of it is not enough and, on a device, for each that computes, by its algorithm's name."""
+    """Return the spans of executions that copy a tensor or convert its layout.
+
+    Views need no span. On a device, each execution that computes has a span too, with the name of
+    its algorithm.
+    """
     on_host = device.startswith("cpu")
     ends = ("host", "CPU") if on_host else ("device", "CUDA")
     spans = records.SpanColumns()
@@ -385,10 +403,10 @@ def spans_of(
 def allocations_of(
     plan: MemoryPlan, executions: Iterable[Execution], device: str
 ) -> list[records.Allocation]:
-    """Return when the plan's pieces come into use and go out of it, in one iteration.
+    """Return when the chunks of a memory plan are allocated and freed in one iteration.
 
-    A piece is taken when the first of its operators begins, and given back when the last one ends,
-    or when it begins, if it writes its result into the same place.
+    A chunk is allocated when its first operator begins. It is freed when its last operator ends. If
+    the last operator writes its result into the same memory, the chunk is freed when it begins.
     """
     times = {each.operator: each.interval for each in executions}
     planned = [
@@ -403,7 +421,7 @@ def allocations_of(
     for chunk, first, last in planned:
         over = any(overlap(chunk, each) for each in made[last] if each is not chunk)
         begin, end = times[first][0], times[last][0 if over else 1]
-        # At one and the same time, an operator gives back before the next one takes.
+        # If two events have the same time, memory is freed before it is allocated.
         for at, operator, order, sign in ((begin, first, 1, 1), (end, last, 0 if over else 2, -1)):
             taken = at, sign * chunk.size_bytes, operator, chunk.address, device, PLAN
             events.append((at, operator, order, records.Allocation(*taken)))
@@ -418,7 +436,7 @@ def overlap(chunk: records.MemoryChunk, other: records.MemoryChunk) -> bool:
 def begin_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
     """Begin to profile, before the model is loaded."""
     if driver.profiler is not None:
-        return  # for another of the options
+        return  # the hook of another profile option has run already
     driver.profiler = taken = MegEngineProfiler(driver)
     if driver.name == "graph":
         tools = driver.tools
@@ -431,10 +449,10 @@ def begin_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
 
 
 def take_profile(driver: LiteDriver | GraphDriver, _: object) -> None:
-    """Have a loaded network profile itself, and report when an iteration ends."""
+    """Have a loaded network write its profile and report when an iteration ends."""
     if driver.name == "lite" and driver.profile_clock is None:
         if not driver.runner:
-            release_loaded("megengine")  # a third of the memory that a small model takes
+            release_loaded("megengine")  # saves a third of a small model's memory
         place = Path(driver.context.written[asked_profile(driver).key] + ".engine")
         driver.network.enable_profile_performance(str(place))
         assert isinstance(driver.profiler, MegEngineProfiler)
@@ -448,7 +466,7 @@ def asked_profile(driver: LiteDriver | GraphDriver) -> Option[str]:
 
 
 class ProfileClock:
-    """Measures for how long a wait wrote the profile."""
+    """Measures how long lite writes its profile in each wait."""
 
     def __init__(self, driver: LiteDriver) -> None:
         from megenginelite.network import LiteFinishCallback
@@ -457,7 +475,7 @@ class ProfileClock:
         self._finished: float | None = None
         self._own_seconds = 0.0
         self.missed_count = 0  # waits in which the callback did not come
-        # Not by LiteNetwork.set_finish_callback, which lets go of it when another one is set.
+        # LiteNetwork.set_finish_callback would drop its callback when another one is set.
         self._callback = LiteFinishCallback(self._finish)
         driver.network._api.LITE_set_finish_callback(driver.network._network, self._callback)
 
@@ -466,7 +484,7 @@ class ProfileClock:
         return 0
 
     def around(self, wait: Callable[[], int]) -> Callable[[], int]:
-        """Return a wait that also notes when the iteration and it have ended."""
+        """Return a wait function that also notes when the iteration and the wait have ended."""
 
         def wait_and_look() -> int:
             self._finished = None
@@ -479,38 +497,38 @@ class ProfileClock:
         return wait_and_look
 
     def own_seconds(self) -> float:
-        """Return how long the last wait went on after the iteration had ended."""
+        """Return how many seconds the last wait went on after the iteration had ended."""
         return self._own_seconds
 
 
 class MegEngineProfiler:
-    """Keeps what the engine reports of each iteration."""
+    """Keeps the engine's report of each iteration."""
 
     def __init__(self, driver: LiteDriver | GraphDriver) -> None:
         self.driver = driver
         self.read: Callable[[], bytes] = bytes
         self._graphs = ProfiledGraphs()
-        self._executions = records.ExecutionColumns()  # on the engine's clocks
-        # The number of each, its three times, and the first and last place of its executions.
+        self._executions = records.ExecutionColumns()  # with times of the engine's clocks
+        # The number of each iteration, its three times, and the range of its executions.
         self._iterations = records.RecordColumns(self._iteration, "qqqqqq")
         self._threads: dict[int, str] = {}
         self._plan = MemoryPlan()  # the largest
-        # The plan of each iteration, if memory is asked for; most iterations have the same one.
+        # The plan of each iteration with --profile-memory; most iterations have the same plan.
         self._plans: dict[int, MemoryPlan] = {}
         self._known_plans: dict[MemoryPlan, MemoryPlan] = {}
         self._last = b""
         self._choices: list[bytes] = []
-        # It listens until the first iteration has ended.
+        # Choices are collected until the first iteration has ended.
         self._listener = ChoiceListener(self._choices.append)
         self._listened = self._listener.begin(asked_profile(driver).flag)
 
     def take(self, step: records.Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        """Keep what the engine has reported of an iteration that has just ended."""
+        """Keep the engine's report of the iteration that has just ended."""
         self._listener.end()
         self._last = self.read()
         raw = decode_raw(self._last)
         if not raw.profiler.device:
-            return  # nothing was computed: the first execution of --fake-first
+            return  # the first execution of --fake-first computes nothing
         places = self._graphs.places_in(raw)
         self._threads |= threads_of(raw)
         first = len(self._executions)
@@ -529,7 +547,7 @@ class MegEngineProfiler:
         return Iteration(number, forward_ns, dispatched_ns, waited_ns, executions)
 
     def finish(self) -> EngineTrace:
-        """Return all that was kept, on the recorder's clock."""
+        """Return the reports of all iterations, with times of the recorder's clock."""
         hosts, devices = fit_clocks(self._iterations)
         executions = self._executions
         executions.rewrite(place_executions(self._iterations, hosts, devices))
@@ -560,7 +578,7 @@ class MegEngineProfiler:
         )
 
     def _dropped(self, unknown_count: int, *, has_dispatches: bool) -> Iterator[str]:
-        """Yield what the engine could not report, such as the algorithms of so many operators."""
+        """Yield the facts that the engine could not report, as texts for the user."""
         if self._iterations and not has_dispatches:
             yield "the dispatch of operators: the thread that dispatches computes them meanwhile"
         if not self._listened:
@@ -575,10 +593,10 @@ class MegEngineProfiler:
 
 
 def release_loaded(folder: str) -> None:
-    """Give back the memory that loading libraries below a folder of this name has filled; the
-    system reads it again from its cache if it is needed.
+    """Release the memory of loaded libraries below a folder of this name, on Linux.
 
-    It is done only for memory that nobody can write or has written to, and only on Linux.
+    Only read-only memory that was never written is released. If it is needed again, the system
+    reads it from its cache of files.
     """
     if sys.platform != "linux":
         return

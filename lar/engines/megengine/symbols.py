@@ -1,12 +1,12 @@
 """Functions of MegEngine's own library that its Python packages do not offer, called through C.
 
-C++ names are spelled as the compiler writes them (the Itanium C++ ABI). They are those of
-MegEngine 1.13.0; a library that lacks one is another build.
+C++ names are mangled as compilers do it (the Itanium C++ ABI). They are the names of MegEngine
+1.13.0; a library that lacks one of them is another build.
 
-The engine's profiler of operators is hung into the graph of a lite network. Lite's own way to it,
-`enable_profile_performance`, writes all that is known of the graph after each iteration, and infers
-the values of all weights for that: the first time it copies them. What the profiler itself has
-recorded costs a thirtieth of that. It holds no names.
+One of these functions attaches the engine's profiler of operators to the graph of a lite network.
+lite's own function for that, `enable_profile_performance`, writes all facts about the graph after
+each iteration. For that it infers the values of all weights, and copies them the first time. To
+read only what the profiler has recorded takes a thirtieth of the time. These records have no names:
 
     device          {operator: {device: its times}}
     host            {operator: {thread: its times}}, in seconds
@@ -30,9 +30,9 @@ from lar.options.table import BIN_IO_DUMP
 if TYPE_CHECKING:
     from lar.engines.driver import Driver
 
-LIBRARY = "libmegengine_shared.so"  # both drivers have loaded it, so that its name alone finds it
+LIBRARY = "libmegengine_shared.so"  # both drivers have loaded it, so no path is needed
 GRAPH_CLASS = "_ZTVN3mgb2cg18ComputingGraphImplE"
-PLUGIN_BYTES = 1024  # several times what the largest of them takes
+PLUGIN_BYTES = 1024  # several times the size of the largest plugin
 
 
 class MegdnnVersion(ctypes.Structure):
@@ -42,7 +42,7 @@ class MegdnnVersion(ctypes.Structure):
 
 
 def read_libraries() -> dict[str, str]:
-    """Return the version of megdnn, the engine's kernels; nothing if the library lacks it."""
+    """Return the version of megdnn, the engine's kernels; empty if the library lacks it."""
     try:
         function = ctypes.CDLL(LIBRARY)._ZN6megdnn11get_versionEv
     except (OSError, AttributeError):
@@ -67,10 +67,10 @@ def find_function(flag: str, symbol: str, arguments: Sequence[Any], result: Any 
 
 
 def find_address(flag: str, symbol: str) -> int:
-    """Return the address of a function or a datum of the loaded library.
+    """Return the address of a function or variable of the loaded library.
 
     Raises:
-        UsageError: the library has nothing of that name.
+        UsageError: the library has no symbol with this name.
     """
     try:
         return ctypes.addressof(ctypes.c_char.in_dll(ctypes.CDLL(LIBRARY), symbol))
@@ -79,10 +79,10 @@ def find_address(flag: str, symbol: str) -> int:
 
 
 def library_base(flag: str) -> int:
-    """Return the address at which the library is loaded.
+    """Return the address at which MegEngine's library is loaded.
 
     Raises:
-        UsageError: it is not the known library, or is not loaded.
+        UsageError: the library is another build, or is not loaded.
     """
     found = (ctypes.c_void_p * 4)()  # Dl_info of dladdr(3): file name, base, symbol's name, address
     ctypes.CDLL(None).dladdr(ctypes.c_void_p(find_address(flag, GRAPH_CLASS)), found)
@@ -90,34 +90,38 @@ def library_base(flag: str) -> int:
 
 
 def read_memory(address: int, size: int) -> bytes:
-    """Return bytes of this process's memory, none if nothing is there: the system refuses such a
-    read, while following the address would end the process."""
+    """Return bytes of this process's memory, or no bytes if the address is not mapped.
+
+    The system refuses to read such an address, while a direct access would end the process.
+    """
     with contextlib.suppress(OSError, OverflowError), open("/proc/self/mem", "rb") as memory:
         return os.pread(memory.fileno(), size, address)
     return b""
 
 
 def pointer_at(address: int) -> int:
-    """Return the pointer that stands at an address, 0 if nothing is."""
+    """Return the pointer that is stored at an address, 0 if the address is not mapped."""
     return int.from_bytes(read_memory(address, 8), "little")
 
 
 def graph_class(flag: str) -> int:
-    """Return the address of the virtual functions of a graph's class: a graph begins with it.
+    """Return the address of the virtual functions of a graph's class.
+
+    Each graph object begins with this address.
 
     Raises:
         UsageError: the library has no such class.
     """
-    return find_address(flag, GRAPH_CLASS) + 16  # behind two other fields of that table
+    return find_address(flag, GRAPH_CLASS) + 16  # after two other fields of the table
 
 
 def attach_plugin(flag: str, constructor: str, graph: int, *arguments: Any) -> int:
-    """Make a plugin and hang it into the graph at an address; return its own.
+    """Make a plugin, attach it to the graph at an address, and return the plugin's address.
 
-    It is never destroyed, as the graph lives until the process ends.
+    The plugin is never destroyed, as the graph lives until the process ends.
 
     Raises:
-        UsageError: this build of MegEngine does not have it.
+        UsageError: this build of MegEngine does not have the plugin.
     """
     types = [ctypes.c_void_p, ctypes.c_void_p, *map(type, arguments)]
     construct = find_function(flag, constructor, types)
@@ -130,7 +134,7 @@ def attach_plugin(flag: str, constructor: str, graph: int, *arguments: Any) -> i
 
 def another_build(flag: str, lacking: str) -> UsageError:
     problem = f"this is another build of MegEngine, it has no {lacking}"
-    hint = "it is made for 1.13.0 from PyPI, for Linux on x86-64; leave the flag out"
+    hint = "the flag needs 1.13.0 from PyPI, for Linux on x86-64; leave the flag out"
     return UsageError(problem, hint, flag=flag)
 
 
@@ -140,22 +144,23 @@ CONSTRUCTOR = "_ZN3mgb13GraphProfilerC1EPNS_2cg14ComputingGraphE"
 TO_JSON = "_ZNK3mgb13GraphProfiler7to_jsonEv"
 TO_STRING = "_ZNK3mgb4json5Value9to_stringEi"
 
-# Offsets of pointers: in lite::Network to its implementation, and in that to its graph.
+# Offsets of two pointers: from lite::Network to its implementation, and from that to its graph.
 IMPLEMENTATION, GRAPH = 120, 256
 
 
 def attach_profiler(network: Any) -> Callable[[], bytes] | None:
-    """Hang a profiler into the graph of a loaded LiteNetwork.
+    """Attach a profiler to the graph of a loaded LiteNetwork.
 
-    Returns a function that returns what was recorded so far, as JSON; None if this is another
-    build of MegEngine or not x86-64.
+    Returns:
+        A function that returns the records so far as JSON. It is None on another build of
+        MegEngine, or on a processor other than x86-64.
     """
     flag = BIN_IO_DUMP.flag
     try:
         graph = graph_of(network, graph_class(flag))
         if graph is None or os.uname().machine != "x86_64":
             return None
-        # Both return an object by writing it where their first argument points to.
+        # Both functions write the object that they return to the address in their first argument.
         to_json = find_function(flag, TO_JSON, [c_void_p, c_void_p])
         to_string = find_function(flag, TO_STRING, [c_void_p, c_void_p, c_int])
         profiler = attach_plugin(flag, CONSTRUCTOR, graph)
@@ -172,9 +177,9 @@ def attach_profiler(network: Any) -> Callable[[], bytes] | None:
 
 
 def graph_of(network: Any, functions: int) -> int | None:
-    """Return where the C++ graph of a LiteNetwork is, None if it is not where this build has it.
+    """Return the address of a LiteNetwork's C++ graph, None if this build has it elsewhere.
 
-    The graph begins with the address of its class's virtual functions.
+    The graph is recognised by its first field, the address of its class's virtual functions.
     """
     implementation = pointer_at(network._network.value + IMPLEMENTATION)
     graph = pointer_at(implementation + GRAPH)
@@ -183,8 +188,8 @@ def graph_of(network: Any, functions: int) -> int | None:
 
 # `--c-opr-lib`: libraries of operators written in C.
 #
-# Such a library registers its operators in a function `mgb_c_opr_init`, which is given the engine's
-# `mgb_get_extern_c_opr_api_versioned`; both are declared in MegEngine's
+# Such a library registers its operators in a function `mgb_c_opr_init`. The argument of that
+# function is the engine's `mgb_get_extern_c_opr_api_versioned`. Both are declared in MegEngine's
 # src/serialization/include/megbrain/serialization/extern_c_opr.h.
 
 ENTRY = "mgb_c_opr_init"
@@ -192,19 +197,19 @@ API = "mgb_get_extern_c_opr_api_versioned"
 
 
 def load_operators(driver: Driver, path: str) -> None:
-    """Load a library of operators, once for all runners; errors are those of `load_library`."""
+    """Load a library of operators once for all runners; it raises the errors of `load_library`."""
     if driver.runner == 0:
         load_library(path)
 
 
 def load_library(path: str) -> None:
-    """Load a library and let it register its operators; it stays loaded.
+    """Load a library of operators and have it register them; the library stays loaded.
 
     Raises:
-        UsageError: it is missing, is no library for this machine, or has no operators.
+        UsageError: the library is missing, is not for this machine, or has no operators.
     """
     api = find_address("--c-opr-lib", API)
-    # A name without a folder would be looked for in the system's.
+    # A name without a folder would be looked up in the system's folders.
     place = os.path.abspath(path)
     try:
         register = ctypes.CDLL(place)[ENTRY]
@@ -223,29 +228,29 @@ def load_library(path: str) -> None:
 
 # The fix for `--enable-nchw88` on processors other than Intel's: `--engine-fix x2apic`.
 #
-# Before it takes the Winograd algorithm, MKL-DNN's AVX-512 code compares the number of threads with
-# the number of cores. Xbyak, which it asks, reads the cores at start-up from a leaf of CPUID that
-# it trusts on Intel processors alone; elsewhere its flag "x2APIC is supported" stays false, and
-# asking throws an error in a worker thread that ends the process and hangs in doing so. This fix
-# sets the flag and the cores in the loaded library, whose own code then runs as on Intel. They
-# choose between algorithms, nothing else.
+# Before MKL-DNN's AVX-512 code takes the Winograd algorithm, it compares the number of threads with
+# the number of cores. It gets this number from Xbyak, which reads a leaf of CPUID at start-up, but
+# only on Intel processors. On other processors Xbyak's flag "x2APIC is supported" stays false, and
+# the call throws an error in a worker thread. This error should end the process, but the process
+# hangs. The fix sets the flag and the number of cores in the loaded library, whose code then runs
+# as on Intel. The numbers only decide between algorithms.
 
 # The linker's note that distinguishes this build of the library (1.13.0 for Linux on x86-64) from
-# any other, and its place; tools that edit a wheel's libraries leave it and all addresses alone.
+# any other build, and its address. Tools that edit a wheel's libraries do not change them.
 # Header: sizes of the owner's name and of the identifier, kind 3 (NT_GNU_BUILD_ID), the name.
 BUILD_NOTE_ADDRESS = 0x5E5022F0
 BUILD_NOTE = bytes.fromhex(
     "04000000 14000000 03000000 474e5500 d3b295c3793f08725594d2e8cc525b5c1d3c37f9"
 )
 
-# The flags of three Xbyak::util::Cpu objects. MKL-DNN has one object for each source file, but
-# three places in the code alone throw ERR_X2APIC_IS_NOT_SUPPORTED, and these are what they read;
-# inference has been seen to reach the first.
+# The addresses of the flags in three Xbyak::util::Cpu objects. MKL-DNN has one such object for each
+# source file, but only three places in its code throw ERR_X2APIC_IS_NOT_SUPPORTED, and they read
+# these three flags. Inference was only seen to reach the first place.
 FLAG_ADDRESSES = (0x5CAFBAE8, 0x5CAFBC28, 0x5CAFBD68)
 
 
 class CoreFacts(ctypes.Structure):
-    """Part of a Xbyak::util::Cpu; MKL-DNN divides the threads by those of a core."""
+    """Part of a Xbyak::util::Cpu; MKL-DNN divides `threads` by `threads_per_core`."""
 
     _fields_ = [
         ("supported", ctypes.c_uint8),
@@ -255,9 +260,9 @@ class CoreFacts(ctypes.Structure):
 
 
 def apply_fix(*_: object) -> None:
-    """Let MKL-DNN in the loaded library know the number of cores.
+    """Set the number of cores for MKL-DNN in the loaded library.
 
-    To be called after the library is loaded, before a convolution runs.
+    Call it after the library is loaded and before a convolution runs.
 
     Raises:
         UsageError: the library is not the build whose addresses are known.
@@ -265,21 +270,21 @@ def apply_fix(*_: object) -> None:
     base = find_known_build()
     objects = [CoreFacts.from_address(base + address) for address in FLAG_ADDRESSES]
     for facts in objects:
-        # Memory holds what Xbyak leaves there: no cores and false, or cores and true.
+        # Xbyak leaves one of two states: false and no cores, or true and the cores.
         unset = (facts.supported, facts.threads_per_core, facts.threads) == (0, 0, 0)
         if not unset and not (facts.supported == 1 and 0 < facts.threads_per_core <= facts.threads):
             raise unknown_build()
     for facts in objects:
-        if not facts.supported:  # where it is true, Xbyak has read the cores itself
+        if not facts.supported:  # if it is true, Xbyak has read the cores itself
             facts.threads_per_core, facts.threads = 1, os.cpu_count() or 1
             facts.supported = 1
 
 
 def find_known_build() -> int:
-    """Return the address at which the library is loaded.
+    """Return the address at which the library is loaded, after checking that its build is known.
 
     Raises:
-        UsageError: it is another build.
+        UsageError: the library is another build.
     """
     base = library_base("--engine-fix x2apic")
     if read_memory(base + BUILD_NOTE_ADDRESS, len(BUILD_NOTE)) != BUILD_NOTE:
@@ -288,5 +293,5 @@ def find_known_build() -> int:
 
 
 def unknown_build() -> UsageError:
-    hint = "it is made for 1.13.0 from PyPI, for Linux on x86-64; leave --enable-nchw88 out"
+    hint = "the fix needs 1.13.0 from PyPI, for Linux on x86-64; leave --enable-nchw88 out"
     return UsageError("--engine-fix x2apic: this is another build of MegEngine", hint)

@@ -1,9 +1,9 @@
-"""MegEngine's files of testcases, unpacked and written; `lar.datasets.testcases` has the format.
+"""Unpacks and writes MegEngine's files of testcases; `lar.datasets.testcases` has the format.
 
-In the model's graph an assertion (operator AssertEqual) stands over each output, with an input
-`NAME:expect` for what is expected. lar takes the assertions off: it runs the model below them and
-judges its outputs itself. So they cost a run nothing, and the model computes as it does without
-them.
+In the model's graph, each output goes into an assertion (operator AssertEqual), which has an input
+`NAME:expect` for the expected value. lar removes the assertions, runs the model without them and
+checks its outputs itself. So the assertions cost no time, and do not change what the model
+computes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EXPECT = ":expect"
 ASSERTION = "AssertEqual"
 ASSERTION_KIND = 56
 
-COMPARED = ("float32", "float16", "int32", "int16", "int8", "uint8")  # by such an assertion
+COMPARED = ("float32", "float16", "int32", "int16", "int8", "uint8")  # by an assertion
 
 Arrays = Mapping[str, Array]
 
@@ -53,7 +53,7 @@ def unpack(spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
     first, *others = (data[begin:end] for begin, end in graphs_in(spec.model))
     try:
         return unpack_graphs(Path(context.work_folder), first, others)
-    # Damage shows as the engine's own error, or in names and numbers that make no sense.
+    # A damaged file causes an error of the engine, or has names and numbers that make no sense.
     except (RuntimeError, ValueError, LookupError) as error:
         problem = f"its testcases are damaged: {first_line(error)}"
         damage = UsageError(problem, BROKEN, subject=spec.model)
@@ -63,7 +63,7 @@ def unpack(spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
 def unpack_graphs(
     folder: Path, first: bytes, others: Sequence[bytes]
 ) -> tuple[str, tuple[Case, ...]]:
-    """Write what the graphs hold."""
+    """Write the model in the first graph and the testcases in the others into a folder."""
     from megengine.core.tensor import megbrain_graph
     from megengine.utils import comp_graph_tools
 
@@ -76,10 +76,10 @@ def unpack_graphs(
         for (name, _), variable in zip(outputs, variables, strict=True)
         if variable.owner.type == ASSERTION
     }
-    # An operator's number is its place in the file.
+    # Operators are numbered in the order of the file.
     in_file = sorted(asserted, key=lambda name: asserted[name].id)
     checks = dict(zip(in_file, checks_in(first), strict=True))
-    # The names come first: writing the model renames the inputs' operators.
+    # The names are read first, as writing the model renames the inputs' operators.
     expected = [
         Expected(file="", output=name, name=owner.name, id=owner.id, limit=limit, shown=shown)
         for name, owner in asserted.items()
@@ -99,7 +99,7 @@ def unpack_graphs(
         files = {name: str(folder / f"{number}-{at}.npy") for at, name in enumerate(names)}
         for file, value in zip(files.values(), values, strict=True):
             np.save(file, value)
-        # An input that only an assertion takes is what it expects.
+        # An input for an assertion alone holds the expected value.
         wanted = tuple(replace(it, file=files.pop(it.output + EXPECT)) for it in expected)
         fed = tuple(files.items())
         name = f"testcase {number}"
@@ -108,13 +108,13 @@ def unpack_graphs(
 
 
 def format_variable(variable: Any) -> str:
-    """Return an output as load_and_run prints it; the shape of an assertion is unknown to it."""
+    """Return an output as load_and_run prints it; it prints an assertion without a shape."""
     shape = () if variable.owner.type == ASSERTION else shape_of(variable) or ()
     return f"{variable.name}{{{','.join(map(str, shape))}}}"
 
 
 def values_in(content: bytes) -> list[Array]:
-    """Return the constants that a graph gives."""
+    """Return the values of a graph whose outputs are constants."""
     from megengine.core.tensor import megbrain_graph
 
     values = []
@@ -122,7 +122,7 @@ def values_in(content: bytes) -> list[Array]:
         if variable.value is not None:
             values.append(np.asarray(variable.value))
             continue
-        # A constant on the device is read by running it.
+        # A constant on the device has to be computed before it can be read.
         node = megbrain_graph.OutputNode(variable)
         function = variable.graph.compile([node.outputs[0]])
         function.execute()
@@ -132,11 +132,11 @@ def values_in(content: bytes) -> list[Array]:
 
 
 def checks_in(graph: bytes) -> Iterator[tuple[float, bool]]:
-    """Yield the assertions of a model's graph, in the order of the file: the error that each
-    allows, and whether it prints the error of each run.
+    """Yield the assertions of a model's graph, in the order of the file.
 
-    The file leaves out a field that has its default. Read from MegEngine 1.13:
-    dnn/scripts/opr_param_defs.py (AssertEqual).
+    Each is the error that it allows, and whether it prints the error in each run. The file leaves
+    out a field that has its default value. Read from MegEngine 1.13: dnn/scripts/opr_param_defs.py
+    (AssertEqual).
     """
     opened = open_graph(memoryview(graph))
     for operator in opened.operators:
@@ -148,10 +148,10 @@ def checks_in(graph: bytes) -> Iterator[tuple[float, bool]]:
 
 
 def write_testcases(driver: GraphDriver, cases: Sequence[tuple[Arrays, Arrays]], path: str) -> None:
-    """Write the model of a loaded graph driver with testcases: what is fed, what came out.
+    """Write the model of a loaded graph driver with testcases: the inputs and outputs of each.
 
     Raises:
-        UsageError: an output cannot be compared by MegEngine.
+        UsageError: MegEngine cannot compare an output of this type.
     """
     from megengine.utils import comp_graph_tools
 
@@ -176,10 +176,10 @@ def write_testcases(driver: GraphDriver, cases: Sequence[tuple[Arrays, Arrays]],
 
 
 def add_assertion(name: str, variable: Any, values: Arrays, packing: Packing) -> Any:
-    """Return the variable of an assertion over an output.
+    """Return the variable of a new assertion on an output.
 
     Raises:
-        UsageError: MegEngine has no such type.
+        UsageError: MegEngine's assertion does not compare the output's type.
     """
     from megengine.core import _imperative_rt
     from megengine.core.ops.builtin import AssertEqual
@@ -197,7 +197,7 @@ def add_assertion(name: str, variable: Any, values: Arrays, packing: Packing) ->
 
 
 def graph_of(constants: Sequence[tuple[Array, Any]]) -> bytes:
-    """Return a graph that gives these values, each with MegEngine's type for it."""
+    """Return a graph whose outputs are these values, each with a type of MegEngine."""
     from megengine import Tensor
     from megengine.core.tensor import megbrain_graph
 

@@ -1,7 +1,7 @@
-"""What an `.mnn` file says of its operators and tensors, read without MNN.
+"""Reads the operators and tensors of an `.mnn` file without MNN.
 
-The file is a FlatBuffers table, whose fields stand here by their numbers in MNN's schema
-(schema/default/MNN.fbs in its sources). MNN checks a file before it loads it; this does not.
+The file is a FlatBuffers table. This module reads fields by their numbers in MNN's schema
+(schema/default/MNN.fbs in its sources). It does not check a file as MNN does before a load.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 FACTS = facts_beside(__file__)
 CONVOLUTIONS = ("Convolution", "ConvolutionDepthwise", "Deconvolution", "DeconvolutionDepthwise")
 
-# The operators whose result depends on shapes alone.
+# The operators whose result depends only on shapes.
 OF_SHAPES = ("Shape", "Rank", "Size")
-# The operators that give something else each time.
+# The operators whose result differs in each run.
 UNSTEADY = ("RandomUniform", "RandomNormal")
 
 
 class NetOperator(NamedTuple):
-    """An operator with the names of its tensors; `elements` counts those of its weights."""
+    """An operator with the names of its tensors; `elements` is the number of its weights."""
 
     name: str
     type: str
@@ -41,18 +41,20 @@ class NetOperator(NamedTuple):
 
 
 class Net(NamedTuple):
-    """A model: its operators in their order, its outputs, and the axes of its inputs, -1 for one
-    of any size."""
+    """A model: its operators in order, its outputs, and the shapes of its inputs.
+
+    An axis of any size is -1.
+    """
 
     operators: tuple[NetOperator, ...]
     outputs: tuple[str, ...]
     inputs: dict[str, tuple[int, ...]]
 
     def computed(self) -> list[NetOperator]:
-        """Return the operators that compute something from the inputs.
+        """Return the operators whose results depend on the inputs.
 
-        Conversions of a layout, which change no value, are left out: operators that take their
-        results take their inputs instead.
+        Conversions of a layout, which change no value, are left out. Operators that take their
+        results are returned with the inputs of the conversions instead.
         """
         data, found = {*self.inputs}, []
         plain: dict[str, str] = {}
@@ -70,11 +72,11 @@ class Net(NamedTuple):
 
 
 def read_net(path: Path) -> Net:
-    """Read a model file.
+    """Read the operators, inputs and outputs of an `.mnn` file.
 
     Raises:
-        UsageError: it is damaged, or no such file.
-        OSError: it cannot be read.
+        UsageError: the file is damaged, or is not an `.mnn` file.
+        OSError: the file cannot be read.
     """
     try:
         root = open_root(memoryview(path.read_bytes()))
@@ -92,16 +94,16 @@ def read_net(path: Path) -> Net:
 
 
 def files_beside(path: Path) -> tuple[str, ...]:
-    """Return the file with the weights, where the converter puts them when it is asked to."""
+    """Return the name of the separate weight file, which the converter writes only on request."""
     weights = path.name + ".weight"
     return (weights,) if path.with_name(weights).exists() else ()
 
 
 def read_operators(path: Path) -> tuple[ModelOperator, ...]:
-    """Return the operators, read without MNN.
+    """Return the operators of an `.mnn` file with the names of their tensors.
 
     Raises:
-        LarError: it is damaged.
+        LarError: the file is damaged.
     """
     from lar.graphs.origins import ModelOperator  # a run without a dump needs no names
 
@@ -110,12 +112,12 @@ def read_operators(path: Path) -> tuple[ModelOperator, ...]:
 
 
 def damaged(path: str | Path) -> UsageError:
-    """Return the error of a file that is no whole model."""
+    """Return the error for a file that is not an MNN model, or is a damaged one."""
     return UsageError("this is not an MNN model, or it is damaged", BROKEN, subject=path)
 
 
 def operator_of(table: Table, names: list[str]) -> NetOperator:
-    """Return an operator; inputs that are left out have the number -1."""
+    """Return an operator from its table; an input that is left out has the number -1."""
     number = table.integer(5, "<i")
     kind, main = FACTS.numbers.get(str(number), f"operator {number}"), table.table(2)
     common = main.table(0) if main and kind in CONVOLUTIONS else None
@@ -128,7 +130,7 @@ def operator_of(table: Table, names: list[str]) -> NetOperator:
         parameters = {"stride": [main.integer(6), main.integer(5)]}
     elif main and kind == "Const":
         count, is_real = prod(main.numbers(0)), main.integer(2, default=1) == 1
-        elements = count if is_real and count > 1 else 0  # single numbers are no weights
+        elements = count if is_real and count > 1 else 0  # a single number is not a weight
     elif main and common:
         parameters, elements = describe_convolution(main, common)
     return NetOperator(
@@ -142,7 +144,7 @@ def operator_of(table: Table, names: list[str]) -> NetOperator:
 
 
 def describe_convolution(main: Table, common: Table) -> tuple[dict[str, Any], int]:
-    """Return the parameters of a convolution, and how many numbers it has as weights."""
+    """Return the parameters of a convolution, and the number of its weights."""
     width, height, group = (common.integer(at, default=1) for at in (2, 3, 9))
     outputs, inputs = common.integer(10), common.integer(11)
     activations = [name for at, name in ((12, "relu"), (13, "clip")) if common.integer(at, "<B")]
@@ -150,20 +152,20 @@ def describe_convolution(main: Table, common: Table) -> tuple[dict[str, Any], in
         "kernel": [height, width],
         "stride": [common.integer(5, default=1), common.integer(4, default=1)],
         "group": group,
-        "bias": any(bits % (1 << 31) for bits in main.numbers(2)),  # all but the sign
+        "bias": any(bits % (1 << 31) for bits in main.numbers(2)),  # not 0.0 and not -0.0
         "activation": "".join(activations),
     }
     return parameters, outputs * height * width * max(inputs // group, 1) + outputs
 
 
-# What is known of MNN's operators: their kinds, in words for all engines, and their work.
+# Facts about MNN's operators: their kinds, in words for all engines, and their FLOPs.
 #
-# Types of training, of other frameworks and of older versions are left out. If windows of a pooling
-# overlap, each element is counted once.
+# Types for training, for other frameworks and of older versions are left out. If windows of a
+# pooling overlap, each element counts only once.
 
 
 def steps_by_mode(operator: DumpedOperator) -> Steps:
-    """Return the steps of an operator whose parameters name them, none for another operator."""
+    """Return the steps of an operator whose parameters name them, empty for other operators."""
     known = operator.parameters
     if "activation" in known:
         heavy = "deconv" if operator.type.startswith("Deconv") else "conv"

@@ -1,5 +1,4 @@
-"""The option table of MNN: a row for each option that it honours, and the functions that rows
-call, which set the driver's `config`."""
+"""The option table of MNN: a row for each option that it honours, and the rows' hooks."""
 
 from __future__ import annotations
 
@@ -29,10 +28,11 @@ with open(os.path.join(os.path.dirname(__file__), "hints.txt")) as file:
 
 
 def check_property(key: str, value: str) -> None:
-    """Refuse a property that is neither a mode of a session nor a hint with one or several numbers.
+    """Refuse a property that is neither a mode of a session nor a hint with one or more numbers.
 
     Raises:
-        UsageError: naming the hint that was probably meant.
+        UsageError: MNN has no such property, or it does not take the value; the hint names the most
+            similar property.
     """
     if key not in (known := [*CONFIGS, *HINTS]):
         raise unknown_property("MNN", key, known, f"there are {', '.join(known)}")

@@ -1,10 +1,8 @@
-"""The interpreter driver: a session of MNN's interpreter on the CPU.
+"""The interpreter driver: a session of MNN's interpreter on the CPU, with its dumps and profile.
 
-Dumps of a session: the tensors of the model that it runs, as text or as files.
-
-They come from a session of their own in which MNN keeps them all (`saveTensors`). Operators were
-fused by the converter, not by the session, so that it runs the same kernels; they have the names
-that the converter took from the `.onnx` file, and are in plain axes.
+Dumped tensors come from a separate session, in which MNN keeps all tensors (`saveTensors`). This
+session runs the same kernels, since operators are fused by the converter and not by a session.
+Tensors have the names that the converter took from the `.onnx` file, and are in plain axes.
 """
 
 from __future__ import annotations
@@ -44,18 +42,18 @@ from lar.records.run import EngineFacts, ModelInfo, TensorInfo, format_shape
 
 Array = np.ndarray[Any, Any]
 
-# Parts of what MNN and its converter print.
+# The meanings of texts that MNN and its converter print.
 MEANINGS = Meanings(__file__)
 
-# The converter's module without the package around it, whose command reports each use to its
-# makers.
+# Runs the converter's module without the package around it, as the package's command reports each
+# use over the network.
 CODE = "import _tools; _tools.mnnconvert(sys.argv)"
 INSTALL = "pip install 'lar[mnn]'"
 
-# Beginnings of lines that say nothing of a failure.
+# The beginning of a line of the log, before the important words.
 PREAMBLE = re.compile(r"\[[\d:]+\] :\d+: |\[ERROR\] ")
 
-# MNN's names of element types that NumPy has too.
+# NumPy's names of MNN's element types.
 DTYPES = {
     "Halide_Type_Float": "float32",
     "Halide_Type_Int": "int32",
@@ -63,24 +61,24 @@ DTYPES = {
     "Halide_Type_Int64": "int64",
 }
 
-# The types of an `.onnx` file that the converter keeps in others.
+# The types of an `.onnx` file that the converter replaces by other types.
 CONVERTED = ["float64", "float16", "bool", "int8", "int16", "int64", "uint16", "uint32", "uint64"]
 
-# MNN's modes of precision, by the type that they compute in if they can.
+# MNN's modes of precision, by the type in which they compute if the processor supports it.
 PRECISIONS = {"float32": 1, "float16": 2, "bfloat16": 3}
 
 # The numbers that `Interpreter.getSessionInfo` takes.
 MEMORY, RESIZE_STATUS = 0, 3
 
-# The engine's own number of threads; more than the cores would wait for one another.
+# The engine's own default number of threads; lar takes no more than the number of cores.
 DEFAULT_THREADS = 4
 
 
 def import_mnn() -> Any:
-    """Import MNN, which prints what the processor can do.
+    """Import MNN, and keep the text that it prints then off standard output.
 
     Raises:
-        EngineMissing: it is not installed, or does not load on this machine.
+        EngineMissing: MNN is not installed, or does not load on this machine.
     """
     with importing("MNN", INSTALL), printed():
         import MNN
@@ -89,8 +87,11 @@ def import_mnn() -> Any:
 
 @contextlib.contextmanager
 def printed() -> Iterator[Callable[[], str]]:
-    """Keep what MNN prints inside off standard output, which others may use; yield a function that
-    returns it, since MNN says only there why something failed."""
+    """Keep what MNN prints in the `with` block off standard output.
+
+    Yield a function that returns the printed text, since MNN prints the reason for a failure and
+    reports it nowhere else.
+    """
     flush: Callable[[None], object] = ctypes.CDLL(None).fflush
     sys.stdout.flush()
     flush(None)
@@ -111,12 +112,12 @@ def printed() -> Iterator[Callable[[], str]]:
 
 
 class Session:
-    """A session of a model file, with the tensors that it is fed with."""
+    """A session of a model file, with its input tensors."""
 
     def __init__(
         self, mnn: Any, file: Path, model: str, config: Mapping[str, Any], hints: Mapping[int, Any]
     ) -> None:
-        """Open it; `model` is the file that errors name, `hints` are by their numbers.
+        """Open a session; `model` is the file that errors name, `hints` are by MNN's numbers.
 
         Raises:
             LarError: the file is damaged, or MNN's sessions cannot run it.
@@ -137,15 +138,15 @@ class Session:
         self.inputs: dict[str, Any] = self.interpreter.getSessionInputAll(self.session)
         self.outputs: dict[str, Any] = self.interpreter.getSessionOutputAll(self.session)
         self.run = partial(self.interpreter.runSession, self.session)
-        # Takes functions that are called before and after each operator.
+        # Runs an iteration; takes functions that MNN calls before and after each operator.
         self.run_with = partial(self.interpreter.runSessionWithCallBackInfo, self.session)
 
     def feed(self, arrays: Mapping[str, Array]) -> None:
-        """Give the inputs their shapes, and their values.
+        """Set the shapes and the values of the inputs.
 
         Raises:
             Misfit: the model cannot be computed with these shapes.
-            UsageError: it has types that MNN lacks, or numbers that MNN would make others of.
+            UsageError: an input has a type that MNN lacks, or a number that MNN would change.
         """
         host_type = self.mnn.Tensor_DimensionType_Caffe
         used = {name: (self.inputs[name], arrays[name]) for name in arrays if name in self.inputs}
@@ -154,7 +155,7 @@ class Session:
                 if tuple(tensor.getShape()) != array.shape:
                     self.interpreter.resizeTensor(tensor, array.shape)
             self.interpreter.resizeSession(self.session)
-            # An integer, which MNN's Python takes for a float: 0 is 0 all the same.
+            # MNN's Python reads this integer as a float, but 0 is 0 in both.
             if self.interpreter.getSessionInfo(self.session, RESIZE_STATUS):
                 fed = (f"{it} of shape {format_shape(arrays[it].shape)}" for it in used)
                 raise Misfit(f"MNN cannot compute it with {', '.join(fed)}: {last_line(said())}")
@@ -169,19 +170,19 @@ class Session:
         self.upload()
 
     def upload(self) -> None:
-        """Copy the inputs to where a run takes them; the run overwrites them later."""
+        """Copy the inputs into the session's memory, which each run overwrites."""
         for tensor, host in self.fed:
             tensor.copyFrom(host)
 
     def megabytes(self) -> float:
-        """Return the memory of its tensors and weights."""
+        """Return the memory of the session's tensors and weights in megabytes."""
         return float(self.interpreter.getSessionInfo(self.session, MEMORY))
 
     def dtype_of(self, name: str) -> str:
-        """Return the name of an input's type.
+        """Return the NumPy name of an input's type.
 
         Raises:
-            UsageError: it is one that MNN's Python does not pass on.
+            UsageError: MNN's Python cannot pass on a value of this type.
         """
         if dtype := self.fact_of(self.inputs[name]).dtype:
             return dtype
@@ -189,13 +190,13 @@ class Session:
         raise UsageError(problem, subject=self.model)
 
     def fact_of(self, tensor: Any) -> TensorFact:
-        """Describe a tensor of a callback."""
+        """Return the shape and the type of one of MNN's tensors."""
         found = tensor.getDataType()
         known = (it for name, it in DTYPES.items() if found is getattr(self.mnn, name))
         return TensorFact(tuple(tensor.getShape()), next(known, ""))
 
     def read(self, tensor: Any) -> Array | None:
-        """Return a tensor's values in plain axes, None if it has none."""
+        """Return a tensor's values in plain axes, None if MNN has no values for it."""
         host = self.mnn.Tensor(tensor, self.mnn.Tensor_DimensionType_Caffe)
         return np.array(host.getNumpyData()) if tensor.copyToHostTensor(host) else None
 
@@ -206,13 +207,16 @@ class Session:
 
 
 def unable(model: str, problem: str) -> LarError:
-    """Return the error of a model that is whole, and that MNN cannot run."""
+    """Return the error for a model that is not damaged, but that MNN cannot run."""
     return LarError(problem, "run the model on another engine", subject=model)
 
 
 class InterpreterDriver(Driver):
-    """A session that is run as it is; its inputs are copied in before each iteration, since MNN
-    computes other tensors in their memory."""
+    """A driver with a session of MNN's interpreter.
+
+    The inputs are copied in before each iteration, since MNN computes other tensors in their
+    memory.
+    """
 
     name = "interpreter"
     first: InterpreterDriver
@@ -224,7 +228,8 @@ class InterpreterDriver(Driver):
 
     def set_up(self) -> None:
         self.mnn = import_mnn()
-        # Set by hooks: a function that runs an iteration of a fed session, settings by MNN's names.
+        # Hooks set `begin`, which returns the function that runs an iteration of a fed session, and
+        # `config`, settings by MNN's names.
         self.begin: Callable[[Session], Callable[[], object]] = lambda session: session.run
         self.config: dict[str, Any] = {"numThread": self.thread_count()}
         if asked := PRECISION.of(self.spec.settings):
@@ -250,8 +255,8 @@ class InterpreterDriver(Driver):
 
     def load(self) -> None:
         self.fire_hooks("before_load")
-        self.infos: tuple[TensorInfo, ...] | None = None  # of an .onnx file
-        self.types: dict[str, str] = {}  # of the outputs, where they are not MNN's
+        self.infos: tuple[TensorInfo, ...] | None = None  # the inputs of an .onnx file
+        self.types: dict[str, str] = {}  # the types of the outputs in an .onnx file
         if is_onnx(self.file):
             self.infos, self.types = read_values(self.file)
             self.file = self.first.file if self.runner else self.convert()
@@ -269,10 +274,10 @@ class InterpreterDriver(Driver):
         self.fire_hooks("after_load")
 
     def check_precision(self) -> None:
-        """Refuse a type that MNN silently replaces by float32: tensors are then as large.
+        """Refuse a type that MNN silently replaces by float32, which the size of tensors shows.
 
         Raises:
-            UsageError: MNN does so.
+            UsageError: MNN computes in float32 in place of the type that the options ask for.
         """
         asked = PRECISION.of(self.spec.settings) or "float32"
         if asked == "float32":
@@ -284,8 +289,8 @@ class InterpreterDriver(Driver):
             raise UsageError("MNN computes in float32 here", hint, flag=flag)
 
     def convert(self) -> Path:
-        """Return the `.mnn` file that the converter makes of the model."""
-        # A folder of its own, which `close` removes: a worker's end leaves it there.
+        """Convert the model, and return the path of the `.mnn` file."""
+        # The file is in a folder of its own, which `close` removes.
         self.folder = tempfile.TemporaryDirectory(dir=self.context.work_folder or None)
         file = Path(self.folder.name, "converted.mnn")
         said = convert(Path(self.spec.model), file)
@@ -296,7 +301,7 @@ class InterpreterDriver(Driver):
         return file
 
     def open_session(self, **more: Any) -> Session:
-        """Return a session of the model, with the settings as they are now and others."""
+        """Return a session of the model, with the current settings and with `more` settings."""
         return Session(self.mnn, self.file, self.spec.model, {**self.config, **more}, self.hints)
 
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -312,14 +317,14 @@ class InterpreterDriver(Driver):
         with self.recorder.call("Tensor.copyFrom"):
             self.session.feed(arrays)
         self.fire_hooks("before_run")
-        self.start, self.wait = self.begin(self.session), bool  # it has ended when it returns
+        self.start, self.wait = self.begin(self.session), bool  # a run has ended when it returns
         self.rearm = self.session.upload
 
     def outputs(self) -> Mapping[str, Array | str]:
         return {name: self.output(name) for name in self.net.outputs}
 
     def output(self, name: str) -> Array | str:
-        """Return an output of the last iteration, in the type that the model has for it."""
+        """Return an output of the last iteration, in the type that it has in the model file."""
         array, dtype = self.session.read(self.session.outputs[name]), self.types.get(name)
         if array is None:
             return "tensor without values"
@@ -331,7 +336,7 @@ class InterpreterDriver(Driver):
 
 
 def infos_of(session: Session, net: Net) -> tuple[TensorInfo, ...]:
-    """Describe the inputs of an `.mnn` model: it takes other sizes too."""
+    """Describe the inputs of an `.mnn` model, which can be fed with other sizes too."""
     shapes = {name: tuple(None if n < 0 else n for n in it) for name, it in net.inputs.items()}
     return tuple(
         TensorInfo(name=name, dtype=session.dtype_of(name), shape=shape, resizable=True)
@@ -340,11 +345,13 @@ def infos_of(session: Session, net: Net) -> tuple[TensorInfo, ...]:
 
 
 def read_values(model: Path) -> tuple[tuple[TensorInfo, ...], dict[str, str]]:
-    """Return the inputs of an `.onnx` model, and the types of its outputs: the converter keeps
-    integers of 64 bits and truth values in 32 bits.
+    """Return the inputs of an `.onnx` model, and the types of its outputs.
+
+    The types in the file are needed, since the converter replaces some types, such as 64-bit
+    integers and booleans.
 
     Raises:
-        UsageError: it is damaged, or an input or output is no tensor of numbers.
+        UsageError: the file is damaged, or an input or output is not a tensor of numbers.
     """
     inputs, outputs = read_ends(model)
     for each in (*inputs, *outputs):
@@ -361,18 +368,18 @@ def read_values(model: Path) -> tuple[tuple[TensorInfo, ...], dict[str, str]]:
     return inputs, {each.name: each.dtype for each in outputs}
 
 
-# `.onnx` models as `.mnn` files, made by MNN's own converter
+# Conversion of `.onnx` models to `.mnn` files, by MNN's own converter
 
 
 def convert(model: Path, place: Path) -> str:
-    """Write an `.onnx` model as an `.mnn` file; return what the converter has printed.
+    """Convert an `.onnx` model to an `.mnn` file; return the text that the converter printed.
 
-    It runs in a process of its own, which it may end: it takes some 20 ms and, besides, the
-    memory of its libraries.
+    The converter has a process of its own, since it may end the process, and since its libraries
+    take memory. Starting it takes some 20 ms.
 
     Raises:
         EngineMissing: the converter is not installed.
-        LarError: it cannot convert the model.
+        LarError: the converter cannot convert the model.
     """
     if find_spec("_tools") is None:
         raise EngineMissing("MNN's converter is not installed", INSTALL)
@@ -380,11 +387,12 @@ def convert(model: Path, place: Path) -> str:
         python_command(
             *(CODE, "-f", "ONNX", "--bizCode", "lar"),
             *("--modelFile", str(model.absolute()), "--MNNModel", str(place)),
-            # Recurrent operators would become loops, which a session does not run.
+            # Without these options recurrent operators would become loops, which a session does
+            # not run.
             *("--useOriginRNNImpl", "--useGeluApproximation", "0"),
         ),
-        # It keeps large weights for a while in a file there, whose name is always the same: two
-        # converters that ran in one folder would mix them up, and say nothing.
+        # The converter keeps large weights for a while in a file in this folder, whose name is
+        # always the same. Two converters in one folder would mix up their weights without an error.
         cwd=place.parent,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -398,7 +406,7 @@ def convert(model: Path, place: Path) -> str:
 
 
 def error_of(model: Path, printed: str, status: int) -> LarError:
-    """Return the error of a model that the converter has not converted."""
+    """Return the error for a model that the converter could not convert."""
     lines = [PREAMBLE.sub("", line) for line in printed.splitlines() if "onvert" not in line]
     said = next((line for line in reversed(lines) if line not in ("", "True")), f"status {status}")
     names = printed.replace("ONNX::", "").replace(" | ", ", ")
@@ -409,7 +417,7 @@ def error_of(model: Path, printed: str, status: int) -> LarError:
 
 
 def dump_net(driver: InterpreterDriver, _: object) -> None:
-    """Write all tensors of a fed driver, and what is known of operators."""
+    """Write a dump of all tensors of a fed driver, and the facts about its operators."""
     from lar.dumps.recording import Layer, dump_layers  # slow to import
 
     if driver.runner:
@@ -436,7 +444,7 @@ def dump_net(driver: InterpreterDriver, _: object) -> None:
 
 
 def dump_outputs(driver: InterpreterDriver, _: object) -> None:
-    """Have the outputs of each iteration written."""
+    """Write the outputs of each iteration."""
     from lar.dumps.recording import number_outputs, write_outputs
 
     write_outputs(driver, number_outputs(driver.net.outputs))
@@ -444,18 +452,17 @@ def dump_outputs(driver: InterpreterDriver, _: object) -> None:
 
 # The profile of a session: MNN calls a function before and after each operator.
 #
-# That function keeps only the time. lar finds the operators beforehand, in a run in which MNN is
-# told to skip each of them. MNN carries out some operators of the model as several, named
-# `NAME_raster_0` and so on, and moves tensors by operators that are named after the ones that take
-# them; operators that only reshape vanish.
+# That function only keeps the time. Before that, lar finds the operators in a run in which MNN is
+# told to skip each of them. MNN runs some operators of the model as several operators, named
+# `NAME_raster_0` and so on. An operator that moves a tensor is named after the operator that takes
+# the tensor. Operators that only reshape are not run.
 
 
-CALLBACKS = "MNN calls lar around each operator: about a microsecond of each time is that"
+CALLBACKS = "MNN calls lar around each operator: this adds about a microsecond to each time"
 
 
 class Described(NamedTuple):
-    """An operator that a session carries out, and millions of its multiplications as MNN counts
-    them."""
+    """An operator that a session runs; MNN counts its `multiplications` in millions."""
 
     name: str
     type: str
@@ -465,7 +472,7 @@ class Described(NamedTuple):
 
     @property
     def flops(self) -> int | None:
-        """The operations that the model asks for; a multiplication and its addition are two."""
+        """The operator's number of operations; a multiplication and its addition are two."""
         if KINDS.kind_of(self.type) in HEAVY:
             return round(2e6 * self.multiplications)
         inputs, outputs = (tuple(it.shape for it in each) for each in (self.inputs, self.outputs))
@@ -474,13 +481,13 @@ class Described(NamedTuple):
 
 
 def describe(session: Session) -> list[Described]:
-    """Return the operators that a fed session carries out, in their order."""
+    """Return the operators that a fed session runs, in order."""
     inputs: list[tuple[TensorFact, ...]] = []
     found: list[Described] = []
 
     def begin(tensors: Sequence[Any], _: Any) -> bool:
         inputs.append(tuple(map(session.fact_of, tensors)))
-        return False  # it is not carried out
+        return False  # MNN then skips the operator
 
     def end(tensors: Sequence[Any], info: Any) -> bool:
         outputs = tuple(map(session.fact_of, tensors))
@@ -498,7 +505,7 @@ class CallbackProfiler:
     def __init__(self, driver: InterpreterDriver) -> None:
         self.driver = driver
         self.operators: dict[Described, int] = {}
-        self.sequence: list[int] = []  # which operators the iterations carry out, as fed last
+        self.sequence: list[int] = []  # the operators of an iteration, for the last inputs
         self.times = array("q")
         self.executions = ExecutionColumns()
 
@@ -515,7 +522,7 @@ class CallbackProfiler:
         return partial(session.run_with, note, note)
 
     def take(self, step: Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        t0_ns = self.driver.recorder.t0_ns  # of the same clock
+        t0_ns = self.driver.recorder.t0_ns  # a time of the same clock
         times = [each - t0_ns for each in self.times]
         for operator, start, end in zip(self.sequence, times[::2], times[1::2], strict=True):
             self.executions.append(
@@ -537,7 +544,7 @@ class CallbackProfiler:
 
 
 def operator_of(place: int, found: Described, source: NetOperator | None) -> ProfiledOperator:
-    """Return an operator as reports see it, with what is known of the model's operator."""
+    """Return the record of an operator, with facts from the model's operator if there is one."""
     moved, known = bytes_of((*found.inputs, *found.outputs)), dict[str, Any]()
     if source is not None:
         known = {"reads": source.inputs, "writes": source.outputs}
@@ -555,23 +562,24 @@ def operator_of(place: int, found: Described, source: NetOperator | None) -> Pro
 
 
 def start_profiling(driver: InterpreterDriver, _: object) -> None:
-    """Have the operators of the driver's iterations timed."""
+    """Have the operators timed in the driver's iterations."""
     driver.profiler = profiler = CallbackProfiler(driver)
     driver.begin = profiler.start_of
 
 
 def read_model(model: Path) -> ModelInfo:
-    """Read what a model holds, by a session that does not run; the FLOPs are those of its own
-    shapes.
+    """Read a description of an `.mnn` model, by a session that does not run.
+
+    FLOPs are for the shapes in the file; an open axis counts as 1.
 
     Raises:
-        LarError: it is damaged, or MNN's sessions cannot run it.
+        LarError: the file is damaged, or MNN's sessions cannot run it.
     """
     net = read_net(model)
     session = Session(import_mnn(), model, str(model), {"numThread": 1}, {})
     infos = infos_of(session, net)
     described = []
-    with contextlib.suppress(Misfit):  # sizes of 1 do not fit
+    with contextlib.suppress(Misfit):  # the model may not allow sizes of 1
         session.feed({it.name: np.zeros([n or 1 for n in it.shape], it.dtype) for it in infos})
         described = describe(session)
     unknown = sorted({each.type for each in described if each.flops is None})
@@ -587,7 +595,7 @@ def read_model(model: Path) -> ModelInfo:
         ),
         operators=dict(operators.most_common()),
         parameter_count=count,
-        weight_bytes=min(4 * count, model.stat().st_size),  # they may be quantised
+        weight_bytes=min(4 * count, model.stat().st_size),  # weights may be quantised
         flops=None if unknown or not described else sum(each.flops or 0 for each in described),
         flops_unknown=tuple(unknown),
     )

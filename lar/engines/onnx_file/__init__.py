@@ -1,4 +1,4 @@
-"""What an `.onnx` file says, and what the engines that take such files have in common."""
+"""Readers of `.onnx` files, and the base classes of the engines that read them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HERE = "lar.engines.onnx_file"
 
 
 class OnnxFileEngine(Engine):
-    """An engine that takes `.onnx` files; its dumps have facts beside them."""
+    """An engine that reads `.onnx` files."""
 
     operator_kinds = late_value(f"{HERE}.operators.KINDS")
     files_beside = late(Engine.files_beside, f"{HERE}.fields.files_beside")
@@ -45,8 +45,11 @@ class OnnxFileEngine(Engine):
 
 
 def by_format(of_onnx: Method, place: str) -> Method:
-    """Return a method that reads `.onnx` files as another does, and files of the engine's own
-    format by the function at that place in its package."""
+    """Return a method for an engine that reads `.onnx` files and a format of its own.
+
+    It calls `of_onnx` for `.onnx` files, and the function at `place` in the engine's package for
+    files in the engine's own format.
+    """
     of_own = late(of_onnx, place)
 
     def method(self: Engine, path: Path) -> Any:
@@ -56,11 +59,11 @@ def by_format(of_onnx: Method, place: str) -> Method:
 
 
 class OwnFormatEngine(OnnxFileEngine):
-    """An engine that takes `.onnx` files and those of a format of its own.
+    """An engine that reads `.onnx` files and files in a format of its own.
 
-    Its package has files with the same names as those of every such engine: the modules `options`
-    (`ROWS`) and `model_file` (`KINDS` and, for its own format, `read_model`, `read_operators`,
-    `files_beside`), `dimensions.json` and `defects.json`.
+    The package of each such engine has files with these names: the modules `options` (`ROWS`) and
+    `model_file` (`KINDS` and, for its own format, `read_model`, `read_operators`, `files_beside`),
+    `dimensions.json` and `defects.json`.
     """
 
     environment = ONE_BLAS_THREAD

@@ -1,8 +1,9 @@
-"""The graphs inside the nodes of an ONNX graph, and the names of what they hold.
+"""The graphs inside nodes of an ONNX graph (bodies), and unique names for their tensors and nodes.
 
-A tensor or node of a body is named by its path: `NODE/then/NAME`, `NODE/else/NAME`,
-`NODE/body/NAME`; NODE is the node's name, or its type and its number among those of that type, in
-the order of what they give. In a body within a body the paths are nested.
+A tensor or node of a body is named by its path: `NODE/then/NAME`, `NODE/else/NAME` or
+`NODE/body/NAME`. NODE is the node's name. If the node has no name, it is the node's type and its
+number among the nodes of this type, in the order of their outputs' names. Paths of bodies within
+bodies are nested.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ LOOPS = frozenset({"Loop", "Scan"})
 CONTROL_FLOW = LOOPS | {"If"}
 BRANCHES = {"then_branch": "then", "else_branch": "else"}
 Names = ChainMap[str, str]
-BODY_INPUT = "BodyInput"  # the type of the operator that gives what a body is fed with
+BODY_INPUT = "BodyInput"  # the type of the operator that stands for an input of a body
 
 
 class Body(NamedTuple):
-    """A graph inside a node: all names in it begin with `path`; `around` has the types of the nodes
-    around it, from the outermost on."""
+    """A graph inside a node; all names in it begin with `path`.
+
+    `around` has the types of the nodes that contain it, the outermost first.
+    """
 
     path: str
     graph: Message
@@ -33,8 +36,11 @@ class Body(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """A node with the names by which a dump knows it and its tensors, its message, and the graph
-    that holds it; the message of an operator that feeds a body is empty."""
+    """A node with the names that a dump has for it and its tensors.
+
+    `message` is the node in the file, and `body` the graph that contains it. The message of an
+    operator that stands for an input of a body is empty.
+    """
 
     node: Node
     message: Message
@@ -42,9 +48,9 @@ class Operator(NamedTuple):
 
 
 def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) -> None:
-    """Give all that the bodies within a graph hold the names of a dump, which no other graph has.
+    """Rename all tensors and nodes in the bodies of a graph by paths, which make names unique.
 
-    `outside` has the names in a dump of what the graphs around this one hold.
+    `outside` has the new names of the tensors in the graphs around this one.
     """
     names = (outside or ChainMap()).new_child({it: path + it for it in names_given(graph)})
     name_control_flow(graph)
@@ -53,7 +59,7 @@ def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) 
         node.name = node.name and path + node.name
         for each in node.attribute:
             if "g" in each:
-                # Others have names for what their graphs take and give.
+                # Only the graphs of control flow get a path.
                 inner = path_in(node, each.name) if flows else ""
                 name_by_paths(each.g, inner, names)
         for tensors in (node.input, node.output):
@@ -65,13 +71,16 @@ def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) 
 
 
 def path_in(node: Message, attribute: str) -> str:
-    """Return the beginning of all names in a graph within a node of control flow."""
+    """Return the path of a graph inside a node of control flow: the prefix of all its names."""
     return f"{node.name}/{BRANCHES.get(attribute, attribute)}/"
 
 
 def name_control_flow(graph: Message) -> None:
-    """Give nodes of control flow names where they have none, or one that is taken: an engine may
-    change the order of nodes, but not the names of tensors."""
+    """Give a unique name to each node of control flow without a name, or with a repeated name.
+
+    The names depend on the names of output tensors, not on the order of nodes, since an engine may
+    change that order.
+    """
     nodes = (node for node in graph.node if node.op_type in CONTROL_FLOW)
     counts, taken = Counter[str](), set[str]()
     for node in sorted(nodes, key=lambda node: [*node.output]):
@@ -82,7 +91,7 @@ def name_control_flow(graph: Message) -> None:
 
 
 def bodies_in(outer: Body) -> Iterator[tuple[Message, list[Body]]]:
-    """Yield the nodes of a graph, each of control flow with the graphs right inside it."""
+    """Yield the nodes of a graph; a node of control flow comes with the graphs directly in it."""
     for node in outer.graph.node:
         around, flows = (*outer.around, node.op_type), node.op_type in CONTROL_FLOW
         inner = [each for each in node.attribute if flows and "g" in each]
@@ -90,10 +99,10 @@ def bodies_in(outer: Body) -> Iterator[tuple[Message, list[Body]]]:
 
 
 def open_operators(path: Path) -> tuple[Message, list[Operator]]:
-    """Return the graph of a model file, named by paths, and its operators.
+    """Return the graph of a model file, renamed by paths, and its operators.
 
     Raises:
-        ValueError, OSError: it cannot be read, or is damaged.
+        ValueError, OSError: the file cannot be read, or is damaged.
     """
     graph = fields.open_model(path).graph
     name_by_paths(graph)
@@ -101,7 +110,7 @@ def open_operators(path: Path) -> tuple[Message, list[Operator]]:
 
 
 def read_operators(path: Path) -> tuple[ModelOperator, ...]:
-    """Return the operators of a model file, and one for each input, as `Engine.read_operators`."""
+    """Return the operators of a model file, after an operator `Input` for each input."""
     graph, operators = open_operators(path)
     held = {each.name for each in graph.initializer}
     fed = (each.name for each in graph.input if each.name not in held)
@@ -113,12 +122,12 @@ def read_operators(path: Path) -> tuple[ModelOperator, ...]:
 
 
 def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator[Operator]:
-    """Yield the operators of a graph and of its bodies, each behind what gives its inputs.
+    """Yield the operators of a graph and of its bodies, each after the operators of its inputs.
 
-    All must be named by paths. A node with bodies takes its inputs, then the tensors that its
-    bodies take from around it, then their results. Each input of a body comes from an operator of
-    its own, which takes what the first iteration is fed with. `outside` are the tensors of the
-    graphs around this one, without weights.
+    The graph must have been renamed by paths. The inputs of a node with bodies are: its own inputs,
+    the tensors that its bodies take from outside, and the results of the bodies. Each input of a
+    body is the output of an extra operator, whose input is the value for the first iteration.
+    `outside` are the tensors of the graphs around this graph, without weights.
     """
     weights = {each.name for each in fields.held_in(graph.graph)}
     known = outside | {*names_given(graph.graph)} - weights
@@ -126,7 +135,7 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
         taken, results = tuple(node.input), list[str]()
         inside = known.intersection(names_taken(node)).difference(taken)
         for body in bodies:
-            # The leading inputs of Scan before opset 9, and of others, are not the body's.
+            # The last inputs of the node feed the body; its first inputs may be for the node only.
             fed = zip(reversed(body.graph.input), reversed(taken), strict=False)
             for each, source in reversed([*fed]):
                 inner = Node(each.name, BODY_INPUT, "", (source,), (each.name,))
@@ -140,24 +149,24 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
 
 
 def names_given(graph: Message) -> Iterator[str]:
-    """Yield the names of the tensors that a graph itself holds."""
+    """Yield the names of a graph's own tensors: inputs, weights, and outputs of its nodes."""
     yield from (each.name for each in (*graph.input, *fields.held_in(graph)))
     yield from (name for node in graph.node for name in node.output if name)
 
 
 def names_taken(node: Message) -> Iterator[str]:
-    """Yield the tensors that a node takes, also those that graphs inside it take from outside."""
+    """Yield the names of the tensors that a node takes, directly or by the graphs inside it."""
     yield from filter(None, node.input)
     for graph in fields.graphs_of(node):
         own = {*names_given(graph)}
         inside = [name for inner in graph.node for name in names_taken(inner)]
-        # A branch may hand out a tensor from around it.
+        # An output of a branch may be a tensor from outside the branch.
         inside += [output.name for output in graph.output]
         yield from (name for name in inside if name not in own)
 
 
 def parameters_of(node: Message) -> dict[str, Any]:
-    """Return the attributes of a node that are numbers, texts or lists of numbers."""
+    """Return the attributes of a node that are numbers, strings or lists of numbers."""
     return {
         name: value
         for name, value in fields.attributes_of(node).items()

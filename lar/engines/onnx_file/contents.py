@@ -1,6 +1,6 @@
-"""What an ONNX model file holds, and the FLOPs of its operators.
+"""Describes ONNX model files: inputs, outputs, operators, parameters and FLOPs.
 
-The package onnx is imported only to infer shapes, for `lar info`.
+The package onnx is imported only for `lar info`, to infer shapes.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from lar.engines.operator_facts import Operation, Shape, count_flops
 from lar.errors import UsageError
 from lar.records.run import ModelInfo, TensorInfo
 
-# The domains whose operators are meant below: ONNX's own, and those that ONNX Runtime fuses to.
+# The domains of the operators in `WORK`: ONNX's own, and those of ONNX Runtime's fused operators.
 DOMAINS = ("", "ai.onnx", "com.microsoft", "com.microsoft.nchwc")
 
-# Operators that take any number of inputs, and combine them one by one.
+# Operators with any number of inputs, which they combine one by one.
 VARIADIC = ("Max", "Mean", "Min", "Sum")
 
 
 def operation_of(node: Message, shapes: Mapping[str, Shape]) -> Operation:
-    """Return a node as the FLOP formulas take it, given the shapes of the graph's tensors."""
+    """Return a node in the form that the FLOP formulas take; `shapes` has the tensors' shapes."""
     kind = WORK.get(node.op_type) if node.domain in DOMAINS else None
     if kind is None or kind == "movement":
         return Operation(type=node.op_type, kind=kind)
@@ -54,7 +54,7 @@ def operation_of(node: Message, shapes: Mapping[str, Shape]) -> Operation:
 
 
 def taps_of(node: Message, kind: str, attributes: Mapping[str, Any]) -> int:
-    """Return what the formula of a kind calls taps."""
+    """Return the `taps` of a node for the FLOP formula of its kind."""
     if node.op_type == "LRN":
         return 2 * int(attributes.get("size", 1))
     if kind == "pooling":
@@ -68,31 +68,31 @@ def taps_of(node: Message, kind: str, attributes: Mapping[str, Any]) -> int:
 
 
 def channels_first(shape: Shape) -> Shape:
-    """Return the shape with the last axis, which is that of the channels, as the second."""
+    """Return a shape whose last axis is the channels, with this axis moved to the second place."""
     return shape and (shape[0], shape[-1], *shape[1:-1])
 
 
-# Constants of more elements are weights: their values are never needed here.
+# A constant with more elements is no shape but a weight, and its values are not needed here.
 MOST_SHAPE_ELEMENTS = 1024
 
-# What the types of operators that take quantised tensors have in their names.
+# Parts of the type names of operators that take quantised tensors.
 QUANTISED = ("quantize", "qlinear", "qgemm", "integer", "nbits")
 
 
 class Known(NamedTuple):
-    """What is known of a tensor: NumPy's name of its type, empty for an unknown one, its shape."""
+    """The type (NumPy's name) and the shape of a tensor; an unknown type is an empty string."""
 
     type: str = ""
     shape: Shape = None
 
     @property
     def elements(self) -> int:
-        """The number of its elements, if its shape is known."""
+        """The number of the tensor's elements, if its shape is known."""
         return prod(size or 0 for size in self.shape or ())
 
     @property
     def size_bytes(self) -> int | None:
-        """How many bytes it has, None if its shape or the size of its elements is not known."""
+        """The tensor's size in bytes, None if its shape or the size of an element is unknown."""
         bits = fields.bits_of(self.type)
         if bits is None or self.shape is None or None in self.shape:
             return None
@@ -102,17 +102,17 @@ class Known(NamedTuple):
 def read_model(
     path: Path, shapes: Mapping[str, tuple[int, ...]] | None = None, engine: str = "onnxruntime"
 ) -> ModelInfo:
-    """Read what an ONNX model file holds; large weights stay unread.
+    """Read a description of an ONNX model file, without reading large weights.
 
-    A parameter is an element of a floating-point constant that an operator takes, or of an
-    integer one that a quantised operator takes; constants of one element are left out, being
-    plain numbers more often than weights. If the batch is open the FLOPs are those of one item,
-    and `flops_at` in the metadata says so; with another axis open they are unknown. With `shapes`
-    of inputs the FLOPs are those at these shapes.
+    Parameters are the elements of floating-point constants that operators take, and of integer
+    constants that quantised operators take. Constants with one element are left out, since most of
+    them are plain numbers. FLOPs are counted for the given `shapes` of inputs. Without shapes, an
+    open batch axis counts as 1, and `flops_at` in the metadata says so. If another axis is open,
+    the FLOPs are unknown.
 
     Raises:
-        UsageError: the file or its external weights cannot be read, or it is not an ONNX model, or
-            a damaged one.
+        UsageError: the file or its external weights cannot be read, or the file is damaged, or is
+            not an ONNX model.
     """
     model = read_message(path)
     try:
@@ -122,10 +122,10 @@ def read_model(
 
 
 def read_message(path: Path) -> Message:
-    """Open a model file; what is wrong within its fields shows when they are looked at.
+    """Open a model file; damage inside a field is detected later, when the field is read.
 
     Raises:
-        UsageError: the file cannot be read, or it is not an ONNX model, or a damaged one.
+        UsageError: the file cannot be read, is not an ONNX model, or is damaged.
     """
     if begins_like_ort(read_head(path)):
         problem = "a model in the ORT format, which only ONNX Runtime itself reads"
@@ -141,11 +141,12 @@ def read_message(path: Path) -> Message:
 
 
 def without_weights(model: Message, path: Path) -> Message:
-    """Return a model without the values of its weights, and with its functions inlined; values that
-    may be shapes are read from the files beside it.
+    """Return a model without the values of its weights, and with its functions inlined.
+
+    Values that may be shapes are kept; they are read from external files if needed.
 
     Raises:
-        UsageError: a file is missing or too short.
+        UsageError: an external file is missing or too short.
     """
     sizes: dict[str, int] = {}
     for graph in fields.graphs_in(model.graph):
@@ -167,7 +168,7 @@ def without_weights(model: Message, path: Path) -> Message:
 
 
 def describe_model(model: Message, given: Mapping[str, tuple[int, ...]], engine: str) -> ModelInfo:
-    """Return what a model holds; FLOPs and bytes where inputs have the shapes given."""
+    """Return the description of a model, with FLOPs and bytes for the given input shapes."""
     graphs = [*fields.graphs_in(model.graph)]
     nodes = [node for graph in graphs for node in graph.node if node.op_type != "Constant"]
     constants = constants_in(graphs)
@@ -205,8 +206,10 @@ def describe_model(model: Message, given: Mapping[str, tuple[int, ...]], engine:
 
 
 def inputs_in(model: Message, constants: Container[str]) -> tuple[TensorInfo, ...]:
-    """Return the inputs of a model, last those that have a value in the file. That value can be
-    replaced in models from version 4 on only: older ones list all weights as inputs."""
+    """Return the inputs of a model; optional inputs, which have a value in the file, come last.
+
+    Models before IR version 4 have no optional inputs, since they list all weights as inputs.
+    """
     held = [info for info in model.graph.input if info.name in constants]
     return (
         *(info_of(info) for info in model.graph.input if info.name not in constants),
@@ -215,7 +218,7 @@ def inputs_in(model: Message, constants: Container[str]) -> tuple[TensorInfo, ..
 
 
 def read_ends(path: Path) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
-    """Return the inputs and the outputs of a model file, as far as the file itself says them.
+    """Return the inputs and the outputs of a model file, without inferring shapes.
 
     Raises:
         UsageError: as `read_message`.
@@ -226,8 +229,10 @@ def read_ends(path: Path) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...
 
 
 def set_shapes(graph: Message, shapes: Mapping[str, Shape], *, infers_others: bool) -> None:
-    """Give inputs and outputs these shapes; remove the open shapes of the model if they are to be
-    inferred."""
+    """Give inputs and outputs these shapes.
+
+    With `infers_others`, remove all other open shapes of the model, so that they can be inferred.
+    """
     for info in (*graph.input, *graph.output):
         tensor = info.type.tensor_type
         if "tensor_type" in info.type and (shape := shapes.get(info.name)) is not None:
@@ -243,20 +248,22 @@ def set_shapes(graph: Message, shapes: Mapping[str, Shape], *, infers_others: bo
 
 
 def bytes_in(tensors: Mapping[str, Known], names: Iterable[str]) -> int | None:
-    """Return how many bytes tensors have, None if the size of one is not known."""
+    """Return the size of some tensors in bytes, None if the size of one of them is unknown."""
     sizes = [tensors.get(name, Known()).size_bytes for name in names]
     return None if None in sizes else sum(size or 0 for size in sizes)
 
 
 def closed_batches(inputs: Iterable[Message]) -> dict[str, Shape]:
-    """Return the shapes of the inputs whose first axis is open, with 1 there."""
+    """Return the shapes of inputs whose first axis (the batch) is open, with this axis set to 1."""
     shapes = {info.name: shape_of(info.type.tensor_type) for info in inputs}
     return {name: (1, *it[1:]) for name, it in shapes.items() if it and it[0] is None}
 
 
 def constants_in(graphs: Iterable[Message]) -> dict[str, Known]:
-    """Return the initializers, sparse ones made dense as engines do, and the outputs of Constant
-    nodes, by name."""
+    """Return the initializers and the outputs of Constant nodes, by name.
+
+    Sparse initializers count as dense tensors, as engines make them dense.
+    """
     found = {}
     for graph in graphs:
         whole = (*graph.initializer, *graph.sparse_initializer)
@@ -273,7 +280,7 @@ def constant_of(node: Message) -> Known:
     given = attributes_of(node)
     if "value" in given:
         return Known(type_name(given["value"].data_type), tuple(given["value"].dims))
-    # What else it can hold is a list, or one number or text.
+    # Without `value`, a Constant holds a list, a number or a string.
     numbers = given.get("value_floats", given.get("value_ints"))
     kind = "float32" if "value_floats" in given else "int64"
     return Known(kind, () if numbers is None else (len(numbers),))
@@ -294,7 +301,7 @@ def weights_in(nodes: Sequence[Message], constants: Mapping[str, Known]) -> Coll
 
 
 def infer_shapes(model: Message) -> Message:
-    """Return a model with all shapes that can be known."""
+    """Return a model with the shapes of inner tensors, as far as they can be inferred."""
     from onnx import shape_inference
 
     try:
@@ -305,7 +312,7 @@ def infer_shapes(model: Message) -> Message:
 
 
 def tensors_in(graph: Message) -> dict[str, Known]:
-    """Return what is known of a graph's tensors, by name."""
+    """Return the types and shapes of a graph's tensors, by name."""
     infos = (*graph.value_info, *graph.input, *graph.output)
     tensors = {info.name: info.type.tensor_type for info in infos}
     return {
@@ -315,26 +322,28 @@ def tensors_in(graph: Message) -> dict[str, Known]:
 
 
 def axes_in(tensor: Message) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
-    """Return the axes of a tensor type as `axes_of` does. A size of -1 is any size, as the engine
-    takes it."""
+    """Return the sizes and names of a tensor type's axes, as `axes_of` does.
+
+    A size of -1 stands for any size, as it does for the engine.
+    """
     return fields.axes_of(
         it.dim_value if "dim_value" in it else it.dim_param for it in tensor.shape.dim
     )
 
 
 def shape_of(tensor: Message) -> Shape:
-    """Return the shape of a tensor type, None if even the rank is unknown."""
+    """Return the shape of a tensor type, None if the number of axes is unknown."""
     return axes_in(tensor)[0] if "shape" in tensor else None
 
 
 def kind_of(value: Message) -> str:
-    """Return what an input or output is: a tensor, a sequence, a map, ..."""
+    """Return the kind of an input or output: tensor, sequence, map, ..."""
     kinds = (name for name in fields.SCHEMA["Type"] if name in value.type)
     return next(kinds, "tensor_type").removesuffix("_type")
 
 
 def info_of(value: Message) -> TensorInfo:
-    """Return an input or output; the shape of one of unknown rank is empty."""
+    """Return the facts of an input or output; its shape is empty if it may have any rank."""
     kind, sequence = value.type, "sequence_type" in value.type
     if sequence and "tensor_type" in kind.sequence_type.elem_type:
         kind = kind.sequence_type.elem_type
@@ -342,7 +351,7 @@ def info_of(value: Message) -> TensorInfo:
         return TensorInfo(name=value.name, dtype=kind_of(value), shape=(), any_rank=True)
     tensor = kind.tensor_type
     shape, axes = ((), ()) if sequence else axes_in(tensor)
-    # Without a type in the file, one is known only where shape inference finds it.
+    # The file may lack the type; it is then known only after shape inference.
     dtype = type_name(tensor.elem_type) if tensor.elem_type else "unknown"
     return TensorInfo(
         name=value.name,
@@ -355,7 +364,7 @@ def info_of(value: Message) -> TensorInfo:
 
 
 def format_metadata(model: Message) -> dict[str, str]:
-    """Return what the file says about itself as text."""
+    """Return a model's metadata as texts by name."""
     opsets = [f"{it.domain or 'ai.onnx'} {it.version}" for it in model.opset_import]
     producer = f"{model.producer_name} {model.producer_version}".strip()
     return {
@@ -367,10 +376,10 @@ def format_metadata(model: Message) -> dict[str, str]:
 
 
 def refuse_others(path: Path, inputs: Iterable[Message]) -> None:
-    """Refuse inputs that are no tensors and no sequences of them.
+    """Refuse inputs that are neither tensors nor sequences.
 
     Raises:
-        UsageError: naming the input.
+        UsageError: an input has another kind; the error names the input.
     """
     for each in inputs:
         kind = kind_of(each)

@@ -1,8 +1,8 @@
-"""If, Loop and Scan computed by hand, one iteration after the other, to see what is inside them.
+"""Runs If, Loop and Scan iteration by iteration, to show the values of the tensors inside them.
 
-An engine has a `Runnable` for each body. What a body is fed with is shown as if an operator of its
-own gave it. A tensor inside a loop has a value for each time that it was computed, in loops within
-each other all in a row; one in a branch that was not taken has none.
+An engine provides a `Runnable` for each body. An input of a body is shown as the output of an extra
+operator. A tensor inside a loop has a value for each iteration; for nested loops, the values of all
+iterations are in one list. A tensor in a branch that was not taken has no value.
 """
 
 from __future__ import annotations
@@ -19,38 +19,41 @@ from lar.engines.onnx_file.bodies import BODY_INPUT, Body
 from lar.engines.onnx_file.fields import Node
 from lar.engines.onnx_file.tensors import Array
 
-Values = ChainMap[str, Any]  # of a graph by name, before those of the graphs around it
-# Takes a node and what it gave: its results, in their order.
+# The values of a graph by name; the values of the graphs around it come after them.
+Values = ChainMap[str, Any]
+# Takes a node and its results, in their order.
 Visit = Callable[[Node, Sequence[Any]], object]
 
 
 class Runnable(Protocol):
-    """A body that can be run."""
+    """A body that an engine can run."""
 
     body: Body
     inputs: Sequence[str]
 
     def run(self, fed: Mapping[str, Any], visit: Visit | None, around: Values) -> list[Any]:
-        """Compute the outputs from inputs and from tensors around the body; `visit` is shown each
-        operator."""
+        """Compute the outputs from the inputs and from the tensors around the body.
+
+        `visit` is called with each operator and its results.
+        """
 
 
 class NoTruth(NamedTuple):
-    """A value that cannot be computed: the operator that fails, and why."""
+    """Stands for a value that cannot be computed: the operator that fails, and the reason."""
 
     operator: str
     says: str
-    tensor: str = ""  # what it would give
+    tensor: str = ""  # the output of that operator
 
     def why(self, name: str) -> str:
-        """Return why a tensor has no truth."""
+        """Return the reason why a tensor has no certain value ("truth")."""
         if name != self.tensor:
             return f"computed from {self.tensor}, which has no truth"
         return f"no truth for {self.operator}" + (f": {self.says}" if self.says else "")
 
 
 class NoTruthHere(Exception):
-    """An operator that has no one right result; the message says why."""
+    """An operator has no single right result; the message says why."""
 
 
 class EachRound(tuple[Any, ...]):
@@ -58,14 +61,17 @@ class EachRound(tuple[Any, ...]):
 
 
 def parts_of_value(name: str, value: Any) -> Iterator[Part | Unheld]:
-    """Yield what a dump has of a value: the values of all iterations stand on a new first axis; if
-    their shapes differ, only the first one does."""
+    """Yield the dumped parts of a value.
+
+    The values of all iterations of a loop are put along a new first axis. If their shapes differ,
+    only the first value is dumped.
+    """
     if not isinstance(value, EachRound):
         value = Unheld(name, value.why(name)) if isinstance(value, NoTruth) else value
         yield from parts_of(name, value)
     elif others := [each for each in value if not isinstance(each, np.ndarray)]:
         lacking = next((each for each in others if isinstance(each, (NoTruth, Unheld))), None)
-        says = "inside a loop, and no tensor: no file holds one for each iteration"
+        says = "it is in a loop and is no tensor: no file holds a value for each iteration"
         yield from parts_of_value(name, lacking or Unheld(name, says))
     else:
         is_one_shape = len({each.shape for each in value}) == 1
@@ -76,9 +82,10 @@ def parts_of_value(name: str, value: Any) -> Iterator[Part | Unheld]:
 
 @dataclass
 class Rounds:
-    """The iterations of a body: runs it, and shows what its operators gave in all of them.
+    """Runs the iterations of a body, and shows the results of its operators in all of them.
 
-    `states` are what an iteration hands to the next one, `pieces` the other results of each.
+    `states` are the values that an iteration passes to the next iteration. `pieces` has the other
+    results of each iteration.
     """
 
     graph: Runnable
@@ -91,8 +98,8 @@ class Rounds:
     def run(self, before: Sequence[Any] = (), behind: Iterable[Any] = ()) -> list[Any]:
         """Compute the outputs of the body in one iteration: the next states, then the pieces.
 
-        It is fed with the states and with the values before and behind them. A body with values
-        before them first gives whether it goes on."""
+        The inputs of the body are the values `before`, the states, and the values `behind`. If it
+        has values `before` (a Loop), its first output is whether to go on."""
         fed = dict(zip(self.graph.inputs, (*before, *self.states, *behind), strict=False))
         for name, value in fed.items() if self.visit else ():
             self(Node(name, BODY_INPUT, "", (), (name,)), [value])
@@ -103,12 +110,14 @@ class Rounds:
         return found
 
     def __call__(self, node: Node, results: Sequence[Any]) -> None:
-        """Keep what an operator gave in an iteration."""
+        """Keep the results of an operator in one iteration."""
         self.seen.setdefault(node.outputs, (node, []))[1].append(results)
 
     def show(self) -> None:
-        """Show the operators of the body with what they gave in all iterations, those of a loop
-        around this one too."""
+        """Show the operators of the body with their results in all iterations.
+
+        Inside an outer loop, the results are added to those of its earlier iterations.
+        """
         for node, found in self.seen.values():
             assert self.visit is not None
             whole = [[EachRound(each) for each in zip(*found, strict=True)]]
@@ -130,7 +139,7 @@ def run_rounds(
     around: Values,
     visit: Visit | None,
 ) -> Rounds:
-    """Run the body of a Loop or a Scan as often as it asks for."""
+    """Run all iterations of a Loop or a Scan, and return them."""
     last = len(inputs) - attributes.get("num_scan_inputs", 0)
     run, first = (run_loop, 2) if kind == "Loop" else (run_scan, 0)
     rounds = Rounds(body, inputs[first:last], around, visit)
@@ -140,7 +149,7 @@ def run_rounds(
 
 
 def run_loop(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Rounds) -> None:
-    """Run a body until its condition fails, or for a number of trips."""
+    """Run the body of a Loop until its condition fails, or until its number of trips is reached."""
     most, goes_on = [*inputs, None, None][:2]
     limit = np.inf if most is None else array_in(most).item()
     infos = rounds.graph.body.graph.input[:2]
@@ -152,7 +161,7 @@ def run_loop(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Round
 
 
 def run_scan(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Rounds) -> None:
-    """Run a body along an axis of each of its scanned inputs."""
+    """Run the body of a Scan for each element along an axis of each scanned input."""
     scanned = [array_in(each) for each in inputs[len(rounds.states) :]]
     ways = zip(scanned, *ways_of(attributes, "input", len(scanned)), strict=True)
     columns = (np.moveaxis(array, axis, 0)[:: -1 if back else 1] for array, axis, back in ways)
@@ -161,16 +170,16 @@ def run_scan(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Round
 
 
 def ways_of(attributes: Mapping[str, Any], side: str, count: int) -> list[Sequence[int]]:
-    """Return the axes and the directions of the tensors that a loop takes or gives in pieces."""
+    """Return the axes and directions of a loop's scanned inputs or outputs; `side` says which."""
     given = (attributes.get(f"scan_{side}_{what}") for what in ("axes", "directions"))
     return [each or [0] * count for each in given]
 
 
 def array_in(value: Any) -> Array:
-    """Return a tensor as an array; an engine may have it as a value of its own type.
+    """Return a value, which may be an engine's own object, as an array.
 
     Raises:
-        NoTruthHere: nothing gives it.
+        NoTruthHere: the value cannot be computed.
     """
     if isinstance(value, NoTruth):
         raise NoTruthHere(value.why(""))

@@ -1,21 +1,20 @@
-"""An ONNX file, read and written by its fields: the one reader of lar, without the package onnx.
+"""Reads and writes ONNX files field by field, without the package onnx.
 
-Importing that package takes longer than loading a model, and lar looks at little of a file. ONNX
+Importing that package takes longer than loading a model, and lar needs few fields of a file. ONNX
 files are protobuf messages (protobuf.dev/programming-guides/encoding); `SCHEMA` has the fields of
-onnx.proto by message. A `Message` keeps the bytes that it was made of, and decodes a field when it
-is first asked for: what nobody looks at is skipped by its length, and of a file that is mapped
-into memory it is never read. A message that is changed is encoded with the fields that nobody
-looked at, or that this schema lacks, as they were.
+each message in onnx.proto. A `Message` keeps its bytes, and decodes a field when it is first read.
+Other fields are skipped by their length; if the file is mapped into memory, they are never read.
+When a changed message is encoded, fields that were not read, or that the schema lacks, are kept
+unchanged.
 
-What a file says stands in the modules beside this one: `contents` describes a model and counts
-its FLOPs, `external_data` has weights in other files, `tensors` the values of tensors, `bodies` the
-graphs inside nodes, `quantization` the scales of integers.
+The modules beside this one read the contents. `contents` describes a model and counts its FLOPs,
+`tensors` reads values of tensors, `bodies` reads graphs inside nodes, and `numbered_graph` reads
+the scales of quantised tensors.
 
-Weights in files beside a model: which files a model may have ONNX Runtime read.
-
-ONNX Runtime 1.23 opens whatever path a model names. So that a model from elsewhere cannot have
-any file of this machine read, dumped or packed, lar takes files in the model's own folder only,
-and in those that `--allow-external-data` names.
+This module also checks which files a model may name for its weights. ONNX Runtime 1.23 opens any
+path that a model names. A model from elsewhere must not make lar read, dump or pack any file of
+this machine. So lar accepts only files in the model's own folder, and in folders that
+`--allow-external-data` names.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from lar.files.input_file import open_input
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
-EXTERNAL = 1  # the data_location of a tensor whose data is in a file of its own
+EXTERNAL = 1  # the data_location of a tensor whose data is in another file
 
 
 class FieldKind(NamedTuple):
-    """A field of the schema; `type` is that of its values, or the name of a message."""
+    """A field of the schema; `type` is the type of its values, or the name of a message."""
 
     number: int
     type: str
@@ -46,7 +45,7 @@ class FieldKind(NamedTuple):
 
 
 def read_schema(text: str) -> dict[str, dict[str, FieldKind]]:
-    """Return the fields of messages by their names."""
+    """Return the fields of each message by their names, from the text of messages.txt."""
     found: dict[str, dict[str, FieldKind]] = {}
     for line in text.strip().replace("\n  ", " ").splitlines():
         message, _, fields = line.partition(": ")
@@ -57,20 +56,21 @@ def read_schema(text: str) -> dict[str, dict[str, FieldKind]]:
     return found
 
 
-# By message: the numbers, names and kinds of fields; a star is behind those that are repeated.
+# For each message: the numbers, names and kinds of its fields; a star marks a repeated field.
 SCHEMA = read_schema(Path(__file__).with_name("messages.txt").read_text())
 
-# How values that are no messages stand in a file, the defaults of missing ones, and the format of
-# numbers with a fraction.
+# For values that are not messages: their encoding in a file, their default if they are missing, and
+# the format of floating-point numbers.
 WIRES = {"int": VARINT, "float": FIXED32, "double": FIXED64}
 DEFAULTS: dict[str, Any] = {"int": 0, "float": 0.0, "double": 0.0, "text": "", "bytes": b""}
 FORMATS = {"float": "<f", "double": "<d"}
 
 
 class Field(NamedTuple):
-    """One field of a message: where it begins, its tag included, and where its value stands.
+    """The position of one field of a message; `begin` is where its tag begins.
 
-    `value` is the number of a varint, and of other fields the offset where the bytes begin.
+    `value` is the number itself for a varint. For other fields it is the offset of the value's
+    bytes.
     """
 
     number: int
@@ -107,10 +107,10 @@ def fields_in(data: bytes | memoryview) -> Iterator[Field]:
 
 
 def varint_at(data: bytes | memoryview, offset: int) -> tuple[int, int]:
-    """Return the number that begins at an offset, and where it ends.
+    """Return the varint at an offset, and the offset of its end.
 
     Raises:
-        ValueError: there is no such field.
+        ValueError: the bytes end before the number does.
     """
     number = 0
     for shift in range(0, 70, 7):
@@ -125,7 +125,7 @@ def varint_at(data: bytes | memoryview, offset: int) -> tuple[int, int]:
 
 
 def encode_varint(number: int) -> bytes:
-    """Encode a number; a negative one as 64 bits."""
+    """Encode a number as a varint; a negative number has 64 bits."""
     number &= (1 << 64) - 1
     encoded = bytearray()
     while number > 0x7F:
@@ -138,21 +138,21 @@ def encode_varint(number: int) -> bytes:
 class Message:
     """A message of a kind in `SCHEMA`, whose fields are attributes, as in the package onnx.
 
-    A missing field is empty; changing a missing message does not make it part of this one.
-    Decoding a field raises a ValueError if the bytes are not such a message.
+    A missing field has an empty value. If this value is a message, changing it does not add it to
+    this message. Decoding a field raises a ValueError if the bytes are not a message of this kind.
     """
 
     def __init__(self, kind: str, data: bytes | memoryview = b"", **values: Any) -> None:
-        # What has been decoded or was assigned stands among the attributes themselves.
+        # Fields that were decoded or assigned are in `__dict__`.
         self.__dict__.update(values, kind=kind, _data=memoryview(data), _fields=None)
 
     if TYPE_CHECKING:
 
         def __setattr__(self, name: str, value: Any) -> None:
-            """Change a field."""
+            """Set a field to a value."""
 
     def __getattr__(self, name: str) -> Any:
-        """Decode a field; only called for one that has not been."""
+        """Decode a field; Python calls this only for a field that has no attribute yet."""
         kind = SCHEMA[self.kind].get(name)
         if kind is None:
             raise AttributeError(name)
@@ -162,23 +162,23 @@ class Message:
             value = found[-1] if found else DEFAULTS.get(kind.type)
             if kind.type in SCHEMA and len(found) != 1:  # a repeated message is merged
                 value = Message(kind.type, b"".join(it._data for it in found))
-        # Bytes are not kept: they may be weights.
+        # Bytes are not kept in memory, as they may be weights.
         if kind.is_repeated or (found and kind.type != "bytes"):
             self.__dict__[name] = value
         return value
 
     def __contains__(self, name: str) -> bool:
-        """Return whether a field is there, even if it is empty."""
+        """Return whether the message has a field, even if its value is empty."""
         if name in self.__dict__:
             return bool(self.__dict__[name] != [])
         return bool(self._raw(SCHEMA[self.kind][name].number))
 
     def mentions(self, word: re.Pattern[bytes]) -> bool:
-        """Return whether a word stands anywhere in the bytes, faster than decoding them does."""
+        """Return whether the message's bytes contain a word; this is faster than decoding them."""
         return word.search(self._data) is not None
 
     def _raw(self, number: int) -> list[Field]:
-        """Return the fields of a number as they stand in the bytes."""
+        """Return the positions of all fields with a number."""
         if self._fields is None:
             found: dict[int, list[Field]] = {}
             for field in fields_in(self._data):
@@ -188,7 +188,7 @@ class Message:
         return fields
 
     def _decode(self, kind: FieldKind, field: Field) -> list[Any]:
-        """Return the values in a field: several in one of packed numbers."""
+        """Return the values in a field; a field of packed numbers has several."""
         data, wire = self._data[field.value : field.end], WIRES.get(kind.type, BYTES)
         if field.wire not in (wire, BYTES):
             raise ValueError(f"another field in the place of a {kind.type}")
@@ -229,7 +229,7 @@ class Message:
 
 
 def signed(number: int) -> int:
-    """Return a number of 64 bits with its sign."""
+    """Return the signed number for an unsigned number of 64 bits."""
     return number - (1 << 64) if number >> 63 else number
 
 
@@ -246,12 +246,14 @@ def encode_field(kind: FieldKind, value: Any) -> bytes:
 
 
 def open_model(path: Path) -> Message:
-    """Return the model in a file, which is mapped into memory and not read yet; an empty one for a
-    file in ONNX Runtime's own format, which is no protobuf and has all weights inside.
+    """Return the model in a file, which is mapped into memory but not read yet.
+
+    The model is empty for a file in ONNX Runtime's own format (ORT), which is not protobuf and has
+    no weights in other files.
 
     Raises:
-        OSError: it cannot be read.
-        ValueError: it is empty.
+        OSError: the file cannot be read.
+        ValueError: the file is empty.
     """
     with path.open("rb") as file:
         data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
@@ -259,12 +261,12 @@ def open_model(path: Path) -> Message:
 
 
 def damaged(path: Path) -> UsageError:
-    """Return the error of a file that is no model."""
+    """Return the error for a file that is not an ONNX model, or is a damaged one."""
     return UsageError("not an ONNX model, or a damaged one", BROKEN, subject=path)
 
 
 class Node(NamedTuple):
-    """A node of a graph; inputs and outputs that are left out have empty names."""
+    """A node of a graph; an input or output that is left out has an empty name."""
 
     name: str
     operator: str
@@ -274,29 +276,29 @@ class Node(NamedTuple):
 
 
 def node_of(node: Any) -> Node:
-    """Return what a graph says of a node."""
+    """Return a node of a graph as a `Node`."""
     return Node(node.name, node.op_type, node.domain, tuple(node.input), tuple(node.output))
 
 
-# The fields that the values of attributes are in, in the order of the numbers of their types.
+# The names of the fields with the values of attributes, in the order of the types' numbers.
 VALUE_NAMES = "f i s t g floats ints strings tensors graphs sparse_tensor sparse_tensors tp"
 VALUES = dict(enumerate(VALUE_NAMES.split(), start=1))
 
 
 def attributes_of(node: Message) -> dict[str, Any]:
-    """Return a node's attributes by name: numbers, texts, lists of them, or messages.
+    """Return a node's attributes by name: numbers, strings, lists of these, or messages.
 
     Raises:
-        LookupError: one has no value that lar knows.
+        LookupError: an attribute has a value of an unknown type.
     """
     return {each.name: value_of(each) for each in node.attribute}
 
 
 def value_of(attribute: Message) -> Any:
-    """Return the value of an attribute, bytes as the text that they are.
+    """Return the value of an attribute, with bytes decoded to strings.
 
     Raises:
-        LookupError: it has none that lar knows.
+        LookupError: the value has an unknown type.
     """
     value = getattr(attribute, VALUES[attribute.type])
     if isinstance(value, bytes):
@@ -306,12 +308,12 @@ def value_of(attribute: Message) -> Any:
 
 
 def graphs_of(node: Message) -> list[Message]:
-    """Return the graphs that a node has as attributes."""
+    """Return the graphs that are attributes of a node."""
     return [it for each in node.attribute for it in (*([each.g] * ("g" in each)), *each.graphs)]
 
 
 def graphs_in(graph: Message) -> Iterator[Message]:
-    """Yield a graph, and all graphs inside it."""
+    """Yield a graph, and all graphs inside its nodes."""
     yield graph
     for node in graph.node:
         for inner in graphs_of(node):
@@ -319,18 +321,18 @@ def graphs_in(graph: Message) -> Iterator[Message]:
 
 
 def held_in(graph: Message) -> list[Message]:
-    """Return the tensors that have values in a graph; of sparse ones, their elements."""
+    """Return the tensors with values in a graph; a sparse tensor is given by its elements."""
     return [*graph.initializer, *(each.values for each in graph.sparse_initializer)]
 
 
 class SavedModel(NamedTuple):
-    """A saved model: its bytes, and the folder where its weights are."""
+    """A saved model: its bytes, and the folder of its weights."""
 
     content: bytes
     folder: Path
 
 
-# NumPy's names of the types of elements, in the order of ONNX's numbers from 1.
+# NumPy's names of element types, in the order of ONNX's numbers, which begin with 1.
 ELEMENT_NAMES = """
 float32 uint8 int8 uint16 int16 int32 int64 object bool float16 float64 uint32 uint64 complex64
 complex128 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz uint4 int4
@@ -342,10 +344,10 @@ NUMBERS = {name: number for number, name in enumerate(ELEMENT_TYPES, start=1)}
 
 
 def type_name(number: int) -> str:
-    """Return NumPy's name of a type of elements.
+    """Return NumPy's name of an element type, by ONNX's number.
 
     Raises:
-        LookupError: ONNX has none of that number.
+        LookupError: ONNX has no element type with this number.
     """
     if number < 1:
         raise LookupError(number)
@@ -353,20 +355,25 @@ def type_name(number: int) -> str:
 
 
 def bits_of(type_name: str) -> int | None:
-    """Return how many bits an element has, by the number in the name of its type, which may also be
-    the engine's; None if they differ."""
+    """Return the number of bits of an element, from the name of its type; None if it is not fixed.
+
+    The name may be NumPy's or an engine's.
+    """
     found = re.search(r"\d+", type_name)
     return int(found[0]) if found else {"bool": 8}.get(type_name)
 
 
 # The axes of a model's inputs and outputs
 
-# What exporters write for an axis that they have no name for.
+# The names that exporters write for an axis without a name.
 NO_NAME = re.compile(r"(?i)none|unk__\d+|[\W\d_]*")
 
 
 def axes_of(axes: Iterable[int | str | None]) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
-    """Return the sizes of axes, None for any size, and their names; without any name, ()."""
+    """Return the sizes of axes, with None for any size, and the names of axes.
+
+    If no axis has a name, the names are an empty tuple.
+    """
     sizes, names = [], []
     for axis in axes:
         sizes.append(axis if isinstance(axis, int) and axis >= 0 else None)
@@ -377,16 +384,16 @@ def axes_of(axes: Iterable[int | str | None]) -> tuple[tuple[int | None, ...], t
 
 FLAG = "--allow-external-data"
 
-# ONNX Runtime takes the offset of a tensor with this location for an address in memory.
+# If a tensor has this location, ONNX Runtime takes its offset for an address in memory.
 MEMORY = "*/_ORT_MEM_ADDR_/*"
 
-# Messages that hold tensors: all others are passed over.
+# The kinds of messages that may contain tensors; others are skipped.
 HOLDERS = {"Model", "Training", "Function", "Graph", "Node", "Attribute", "Sparse", "Tensor"}
-LOCATION = re.compile(rb"location")  # the word that names a tensor's file
+LOCATION = re.compile(rb"location")  # the key of the entry that names a tensor's file
 
 
 class Place(NamedTuple):
-    """The place of a tensor's data in another file; a length of 0 is the rest of the file."""
+    """The place of a tensor's data in another file; a length of 0 means up to the file's end."""
 
     tensor: str
     location: str
@@ -395,26 +402,28 @@ class Place(NamedTuple):
 
 
 def place_of(tensor: Message) -> Place:
-    """Return where the data of a tensor stands that is not in the model itself."""
+    """Return the place of a tensor's data, for a tensor whose data is in another file."""
     entries = {each.key: os.fsdecode(each.value) for each in tensor.external_data}
     numbers = {key: int(value) for key, value in entries.items() if value.isdecimal()}
     offset, length = (numbers.get(key, 0) for key in ("offset", "length"))
-    # If there are two locations, nobody knows which one an engine takes.
+    # With two locations it is unknown which of them an engine takes, so neither is used.
     is_clear = len(entries) == len(tensor.external_data)
     return Place(tensor.name, entries.get("location", "") * is_clear, offset, length)
 
 
 def tensors_outside(message: Message) -> Iterator[Message]:
-    """Yield the tensors whose data is in other files, wherever in a model they are: weights, sparse
-    ones, attributes of nodes, control flow and functions.
+    """Yield all tensors of a model whose data is in other files.
+
+    They may be weights, parts of sparse tensors, attributes of nodes, or in control flow and
+    functions.
 
     Raises:
-        ValueError: this is not a model.
+        ValueError: the message is not a model.
     """
     if message.kind == "Tensor":
         if message.data_location == EXTERNAL:
             yield message
-    # Most nodes need not be decoded.
+    # Most nodes do not contain this word, and need not be decoded.
     elif message.kind != "Node" or message.mentions(LOCATION):
         for name, field in SCHEMA[message.kind].items():
             if field.type in HOLDERS and name in message:
@@ -424,19 +433,20 @@ def tensors_outside(message: Message) -> Iterator[Message]:
 
 
 def files_beside(model: Path) -> tuple[str, ...]:
-    """Return the files that a model's weights are in, as it names them.
+    """Return the names of the files with a model's weights, as written in the model.
 
     Raises:
-        ValueError, OSError: it cannot be read.
+        ValueError, OSError: the model cannot be read.
     """
     return tuple(sorted({place_of(each).location for each in tensors_outside(open_model(model))}))
 
 
 def check_external_data(model: Path, allowed: Sequence[str] = ()) -> None:
-    """Refuse a model whose weights are in files that it may not name, before it is loaded.
+    """Refuse a model whose weights are in files that it may not name; call it before the load.
 
     Raises:
-        UsageError: naming the tensor; a file is outside the folders, missing or cut short.
+        UsageError: a file is outside the allowed folders, missing or cut short; the error names the
+            tensor.
     """
     for folder in allowed:
         if not os.path.isdir(folder):
@@ -445,7 +455,8 @@ def check_external_data(model: Path, allowed: Sequence[str] = ()) -> None:
     try:
         found = {*map(place_of, tensors_outside(content))}
     except (ValueError, RecursionError):
-        # The engine says what is wrong with the file, unless it might take it all the same.
+        # The engine reports the damage later. But if the file names locations, the engine might
+        # load it in spite of the damage, so it is refused here.
         if content.mentions(LOCATION):
             raise damaged(model) from None
         return
@@ -463,7 +474,7 @@ def check_folder(place: Place, model: Path, allowed: Sequence[str]) -> None:
     """Refuse a tensor whose data is in a file that the model may not name.
 
     Raises:
-        UsageError: naming the tensor.
+        UsageError: the file is outside the allowed folders; the error names the tensor.
     """
     location = place.location
     if not location or "\0" in location or location == MEMORY:
@@ -480,10 +491,10 @@ def check_folder(place: Place, model: Path, allowed: Sequence[str]) -> None:
 
 
 def check_size(place: Place, model: Path, sizes: dict[str, int]) -> None:
-    """Refuse a tensor whose data is not all there; `sizes` keeps those of files seen before.
+    """Refuse a tensor whose data is missing or cut short; `sizes` keeps sizes of files for reuse.
 
     Raises:
-        UsageError: naming the tensor.
+        UsageError: the file is missing or too short; the error names the tensor.
     """
     path = str(model.parent / place.location)
     if path not in sizes:

@@ -1,9 +1,8 @@
-"""The tensors of an ONNX graph, numbered as MegEngine does, for the dumps of any engine.
+"""Numbers the tensors of an ONNX graph as MegEngine does, for dumps of several engines.
 
-The real numbers that integers of an ONNX graph stand for: scales beside them in its operators.
-
-QuantizeLinear and DequantizeLinear, QLinear* and *Integer take the scale and the zero point of a
-tensor as inputs of their own; DynamicQuantizeLinear gives them.
+It also finds the scales and zero points of quantised tensors. QuantizeLinear, DequantizeLinear,
+QLinear* and *Integer have the scale and the zero point of a tensor among their inputs.
+DynamicQuantizeLinear has them among its outputs.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from lar.records.run import Quantization
 
 Parameters = Mapping[str, Any]
 
-# The axes of the scales of products of integers, and of the scales of their weights.
+# By operator: the axis of the scales of an integer product, and of the scales of its weights.
 INTEGER_PRODUCTS = {"MatMulInteger": (-1, -1), "ConvInteger": (1, 0)}
 
 
@@ -49,7 +48,7 @@ class Scales(NamedTuple):
 def quantizations_of(
     scales: Iterable[Scales], values: Mapping[str, Array]
 ) -> dict[str, Quantization]:
-    """Return the quantization of each tensor whose scales are among the values."""
+    """Return the quantization of each tensor whose scales are among the known values."""
     found: dict[str, Quantization] = {}
     for each in scales:
         if each.tensor not in found and (known := quantization_of(each, values)):
@@ -58,13 +57,13 @@ def quantizations_of(
 
 
 def quantization_of(each: Scales, values: Mapping[str, Array]) -> Quantization | None:
-    """Return a tensor's quantization, None if its scales are not known, or no list of numbers."""
+    """Return a tensor's quantization, None if its scales are unknown or not along one axis."""
     if not values.keys() >= {*each.names}:
         return None
     scale, axis = np.ones(1, np.float32), each.axis
     for array in (values[name] for name in each.scales):
         if array.dtype.kind != "f" or sum(size > 1 for size in array.shape) > 1:
-            return None  # one for each block of a row, or each row and column
+            return None  # a scale for each block of a row, or for each row and column
         if array.ndim > 1 and array.size > 1:
             axis = int(np.argmax(array.shape)) - array.ndim
         scale = scale * array.reshape(-1).astype(np.float32)
@@ -79,8 +78,10 @@ def quantization_of(each: Scales, values: Mapping[str, Array]) -> Quantization |
 
 
 def scales_in(nodes: Sequence[Node], parameters: Sequence[Parameters]) -> list[Scales]:
-    """Return the scales of a graph's tensors: those of the operator that gives a tensor come before
-    those of operators that take it."""
+    """Return the scales of a graph's tensors.
+
+    The scales in the operator that writes a tensor come before those in operators that read it.
+    """
     given: list[Scales] = []
     taken: list[Scales] = []
     for node, known in zip(nodes, parameters, strict=True):
@@ -95,20 +96,20 @@ def scales_in(nodes: Sequence[Node], parameters: Sequence[Parameters]) -> list[S
 
 
 def roles_of(node: Node, parameters: Parameters) -> Sequence[Role]:
-    """Return the quantised tensors of an operator."""
+    """Return the roles of an operator's quantised tensors."""
     if parameters.get("block_size"):
         return ()
     if node.operator == "QLinearConcat":
         triples = range(2, len(node.inputs) - 2, 3)
         return (Role(~0, (0,), 1), *(Role(place, (place + 1,), place + 2) for place in triples))
-    # The scales are along axis 1, unless the operator names another axis or transposes.
+    # Scales are along axis 1, unless the operator names another axis or transposes the tensor.
     axis = 0 if parameters.get("transB") else int(parameters.get("axis", 1))
     roles = ROLES.get(node.operator, ())
     return [role._replace(axis=axis) if role.axis == 1 else role for role in roles]
 
 
 def name_at(node: Node, place: int | None) -> str:
-    """Return the name of an input or output, empty if it is left out."""
+    """Return the name of an input or output by its place, empty if it is left out."""
     if place is None:
         return ""
     names, place = (node.inputs, place) if place >= 0 else (node.outputs, ~place)
@@ -116,8 +117,10 @@ def name_at(node: Node, place: int | None) -> str:
 
 
 def products_in(nodes: Sequence[Node], known: Mapping[str, Scales]) -> Iterator[Scales]:
-    """Yield the scales of products of integers and of their weights: a product is cast and then
-    multiplied by both scales at once."""
+    """Yield the scales of integer products and of their weights.
+
+    In a model, such a product is cast and then multiplied by the product of both scales.
+    """
     makers = {name: node for node in nodes for name in node.outputs}
     muls = [node for node in nodes if node.operator == "Mul"]
     for casted, factor in (pair for node in muls for pair in permutations(node.inputs, 2)):
@@ -141,7 +144,7 @@ def wanted_names(scales: Iterable[Scales]) -> set[str]:
 
 
 def read_quantizations(path: Path) -> dict[str, Quantization]:
-    """Return what the integers of a model's tensors stand for, by name, as far as its weights say.
+    """Return the quantizations of a model's tensors by name, if their scales are weights.
 
     Raises:
         ValueError, OSError: the model cannot be read.
@@ -156,9 +159,10 @@ def read_quantizations(path: Path) -> dict[str, Quantization]:
 
 
 class NumberedGraph:
-    """The graph of a model, named by paths, with all its tensors numbered, those of bodies too.
+    """The graph of a model with all its tensors numbered, also those of bodies.
 
-    `left_out` says, when all have been computed, why some are missing.
+    The graph must have been renamed by paths. When all tensors have been computed, `left_out` has
+    the reason for each tensor that no file can hold.
     """
 
     def __init__(self, graph: Message, fed: Iterable[str]) -> None:
@@ -172,13 +176,15 @@ class NumberedGraph:
             self.numbering.add_node(kind, node.name, node.inputs, node.outputs)
         self.numbering.add_constants(self.outputs)
         self.variables = self.numbering.variables
-        self.parts: dict[str, list[str]] = {}  # the names of what is dumped of a tensor
+        self.parts: dict[str, list[str]] = {}  # the names of the dumped parts of each value
         self.left_out: dict[str, str] = {}
-        self.factors: dict[str, Array] = {}  # the scales and zero points that are known
+        self.factors: dict[str, Array] = {}  # the values of known scales and zero points
 
     def facts(self) -> DumpFacts:
-        """Return what is known of the dump: the numbers and parameters of the operators, in the
-        graph's order, and what the integers of tensors stand for."""
+        """Return the facts for a dump: the operators and the quantizations of tensors.
+
+        The operators are in the order of the graph, with their numbers and parameters.
+        """
         operators = [
             OperatorFact(self.variables[name].operator_id, known)
             for node, known in zip(self.nodes, self.parameters, strict=True)
@@ -188,8 +194,10 @@ class NumberedGraph:
         return DumpFacts(operators, 0, {}, known, outputs=self.outputs, left_out=left_out)
 
     def holds_weight(self, name: str, type_name: str) -> bool:
-        """Return whether a dump has a constant: weights and biases that operators take, not the
-        scales of quantised tensors, nor shapes and the like."""
+        """Return whether a dump holds a constant.
+
+        It holds weights and biases that operators take, but no scales, zero points or shapes.
+        """
         is_taken = name in self.variables and name not in {*self.wanted, *self.outputs}
         is_weight = type_name.startswith("float") or name in {it.tensor for it in self.scales}
         return is_taken and is_weight and type_name in BY_DTYPE
@@ -201,16 +209,16 @@ class NumberedGraph:
 
     @cached_property
     def scales(self) -> list[Scales]:
-        """The names of the scales and zero points of tensors."""
+        """The names of the scales and zero points of each quantised tensor."""
         return scales_in(self.nodes, self.parameters)
 
     @cached_property
     def wanted(self) -> set[str]:
-        """The names of the scales and zero points."""
+        """The names of all scales and zero points in the graph."""
         return wanted_names(self.scales)
 
     def dump_parts(self, name: str, parts: Sequence[Part | Unheld]) -> Iterator[Dumped]:
-        """Yield the tensors that a dump has of a value."""
+        """Yield the tensors to dump for the parts of a value."""
         maker = self.makers.get(name)
         held = [each for each in parts if isinstance(each, Part)]
         self.left_out |= {each.name: each.reason for each in parts if isinstance(each, Unheld)}
@@ -228,16 +236,16 @@ class NumberedGraph:
             yield self.dumped(each.name, inputs, array, layout, each.dtype)
 
     def stored(self, name: str, maker: Operator, array: Array) -> tuple[Array, str]:
-        """Return what an operator gives as the dump stores it, and its format."""
+        """Return an operator's output in the layout of the dump, and the layout's name."""
         return array, ""
 
     def dumped(
         self, name: str, inputs: Sequence[str], array: Array, layout: str = "", dtype: str = ""
     ) -> Dumped:
-        """Return a tensor that is stored in a layout, with its names."""
+        """Return a tensor to dump, which is stored in a layout, with its names and numbers."""
         kind, known = dtype or BY_DTYPE[array.dtype.name].name, self.variables[name]
         variable = replace(known, shape=array.shape, stored=True, format=layout, dtype=kind)
         self.variables[name] = variable
-        # A sequence has other names, and a branch that was not taken has none.
+        # A sequence is dumped under other names, and a tensor of an untaken branch is not dumped.
         taken = [it for each in inputs if each for it in self.parts.get(each, [each])]
         return Dumped(variable, tuple(self.variables[each] for each in taken), array)

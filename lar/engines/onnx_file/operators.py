@@ -1,7 +1,6 @@
-"""What lar knows of ONNX's operators and of those that ONNX Runtime fuses: `operators.json`.
+"""Facts about ONNX's operators and ONNX Runtime's fused operators, from `operators.json`.
 
-What the operators take in which place: onnx.ai/onnx/operators, and docs/ContribOperators.md of ONNX
-Runtime.
+onnx.ai/onnx/operators and ONNX Runtime's docs/ContribOperators.md describe the operators' inputs.
 """
 
 from __future__ import annotations
@@ -13,10 +12,11 @@ from lar.engines.operator_facts import facts_beside
 
 
 class Role(NamedTuple):
-    """A tensor of an operator and where its scale and zero point are.
+    """A quantised tensor of an operator, and the places of its scale and zero point.
 
-    A place counts inputs from 0, `~place` outputs. The scale is the product of those at `scales`.
-    If there are several, they are along `axis` of the tensor.
+    Place 0 is the first input, and place ~0 (-1) is the first output. The tensor's scale is the
+    product of the scales at `scales`. If a scale has several numbers, they are along `axis` of the
+    tensor.
     """
 
     tensor: int
@@ -34,6 +34,6 @@ ROLES = {name: [Role(*each) for each in roles] for name, roles in FACTS.roles.it
 
 
 KINDS = FACTS.operator_kinds(
-    # What a CPU has no float16 kernel for is computed in float32, and casts between are removed.
+    # Without a float16 kernel on a CPU, ONNX Runtime computes in float32 and removes casts between.
     rounded={"InsertedPrecisionFreeCast_": "float16"},
 )

@@ -1,4 +1,4 @@
-"""The values of tensors in an ONNX file, or in a file beside it, as arrays."""
+"""Reads the values of tensors from an ONNX file, or from a file beside it, as arrays."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from lar.engines.onnx_file.fields import EXTERNAL, NUMBERS, Message, bits_of, pl
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Where elements stand that are no raw bytes. Others are integers, or the bits of what they are.
+# The fields of a message that hold elements which are not raw bytes, by type. Elements of other
+# types are in `int32_data`, as integers or as their bits.
 LISTS = {
     "float_data": "float32 complex64",
     "double_data": "float64 complex128",
@@ -24,7 +25,7 @@ STORED = {"float_data": "f4", "double_data": "f8"}
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return a type of elements, one of those that NumPy lacks too."""
+    """Return the type of elements with a name; it may be a type of `ml_dtypes`."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -34,10 +35,10 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def array_of(tensor: Message, folder: Path) -> Array:
-    """Return the values of a tensor of a model in that folder.
+    """Return the values of a tensor; `folder` is the folder of its model.
 
     Raises:
-        ValueError, LookupError, OSError: they are damaged, or cannot be read.
+        ValueError, LookupError, OSError: the values are damaged, or cannot be read.
     """
     name, shape = type_name(tensor.data_type), tuple(tensor.dims)
     if name == "object":
@@ -50,7 +51,7 @@ def array_of(tensor: Message, folder: Path) -> Array:
         data = np.array(getattr(tensor, field)).astype(stored).tobytes()
     if not bits or bits >= 8:
         return np.frombuffer(data, dtype).reshape(shape)
-    # Several elements in a byte, the first of them in its lowest bits.
+    # A byte has several elements, the first element in its lowest bits.
     packed = np.frombuffer(data, np.uint8)[:, None] >> np.arange(0, 8, bits, dtype=np.uint8)
     elements = (packed & ((1 << bits) - 1)).reshape(-1)[: prod(shape)].reshape(shape)
     if name.startswith("float"):
@@ -61,10 +62,12 @@ def array_of(tensor: Message, folder: Path) -> Array:
 
 
 def data_of(tensor: Message, folder: Path) -> bytes:
-    """Return the bytes of a tensor's elements, wherever they are; none if they stand as numbers.
+    """Return the bytes of a tensor's elements, from the model or from another file.
+
+    They are empty if the elements are in a field of numbers.
 
     Raises:
-        OSError: their file cannot be read.
+        OSError: the file cannot be read.
     """
     if tensor.data_location != EXTERNAL:
         raw: bytes = tensor.raw_data
@@ -76,7 +79,7 @@ def data_of(tensor: Message, folder: Path) -> bytes:
 
 
 def tensor_of(array: Array, name: str = "", note: str = "") -> Message:
-    """Return an array as a message; `note` is for readers that other programs ignore."""
+    """Return an array as a tensor message; `note` goes into a field that other programs ignore."""
     is_text = array.dtype.kind in "OSU"
     number, texts = NUMBERS["object" if is_text else array.dtype.name], {"doc_string": note}
     content: dict[str, Any] = {"name": name, **(texts if note else {})}
@@ -88,7 +91,7 @@ def tensor_of(array: Array, name: str = "", note: str = "") -> Message:
 
 
 def dense_of(sparse: Message, folder: Path) -> Message:
-    """Return a sparse tensor, whose indices count its elements or its axes, as a plain one."""
+    """Return a sparse tensor as a dense one; its indices are places in the tensor or along axes."""
     values, places = (array_of(each, folder) for each in (sparse.values, sparse.indices))
     array = np.zeros(tuple(sparse.dims), values.dtype)
     array[np.unravel_index(places, array.shape) if places.ndim == 1 else (*places.T,)] = values
@@ -96,7 +99,7 @@ def dense_of(sparse: Message, folder: Path) -> Message:
 
 
 def move_inside(tensor: Message, folder: Path) -> None:
-    """Bring the data of a tensor from a file of its own into the model.
+    """Move the data of a tensor from a separate file into the model.
 
     Raises:
         OSError: the file cannot be read.

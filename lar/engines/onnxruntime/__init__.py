@@ -17,12 +17,12 @@ from lar.options import table
 if TYPE_CHECKING:
     from pathlib import Path
 
-# The options that decide how the graph that --model-dump writes is optimised.
+# The options that change the graph that --model-dump writes.
 IN_GRAPH = (
     *(table.GRAPH_OPTIMIZATION_LEVEL, table.DISABLE_OPTIMIZER, table.ENABLE_NCHW88),
     *(table.PROVIDER, table.CUDA, table.C_OPR_LIB, table.ALLOW_EXTERNAL_DATA, table.ENGINE_OPTION),
 )
-# The options that an optimised model honours without a flag when it is loaded again.
+# The options whose effect is kept in an optimised model, so that it needs no flag for them.
 HELD = (table.CPU, table.ENABLE_NCHW88, table.WEIGHT_PREPROCESS, table.FAST_RUN_ALGO_POLICY)
 
 
@@ -63,7 +63,7 @@ class OnnxRuntime(OnnxFileEngine):
 
     @property
     def version(self) -> str:
-        # One of several packages, which have the module in common.
+        # Several packages install the module `onnxruntime`; one of them is installed.
         from lar.engines.onnxruntime.providers import PACKAGES, package_folder
         from lar.measurement.machine import installed_version
 
@@ -72,7 +72,7 @@ class OnnxRuntime(OnnxFileEngine):
         return next(filter(None, (installed_version(name, beside) for name in names)), "")
 
     def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment:
-        # Weights are not kept as operators take them, so that it runs on other processors too.
+        # Weights are not kept in rearranged form, so that the model runs on other processors too.
         given = {it.key: settings[it.key] for it in IN_GRAPH if it.is_given(settings)}
         held = [it.key for it in HELD if it.is_given(settings)]
         if table.GRAPH_OPTIMIZATION_LEVEL.of(settings) == "all":

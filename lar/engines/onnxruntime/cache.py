@@ -1,14 +1,14 @@
-"""The cache file of ONNX Runtime: an optimised model, with a record of what it was made for.
+"""The cache file of ONNX Runtime: an optimised model, with a record of the run it was made for.
 
-It is JSON (`ModelCache`) and holds the graph; the larger weights stand in a second file beside it,
-some of them rearranged as the operators of this processor take them. The first names the second,
-so that replacing the first one replaces both.
+The file is JSON (`ModelCache`) and holds the graph. The larger weights are in a second file beside
+it, some of them in the form into which the operators of this processor rearrange them. The first
+file names the second file, so replacing the first file replaces both.
 
-CRC-32 finds damage and nothing else: nobody gains by forging a cache of their own. It is computed
-three times as fast as a SHA-256, and the second file may hold gigabytes.
+A CRC-32 detects damage. It need not detect forgery, as nobody gains by forging their own cache. A
+CRC-32 is computed three times as fast as a SHA-256, and the second file may have gigabytes.
 
-A run loads the cache where it fits, and builds it where it is missing or was made for another run.
-The build stands in a folder beside the cache until it is whole and has been loaded once.
+A run loads the cache if it fits. If the cache is missing or was made for another run, the run
+builds it again. A new cache is in a folder beside the old one until it has been loaded once.
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ if TYPE_CHECKING:
 # History of the format (`ModelCache.format`):
 #   lar.onnxruntime.cache/2  JSON; version 1 was an ONNX file with the record in its metadata
 CACHE_FORMAT = "lar.onnxruntime.cache/2"
-BEGIN = b'{"format":"lar.o'  # as many bytes as formats are recognised by
+BEGIN = b'{"format":"lar.o'  # lar recognises a cache file by its first 16 bytes
 DATA_NAME = re.compile(r"[^/\0]+\.[0-9a-f]{8}\.data")
 
-# What the engine chooses its code by, as Linux names it; weights are arranged for that code.
+# The instruction sets by which the engine chooses its code, as Linux names them. Rearranged weights
+# fit only that code.
 INSTRUCTION_SETS = (
     *("sse4_1", "avx", "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512bw", "avx512dq"),
     *("avx512vl", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"),
@@ -62,14 +63,15 @@ INSTRUCTION_SETS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCache:
-    """A cache file.
+    """The content of a cache file.
 
     Attributes:
-        key: what the model was made for, by name.
-        model: the graph with the smaller weights; its CRC-32.
-        data: the name of the second file, empty without one; its size and CRC-32.
-        prepacked: whether weights are rearranged.
-        weights: the files with weights of the original model, beside it.
+        key: facts about the run for which the model was made, by name.
+        model: the graph with the smaller weights; `model_crc32` is its checksum.
+        data: the name of the second file, empty if there is no second file; `data_bytes` and
+            `data_crc32` are its size and checksum.
+        prepacked: whether weights are in the rearranged form.
+        weights: the names of the weight files beside the original model.
     """
 
     format: str
@@ -84,12 +86,12 @@ class ModelCache:
 
 
 def read_cache(path: str | Path) -> ModelCache:
-    """Read a cache file; its second file is checked to be whole, not to be undamaged.
+    """Read a cache file; of its second file only the size is checked.
 
     Raises:
-        UsageError: it cannot be read, or is not a whole cache file that lar made.
+        UsageError: the file cannot be read, or is not a whole cache file that lar made.
     """
-    import msgspec  # slow to import, and of no use to other engines' caches
+    import msgspec  # slow to import, and the caches of other engines do not need it
 
     try:
         cache = msgspec.json.decode(read_input(path, what="cache"), type=ModelCache)
@@ -98,7 +100,7 @@ def read_cache(path: str | Path) -> ModelCache:
             cache.format == CACHE_FORMAT
             and (not cache.data or DATA_NAME.fullmatch(cache.data))
             and zlib.crc32(cache.model) == cache.model_crc32
-            # A cache made by somebody else must not have other files of this machine read.
+            # A cache from somebody else must not make lar read other files of this machine.
             and {each.location for each in outside} <= {cache.data}
         )
     except (msgspec.MsgspecError, ValueError):
@@ -120,12 +122,12 @@ def refusal(path: str | Path, problem: str) -> UsageError:
 
 
 def folder_of(path: str | Path) -> Path:
-    """Return the folder that a cache really is in."""
+    """Return the folder of a cache file, after following links."""
     return Path(os.path.realpath(path)).parent
 
 
 class ModelCaches(caches.ModelCacheFiles):
-    """Optimised models, each with what it was made for."""
+    """The cache files of ONNX Runtime, which hold optimised models."""
 
     def begins(self, head: bytes) -> bool:
         return head.startswith(BEGIN)
@@ -143,7 +145,7 @@ class ModelCaches(caches.ModelCacheFiles):
     def copy(self, path: str, place: str, flag: str) -> None:
         with loading(path):
             new, old = read_cache(path), read_if_there(place)
-            # The second file first: whoever reads the first one must find it.
+            # The second file is written first, so that it exists when the first file names it.
             if new.data:
                 with OutputFile(str(folder_of(place) / new.data), flag) as output:
                     output.write((folder_of(path) / new.data).read_bytes())
@@ -158,43 +160,43 @@ def read_if_there(path: str | Path) -> ModelCache | None:
     """Read a cache file; return None if it does not exist.
 
     Raises:
-        UsageError: it is foreign or damaged.
+        UsageError: the file is damaged, or is not a cache.
     """
     return read_cache(path) if os.path.exists(path) else None
 
 
 def loading(path: str | Path) -> contextlib.AbstractContextManager[bool]:
-    """Keep other runs from removing the second file of a cache while it is loaded.
+    """Keep other runs from removing the second file of a cache during the `with` block.
 
-    If that is impossible, a load that another run disturbs fails.
+    If the folder cannot be locked, the load may fail when another run replaces the cache.
     """
     return locked(str(folder_of(path)), shared=True, needed=False)
 
 
 def remove_data(old: ModelCache | None, path: str | Path, new: ModelCache) -> None:
-    """Remove the second file of a cache that another one has replaced."""
+    """Remove the second file of the old cache, after a new cache has replaced it."""
     if old is not None and old.data not in ("", new.data):
         (folder_of(path) / old.data).unlink(missing_ok=True)
 
 
 def use_cache(driver: SessionDriver, file: str) -> None:
-    """Load the optimised model from a cache file."""
+    """Have a driver load its optimised model from a cache file."""
     driver.open = lambda: open_cached(driver, Path(file))
 
 
 def open_cached(driver: SessionDriver, path: Path) -> Any:
-    """Return a session of the driver's model as the cache file has it; build the file if need be.
+    """Return a session of the model in a cache file; build the file if it is missing or unfit.
 
     Raises:
-        UsageError: the file is missing and there is no --fast-run, is foreign or damaged, or
-            cannot be written.
+        UsageError: the file is missing and --fast-run is not given, or the file is damaged, no
+            cache, or cannot be written.
     """
     with loading(path):  # its second file stays until it is loaded
         cache = read_if_there(path)
         key = key_of(driver, cache)
         made_for = cache.key if cache else None
         if caches.serves(driver, path, made_for, key) and cache:
-            if cache.data:  # which another run may replace before it is verified
+            if cache.data:  # opened now, as another run may replace it before it is verified
                 file = os.open(folder_of(path) / cache.data, os.O_RDONLY | os.O_CLOEXEC)
                 driver.unverified = file, cache
             model = SavedModel(cache.model, folder_of(path))
@@ -209,13 +211,13 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
     with writing(path, caches.FLAG, "choose another file"):
         if not place.parent.is_dir():
             raise FileNotFoundError(2, "no such folder")
-        # A file that cannot be written is refused before the work is done.
+        # Open the output before the long work, to refuse a file that cannot be written.
         with OutputFile(str(place), caches.FLAG) as output:
             return build(driver, output, key)
 
 
 def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
-    """Return what a cache must be made for to serve this run."""
+    """Return the key that a cache must have to fit this run."""
     settings, features = driver.spec.settings, read_instruction_sets().split()
     model, operators = Path(driver.spec.model), C_OPR_LIB.of(settings)
     is_same = cache is not None and cache.key.get("model") == driver.context.model_sha256
@@ -236,10 +238,10 @@ def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
 
 
 def weights_of(model: Path) -> tuple[str, ...]:
-    """Return the files beside a model that hold its weights."""
+    """Return the names of the files beside a model that hold its weights."""
     try:
         return files_beside(model)
-    except (OSError, ValueError):  # the engine will say what is wrong with it
+    except (OSError, ValueError):  # the engine reports the error when it loads the model
         return ()
 
 
@@ -247,11 +249,11 @@ def weights_of(model: Path) -> tuple[str, ...]:
 
 
 def build(driver: SessionDriver, output: OutputFile, key: dict[str, str]) -> Any:
-    """Make a cache, open a session of it, and put it into its place.
+    """Make a cache, open a session of it, and move it to its place.
 
     Raises:
-        UsageError: another file has taken the place meanwhile.
-        OSError: it cannot be written.
+        UsageError: a file that is not a cache has appeared at this place meanwhile.
+        OSError: the cache cannot be written.
     """
     import msgspec
 
@@ -277,21 +279,24 @@ def build(driver: SessionDriver, output: OutputFile, key: dict[str, str]) -> Any
         )
         with locked(str(path.parent), needed=False) as is_alone:
             old = read_if_there(path)
-            # The second file first: whoever reads the first one must find it.
+            # The second file is moved first, so that it exists when the first file names it.
             if cache.data:
                 os.replace(folder / data, path.with_name(data))
             output.write(msgspec.json.encode(cache))
-            if is_alone:  # else a run may be loading it
+            if is_alone:  # otherwise another run may still load the old file
                 remove_data(old, path, cache)
     driver.saved = SavedModel(content, path.parent)
     return session
 
 
 def save_and_open(driver: SessionDriver, folder: Path, data: str) -> tuple[bool, bytes, Any]:
-    """Save the driver's model and open a session of it; return whether it could be prepacked, and
-    the model, too.
+    """Save the driver's model and open a session of the saved model.
 
-    Some operators cannot take their rearranged weights from a file (QLinearConv in 1.23).
+    Some operators cannot take rearranged weights from a file (QLinearConv in 1.23); the model is
+    then saved without them.
+
+    Returns:
+        Whether the saved model has rearranged weights; its content; and the session.
     """
     for prepacked in (True, False):
         save_optimized(driver, folder / "model.onnx", data, prepacked=prepacked)
@@ -303,13 +308,16 @@ def save_and_open(driver: SessionDriver, folder: Path, data: str) -> tuple[bool,
 
 
 def remove_build(spec: RunSpec, _: RunContext) -> None:
-    """Remove what a worker that was killed has left of a cache: for the parent."""
+    """Remove the unfinished cache of a worker that was killed; the parent process calls this."""
     if place := FAST_RUN_ALGO_POLICY.of(spec.settings):
         remove_leftovers(str(folder_of(str(place))))
 
 
 def checksum_of(file: BinaryIO) -> int:
-    """Return the CRC-32 of a file, read and not mapped: a map would count as memory of the run."""
+    """Return the CRC-32 of a file.
+
+    The file is read and not mapped, since a mapped file would count as memory of the run.
+    """
     checksum = 0
     while chunk := file.read(1 << 20):
         checksum = zlib.crc32(chunk, checksum)
@@ -317,10 +325,10 @@ def checksum_of(file: BinaryIO) -> int:
 
 
 def verify_data(driver: SessionDriver, _: object) -> None:
-    """Refuse a cache whose second file is damaged, before anything runs or is timed.
+    """Refuse a cache whose second file is damaged, before the model runs.
 
     Raises:
-        UsageError: naming the file.
+        UsageError: the second file is damaged; the error names it.
     """
     if driver.unverified is not None:
         (descriptor, cache), driver.unverified = driver.unverified, None

@@ -1,8 +1,8 @@
-"""What a search for the fastest settings tries with ONNX Runtime: a table of choices by dimension.
+"""The choices that a search for fast settings tries with ONNX Runtime, and a profile's signs.
 
-Each option that says how a model is run, and that can vary, stands here, in `dimensions.json` or,
-with the reason, in `not_tried.json`. With its default number of threads, one for each core, the
-engine also binds them.
+Each option that changes how a model runs is in this module or in `dimensions.json`. The options
+that a search does not try are in `not_tried.json`, with the reason. With its default number of
+threads, one for each core, the engine also binds each thread to a core.
 """
 
 from __future__ import annotations
@@ -23,22 +23,25 @@ from lar.records.tuning import Choice, Dimension
 if TYPE_CHECKING:
     from lar.records.profile import Profile, ProfiledOperator
 
-OF_CPU = ("provider", "threads", "spinning", "arena")  # what no other device has
-# The providers that another package than `onnxruntime` brings.
+OF_CPU = ("provider", "threads", "spinning", "arena")  # dimensions of the CPU alone
+# The providers that the package `onnxruntime` lacks; other packages have them.
 ON_NVIDIA = ("cuda", "tensorrt")
 OTHERS = ("openvino", "dnnl", "migraphx", "rocm", "qnn", "vitisai", "cann")
 NVIDIA_DRIVER = "/dev/nvidiactl"
 
 
 def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
-    """Return what can matter at a site, in the order in which candidates name it."""
+    """Return the dimensions that can matter on a machine.
+
+    They are in the order in which a candidate's name has them.
+    """
     of_cpu = {"provider": providers_here()}
     special = of_cpu if site.device == "cpu" else dict.fromkeys(OF_CPU, ())
     return dimensions_in(Path(__file__).parent, site, **special)
 
 
 def providers_here() -> Iterator[Choice]:
-    """Yield the providers besides the CPU's that the installed package has a library of."""
+    """Yield the choices of providers, besides the CPU's, whose library is installed."""
     for name in filter(library_of, (*ON_NVIDIA, *OTHERS)):
         if name not in ON_NVIDIA:
             yield set_to(table.PROVIDER, name, name)
@@ -51,22 +54,24 @@ def providers_here() -> Iterator[Choice]:
                 yield set_to(table.CUDA, 0, "cuda with TF32", allow=rounded)
 
 
-# The signs of a profile. The engine's defaults fit most models, whose profiles have no sign.
+# The signs of a profile. The engine's defaults fit most models, so most profiles have no sign.
 
-# Operators that are shorter, in iterations that are, are not worth being divided among threads.
+# In short iterations, operators that are shorter than this are not worth dividing among threads.
 LEAST_DIVIDED_NS = 20_000
 SHORT_ITERATION_NS = 100_000
 
 
 def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
-    """Yield what a profile shows that speaks for choices, in any order, whether or not the site
-    has them."""
+    """Yield the signs in a profile that speak for choices, in any order.
+
+    The site may lack some of these choices.
+    """
     yield from read_clues(CLUES, profile)
     facts = profile.facts
     now = facts.threads or len(site.cores)
     if site.device != "cpu" or now <= 1 or table.THREAD.is_given(facts.options):
         return
-    # One thread for short operators, and fewer where threads wait for each other.
+    # One thread is better for short operators, and fewer threads if they wait for each other.
     short = 1 - share_of(profile, lambda operator: True, LEAST_DIVIDED_NS)
     if computing_ns_of(profile) < SHORT_ITERATION_NS:
         figure = f"operators that are too short to be divided among {now} threads take {short:.0%}"
@@ -92,7 +97,7 @@ CLUES = (
         *("no-blocked-layout", "kernels", 0.7, "conversions to the blocked layout and back"),
         is_reorder,
     ),
-    # Choices of devices, and of providers that the package does not always have.
+    # These choices exist only if the installed package has the device or provider.
     *(
         Clue(name, "kernels", saves, "convolutions and matrix products", is_heavy)
         for name, saves in {"cuda": 0.9, **dict.fromkeys(OTHERS, 0.3)}.items()

@@ -1,8 +1,8 @@
-"""Dumps of a session: what each operator of the optimised graph gives, as text or as tensors.
+"""Dumps of a session: the results of each operator of the optimised graph, as text or as tensors.
 
-The tensors come from sessions of their own, before anything is timed; the inputs are the same in
-all iterations, and so are the tensors. They have the names that MegEngine would give them, and are
-numbered as there: an operator, then its outputs.
+The tensors are computed in separate sessions before the timed iterations. This is right, since the
+inputs and so the tensors are the same in all iterations. Names and numbers of tensors are like
+those in MegEngine's dumps: an operator is numbered first, then its outputs.
 """
 
 from __future__ import annotations
@@ -46,27 +46,26 @@ from lar.engines.onnxruntime.session import Array, SessionDriver, read_tensor
 from lar.errors import CheckFailed, LarError, first_line
 from lar.options.table import FAST_RUN_ALGO_POLICY
 
-# The optimised graph of a session: the values of all its tensors, and parts of it run alone.
+# The optimised graph of a session: the values of all its tensors, and runs of parts of it.
 #
-# Outputs added to the original model would keep the engine from fusing operators: another graph
-# would run. The graph is saved instead, and all that is run here is made of it and runs as it
-# stands, without optimisation. What is inside control flow is computed by hand
-# (`onnx_file.control_flow`).
+# Outputs that are added to the original model would keep the engine from fusing operators, so
+# another graph would run. Instead lar saves the optimised graph, adds outputs to that, and runs it
+# without optimisation. lar itself runs the iterations of control flow (`onnx_file.control_flow`).
 
 
-# A session gives a part of the tensors, so that no more than that part is in memory at once.
+# Each of several sessions computes a part of the tensors, so that only this part is in memory.
 PARTS = 4
 LEAST_NODES = 8
 
-FIRST_SCAN = 9  # the opset since which a Scan has no axis of items
+FIRST_SCAN = 9  # the first opset in which a Scan has no batch axis
 
 
 class Graph(NumberedGraph):
-    """The optimised graph of a driver; `fed` are the names of what it is fed with."""
+    """The optimised graph of a driver; `fed` are the names of the inputs."""
 
     def __init__(self, driver: SessionDriver, saved: SavedModel, fed: Iterable[str] = ()) -> None:
         self.driver, self.saved = driver, saved
-        # Without the weights that stand in a file.
+        # The weights in the separate file are not in this message.
         self.model = Message("Model", saved.content)
         onnx_bodies.name_by_paths(self.model.graph)
         super().__init__(self.model.graph, fed)
@@ -93,8 +92,10 @@ class Graph(NumberedGraph):
         return array, ""
 
     def in_plain_axes(self, array: Array) -> Array:
-        """Return a tensor of the blocked layout in plain axes, or several that a loop has
-        stacked."""
+        """Return a tensor of the blocked layout in plain axes.
+
+        The tensors of all iterations of a loop may be stacked in it.
+        """
         if array.ndim < 4:
             return array
         blocks = split_blocks(array.reshape(-1, *array.shape[-3:]), self.block)
@@ -103,7 +104,7 @@ class Graph(NumberedGraph):
     def open_alone(
         self, nodes: Sequence[Message], types: Mapping[str, Message], outputs: Iterable[str]
     ) -> Any:
-        """Return a session of some nodes, which is fed with tensors of these types."""
+        """Return a session of some nodes of the graph, with inputs of these types."""
         taken = dict.fromkeys([*(name for node in nodes for name in names_taken(node)), *outputs])
         graph = ort_values.graph_alone(
             *(nodes, types, outputs),
@@ -115,8 +116,10 @@ class Graph(NumberedGraph):
         return open_saved(self.driver, SavedModel(model.encode(), self.saved.folder))
 
     def values(self) -> Iterator[tuple[str, list[Part | Unheld]]]:
-        """Yield all tensors in the graph's order, each with what a dump has of it: nothing if the
-        engine did not compute it, in a branch that was not taken."""
+        """Yield the name and the dumped parts of each tensor, in the order of the graph.
+
+        A tensor has no parts if it was not computed, in a branch that was not taken.
+        """
         steps = [*onnx_bodies.bodies_in(Body("", self.model.graph))]
         known = self.makers.keys() | self.driver.fed.keys()
         fixed = [name for name in self.outputs if name not in known]
@@ -127,7 +130,7 @@ class Graph(NumberedGraph):
     def values_of(
         self, steps: Sequence[tuple[Message, list[Body]]], fixed: Sequence[str]
     ) -> Iterator[tuple[str, list[Part | Unheld]]]:
-        """Yield what a dump has of `fixed` tensors and of what some nodes give."""
+        """Yield the names and dumped parts of `fixed` tensors and of the outputs of some nodes."""
         given = [*fixed, *(name for node, _ in steps for name in node.output if name)]
         inside = {name for node, bodies in steps if bodies for name in names_taken(node)}
         around = inside & self.makers.keys()
@@ -141,7 +144,7 @@ class Graph(NumberedGraph):
                 yield name, self.parts_in(name, found[name] if name in around else found.pop(name))
 
     def run(self, names: set[str]) -> dict[str, Any]:
-        """Return tensors outside bodies; they are the engine's, which makes no copies of them."""
+        """Return the values of tensors outside bodies, as the engine's own objects, not copied."""
         model = Message("Model", self.saved.content)
         missing = names.difference(self.outputs)
         model.graph.output += [Message("Value", name=name) for name in missing]
@@ -159,7 +162,7 @@ class Graph(NumberedGraph):
     def values_inside(
         self, node: Message, bodies: Sequence[Body], values: Values
     ) -> Iterator[tuple[str, list[Part | Unheld]]]:
-        """Yield what a dump has of tensors in the bodies of a node."""
+        """Yield the names and dumped parts of the tensors in the bodies of a node."""
         shown: list[tuple[str, list[Part | Unheld]]] = []
 
         def show(node: Node, results: Sequence[Any]) -> None:
@@ -171,14 +174,14 @@ class Graph(NumberedGraph):
         try:
             run_bodies(self, node, [SessionBody(self, it) for it in bodies], values, show)
         except Exception as error:  # the engine has no one kind for these
-            says = f"inside a body, which cannot give it: {first_line(error)}"
+            says = f"inside a body that cannot be run: {first_line(error)}"
             shown = [(name, [Unheld(name, says)]) for name in inside]
         computed = {name for name, _ in shown}
         yield from ((name, []) for name in inside if name not in computed)
         yield from shown
 
     def parts_in(self, name: str, value: Any) -> list[Part | Unheld]:
-        """Return what a dump has of a value of the engine, or of those of all iterations."""
+        """Return the dumped parts of a value of the engine, or of its values in all iterations."""
         if name in self.python_values:
             return [*parts_of_value(name, self.python_values.pop(name))]
         if isinstance(value, EachRound):
@@ -187,7 +190,7 @@ class Graph(NumberedGraph):
 
 
 class SessionBody:
-    """A body that ONNX Runtime runs, in a model that gives all its tensors."""
+    """A body that ONNX Runtime runs as a model of its own, whose outputs are all its tensors."""
 
     def __init__(self, graph: Graph, body: Body) -> None:
         self.graph, self.body, self.nodes = graph, body, body.graph.node
@@ -229,8 +232,10 @@ class SessionBody:
 def run_bodies(
     graph: Graph, node: Message, bodies: Sequence[SessionBody], values: Values, visit: Visit | None
 ) -> None:
-    """Show the operators in the bodies of a node, if it has some; its own results are known, and
-    values from around the bodies are among `values`."""
+    """Run the bodies of a node, if it has any, to show the operators in them.
+
+    The node's own results are known already. `values` has the tensors around the bodies.
+    """
     if not bodies:
         return
     folder, weights = graph.saved.folder, graph.weights
@@ -243,25 +248,25 @@ def run_bodies(
         return
     opsets = {each.domain: each.version for each in graph.model.opset_import}
     if node.op_type == "Scan" and opsets.get("", FIRST_SCAN) < FIRST_SCAN:
-        raise LarError("a Scan of items, as before opset 9, is not computed by hand")
+        raise LarError("lar does not compute a Scan with a batch axis, as before opset 9")
     control_flow.run_rounds(
         node.op_type, taken, fields.attributes_of(node), bodies[0], values, visit
     )
 
 
-# Single tensors, computed by models of the nodes before them.
+# Computes single tensors, by models of the nodes before them.
 #
-# The nodes are those that the engine runs, fused and in blocks of channels; such a model runs as it
-# stands, without optimisation. Nodes of bodies stand in it beside the others. A tensor that is
-# computed in a loop comes from a run for each iteration.
+# The nodes are the nodes that the engine runs, fused and in blocks of channels. Such a model runs
+# without optimisation. It has nodes of bodies beside the other nodes. For a tensor inside a loop,
+# the model runs once for each iteration of the loop.
 
 
 class SessionIsolation(Isolation):
-    """The optimised model of a driver, from which models of single nodes are made."""
+    """The optimised model of a driver, of which lar makes models of single nodes."""
 
     def __init__(self, driver: SessionDriver) -> None:
         if FAST_RUN_ALGO_POLICY.is_given(driver.spec.settings):
-            driver.load()  # then it has a saved graph
+            driver.load()  # this sets `driver.saved`, the graph in the cache
         else:
             driver.fire_hooks("before_load")
         self.graph = Graph(driver, driver.saved or save_to_work_folder(driver))
@@ -274,7 +279,7 @@ class SessionIsolation(Isolation):
         return {name for name in names if not {name, ELEMENT.sub("", name)} & known}
 
     def is_looped(self, name: str) -> bool:
-        """Return whether a tensor is inside a loop: all its iterations are on its first axis."""
+        """Return whether a tensor is inside a loop; its first axis then has all iterations."""
         return name in self.makers and not onnx_bodies.LOOPS.isdisjoint(
             self.makers[name].body.around
         )
@@ -287,19 +292,19 @@ class SessionIsolation(Isolation):
         looped = {name: len(fed[name]) for name in fed if self.is_looped(name)}
         count = max(looped.values(), default=1)
         if any(count % each for each in looped.values()):
-            raise LarError("what it takes is not computed in the same iterations")
+            raise LarError("its inputs are not computed in the same iterations")
         types = {name: ort_values.tensor_type(array.dtype.name) for name, array in fed.items()}
         session = self.graph.open_alone(nodes, types, [value])
         found = []
         for at in range(count):
-            # The values of an iteration, and those of the iteration of a loop around it.
+            # The values in this iteration; a tensor of an outer loop has fewer iterations.
             now = {name: fed[name][at * size // count] for name, size in looped.items()}
             given = {name: self.as_run(name, array) for name, array in (fed | now).items()}
             found.append(self.as_dumped(output, parts_of(value, session.run([value], given)[0])))
         return np.stack(found) if self.is_looped(output) else found[0]
 
     def as_run(self, name: str, array: Array) -> Array:
-        """Return a tensor of a dump, or an iteration's part of it, as the engine has it."""
+        """Return a dumped tensor, or its part for one iteration, in the engine's layout."""
         if name in self.blocked and array.ndim == 5:
             return join_blocks(array)
         if name in self.blocked and self.is_looped(name) and array.ndim == 4:
@@ -309,10 +314,10 @@ class SessionIsolation(Isolation):
         return np.asarray(array, order="C")
 
     def as_dumped(self, name: str, parts: Iterable[Part | Unheld]) -> Array:
-        """Return one part of a result of the engine, or of an iteration, as a dump has it.
+        """Return one part of a result of the engine in the layout of a dump.
 
         Raises:
-            LarError: no file holds it.
+            LarError: the engine gives no such part, or no file can hold it.
         """
         part = next((each for each in parts if each.name == name), None)
         if not isinstance(part, Part):
@@ -324,10 +329,10 @@ class SessionIsolation(Isolation):
         return split_blocks(part.array, self.graph.block)
 
     def nodes_before(self, output: str, values: Mapping[str, Array]) -> list[Message]:
-        """Return the nodes between values and what is computed from them, in the graph's order.
+        """Return the nodes that compute an output from given values, in the order of the graph.
 
         Raises:
-            LarError: they take what is not among the values.
+            LarError: the nodes need tensors that are not among the values.
         """
         open_names, seen = [output], {output}
         while open_names:
@@ -336,7 +341,7 @@ class SessionIsolation(Isolation):
             if maker is None or maker.node.operator == onnx_bodies.BODY_INPUT:
                 if name == output:
                     raise LarError("no operator of the model gives this tensor")
-                raise LarError(f"it takes {name} too, whose value is not known")
+                raise LarError(f"it needs {name} too, whose value is unknown")
             known = (values, self.graph.weights, self.graph.sparse, seen)
             taken = names_taken(maker.message)
             added = [each for each in taken if not any(each in names for names in known)]
@@ -346,14 +351,14 @@ class SessionIsolation(Isolation):
         return [self.graph.operators[place].message for place in places]
 
 
-# Dumps of a session: what each operator of the optimised graph gives, as text or as tensors
+# Dumps of a session: the results of each operator of the optimised graph
 
 
 def save_source(driver: SessionDriver, _: object) -> None:
     """Save the optimised graph that will be dumped.
 
-    It is done before the driver loads its own session, since saving takes more memory than
-    anything after it. One that loads a cache has a saved graph then.
+    The graph is saved before the driver loads its own session, since saving takes more memory than
+    later steps. A driver that loads a cache has a saved graph without this.
     """
     cached = FAST_RUN_ALGO_POLICY.is_given(driver.spec.settings)
     if driver.runner == 0 and not cached and driver.dump_source is None:
@@ -361,7 +366,7 @@ def save_source(driver: SessionDriver, _: object) -> None:
 
 
 def dump_tensors(driver: SessionDriver, _: object) -> None:
-    """Write all tensors of a fed driver, and what is known of operators."""
+    """Write a dump of all tensors of a fed driver, and the facts about its operators."""
     if driver.runner:
         return
     places, graph = LayerPlaces(driver), FedGraph(driver)
@@ -374,7 +379,7 @@ def dump_tensors(driver: SessionDriver, _: object) -> None:
 
 
 def dump_outputs(driver: SessionDriver, _: object) -> None:
-    """Have the outputs of each iteration written."""
+    """Write the outputs of each iteration."""
     write_outputs(driver, number_outputs(it.name for it in driver.session.get_outputs()))
 
 
@@ -389,7 +394,7 @@ class FedGraph(Graph):
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
-        """The parameters of each operator; of a body, what it holds."""
+        """The parameters of each operator; a body among them is described by a text."""
         return [
             parameters_of(it)
             | {each.name: describe_body(each.g) for each in it.attribute if "g" in each}
@@ -397,13 +402,13 @@ class FedGraph(Graph):
         ]
 
     def filters(self) -> Iterator[Dumped]:
-        """Yield the weights that operators take, one at a time, in plain axes or in blocks."""
+        """Yield the weights that operators take, in plain axes or in blocks."""
         in_blocks = dict(self.filters_in_blocks())
         for name, each in self.weights.items():
             if self.holds_weight(name, type_name(each.data_type)):
                 array, layout = array_of(each, self.saved.folder), ""
                 if array.ndim == 4 and (blocks := in_blocks.get(name)):
-                    # The axes in which they are stored.
+                    # Give the array the axes in which it is stored.
                     outputs, inputs, *sizes = array.shape
                     inner = inputs // self.block if len(blocks) > 1 else inputs
                     array = array.reshape(outputs // self.block, inner, *sizes, *blocks)
@@ -411,8 +416,10 @@ class FedGraph(Graph):
                 yield self.dumped(name, (), array, layout)
 
     def filters_in_blocks(self) -> Iterator[tuple[str, list[int]]]:
-        """Yield the names of the filters that stand in blocks, of output channels alone, or within
-        those of input channels, with the sizes of these blocks."""
+        """Yield the names of the filters that are stored in blocks, with the sizes of the blocks.
+
+        Filters have blocks of output channels, and some have blocks of input channels too.
+        """
         for node, known in zip(self.nodes, self.parameters, strict=True):
             if node.domain == DOMAIN and node.operator == "Conv":
                 weight = self.weights.get(node.inputs[1])
@@ -422,7 +429,7 @@ class FedGraph(Graph):
                 yield node.inputs[1], [self.block] * (2 if takes_blocks else 1)
 
     def tensors(self) -> Iterator[Dumped]:
-        """Yield the inputs, then all tensors, in the graph's order; of each its parts."""
+        """Yield the dumped parts of the inputs, then of all tensors in the order of the graph."""
         for name, given in self.driver.given.items():
             yield from self.dump_parts(name, [*parts_of(name, given)])
         for name, parts in self.values():
@@ -430,19 +437,19 @@ class FedGraph(Graph):
 
 
 def describe_body(graph: Message) -> str:
-    """Return the operators of a graph within an operator, and a hash of all that it holds."""
+    """Return a text that describes a graph inside an operator: its operator types and a hash."""
     operators = " ".join(node.op_type for node in graph.node)
     return f"[{operators}] {hashlib.sha256(graph.encode()).hexdigest()[:8]}"
 
 
-# `--range`: every tensor that an operator gives is looked at, once, before anything is timed.
+# `--range`: checks every output of an operator once, before the timed iterations.
 #
-# The inputs are the same in all iterations, and so are the tensors. They are looked at in a session
-# of their own, so that what is timed is the model as it is.
+# The inputs and so the tensors are the same in all iterations. They are computed in a separate
+# session, so that the timed session runs the model unchanged.
 
 
 def check_each_feed(driver: SessionDriver, limit: float) -> None:
-    """Check what a driver was fed, and what it is fed later.
+    """Check the tensors for the inputs of a driver, now and whenever it is fed again.
 
     Raises:
         CheckFailed: as `check_range`.
@@ -452,13 +459,13 @@ def check_each_feed(driver: SessionDriver, limit: float) -> None:
 
 
 def check_range(driver: SessionDriver, limit: float) -> None:
-    """Run a driver's model on what it was fed, and check the floating-point tensors.
+    """Run a driver's model on its inputs, and check the floating-point tensors.
 
     Raises:
-        CheckFailed: an element of one is NaN, or further from 0 than the limit.
+        CheckFailed: an element of a tensor is NaN, or further from 0 than the limit.
     """
     for name, node, array in tensors_of(driver):
-        # As wide as the limit: in float16 it may be infinite itself.
+        # The limit may be infinite in float16, so it is compared in float32.
         wide = array.astype(np.float32) if array.dtype == np.float16 else array
         wrong = ~(np.isfinite(wide) & (np.abs(wide) <= wide.dtype.type(limit)))
         if wrong.any():
@@ -466,10 +473,10 @@ def check_range(driver: SessionDriver, limit: float) -> None:
 
 
 def tensors_of(driver: SessionDriver) -> Iterator[tuple[str, Node, Array]]:
-    """Yield the floating-point tensors of a run in the graph's order and in the plain layout, with
-    the nodes that give them.
+    """Yield the floating-point tensors of a run, with the nodes that compute them.
 
-    Integers are left out: sizes and indices may be large, and quantised ones mean other numbers.
+    They are in the order of the graph and in plain axes. Integers are left out: sizes and indices
+    may be large, and quantised integers stand for other numbers.
     """
     graph = FedGraph(driver)
     for whole, parts in graph.values():
@@ -482,7 +489,7 @@ def tensors_of(driver: SessionDriver) -> Iterator[tuple[str, Node, Array]]:
 
 
 def describe_misfit(name: str, node: Node, array: Array, wrong: Array, limit: float) -> str:
-    """Say which element of a tensor is wrong: the first one."""
+    """Return a message that names the first wrong element of a tensor, and counts the others."""
     index = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
     place = ",".join(map(str, index))
     count = int(wrong.sum())

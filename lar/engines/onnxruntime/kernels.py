@@ -1,13 +1,13 @@
-"""The optimised graph of ONNX Runtime: its kernels, and the blocked layout of some of them.
+"""The optimised graph of ONNX Runtime: the kinds of its kernels, and the blocked layout.
 
-ONNX Runtime reports the type of a convolution or a product alone. The kind of its kernel is read
-from the optimised graph: the shape and the groups of the weights, the layout and the types of the
-tensors. `Conv depthwise 3x3/2 NCHW16c` is a convolution of each channel by itself, with a window of
-three by three that moves by two, on tensors in the blocked layout. ONNX Runtime has no Winograd
-transformation for CPUs, so no kind is named so.
+ONNX Runtime reports only the type of a convolution or matrix product. The kind of its kernel is
+derived from the optimised graph: from the shape and groups of the weights, and from the layout and
+types of the tensors. For example, `Conv depthwise 3x3/2 NCHW16c` is a depthwise convolution with a
+window of 3x3 and a stride of 2, on tensors in the blocked layout. ONNX Runtime has no Winograd
+transformation for CPUs, so no kind has that name.
 
-A tensor of the shape {N,C,H,W} in the blocked layout (NCHWc) holds {N,C/b,H,W,b} numbers for blocks
-of b channels; the engine reports the plain shape all the same.
+In the blocked layout (NCHWc), a tensor of the shape {N,C,H,W} is stored as {N,C/b,H,W,b} for blocks
+of b channels. But the engine reports the plain shape.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lar.inputs import Array
 
 CHANNELS_LAST = "Nhwc"
-BLOCKED_NAME = "_nchwc"  # the blocked layout's optimiser puts it behind a node's name
+BLOCKED_NAME = "_nchwc"  # the optimiser for the blocked layout appends it to a node's name
 VIEWS = FACTS.moves["views"]
 
 
@@ -39,10 +39,10 @@ def kernel_kind(
     constants: Mapping[str, TensorFact],
     filters: Mapping[str, tuple[int, ...]],
 ) -> str | None:
-    """Return the kind of a node's kernel, None for other operators than convolutions and products.
+    """Return the kind of a node's kernel, None unless it is a convolution or a matrix product.
 
-    `facts` and `constants` have the tensors by name, `filters` the shapes that weights had before
-    blocks were filled up.
+    `facts` and `constants` have the tensors by name. `filters` has the shapes of weights before
+    channels were added to fill blocks.
     """
     operator = node.op_type
     second_place = FACTS.inputs.get(operator, (0, 1))[1]
@@ -67,7 +67,7 @@ def convolution_kind(
     given: TensorFact,
     made: TensorFact,
 ) -> list[str]:
-    """Return the words for a convolution: how its channels are joined, its window, its layout."""
+    """Return the words that describe a convolution: its groups, its window and its layout."""
     groups, window = int(parameters.get("group", 1)), weights[2:]
     per_group = weights[0 if operator == "ConvTranspose" else 1] if len(weights) > 1 else 0
     if operator == "ConvTranspose":
@@ -87,14 +87,14 @@ def convolution_kind(
 
 
 def short(numbers: Sequence[int]) -> str:
-    """Return one number for all axes where it is the same."""
+    """Format one number for each axis; if all are equal, format a single number."""
     return str(numbers[0]) if len(set(numbers)) == 1 else "x".join(map(str, numbers))
 
 
 def layout_of(
     operator: str, parameters: Mapping[str, Any], given: TensorFact, made: TensorFact
 ) -> str:
-    """Return the layout, or both layouts if a convolution brings its input into another one."""
+    """Return the layout of a convolution; if input and output differ, return both layouts."""
     if operator.startswith(CHANNELS_LAST) or parameters.get("channels_last"):
         return "NHWC"
     plain = "NC" + "DHW"[max(0, 5 - len(given.shape)) :] if 2 < len(given.shape) < 6 else "plain"
@@ -103,31 +103,31 @@ def layout_of(
 
 
 def product_kind(second: tuple[int, ...], made: TensorFact, constant: bool) -> list[str]:
-    """Return the words for a product: of a vector, of many matrices, by weights or not."""
+    """Return the words that describe a matrix product: one row, batched, by weights."""
     words = ["by weights" if constant else "of two tensors"]
-    # Many matrices by the same weights are one product of a taller matrix.
+    # A product of many matrices with the same weights is one product of a taller matrix.
     if prod(second[:-2]) > 1:
         return ["batched", *words]
     return ["one row", *words] if prod(made.shape[:-1]) == 1 else words
 
 
 def type_words(first: TensorFact, second: TensorFact) -> list[str]:
-    """Return the types of elements, none if both are float32."""
+    """Return the types of the elements as words, empty if both are float32."""
     if first.dtype == second.dtype:
         return [] if first.dtype in ("float32", "") else [first.dtype]
     return [f"{first.dtype} by {second.dtype}"]
 
 
-# The blocked layout: how wide its blocks are here, and the way back from it
+# The blocked layout: the size of its blocks on this processor, and conversions
 
 DOMAIN = "com.microsoft.nchwc"
 
-# More channels than any block has.
+# A number of channels that is larger than any block.
 CHANNELS = 64
 
 
 def probe() -> bytes:
-    """Return a model of one node, which brings its input into the blocked layout."""
+    """Return a model of one node, which converts its input to the blocked layout."""
     from lar.engines.onnxruntime.session import graph_alone, model_alone, tensor_type
 
     node = Message("Node", input=["x"], output=["y"], op_type="ReorderInput", domain=DOMAIN)
@@ -135,17 +135,17 @@ def probe() -> bytes:
 
 
 def block_size(onnxruntime: Any) -> int:
-    """Return how many channels a block has on this processor, 1 if it has no such layout."""
+    """Return how many channels a block has on this processor, 1 without a blocked layout."""
     import numpy as np  # readers of a profile do not need it
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    options.log_severity_level = 4  # a failure is an answer here, not an error
+    options.log_severity_level = 4  # a failure only means that there is no blocked layout
     try:
         session = onnxruntime.InferenceSession(probe(), options, providers=[CPU])
-    except Exception:  # the engine has the operator only where it has the layout
+    except Exception:  # the engine has this operator only if it has the layout
         return 1
-    # Two pixels a channel: the second of the first channel comes after a whole block.
+    # With two pixels in each channel, a whole block lies between the two of the first channel.
     numbers = np.arange(2 * CHANNELS, dtype=np.float32).reshape(1, CHANNELS, 1, 2)
     (blocked,) = session.run(None, {"x": numbers})
     return int(np.flatnonzero(blocked.reshape(-1) == 1)[0])
@@ -155,7 +155,7 @@ def blocked_tensors(nodes: Iterable[Node]) -> set[str]:
     """Return the names of the tensors that are in the blocked layout."""
     blocked: set[str] = set()
     for node in nodes:
-        # Other operators leave the layout as they find it; ReorderOutput ends it.
+        # Other operators keep the layout of their inputs; ReorderOutput converts it back.
         of_layout = node.domain == DOMAIN and node.operator != "ReorderOutput"
         if of_layout or (node.domain != DOMAIN and not blocked.isdisjoint(node.inputs)):
             blocked.update(filter(None, node.outputs))
@@ -163,13 +163,13 @@ def blocked_tensors(nodes: Iterable[Node]) -> set[str]:
 
 
 def split_blocks(array: Array, block: int) -> Array:
-    """Return a tensor {N,C,...} of blocks with the axes {N,C/b,...,b} in which it is stored."""
+    """Return a blocked tensor of the shape {N,C,...} with its stored axes {N,C/b,...,b}."""
     batch, channels, *sizes = array.shape
     return array.reshape(batch, channels // block, *sizes, block)
 
 
 def join_blocks(array: Array) -> Array:
-    """Return a tensor {N,C/b,...,b} in the shape {N,C,...} that the engine has for it."""
+    """Return a blocked tensor with the axes {N,C/b,...,b} in the engine's shape {N,C,...}."""
     batch, blocks, *sizes, block = array.shape
     return array.reshape(batch, blocks * block, *sizes)
 
@@ -178,17 +178,16 @@ def join_blocks(array: Array) -> Array:
 
 
 class OptimizedGraph:
-    """The graph of an optimised model: its nodes, those inside control flow too, and what is
-    constant in it.
+    """The graph of an optimised model: its nodes, also inside control flow, and its constants.
 
-    `blocked` names the tensors in the blocked layout, which is called `layout`. There channels are
-    filled up to whole blocks: `filters` has the shapes of weights, and `channels` the numbers of
-    channels, that the network itself asks for, if they may be fewer; None is for unknown. They
-    come from `block`, the number of channels in a block, and `plain`, the model with little
-    optimisation and without the layout.
+    `blocked` has the names of the tensors in the blocked layout, whose name is `layout`. In this
+    layout channels are added to fill whole blocks. So `filters` has the original shapes of weights,
+    and `channels` the original numbers of channels (None if unknown). `block` is the number of
+    channels in a block. `plain` is the model with little optimisation and without the layout, from
+    which the original shapes come.
 
     Raises:
-        ValueError: it is not a model.
+        ValueError: the content is not a model.
     """
 
     def __init__(self, content: bytes = b"", block: int = 1, plain: bytes = b"") -> None:
@@ -207,8 +206,10 @@ class OptimizedGraph:
     def known_of(
         self, node: Message, inputs: Sequence[TensorFact], outputs: Sequence[TensorFact]
     ) -> dict[str, Any]:
-        """Return what is known of an operator with these tensors, whose node has been found; its
-        work only if the node takes and gives the same tensors."""
+        """Return the fields of an operator's record that its node and its tensors give.
+
+        FLOPs, bytes and kernel are among them only if the node has the same inputs and outputs.
+        """
         parameters = parameters_of(node)
         reads, writes = (tuple(filter(None, names)) for names in (node.input, node.output))
         known: dict[str, Any] = {"parameters": parameters, "reads": reads, "writes": writes}
@@ -229,9 +230,9 @@ class OptimizedGraph:
     def taken_facts(
         self, reads: Iterable[str], listed: Sequence[TensorFact]
     ) -> dict[str, TensorFact] | None:
-        """Return a node's inputs by name, None if they are not those listed.
+        """Return a node's inputs by name, None if they differ from the engine's list of inputs.
 
-        A constant is listed only if it was not rearranged when the model was loaded.
+        The engine lists a constant only if the constant was not rearranged at the load.
         """
         inputs, rest = dict[str, TensorFact](), [*listed]
         for name in reads:
@@ -244,14 +245,14 @@ class OptimizedGraph:
         return None if rest else self.in_layout(inputs)
 
     def in_layout(self, facts: Mapping[str, TensorFact]) -> dict[str, TensorFact]:
-        """Return tensors by name, those in the blocked layout with its name."""
+        """Return tensors by name, with the layout's name for tensors in the blocked layout."""
         return {
             name: TensorFact(it.shape, it.dtype, self.layout if name in self.blocked else "")
             for name, it in facts.items()
         }
 
     def flops_of(self, node: Message, facts: Mapping[str, TensorFact]) -> int | None:
-        """Return a node's operations (`lar.engines.operator_facts`), None if they are unknown."""
+        """Return a node's number of operations (`lar.engines.operator_facts`), None if unknown."""
         from lar.engines.onnx_file.contents import operation_of
 
         shapes: dict[str, Shape] = {name: fact.shape for name, fact in facts.items()}
@@ -264,11 +265,10 @@ class OptimizedGraph:
     def moved_bytes_of(
         self, node: Message, inputs: Mapping[str, TensorFact], outputs: Mapping[str, TensorFact]
     ) -> int | None:
-        """Return how many bytes a node reads and writes, each tensor once; None if the size of an
-        element is unknown.
+        """Return how many bytes a node reads and writes, None if the size of an element is unknown.
 
-        A view moves nothing, unless it is an output of the model: that has a place of its own. An
-        operator that runs others moves nothing itself.
+        Each tensor counts once. A view moves nothing, unless it is an output of the model, which
+        has its own memory. An operator that runs other operators moves nothing itself.
         """
         from lar.engines.operator_times import moved_bytes
 
@@ -283,11 +283,11 @@ class OptimizedGraph:
 def unfilled(
     graph: Message, plain: Message
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
-    """Return the shapes of weights and the numbers of channels without the filling of blocks.
+    """Return the original shapes of weights and numbers of channels, before blocks were filled.
 
-    A blocked convolution has its name from the output of the convolution that it was made of, or of
-    an operator fused into that. Other operators leave the channels as they are, up to the reorder
-    that takes the filling away.
+    The name of a blocked convolution comes from the output of its original convolution, or of an
+    operator that was fused into it. Other operators keep the number of channels, until a reorder
+    removes the added channels.
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
     filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}

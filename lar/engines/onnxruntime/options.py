@@ -1,8 +1,7 @@
-"""The option table of ONNX Runtime: a row for each option that it honours, and the functions that
-rows call.
+"""The option table of ONNX Runtime: a row for each option that it honours, and the rows' hooks.
 
-The functions set the driver's `options`, which are the session's SessionOptions, and its
-`disabled_optimizers`. Those that choose a provider are in `session`.
+The hooks set the driver's `options`, which are the session's SessionOptions, and its
+`disabled_optimizers`. The hooks that choose a provider are in `session`.
 """
 
 from __future__ import annotations
@@ -23,14 +22,16 @@ else:
 
 SESSION: Drivers[SessionDriver] = Drivers(("session",), __file__)
 
-# Names of the attributes that are set, and a mark for the value of lar's own option.
+# Names of attributes of SessionOptions, and a mark that stands for the value of lar's option.
 THREADS, ARENA = "intra_op_num_threads", "enable_cpu_mem_arena"
 GIVEN = object()
 
 
 def setting(value: Any, *names: str) -> Callable[[SessionDriver, Any], None]:
-    """Return a hook that sets attributes of the session's options, or configuration entries; to the
-    value of lar's option where `value` is `GIVEN`."""
+    """Return a hook that sets attributes of the session's options, or configuration entries.
+
+    They are set to `value`, or to the value of lar's option if `value` is `GIVEN`.
+    """
 
     def set_value(driver: SessionDriver, given: Any) -> None:
         for name in names:
@@ -43,20 +44,20 @@ def setting(value: Any, *names: str) -> Callable[[SessionDriver, Any], None]:
 
 
 def run_beside_others(driver: SessionDriver, count: int) -> None:
-    # Each runner is a thread; the engine's default, threads for all cores, is for one alone.
+    # Each runner has its own thread; the engine's default is threads for all cores in each session.
     if count > 1:
         driver.options.intra_op_num_threads = 1
 
 
 def bind_threads(driver: SessionDriver, core_ids: str) -> None:
-    """Bind the calling thread to the first core, those that the engine starts to the others.
+    """Bind the calling thread to the first core, and the engine's threads to the other cores.
 
     Raises:
-        UsageError: a core that this process may not use.
+        UsageError: this process may not use one of the cores.
     """
     cores = cores_of(driver.runner, driver.spec.runners, core_ids)
     usable = os.sched_getaffinity(0)
-    # ONNX Runtime itself only logs an error for such a core, and runs unbound.
+    # ONNX Runtime itself only logs an error for such a core, and runs without binding.
     if unusable := [core for core in map(int, core_ids.split(",")) if core not in usable]:
         raise UsageError(
             f"core {unusable[0]} cannot be used here",
@@ -65,7 +66,7 @@ def bind_threads(driver: SessionDriver, core_ids: str) -> None:
         )
     driver.options.intra_op_num_threads = len(cores)
     if others := cores[1:]:
-        # The engine counts cores from 1; the calling thread has no group.
+        # The engine counts cores from 1, and has no entry for the calling thread.
         driver.options.add_session_config_entry(
             "session.intra_op_thread_affinities", ";".join(str(core + 1) for core in others)
         )
@@ -81,7 +82,7 @@ def leave_out_optimizers(driver: SessionDriver, names: str) -> None:
 
 
 def use_blocked_layout(driver: SessionDriver, _: bool) -> None:
-    """Make sure that the blocked layout is used.
+    """Use the blocked layout, or refuse if the processor does not support it.
 
     Raises:
         UsageError: the engine has no blocked layout for this processor.
@@ -101,9 +102,9 @@ def load_operators(driver: SessionDriver, file: str) -> None:
     """Load a library of operators.
 
     Raises:
-        UsageError: it is not one for ONNX Runtime.
+        UsageError: the file is not a library of operators for ONNX Runtime.
     """
-    path = os.path.abspath(file)  # a bare name would be looked for among the system's libraries
+    path = os.path.abspath(file)  # a bare name would be looked up in the system's folders
     try:
         driver.options.register_custom_ops_library(path)
     except Exception as error:  # the engine has no one kind for these
@@ -118,7 +119,7 @@ def load_operators(driver: SessionDriver, file: str) -> None:
 
 
 def set_entries(driver: SessionDriver, _: str) -> None:
-    """Set the entries of the session, and keep those of its runs."""
+    """Set the configuration entries of the session, and keep the entries of its runs."""
     from lar.engines.onnxruntime.rules import OF_RUNS  # reads files
 
     for key, value in driver.properties.items():
@@ -128,8 +129,8 @@ def set_entries(driver: SessionDriver, _: str) -> None:
             driver.options.add_session_config_entry(key, value)
 
 
-# What is set, by the engine's names. Without reuse of memory, the arena would hand on what one
-# operator has released to the next.
+# By option: the value to set, and the engine's names of attributes or entries.
+# To disable reuse of memory, the arena is off too: it gives released memory to the next operator.
 SET = (
     (table.VERBOSE, 0, "log_severity_level"),
     (table.CPU_DEFAULT, 1, THREADS),
@@ -171,13 +172,13 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
         SESSION.row(
             option,
             before_load=profile.start_profiling,
-            after_load=setting(False, "enable_profiling"),  # of sessions besides the driver's
+            after_load=setting(False, "enable_profiling"),  # for all later sessions
         )
         for option in (table.PROFILE, table.PROFILE_RAW)
     ),
     SESSION.row(table.ALLOW_EXTERNAL_DATA),
     SESSION.row(table.C_OPR_LIB, before_load=load_operators),
     SESSION.row(table.ENGINE_OPTION, before_load=set_entries),
-    # Last: a dump saves the model with all that the other rows have set.
+    # These rows are last, as a dump saves the model with the settings of all other rows.
     *dump_rows(SESSION, dumps.dump_tensors, dumps.dump_outputs, before_load=dumps.save_source),
 )

@@ -1,15 +1,15 @@
-"""ONNX Runtime's profile, taken on the clock of the run's recorder, as lar's records.
+"""Converts ONNX Runtime's profile to lar's records, with times of the recorder's clock.
 
-ONNX Runtime reports no allocations: the memory that operators take is estimated from the sizes of
-their outputs. A tensor is taken to be allocated when the operator that gives it begins, and given
-back when the last operator that reads it has ended. What the engine reuses in place, or keeps for
-later, is not seen; neither are scratch buffers.
+ONNX Runtime reports no allocations, so memory is estimated from the sizes of outputs. A tensor
+counts as allocated when the operator that computes it begins, and as freed when the last operator
+that reads it has ended. The estimate leaves out scratch buffers, and does not see memory that the
+engine reuses in place or keeps for later.
 
-The profile gives each node's name and the shapes that it had in the run, but neither the weights
-that were rearranged when the model was loaded nor the attributes. The optimised model, which ONNX
-Runtime saves, has both. If both have the same operators in the same order, they are the same
-nodes; if not, nodes of the same name are the same. The profile calls nodes without a name
-`TYPE_INDEX`, and both have them in the order of their indices; names of reorders say nothing.
+The profile has the name of each node and its shapes in the run. It has neither attributes nor the
+weights that were rearranged at the load, but the optimised model, which ONNX Runtime saves, has
+both. If profile and model have the same operators in the same order, nodes are matched by this
+order, otherwise by name. The profile calls nodes without a name `TYPE_INDEX`; they are matched in
+the order of their indices. Names of reorders are ignored.
 """
 
 from __future__ import annotations
@@ -73,10 +73,11 @@ if TYPE_CHECKING:
 
 HINT = "ONNX Runtime's file is what --profile-raw wrote, lar's what --profile wrote"
 ROUNDING_NS = 1000  # the engine's times are whole microseconds, rounded down
-# An estimate has no addresses: the number of an iteration and, in these bits, that of a tensor.
+# An estimate has no real addresses. An address is made of the number of the iteration and, in these
+# low bits, the number of the tensor.
 ADDRESS_BITS = 32
 
-# Nodes that change a layout, or copy between the host and a device: the spans that they are.
+# The spans of nodes that convert a layout, or copy between the host and a device.
 SPANS: Mapping[str, Mapping[str, Any]] = {
     **dict.fromkeys(("ReorderInput", "ReorderOutput", "Transpose"), RELAYOUT),
     "MemcpyFromHost": copy_span("host", "device"),
@@ -84,13 +85,13 @@ SPANS: Mapping[str, Mapping[str, Any]] = {
 }
 BY_NAME = {str(span["name"]): span for span in SPANS.values()}
 
-# The engine's names of element types that NumPy calls otherwise.
+# NumPy's names of element types, where the engine's names differ.
 OTHER_NAMES = {"float": "float32", "double": "float64"}
 TENSORS = msgspec.json.Decoder(list[dict[str, tuple[Count, ...]]])
 
-# From torch's exporter, `/layer1/conv/Conv`; else the path of the weights or of the node.
+# The path of a layer in a name by torch's exporter, such as `/layer1/conv/Conv`.
 SCOPE = re.compile(r"/?(.+)/[^/]+")
-# Names that are given anew in each session, to other nodes.
+# Names of reorders, which each session gives to other nodes.
 REORDER = re.compile(r"Reorder(Input|Output)(_token_\d+)?")
 
 NO_PARTS = "dispatch and wait of an operator: ONNX Runtime does not report them separately"
@@ -103,7 +104,7 @@ WITH_CUPTI = (
     "the profile has no times of the device: pip install nvidia-cuda-cupti, NVIDIA's library for "
     "profilers, for them"
 )
-NO_RATES = "FLOPs and bytes: those of a dispatch say nothing"
+NO_RATES = "FLOPs and bytes: rates of a dispatch have no meaning"
 NOT_IN_FILE = (
     "FLOPs and bytes: the file has neither the weights nor the attributes",
     "warm-up: the file does not record which runs were part of it",
@@ -113,7 +114,7 @@ NOT_IN_FILE = (
 
 
 class Call(NamedTuple):
-    """The times at which an iteration called the engine and that call returned."""
+    """When an iteration called the engine, and when this call returned."""
 
     step: Step
     begin_ns: int
@@ -121,15 +122,16 @@ class Call(NamedTuple):
 
 
 class RunEvents:
-    """The contents of runs: executions of operators, and spans that belong to them.
+    """The contents of runs: executions of operators, and the spans that belong to them.
 
-    On the CPU an operator is executed where and when the engine reports. On a device it is
-    executed while its kernels run, which `works` tell if the engine does not. It reports its
-    dispatch, which stands for it where there are no kernels.
+    On the CPU, the engine reports the thread and time of an execution. On a device, an operator's
+    execution is the time in which its kernels run. These are in the engine's report or in `works`.
+    Without kernels, the operator's dispatch, which the engine always reports, stands for its
+    execution.
 
-    `runs` has the nodes of the first one alone, `nodes` the first event of each operator, and
-    `executions` what the engine reports, on its own clock and with the numbers of runs, until
-    `trace` places it. The first `warmups` runs are not timed.
+    `runs` has the nodes of the first run only, and `nodes` the first event of each operator. Until
+    `trace` converts them, `executions` have times of the engine's clock and numbers of runs. The
+    first `warmups` runs are not timed.
     """
 
     def __init__(self, events: Iterable[RawEvent], warmups: int = 0) -> None:
@@ -164,8 +166,11 @@ class RunEvents:
         offset_ns: int = 0,
         works: Sequence[DeviceWork] = (),
     ) -> EngineTrace:
-        """Return what the runs hold: `placed` has the iteration of each in the order of time, and
-        the offset of its times; `offset_ns` is that of events before the runs."""
+        """Return the trace of all runs, with times of lar's clock.
+
+        `placed` has the iteration of each run, and the offset of the run's times. `offset_ns` is
+        the offset of events before the runs.
+        """
         pairs = zip(self.runs, placed, strict=False)
         works = [each.moved(own_ns) for run, (_, own_ns) in pairs for each in run.works] or works
         on_cpu = device.startswith("cpu")
@@ -195,7 +200,7 @@ class RunEvents:
     def _operators(
         self, graph: OptimizedGraph, *, dispatch_only: bool
     ) -> Iterator[ProfiledOperator]:
-        """Yield the operators, one for each node and for each shapes that it had."""
+        """Yield the operators, one for each node and each set of shapes that it had."""
         matched, ids = match_nodes(self.runs, self.nodes, graph), Counter[str]()
         for place, event in enumerate(self.nodes):
             args, node = event.args, matched.get(event.key)
@@ -219,7 +224,7 @@ class RunEvents:
     def _placed(
         self, placed: Sequence[tuple[Step, int]], *, on_device: bool
     ) -> Iterator[Execution]:
-        """Yield the executions on lar's clock, and add the spans that they are besides."""
+        """Yield the executions with times of lar's clock; add spans of copies and conversions."""
         for each in takewhile(lambda it: it.step < len(placed), self.executions):
             (step, own_ns), args = placed[each.step], self.nodes[each.operator].args
             times = each.start_ns + own_ns, each.end_ns + own_ns
@@ -232,8 +237,11 @@ class RunEvents:
                 self.spans.add(*times, step.number, thread=node.thread, **common)
 
     def _of_works(self, works: Iterable[DeviceWork], device: str) -> Iterator[Execution]:
-        """Yield the executions on a device, and add what it did. Each work belongs to the node that
-        was the last to begin when the host asked for it, and had not ended."""
+        """Yield the executions on a device, and add the spans of the device's work.
+
+        Each piece of work belongs to the last node that had begun when the host called for it, if
+        this node had not ended.
+        """
         starts = [each.start_ns for each in self.executions]
         owned: defaultdict[int, list[DeviceWork]] = defaultdict(list)
         for work in works:
@@ -249,35 +257,37 @@ class RunEvents:
                     facts = {**here_of(node), **each.facts(), **BY_NAME.get(each.name, {})}
                     self.spans.add(*lasting, node.step, thread=thread, device=device, **facts)
                 start, end = min(times)[0], max(end for _, end in times)
-                # It waits for the host to dispatch the next kernel.
+                # Between kernels the device waits for the host to dispatch the next kernel.
                 waited = end - start - total_of(merge_intervals(times))
                 known = node.step, streams[0], start, end, waited, *node.interval, HOST_THREAD
                 yield Execution(node.operator, *known, node.warmup)
             elif event.args.provider == CPU:
                 yield node
-            else:  # it has nothing to do there, such as a view
+            else:  # a node without work on the device, such as a view
                 common = {"category": "runtime", "name": event.node, **here_of(node)}
                 self.spans.add(*node.interval, node.step, thread=node.thread, **common)
 
 
 def here_of(node: Execution) -> dict[str, Any]:
-    """Return to what spans of an execution belong."""
+    """Return the fields that say to which execution a span belongs."""
     return {"operator": node.operator, "warmup": node.warmup}
 
 
 def facts_in(raw: msgspec.Raw) -> tuple[TensorFact, ...]:
-    """Return an event's inputs or outputs. Those that are not tensors, are left out, or have been
-    rearranged beforehand are not listed.
+    """Return the inputs or outputs that an event lists.
+
+    The engine does not list values that are not tensors, inputs that are left out, and weights that
+    were rearranged at the load.
 
     Raises:
-        msgspec.MsgspecError: they are not written as in the versions that lar knows.
+        msgspec.MsgspecError: the list has another format than in the versions that lar can read.
     """
     pairs = (pair for each in TENSORS.decode(raw) for pair in each.items())
     return tuple(TensorFact(shape, OTHER_NAMES.get(name, name)) for name, shape in pairs)
 
 
 def module_of(name: str, weights: Iterable[str]) -> str:
-    """Return the path of the layer in the names: those of the weights, else the node's."""
+    """Return the path of a node's layer, from the names of the node and of its weights."""
     own, weights = name.removesuffix(BLOCKED_NAME), tuple(weights)
     return layer_in((own, *weights), SCOPE) or layer_in((*weights, own), operator_times.DOTTED)
 
@@ -288,10 +298,13 @@ def module_of(name: str, weights: Iterable[str]) -> str:
 def match_nodes(
     runs: Sequence[RawRun], known: Iterable[RawEvent], graph: OptimizedGraph
 ) -> dict[NodeKey, Message]:
-    """Return the nodes of events, as far as they are certain; the first run has all of its own."""
+    """Return the node of the optimised model for each event, as far as it is certain.
+
+    The first run must have all its nodes.
+    """
     first = [event for run in runs[:1] for event in run.nodes]
     names = {"" if REORDER.fullmatch(node.name) else node.name for node in graph.nodes}
-    # By types and lasting names, if these agree for all nodes in their order.
+    # Match by order, if types and stable names agree for all nodes.
     labels = [(node.op_type, node.name if node.name in names else "") for node in graph.nodes]
     if [label_of(event, names) for event in first] == labels:
         return {event.key: node for event, node in zip(first, graph.nodes, strict=True)}
@@ -310,8 +323,7 @@ def match_nodes(
 
 
 def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
-    """Return the type and name of an event's node; the name is empty if the session has made it
-    up."""
+    """Return the type and name of an event's node; a name that the session made up is empty."""
     made_up = f"{event.args.op_name}_{event.args.node_index}"
     is_own = event.node in names if event.node == made_up else not REORDER.fullmatch(event.node)
     return event.args.op_name, event.node if is_own else ""
@@ -322,7 +334,7 @@ def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
 
 @dataclass
 class Tensor:
-    """A tensor of one iteration: the executions that give it and, so far, read it last."""
+    """A tensor of one iteration: the execution that computes it, and the last that reads it."""
 
     size_bytes: int
     maker: Execution
@@ -332,9 +344,9 @@ class Tensor:
 def allocations_of(
     trace: EngineTrace, outputs: Iterable[str], calls: Iterable[Call]
 ) -> tuple[Allocation, ...]:
-    """Return what the executions of each iteration take and give back, in the order of time.
+    """Return the allocations and frees of the executions in each iteration, in order of time.
 
-    The model's outputs stay until the iteration has ended.
+    The model's outputs stay allocated until the iteration has ended.
     """
     ends, found = {it.step.number: it.step.end_ns for it in calls}, list[Allocation]()
     for number, executions in groupby(trace.executions, key=attrgetter("step")):
@@ -353,8 +365,11 @@ def allocations_of(
 def tensors_of(
     executions: Iterable[Execution], operators: Sequence[ProfiledOperator], held: dict[str, Tensor]
 ) -> Iterator[Tensor]:
-    """Yield the tensors that the executions of one iteration give; `held` takes the last one of
-    each name. A tensor in the body of a loop is taken each time."""
+    """Yield the tensors that the executions of one iteration compute.
+
+    `held` keeps the last tensor of each name. A tensor in a loop is yielded for each time that it
+    is computed.
+    """
     for execution in executions:
         operator = operators[execution.operator]
         for name in operator.reads:
@@ -374,11 +389,11 @@ def tensors_of(
 
 
 def profile_of_raw(data: bytes, name: str) -> types.Profile:
-    """Return the profile of the runs that the engine's own file holds, which may all be timed.
+    """Return the profile in the engine's own file; all its runs count as timed.
 
     Raises:
-        UsageError: it holds no run.
-        msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
+        UsageError: the file has no run.
+        msgspec.MsgspecError, ValueError: the file is truncated, damaged, or no such profile.
     """
     events = RunEvents(profile_file.decode_events(data))
     if not events.runs:
@@ -404,26 +419,26 @@ def profile_of_raw(data: bytes, name: str) -> types.Profile:
 
 
 def start_profiling(driver: SessionDriver, _: object) -> None:
-    """Have the driver's session write its profile, beside where lar's is written."""
+    """Have the driver's session write its profile, in the folder of lar's profile."""
     if driver.profiler is None:
         is_read = one_of(PROFILES, driver.spec.settings) is not None
         on_device = driver.asked_provider() in DEVICES and driver.spec.runners == 1
         device = open_recorder() if is_read and on_device else None
         driver.profiler = SessionProfiler(driver, device)
         driver.options.enable_profiling = True
-        # The engine adds the second in which it began, which copies may have in common.
+        # The engine adds only the time in seconds to the name, so copies need different prefixes.
         prefix = os.path.join(folder_of(driver), f"onnxruntime_{driver.runner}")
         driver.options.profile_file_prefix = prefix
 
 
 def folder_of(driver: SessionDriver) -> str:
-    """Return the folder in which the run's profile is written; it goes away with the run."""
+    """Return the folder in which the run's profile is written; it is removed after the run."""
     written = driver.context.written
     return os.path.dirname(next(written[it] for it in ("profile", "profile_raw") if it in written))
 
 
 class SessionProfiler:
-    """Keeps the times of the iterations, and reads the session's report when all have ended."""
+    """Keeps the times of the iterations, and reads the session's profile after the last one."""
 
     def __init__(self, driver: SessionDriver, device: DeviceRecorder | None = None) -> None:
         self.driver, self._device = driver, device
@@ -434,8 +449,10 @@ class SessionProfiler:
 
     @cached_property
     def graph(self) -> tuple[OptimizedGraph, tuple[str, ...]]:
-        """The graph that the driver runs, or an empty one and the reason; copies share that of the
-        first."""
+        """The graph that the driver runs; if it cannot be saved, an empty graph and the reason.
+
+        Copies of the model share the graph of the first copy.
+        """
         driver, first = self.driver, self.driver.first.profiler
         if isinstance(first, SessionProfiler) and first is not self:
             return first.graph
@@ -450,18 +467,18 @@ class SessionProfiler:
         return OptimizedGraph(content, block, plain), ()
 
     def end(self) -> tuple[str, int]:
-        """End the session; return its file, and when that began by the time of day.
+        """End the session; return its profile file, and the time of day at which that begins.
 
         Raises:
-            LarError: it could not be written whole.
+            LarError: the engine could not write the whole file.
         """
         began_ns = self.driver.session.get_profiling_start_time_ns()
         file = self.driver.session.end_profiling()
-        self.driver.drop_session()  # it holds all its events until it goes
+        self.driver.drop_session()  # the session keeps all its events in memory
         release_memory()
         with open(file, "rb") as content:
             content.seek(max(0, os.path.getsize(file) - 100))
-            if not content.read().rstrip().endswith(b"]"):  # it does not say so itself
+            if not content.read().rstrip().endswith(b"]"):  # the engine does not report this
                 problem = "ONNX Runtime could not write the whole of its profile"
                 raise LarError(problem, "make room on the disk")
         return file, began_ns
@@ -482,7 +499,7 @@ class SessionProfiler:
         return replace(
             trace,
             allocations=allocations_of(trace, graph.outputs, calls) if with_memory else (),
-            # Short operators leave some of the threads without work.
+            # The trace counts too few threads if short operators leave some of them without work.
             thread_count=driver.thread_count() or trace.thread_count,
             alignments=(alignment,),
             dropped=(*trace.dropped, *reason, *cut_of(len(events.runs), len(calls))),
@@ -492,9 +509,12 @@ class SessionProfiler:
 
 
 def save_graph(driver: SessionDriver, level: str = "") -> bytes:
-    """Return the optimised model of a driver without the larger weights, at another `level`."""
+    """Return the optimised model of a driver without its larger weights.
+
+    `level` is the level of optimisation, if it is not that of the driver.
+    """
     with tempfile.TemporaryDirectory(dir=folder_of(driver)) as folder:
-        # The engine always writes the weights too, and only into the model's folder.
+        # The engine always writes the weights, and only into the model's folder: discard them.
         os.symlink(os.devnull, os.path.join(folder, "weights"))
         path = Path(folder, "optimized.onnx")
         save_optimized(driver, path, "weights", level=level)
@@ -502,7 +522,7 @@ def save_graph(driver: SessionDriver, level: str = "") -> bytes:
 
 
 def cut_of(runs: int, calls: int) -> list[str]:
-    """Say how many iterations are missing, if some are."""
+    """Return a note on the iterations that are missing in the profile, empty if it is complete."""
     what = f"the operators of the last {calls - runs} of {calls} iterations"
     why = f"ONNX Runtime keeps {profile_file.MOST_EVENTS} events"
     return [f"{what}: {why}"] if calls > runs else []
@@ -511,19 +531,18 @@ def cut_of(runs: int, calls: int) -> list[str]:
 def place_runs(
     runs: Sequence[RawRun], calls: Sequence[Call], guess_ns: int
 ) -> tuple[list[tuple[Step, int]], types.Alignment]:
-    """Return the iteration of each run with the offset of the engine's times in it, and the offset
-    of times outside runs.
+    """Return the iteration and the offset of each run, and the alignment for times outside runs.
 
-    Each run lies within the call that made it, which bounds the offset from both sides. `guess_ns`
-    is the offset by the time of day; it is used as far as it lies within the bounds. Then each run
-    is moved into its own call.
+    Each run lies within the call that made it, which bounds the offset of the engine's clock from
+    both sides. `guess_ns` is the offset by the time of day; it is limited to the bounds. Then each
+    run is moved into its own call.
     """
     pairs = [*zip(runs, calls, strict=False)]
     if not pairs:
         return [], types.Alignment("onnxruntime", guess_ns)
     bounds = [(call.begin_ns - run.start_ns, call.end_ns - run.end_ns) for run, call in pairs]
     least, most = max(low for low, _ in bounds) - ROUNDING_NS, min(high for _, high in bounds)
-    # The time of day may have been set meanwhile: no one offset then fits all.
+    # If the time of day was set during the run, no single offset fits all runs.
     offset = min(max(guess_ns, least), most) if least <= most else (least + most) // 2
     error = max(abs(offset - least), abs(most - offset))
     own = (min(max(offset, low), high) for low, high in bounds)

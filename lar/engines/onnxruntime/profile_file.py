@@ -1,23 +1,24 @@
-"""ONNX Runtime's own file of a profile, read event by event.
+"""Reads ONNX Runtime's own profile file event by event, and records the work of CUDA devices.
 
-It is a Chrome trace as a list, with times in whole microseconds:
+The file is a Chrome trace, a list of events with times in whole microseconds:
 
-    Session  model_loading_uri, session_initialization, and for each run model_run
+    Session  model_loading_uri, session_initialization, and one model_run for each run
     Node     one execution of a node: `NAME_kernel_time`
-    Kernel   what a node had a device do; it follows the node in the file
+    Kernel   work of a node on a device; it follows the node in the file
 
-`thread_scheduling_stats` of a node is empty if the session has no threads of its own, else
+`thread_scheduling_stats` of a node is empty if the session has no threads of its own. Otherwise it
+is
 
     {"main_thread": {"block_size": [8], "Distribution": 2, "DistributionEnqueue": 1, "Run": 31,
                      "Wait": 4, "WaitRevoke": 0, ...},
      "sub_threads": {"140213": {"num_run": 812, ...}, ...}}
 
-The times of the calling thread, in microseconds, are those of this execution: for handing out the
-shares of the work, for its own share, and for waiting until the others are done. Nothing is
-counted where the work of a node is not shared out.
+The times of the calling thread, in microseconds, are those of this execution. They are the times to
+divide the work, to compute the thread's own part, and to wait for the other threads. All are 0 if
+the work of the node is not divided.
 
-An event is written when it has ended, so that a run follows its nodes. The engine writes only a
-limited number of events.
+The engine writes an event when it has ended, so a run follows its nodes. It writes only a limited
+number of events.
 """
 
 from __future__ import annotations
@@ -40,37 +41,37 @@ import msgspec
 
 from lar.records.profile import Count, Interval, ThreadUse
 
-# What a CUDA device does, and when: CUPTI, NVIDIA's library for profilers, records it.
+# The work of CUDA devices, recorded by CUPTI, NVIDIA's library for profilers.
 #
-# ONNX Runtime's own packages report nothing of a device. CUPTI comes with CUDA's toolkit, and as
-# the Python package nvidia-cuda-cupti, which PyTorch needs too. Its records are laid out as in
-# cupti_activity.h of CUDA 12 and 13: the fields named here stand in the same places in both.
+# ONNX Runtime's own packages report nothing about a device. CUPTI is part of CUDA's toolkit, and of
+# the Python package nvidia-cuda-cupti, which PyTorch needs too. cupti_activity.h defines its
+# records. The fields that are read here have the same offsets in CUDA 12 and 13.
 
 
 PLACES = ("nvidia/cu13/lib/libcupti.so.13", "nvidia/cuda_cupti/lib/libcupti.so.12")
 SYSTEMS = tuple(map(os.path.basename, PLACES))
 
-# The kinds of records. Calls are those of the driver and of the library above it, whichever was
-# called first.
+# The kinds of records. A call goes to the runtime library or directly to the driver. If both are
+# recorded, the earlier record counts.
 MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL = 1, 2, 4, 5, 10
 KINDS = (MEMCPY, MEMSET, DRIVER, RUNTIME, KERNEL)
-# The fields read from a record, from its kind to the number of the call that it belongs to:
+# The fields that are read from a record; all have the number of the call that it belongs to:
 CALL_FIELDS = Struct("=8xQ16xI")  # the start
 KERNEL_FIELDS = Struct("=16x2Q16xI3i3i16xI8xQ")  # start, end, stream, grid, block, call, name
 TRANSFER_FIELDS = Struct("=4xB3x3Q8x2I")  # copied from where to where, bytes, start, end, stream
-# CUPTI gives back full buffers; the last one when it is asked for.
+# CUPTI gives back full buffers, and the last buffer when it is asked to.
 BUFFER_BYTES = 4 << 20
-# More than what belongs to as many operators as the engine's own profile holds; the rest is lost.
+# Enough buffers for all operators that the engine's own profile can hold; further records are lost.
 MOST_BUFFERS = 256
 FORCED = 1
 
-# Names that profilers give to kinds of copies, by NVIDIA's numbers.
+# The usual names of kinds of copies in profilers, by NVIDIA's numbers.
 MEMSET_NAME = "[CUDA memset]"
 COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 8: "DtoD", 9: "HtoH", 10: "PtoP"}
 
 
 class DeviceWork(NamedTuple):
-    """A kernel, copy or fill; times are Unix ones. The host asked for it at `called_ns`."""
+    """A kernel, copy or fill on a device, with Unix times; `called_ns` is the time of its call."""
 
     name: str
     called_ns: int
@@ -82,7 +83,7 @@ class DeviceWork(NamedTuple):
     size_bytes: int | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Return what it is, besides when, as the fields of a span."""
+        """Return the fields of a span for this work, without the times."""
         other = "memset" if self.name == MEMSET_NAME else "memcpy"
         known = ("name", "stream", "grid", "block", "size_bytes")
         return {
@@ -91,7 +92,7 @@ class DeviceWork(NamedTuple):
         }
 
     def moved(self, offset_ns: int) -> DeviceWork:
-        """Return it with all times later by an offset."""
+        """Return this work with an offset added to all times."""
         return self._replace(
             called_ns=self.called_ns + offset_ns,
             start_ns=self.start_ns + offset_ns,
@@ -100,13 +101,13 @@ class DeviceWork(NamedTuple):
 
 
 class DeviceRecorder:
-    """Records what this process has its CUDA devices do, from when it is made to `finish`."""
+    """Records the work of CUDA devices for this process, from its creation until `finish`."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
         self._buffers: dict[int, Any] = {}
         self._filled: list[tuple[int, int]] = []
-        # CUPTI calls these from threads of its own, as long as it records.
+        # CUPTI calls these functions from its own threads while it records, so they are kept alive.
         self._callbacks = REQUESTED(self._give), COMPLETED(self._take)
         library.cuptiActivityRegisterCallbacks(*self._callbacks)
         now = c_uint64()
@@ -127,7 +128,7 @@ class DeviceRecorder:
         self._filled.append((buffer, valid))
 
     def finish(self) -> list[DeviceWork]:
-        """Stop recording; return what was done, in the order in which it was asked for."""
+        """Stop recording, and return the work on devices in the order of the calls for it."""
         self._library.cuptiActivityFlushAll(FORCED)
         for kind in KINDS:
             self._library.cuptiActivityDisable(kind)
@@ -171,7 +172,7 @@ def fields_at(place: int, fields: Struct) -> tuple[Any, ...]:
 
 
 def work_at(place: int, kind: int) -> tuple[int, DeviceWork]:
-    """Return what a record tells, and the number of the call that asked for it."""
+    """Return the number of the call that a record belongs to, and the recorded work."""
     if kind == KERNEL:
         start, end, stream, *sizes, number, name = fields_at(place, KERNEL_FIELDS)
         called = readable_name(c_char_p(name).value)
@@ -183,7 +184,7 @@ def work_at(place: int, kind: int) -> tuple[int, DeviceWork]:
 
 
 def open_recorder() -> DeviceRecorder | None:
-    """Begin to record what CUDA devices do; None without CUPTI."""
+    """Begin to record the work of CUDA devices; return None if CUPTI is not installed."""
     files = [os.path.join(folder, place) for folder in sys.path for place in PLACES]
     for name in (*filter(os.path.exists, files), *SYSTEMS):
         with contextlib.suppress(OSError):
@@ -193,18 +194,18 @@ def open_recorder() -> DeviceRecorder | None:
 
 @cache
 def readable_name(mangled: bytes | None) -> str:
-    """Return a kernel's name as its source has it."""
+    """Return a kernel's name as in its source, from its mangled name."""
     with contextlib.suppress(OSError, AttributeError):
         demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
-        demangle.restype = c_char_p  # the memory of a name is never freed: there are few
+        demangle.restype = c_char_p  # the memory of names is never freed, as there are few
         mangled = demangle(c_char_p(mangled), None, None, None) or mangled
     return (mangled or b"").decode(errors="replace")
 
 
-# ONNX Runtime's own file of a profile, read event by event
+# ONNX Runtime's own profile file, read event by event
 
 
-MOST_EVENTS = 1_000_000  # the engine's default, of all kinds
+MOST_EVENTS = 1_000_000  # the engine's default limit for events of all kinds
 NODE_SUFFIX = "_kernel_time"
 RUN = "model_run"
 INNER = "SequentialExecutor::Execute"
@@ -219,7 +220,7 @@ class RawThread(msgspec.Struct):
 
 
 class RawCaller(msgspec.Struct, rename="pascal"):
-    """The calling thread's times in microseconds."""
+    """The times of the calling thread in microseconds."""
 
     distribution: Count = 0
     distribution_enqueue: Count = 0
@@ -229,15 +230,18 @@ class RawCaller(msgspec.Struct, rename="pascal"):
 
 
 class RawScheduling(msgspec.Struct):
-    """The calling thread in this execution, and the others since the session began, whose `num_run`
-    counts the shares of the work that they have done."""
+    """The use of threads in an execution of a node.
+
+    `main_thread` has the times of the calling thread in this execution. `sub_threads` has the
+    number of tasks that each other thread has done since the session began.
+    """
 
     main_thread: RawCaller = msgspec.field(default_factory=RawCaller)
     sub_threads: dict[str, RawThread] = {}
 
 
 class RawArgs(msgspec.Struct, gc=False):
-    """The facts of an event besides its times; numbers stand as texts."""
+    """The facts of an event besides its times; numbers are written as texts."""
 
     op_name: str = ""
     provider: str = ""
@@ -266,7 +270,7 @@ class RawEvent(msgspec.Struct, gc=False):
 
     @property
     def interval(self) -> Interval:
-        """Its begin and end in nanoseconds."""
+        """The event's begin and end in nanoseconds."""
         return self.ts * 1000, (self.ts + self.dur) * 1000
 
     @property
@@ -275,13 +279,12 @@ class RawEvent(msgspec.Struct, gc=False):
 
     @property
     def key(self) -> NodeKey:
-        """What its node is known by."""
+        """The name, type and index of the event's node, by which nodes are distinguished."""
         return self.node, self.args.op_name, self.args.node_index
 
 
 class RawRun(NamedTuple):
-    """One run of the model: its nodes in the order in which they began, and their works on a
-    device, each asked for when its node began."""
+    """One run of the model: its nodes in the order of their begin, and their work on a device."""
 
     start_ns: int
     end_ns: int
@@ -296,7 +299,7 @@ BETWEEN_EVENTS = b"},\n{"  # never within an event: its name is a single line
 
 
 def runs_in(events: Iterable[RawEvent], load: list[RawEvent]) -> Iterator[RawRun]:
-    """Yield the runs that ended; `load` takes what the engine did besides."""
+    """Yield the runs that have ended, and add events outside runs to `load`."""
     nodes: list[RawEvent] = []
     works: list[DeviceWork] = []
     for event in events:
@@ -312,19 +315,19 @@ def runs_in(events: Iterable[RawEvent], load: list[RawEvent]) -> Iterator[RawRun
 
 
 def run_of(event: RawEvent, nodes: Iterable[RawEvent], works: Iterable[DeviceWork]) -> RawRun:
-    """Return a run that has ended, with its own nodes among those before its end."""
+    """Return a run that has ended, with those of some nodes that began within it."""
     own = sorted((it for it in nodes if event.ts <= it.ts <= event.ts + event.dur), key=START)
     start_ns, end_ns = event.interval
-    # It ends no sooner than its last node, as both are rounded down.
+    # Times are rounded down, so the run's end may seem to be before its last node's end.
     end_ns = max((end_ns, *(node.interval[1] for node in own)))
     return RawRun(start_ns, end_ns, event.tid, own, works)
 
 
 def events_in(path: str) -> Iterator[RawEvent]:
-    """Yield the events in a file with one event a line, without holding all of them.
+    """Yield the events in a file with one event in each line, without keeping all in memory.
 
     Raises:
-        msgspec.MsgspecError, ValueError: it is damaged.
+        msgspec.MsgspecError, ValueError: the file is damaged.
     """
     with open(path, "rb") as file:
         held = file.read(BYTES_AT_ONCE).lstrip().removeprefix(b"[")
@@ -338,10 +341,10 @@ def events_in(path: str) -> Iterator[RawEvent]:
 
 
 def decode_events(data: bytes) -> list[RawEvent]:
-    """Return the events in a list.
+    """Decode a JSON list of events.
 
     Raises:
-        msgspec.MsgspecError, ValueError: it is truncated, foreign or damaged.
+        msgspec.MsgspecError, ValueError: the list is truncated, damaged, or has no such events.
     """
     try:
         return DECODER.decode(data)
@@ -350,12 +353,12 @@ def decode_events(data: bytes) -> list[RawEvent]:
 
 
 def escape_name(found: re.Match[bytes]) -> bytes:
-    """Return a name as JSON has it: the engine writes those of nodes as they are."""
+    """Return a name with JSON's escapes, as the engine writes names of nodes without them."""
     return json.dumps(found[0].decode(), ensure_ascii=False)[1:-1].encode()
 
 
 def work_of(event: RawEvent, node: RawEvent) -> DeviceWork:
-    """Return what the engine itself reports of a node's kernel or, without a grid, of a copy."""
+    """Return the engine's own report of a kernel of a node, or of a copy, which has no grid."""
     args = event.args
     is_copy = args.grid_x in ("", "-1")
     return DeviceWork(
@@ -367,19 +370,22 @@ def work_of(event: RawEvent, node: RawEvent) -> DeviceWork:
 
 
 class ThreadUses:
-    """The use of threads by each operator of one session, summed up in the order of time."""
+    """The use of threads by each operator of a session, added up in the order of time."""
 
     def __init__(self) -> None:
         self.by_operator: dict[int, ThreadUse] = {}
-        self._done: dict[str, int] = {}  # the shares done by each thread, at the last event
+        self._done: dict[str, int] = {}  # the tasks of each thread up to the last event
 
     def add(self, operator: int, found: RawScheduling | str, *, timed: bool) -> None:
-        """Add what the event of an execution reports; before the timed ones, it only starts the
-        counts. A session without threads of its own reports nothing."""
+        """Add the use of threads in an execution of an operator.
+
+        An execution of the warm-up (not `timed`) only sets the counts from which later ones start.
+        A session without threads of its own reports no use.
+        """
         if isinstance(found, str):
             return
         caller, before = found.main_thread, self._done
-        # A thread that has not begun yet has another name, which is gone later.
+        # A thread that has not begun yet has a preliminary name, so names may disappear.
         self._done = {name: it.num_run for name, it in found.sub_threads.items()}
         if timed:
             more = ((count, count - before.get(name, 0)) for name, count in self._done.items())
@@ -388,12 +394,12 @@ class ThreadUses:
                 computing_ns=1000 * caller.run,
                 handing_out_ns=1000 * (caller.distribution + caller.distribution_enqueue),
                 waiting_ns=1000 * (caller.wait + caller.wait_revoke),
-                # An engine that began to count anew counts from 0.
+                # If a count has become smaller, the engine has begun to count from 0 again.
                 tasks=tuple(new if new >= 0 else count for count, new in more),
             )
             known = self.by_operator.get(operator, ThreadUse())
             self.by_operator[operator] = known.with_that_of(use)
 
     def busy_threads(self) -> tuple[str, ...]:
-        """Return the engine's own threads that have done some of the work, besides the caller's."""
+        """Return the names of the engine's own threads that have done tasks."""
         return tuple(name for name, count in self._done.items() if count)

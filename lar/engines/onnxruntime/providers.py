@@ -1,4 +1,4 @@
-"""The execution providers: their names, libraries and devices, and which one a run asks for."""
+"""The execution providers of ONNX Runtime: names, libraries, devices, and a run's provider."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CPU = "CPUExecutionProvider"
 TENSORRT = "TensorrtExecutionProvider"
 SUFFIX = "ExecutionProvider"
 
-# The device that a provider's inputs and outputs lie on, where it is not the CPU.
+# The device in whose memory a provider's inputs and outputs are, if it is not the CPU.
 DEVICES: Mapping[str, str] = {CUDA: "cuda", TENSORRT: "cuda"}
 
 # The package of ONNX Runtime that has a provider.
@@ -30,22 +30,27 @@ PACKAGES: Mapping[str, str] = {
 
 
 def package_folder() -> str:
-    """Return the folder of the package `onnxruntime`, found without an import; empty if it is not
-    installed."""
+    """Return the folder of the package `onnxruntime` without importing it.
+
+    It is empty if the package is not installed.
+    """
     found = importlib.util.find_spec("onnxruntime")
     places = found.submodule_search_locations if found is not None else None
     return places[0] if places else ""
 
 
 def library_of(name: str) -> str:
-    """Return the path of the library of the provider with that short name; empty without one."""
+    """Return the path of a provider's library, by its short name; empty if it has no library."""
     path = os.path.join(package_folder(), "capi", f"libonnxruntime_providers_{name}.so")
     return path if os.path.exists(path) else ""
 
 
 def why_unloadable(name: str) -> str:
-    """Return why the system cannot load a provider's library; empty if it loads, or if the provider
-    has no library. The engine writes this reason only into its log."""
+    """Return why the system cannot load a provider's library.
+
+    The reason is empty if the library loads, or if the provider has no library. The engine itself
+    writes the reason only into its log.
+    """
     import ctypes  # slow to import, and the help reads the table of options
 
     try:
@@ -62,11 +67,11 @@ class CudaDevice(NamedTuple):
     generation: int
 
 
-GENERATION = 75  # NVIDIA's number of that attribute
+GENERATION = 75  # NVIDIA's number of the attribute with the first number of the capability
 
 
 def cuda_devices() -> tuple[CudaDevice, ...]:
-    """Return the CUDA devices that this process may use: none without NVIDIA's driver."""
+    """Return the CUDA devices that this process may use, none if NVIDIA's driver is missing."""
     import ctypes  # see above
 
     try:
@@ -90,8 +95,10 @@ ASSIGNMENTS = "session.record_ep_graph_assignment_info"
 
 
 def operators_on_cpu(session: Any) -> str:
-    """Return the types of the operators that a session runs on the CPU, with how many each has, as
-    `Det (1), Relu (3)`; empty without any, or if this ONNX Runtime does not say."""
+    """Return the types and counts of the operators that a session runs on the CPU: `Det (1), ...`.
+
+    It is empty if no operator runs on the CPU, or if this version of ONNX Runtime does not say.
+    """
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return ""
     parts = session.get_provider_graph_assignment_info()
@@ -102,17 +109,20 @@ def operators_on_cpu(session: Any) -> str:
 
 
 def short_name(provider: str) -> str:
-    """Return what a provider is called for short: `CUDAExecutionProvider` is `cuda`."""
+    """Return the short name of a provider, such as `cuda` for `CUDAExecutionProvider`."""
     return provider.lower().removesuffix(SUFFIX.lower())
 
 
 def first_provider(asked: str) -> str:
-    """Return the provider that --provider names first: what it cannot run, the CPU may run."""
+    """Return the first provider in a value of --provider; the CPU may follow it, as fallback."""
     return asked.partition(",")[0]
 
 
 def provider_in(settings: Mapping[str, Any]) -> str:
-    """Return what is asked for, as --provider names it: the CPU's provider without a flag."""
+    """Return the provider that the options ask for, in the form of a value of --provider.
+
+    Without such an option it is the CPU's provider.
+    """
     on_cuda = CUDA if table.CUDA.is_given(settings) else CPU
     by_flag = TENSORRT if table.TENSORRT.is_given(settings) else on_cuda
     return table.PROVIDER.of(settings) or by_flag
@@ -125,18 +135,18 @@ def provider_for(settings: Mapping[str, Any], known: list[str]) -> str:
 
 
 def flag_for(settings: Mapping[str, Any]) -> str:
-    """Return the flag that chose another provider than the CPU's."""
+    """Return the flag by which the user chose a provider other than the CPU's."""
     options = (table.TENSORRT, table.CUDA, table.PROVIDER)
     return next(option.flag for option in options if option.is_given(settings))
 
 
-# What ONNX Runtime says
+# Messages of ONNX Runtime
 
 
-# What the engine says of a model that its provider cannot run as a whole.
+# Part of the engine's message about a model that a provider can run only in part.
 NO_FALLBACK = "fallback to CPU EP has been explicitly disabled"
 
-# What stands before what the engine has to say.
+# The beginning of a message of the engine, before the important words.
 PREAMBLE = re.compile(
     r"^\[ONNXRuntimeError\] : \d+ : \w+ : (Load model from .*? failed:)?"
     r"(This is an invalid model\. )?(In Node, .* , Error )?"
@@ -144,6 +154,6 @@ PREAMBLE = re.compile(
 
 
 def one_line(message: str) -> str:
-    """Return what the first line of a message says, at most 160 characters."""
+    """Return at most 160 characters of a message's first line, without the engine's preamble."""
     line = message.strip().splitlines()[0] if message.strip() else ""
     return PREAMBLE.sub("", line)[:160]

@@ -1,5 +1,4 @@
-"""Which options need or exclude which others on ONNX Runtime, with `rules.json`, and which names of
-entries and optimisers it knows."""
+"""The rules of options on ONNX Runtime (`rules.json`), and checks of its names of entries."""
 
 from __future__ import annotations
 
@@ -14,29 +13,29 @@ from lar.options import rules, table
 
 # The optimiser that gives convolutions the blocked layout.
 BLOCKED_LAYOUT = "NchwcTransformer"
-# Names that ONNX Runtime 1.23 knows: the library itself takes any, and ignores others, so they are
-# checked here. Configuration entries: those of onnxruntime_session_options_config_keys.h and
-# onnxruntime_run_options_config_keys.h. Graph optimisers: what its `GenerateTransformers` and
-# `GenerateRewriteRules` register by default, and the conversion of float16 constants; rewrite rules
-# run as Level1_RuleBasedTransformer and Level2_RuleBasedTransformer. Those left out of the list run
-# whatever is asked (insertion of casts and copies, EnsureUniqueDQForNodeUnit) or run only where a
-# configuration entry that lar never sets asks for them (GeluApproximation, CastChainElimination,
-# Avx2WeightS8ToU8Transformer).
+# Names that ONNX Runtime 1.23 has. The library itself ignores a wrong name, so lar checks names.
+# Configuration entries are from onnxruntime_session_options_config_keys.h and
+# onnxruntime_run_options_config_keys.h. Graph optimisers are those that `GenerateTransformers` and
+# `GenerateRewriteRules` register by default, and the conversion of float16 constants. Rewrite rules
+# run within Level1_RuleBasedTransformer and Level2_RuleBasedTransformer. Two kinds of optimisers
+# are not in the list: some run always (insertion of casts and copies, EnsureUniqueDQForNodeUnit),
+# others run only with a configuration entry that lar never sets (GeluApproximation,
+# CastChainElimination, Avx2WeightS8ToU8Transformer).
 NAMES = json.loads(Path(__file__).with_name("names.json").read_text())
 REWRITE_RULES = frozenset(NAMES["rules"])
 OPTIMIZERS = REWRITE_RULES | frozenset(NAMES["transformers"])
 OF_RUNS, OF_SESSIONS = frozenset(NAMES["runs"]), frozenset(NAMES["sessions"])
-# Names of execution providers, each of which has entries of its own, begin so.
+# How the names of entries of execution providers begin.
 PROVIDERS_OWN = ("ep.", "ep_factory.", "qnn.", "trt_", "nv_", "cuda_")
-# More than these, the library refuses.
+# The library refuses longer names and values.
 MOST_NAME, MOST_VALUE = 1024, 8192
 
 
 def check_entry(key: str, value: str) -> None:
-    """Refuse an entry that the library would ignore, or not take.
+    """Refuse a configuration entry that the library would ignore or refuse.
 
     Raises:
-        UsageError: naming the entry that was probably meant.
+        UsageError: the entry is unknown or too long; the hint names the most similar entry.
     """
     if key not in OF_SESSIONS | OF_RUNS and not key.startswith(PROVIDERS_OWN):
         known, hint = sorted(OF_SESSIONS | OF_RUNS), "names are as session.disable_prepacking"
@@ -50,12 +49,12 @@ def check_entry(key: str, value: str) -> None:
 
 
 def is_on_cuda(asked: rules.Asked) -> bool:
-    """Return whether a provider for CUDA devices is asked for."""
+    """Return whether the options ask for a provider for CUDA devices."""
     return short_name(first_provider(provider_in(asked.values))) in ("cuda", "tensorrt")
 
 
 def check_providers(asked: rules.Asked) -> None:
-    """Refuse more providers than one and, behind it, the CPU's."""
+    """Refuse a list of providers, except one provider followed by the CPU's."""
     name = table.PROVIDER.of(asked.values) or ""
     first, comma, rest = name.partition(",")
     if comma and not (short_name(rest) == "cpu" != short_name(first)):
@@ -67,13 +66,13 @@ def check_providers(asked: rules.Asked) -> None:
 
 
 def optimizers_in(asked: rules.Asked) -> list[str]:
-    """Return the optimisers that are left out: the option may be given again, and be a list."""
+    """Return the optimisers to leave out; the option may be given several times, with lists."""
     texts: Sequence[str] = asked.values.get(table.DISABLE_OPTIMIZER.key) or ()
     return [name for text in texts for name in text.split(",")]
 
 
 def check_optimizers(asked: rules.Asked) -> None:
-    """Refuse an optimiser that the engine does not have; it would say nothing."""
+    """Refuse an optimiser that the engine lacks, as the engine would ignore its name."""
     for name in optimizers_in(asked):
         if name not in OPTIMIZERS:
             kind = "optimiser", table.DISABLE_OPTIMIZER.flag

@@ -1,7 +1,7 @@
-"""The model as a session runs it, saved by ONNX Runtime and loaded again.
+"""Saves the optimised model of a session by ONNX Runtime, and loads it again.
 
-A saved model is optimised already: it is loaded without optimisation, and then computes the same
-bits. Its weights stand in a file beside it, which the engine maps into memory.
+A saved model is optimised already. So it is loaded without optimisation, and computes the same
+bits. Its weights are in a file beside it, which the engine maps into memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FOLDER = "session.model_external_initializers_file_folder_path"
 
 @contextlib.contextmanager
 def options_changed(driver: SessionDriver, level: str = "", **changed: Any) -> Iterator[None]:
-    """Change options of the session for a while, and use another `level` of optimisation."""
+    """Change options of the session, and the `level` of optimisation, within the `with` block."""
     options = driver.options
     if level:
         changed["graph_optimization_level"] = level_named(driver.onnxruntime, level)
@@ -55,7 +55,7 @@ def options_changed(driver: SessionDriver, level: str = "", **changed: Any) -> I
 
 
 def level_named(onnxruntime: Any, level: str) -> Any:
-    """Return the engine's level of optimisation: disable, or one that it can enable."""
+    """Return the engine's constant for a level of optimisation, such as `disable` or `all`."""
     name = "ORT_DISABLE_ALL" if level == "disable" else f"ORT_ENABLE_{level.upper()}"
     return getattr(onnxruntime.GraphOptimizationLevel, name)
 
@@ -63,11 +63,11 @@ def level_named(onnxruntime: Any, level: str) -> Any:
 def save_optimized(
     driver: SessionDriver, path: Path, weights: str, *, prepacked: bool = False, level: str = ""
 ) -> None:
-    """Save the driver's model as its options have it optimised.
+    """Save the driver's model after the optimisation that its options ask for.
 
-    `weights` names the file beside `path` that takes the larger constants. Without it, ONNX Runtime
-    would save references for models that have such files themselves. `prepacked` adds the weights
-    as operators rearrange them when they load.
+    `weights` names a file beside `path` for the larger constants. It is needed because ONNX Runtime
+    would otherwise save references to the weight files of the original model. With `prepacked` the
+    weights are also saved in the form into which operators rearrange them when they load.
     """
     set_entry = driver.options.add_session_config_entry
     set_entry(WEIGHTS, weights)
@@ -94,11 +94,11 @@ def save_optimized(
 
 
 def align_weights(model: Message, place: Path) -> None:
-    """Have the weights in a saved model's file, and what operators have rearranged of them, begin
-    where vector instructions can read them.
+    """Align the weights and the rearranged weights in a saved model's weight file.
 
-    ONNX Runtime (1.23) writes one behind the other, but reads rearranged ones as if they were
-    aligned, and crashes. An entry of those is `NAME|OFFSET;LENGTH;HASH|...`.
+    ONNX Runtime (1.23) writes them without gaps, but reads rearranged weights as if they were
+    aligned for vector instructions, and crashes. An entry for rearranged weights is
+    `NAME|OFFSET;LENGTH;HASH|...`.
     """
     aligned = place.with_name(f"{place.name}.aligned")
     with place.open("rb") as source, aligned.open("wb") as target:
@@ -123,8 +123,13 @@ def align_weights(model: Message, place: Path) -> None:
 
 
 def drop_lost_inputs(model: Message, session: Any) -> bool:
-    """Leave out the inputs of a saved model whose constants ONNX Runtime has computed away: it
-    would ask for them. Return whether there were any."""
+    """Remove inputs of a saved model whose default values ONNX Runtime has removed.
+
+    Otherwise the model would require these inputs.
+
+    Returns:
+        Whether any input was removed.
+    """
     graph, before = model.graph, len(model.graph.input)
     needed = {each.name for each in (*session.get_inputs(), *graph.initializer)}
     needed |= {each.values.name for each in graph.sparse_initializer}
@@ -133,8 +138,8 @@ def drop_lost_inputs(model: Message, session: Any) -> bool:
 
 
 def save_to_work_folder(driver: SessionDriver) -> SavedModel:
-    """Save the driver's optimised model where the parent will remove it."""
-    # A new folder: another session may have its weights mapped.
+    """Save the driver's optimised model in the work folder, which the parent process removes."""
+    # Each model has a new folder, as another session may have mapped the weights of an earlier one.
     folder = Path(tempfile.mkdtemp(dir=driver.context.work_folder or None))
     save_optimized(driver, folder / "optimized.onnx", "optimized.data")
     release_memory()
@@ -142,19 +147,21 @@ def save_to_work_folder(driver: SessionDriver) -> SavedModel:
 
 
 def release_memory() -> None:
-    """Give memory that the C library holds for later back to the system: what a session took to
-    load is as much as it keeps."""
+    """Give freed memory back to the system, which the C library would keep for later.
+
+    Loading a session frees about as much memory as the session keeps.
+    """
     with contextlib.suppress(AttributeError):  # not the GNU C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def drop_repeated_constants(model: Message, folder: Path) -> None:
-    """Leave each constant inside control flow once in a saved model.
+    """Remove repeated copies of constants inside control flow from a saved model.
 
-    With a file for the weights ONNX Runtime (1.23) writes such constants twice, and does not load
-    that model. The first copy is as in the graph that was loaded, a tensor or a Constant; the last
-    one is like the weights outside, and stays. It refuses the type in which it writes the indices
-    of sparse ones.
+    With a file for the weights, ONNX Runtime (1.23) writes such constants twice, and cannot load
+    that model. The first copy is a tensor or a Constant, as in the loaded graph, and is removed.
+    The last copy is like other weights, and stays. Sparse constants are made dense, since ONNX
+    Runtime refuses the type in which it writes their indices.
     """
     from lar.engines.onnx_file.tensors import dense_of  # imports NumPy
 
@@ -171,19 +178,19 @@ def drop_repeated_constants(model: Message, folder: Path) -> None:
 
 
 def open_saved(driver: SessionDriver, model: SavedModel) -> Any:
-    """Return a session of a saved model with the driver's other options."""
+    """Return a session of a saved model, with the driver's options but without optimisation."""
     driver.options.add_session_config_entry(FOLDER, str(model.folder))
     with options_changed(driver, "disable"):
         return driver.open_session(model.content)
 
 
 def start_model_dump(driver: SessionDriver, _: object) -> None:
-    """Have the driver's session save its model."""
+    """Have the driver's session save its optimised model for `--model-dump`."""
     driver.options.optimized_model_filepath = driver.context.written[MODEL_DUMP.key]
 
 
 def finish_model_dump(driver: SessionDriver, _: object) -> None:
-    """Put weights that stand in files of their own into the dumped model.
+    """Move weights from separate files into the dumped model.
 
     Raises:
         UsageError: the model would be larger than a protobuf message can be.
@@ -207,10 +214,10 @@ def finish_model_dump(driver: SessionDriver, _: object) -> None:
         path.write_bytes(model.encode())
 
 
-# Testcases, written as a folder of the form that ONNX's own test data has.
+# Testcases, written as a folder in the format of ONNX's own test data.
 #
-# `lar.datasets.testcases` has the form. What is allowed stands in the doc_string of each expected
-# tensor, a field for readers that other programs pass over: `max_error=0.0001`.
+# `lar.datasets.testcases` describes the format. The allowed error, such as `max_error=0.0001`, is
+# in the doc_string of each expected tensor, a field that other programs ignore.
 
 
 def write_testcases(
@@ -218,10 +225,10 @@ def write_testcases(
     cases: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]],
     path: str,
 ) -> None:
-    """Write the model of a loaded driver with testcases: what is fed, what came out.
+    """Write the model of a loaded driver with testcases: the inputs and outputs of each.
 
     Raises:
-        UsageError: such a folder cannot hold the model.
+        UsageError: a folder of testcases cannot hold the model.
     """
     from lar.engines.onnx_file.tensors import tensor_of  # imports NumPy
 
@@ -240,10 +247,10 @@ def write_testcases(
 
 
 def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
-    """Copy the model, or write it as ONNX Runtime optimises it for any processor.
+    """Copy the model, or write it with the optimisations that are right for any processor.
 
     Raises:
-        UsageError: it is in the ORT format, or its weights are outside its folder.
+        UsageError: the model is in the ORT format, or its weights are outside its folder.
     """
     source = Path(driver.spec.model)
     if begins_like_ort(read_head(source)):

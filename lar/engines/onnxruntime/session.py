@@ -32,7 +32,7 @@ from lar.records.run import EngineFacts, TensorInfo
 if TYPE_CHECKING:
     from lar.dumps.recording import Unheld
 
-# ONNX Runtime's values, also texts, sequences, maps and types that NumPy has no name for
+# ONNX Runtime's values: tensors, strings, sequences, maps, and types that NumPy lacks
 
 
 Array = np.ndarray[Any, Any]
@@ -40,24 +40,24 @@ Array = np.ndarray[Any, Any]
 WHOLE = (f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64))
 PLAIN = ("bool", *WHOLE, "float16", "float32", "float64")
 OTHER_NAMES = {"float32": "float", "float64": "double"}  # in ONNX Runtime
-# lar's names of element types by the engine's; NumPy has none of those in NARROW.
+# lar's names of element types, by the engine's names; NumPy lacks the types in NARROW.
 DTYPES = {f"tensor({OTHER_NAMES.get(name, name)})": name for name in PLAIN}
 NARROW = {f"tensor({name.replace('8_', '8')})": name for name in WITHOUT_NUMPY}
 TEXT = "tensor(string)"
-# lar's names of the elements that it feeds.
+# The element types that lar can feed, by the engine's names.
 FED = {**DTYPES, TEXT: "string", **NARROW}
 
 
 def tensor_type(dtype: str) -> Message:
-    """Return the type of tensors of elements that NumPy calls so."""
+    """Return the ONNX type of tensors whose elements have a type with this NumPy name."""
     return Message("Type", tensor_type=Message("TensorType", elem_type=NUMBERS[dtype]))
 
 
 def type_named(name: str) -> Message:
-    """Return a type by the engine's name of it: `tensor(float)`, `seq(tensor(float))`.
+    """Return the ONNX type for the engine's name of it, such as `seq(tensor(float))`.
 
     Raises:
-        LookupError: lar cannot feed it.
+        LookupError: lar cannot feed values of this type.
     """
     kind, _, inner = name.removesuffix(")").partition("(")
     if kind == "tensor":
@@ -71,7 +71,7 @@ def type_named(name: str) -> Message:
 def graph_alone(
     nodes: Iterable[Message], types: Mapping[str, Message], outputs: Iterable[str], **content: Any
 ) -> Message:
-    """Return a graph of some nodes, which is fed with tensors of these types."""
+    """Return a graph of some nodes, with inputs of these types and these outputs."""
     return Message(
         "Graph",
         name="alone",
@@ -83,7 +83,7 @@ def graph_alone(
 
 
 def model_alone(graph: Message, *domains: str) -> bytes:
-    """Return a model of a graph, with the operators of other domains."""
+    """Return a model of a graph, which may have operators of other domains."""
     opsets = [Message("Opset", domain=domain, version=1) for domain in domains]
     opsets.append(Message("Opset", version=17))
     return Message("Model", ir_version=8, graph=graph, opset_import=opsets).encode()
@@ -92,11 +92,11 @@ def model_alone(graph: Message, *domains: str) -> bytes:
 def make_value(
     onnxruntime: Any, given: Array | Sequence[Array], device: tuple[str, int] = ("cpu", 0)
 ) -> Any:
-    """Return an OrtValue of an array, or of several as a sequence.
+    """Return an OrtValue of an array, or of several arrays as a sequence.
 
-    On the CPU the value is the memory of an array of numbers, which it keeps.
+    On the CPU, the value of an array of numbers shares the array's memory and keeps it alive.
     """
-    # Only models make sequences and texts.
+    # OrtValue cannot make sequences and strings, but a model with one node can.
     if not isinstance(given, np.ndarray):
         values = {f"item{at}": make_value(onnxruntime, each) for at, each in enumerate(given)}
         return run_node(onnxruntime, "SequenceConstruct", values)
@@ -111,7 +111,7 @@ def make_value(
 def run_node(
     onnxruntime: Any, operator: str, values: Mapping[str, Any], *constants: Message
 ) -> Any:
-    """Return what an operator gives, as an OrtValue."""
+    """Run one operator, and return its output as an OrtValue."""
     names = [*values, *(each.name for each in constants)]
     node = Message("Node", op_type=operator, input=names, output=["value"])
     types = {name: type_named(it.data_type()) for name, it in values.items()}
@@ -121,8 +121,10 @@ def run_node(
 
 
 def read_tensor(name: str, value: Any) -> Array | Unheld | None:
-    """Return what an OrtValue holds that is no sequence and no map; None if it is an optional value
-    that is missing; an array as it is."""
+    """Return the array in an OrtValue that is neither a sequence nor a map.
+
+    It is None if an optional value is missing. An array is returned unchanged.
+    """
     if isinstance(value, np.ndarray):
         return value
     if not value.has_value():
@@ -139,11 +141,13 @@ def read_tensor(name: str, value: Any) -> Array | Unheld | None:
 
 
 def read_value(session: Any, name: str, value: Any) -> object:
-    """Return the content of an OrtValue, an output of a session with that name, or the reason why
-    no array holds it."""
+    """Return the content of an OrtValue, which is the session's output with this name.
+
+    If no array can hold the content, return an `Unheld` with the reason.
+    """
     if value.is_tensor() or not value.has_value():
         return read_tensor(name, value)
-    # Only a binding reads sequences and maps; it crashes where there are texts among its outputs.
+    # Only a binding can read sequences and maps, but it crashes if it has outputs of strings.
     binding = session.io_binding()
     binding.bind_ortvalue_output(name, value)
     try:
@@ -153,21 +157,21 @@ def read_value(session: Any, name: str, value: Any) -> object:
 
 
 def unheld(name: str, reason: str) -> Unheld:
-    """Return a value that no file can hold; most models have none."""
-    from lar.dumps.recording import Unheld  # slow to import
+    """Return the mark for a value that no file can hold, with the reason."""
+    from lar.dumps.recording import Unheld  # slow to import, and few models need it
 
     return Unheld(name, reason)
 
 
 def outputs_of(session: Any, binding: Any) -> Mapping[str, Any]:
-    """Return the outputs of a session, each made an array when it is asked for.
+    """Return the outputs of a session; each is converted to an array when it is read.
 
-    Parts of sequences and maps have names of their own, `s[0]` and `p[cat]`. If no array can hold a
-    part, a text says why."""
+    Parts of sequences and maps have their own names, such as `s[0]` and `p[cat]`. If no array can
+    hold a part, its value is a text with the reason."""
     from onnxruntime import OrtValue  # loaded already
 
     tensors, parts = dict[str, Any](), dict[str, Any]()
-    vector = binding.get_outputs_as_ortvaluevector()  # to iterate over it takes 20 us
+    vector = binding.get_outputs_as_ortvaluevector()  # indexed, as iterating takes 20 us
     for at, node in enumerate(session.get_outputs()):
         value = OrtValue(vector[at])
         if value.is_tensor():
@@ -188,16 +192,16 @@ def outputs_of(session: Any, binding: Any) -> Mapping[str, Any]:
 # The session driver: ONNX Runtime with inputs and outputs bound once
 
 
-# Messages about operators that the engine lacks name its `version`.
+# Messages about operators that the engine lacks contain the engine's `version`.
 MEANINGS = Meanings(__file__)
 
 FALLBACK = "session.disable_cpu_ep_fallback"
 
-# What ONNX Runtime says of an output that does not have the sizes of the bound one.
+# Parts of the engine's messages about an output whose sizes differ from the bound output's.
 OTHER_SIZES = ("dimensions for output", "rank for output", "OrtValue shape verification failed")
 
-# Entries of a run that returns when all that it does is dispatched to a device. No graph is
-# captured; where that is not set, version 1.31 raises and catches an error each time.
+# Entries of a run that returns as soon as all its work is dispatched to a device. The second entry
+# turns the capture of graphs off; without it version 1.31 raises and catches an error each time.
 ASYNCHRONOUS = {"disable_synchronize_execution_providers": "1", "gpu_graph_id": "-1"}
 
 
@@ -205,7 +209,7 @@ def import_onnxruntime() -> Any:
     """Import onnxruntime.
 
     Raises:
-        EngineMissing: it is not installed, or does not load on this machine.
+        EngineMissing: onnxruntime is not installed, or does not load on this machine.
     """
     with importing("ONNX Runtime"):
         import onnxruntime
@@ -213,14 +217,14 @@ def import_onnxruntime() -> Any:
 
 
 def find_devices() -> tuple[str, ...]:
-    """Return the devices that this ONNX Runtime has a provider for, the CPU first."""
+    """Return this machine's devices for which ONNX Runtime has a provider, the CPU first."""
     has_cuda = providers.CUDA in import_onnxruntime().get_available_providers()
     devices = providers.cuda_devices() if has_cuda else ()
     return ("cpu", *(f"cuda:{number} ({it.name})" for number, it in enumerate(devices)))
 
 
 class SessionDriver(Driver):
-    """An InferenceSession that runs through an IOBinding."""
+    """A driver with an InferenceSession that runs with an IOBinding."""
 
     name = "session"
     calls = {
@@ -233,21 +237,21 @@ class SessionDriver(Driver):
         self.onnxruntime = import_onnxruntime()
         self.options = self.onnxruntime.SessionOptions()
         self.device = ("cpu", 0)
-        # What the hooks of the options set.
+        # The hooks of the options set these attributes.
         self.providers: list[str] = [providers.CPU]
         self.provider_options: dict[str, dict[str, str]] = defaultdict(dict)
         self.disabled_optimizers: list[str] = []
         self.run_entries: dict[str, str] = {}
-        self.feed_checks: list[Callable[[], None]] = []  # of what is fed after the first inputs
+        self.feed_checks: list[Callable[[], None]] = []  # called for all inputs after the first
         self.open: Callable[[], Any] = partial(self.open_session, self.spec.model)
-        # The optimised model, where the session was loaded from one, and its weights unchecked.
+        # The saved model from which the session was loaded, if any, and its unchecked weights.
         self.saved: SavedModel | None = None
         self.unverified: Any = None
-        # The optimised model that is dumped.
+        # The saved optimised model for a dump.
         self.dump_source: SavedModel | None = None
 
     def facts(self) -> EngineFacts:
-        # The provider asked for is the one that runs: `load` fails if it would be another.
+        # The session runs on the provider asked for, since `load` fails if it would be another.
         provider, device = self.asked_provider(), self.spec.device
         if provider in providers.DEVICES and not table.CUDA.is_given(self.spec.settings):
             device = f"{providers.DEVICES[provider]}:0"
@@ -261,7 +265,7 @@ class SessionDriver(Driver):
 
     @cached_property
     def gpu(self) -> providers.CudaDevice | None:
-        """The CUDA device that is asked for, None for another device or if it is not there."""
+        """The CUDA device of the run, None if the run has another device or it is missing."""
         number = table.CUDA.of(self.spec.settings) or 0
         devices = providers.cuda_devices() if self.asked_provider() in providers.DEVICES else ()
         return devices[number] if number < len(devices) else None
@@ -283,7 +287,7 @@ class SessionDriver(Driver):
         return len(cores.split(",")) if cores else len(os.sched_getaffinity(0))
 
     def asked_provider(self) -> str:
-        """Return the engine's name of the provider to run on; an unknown name is returned as is."""
+        """Return the engine's name of the run's provider; an unknown name is returned unchanged."""
         return providers.provider_for(self.spec.settings, self.onnxruntime.get_all_providers())
 
     def load(self) -> None:
@@ -300,7 +304,7 @@ class SessionDriver(Driver):
         self.fire_hooks("after_load")
 
     def open_session(self, model: str | bytes) -> Any:
-        """Return a session of a model, with the options as they are now."""
+        """Return a session of a model, with the current options of the driver."""
         return self.onnxruntime.InferenceSession(
             model,
             self.options,
@@ -311,7 +315,7 @@ class SessionDriver(Driver):
         )
 
     def find_lacking(self) -> str:
-        """Return the operators that would run on the CPU; empty if nothing says which."""
+        """Return the operators that the provider cannot run; empty if they cannot be found out."""
         self.options.add_session_config_entry(FALLBACK, "0")
         self.options.add_session_config_entry(providers.ASSIGNMENTS, "1")
         with contextlib.suppress(Exception):  # the engine has no one kind for its errors
@@ -319,12 +323,12 @@ class SessionDriver(Driver):
         return ""
 
     def drop_session(self) -> None:
-        """Let go of the session and its outputs; nothing can be run any more."""
+        """Delete the session and its outputs; the driver cannot run after this."""
         del self.session, self.binding, self.start, self.wait
 
     def inputs(self) -> tuple[TensorInfo, ...]:
         nodes, others = self.session.get_inputs(), self.session.get_overridable_initializers()
-        # The engine describes inputs of any number of axes like single numbers.
+        # The engine describes an input with any number of axes in the same way as a scalar.
         unclear: Container[str] = ()
         if not all(it.shape for it in nodes):
             fed = open_model(Path(self.spec.model)).graph.input
@@ -336,21 +340,21 @@ class SessionDriver(Driver):
 
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         binding = self.session.io_binding()
-        # The binding does not copy bound memory: the values live as long as the driver.
+        # The binding does not copy bound memory, so the driver keeps the values alive.
         self.fed, self.given = {}, arrays
         for name, array in arrays.items():
-            # On the CPU nothing is copied: the value is the array's memory.
+            # On the CPU the value shares the array's memory.
             with self.recorder.call("OrtValue.ortvalue_from_numpy"):
                 self.fed[name] = make_value(self.onnxruntime, array, self.device)
             binding.bind_ortvalue_input(name, self.fed[name])
         self.binding = binding
         self.bind_outputs()
-        # A bound sequence would grow with each run.
+        # A bound sequence would grow in each run, so it is bound again before each run.
         grows = any(node.type.startswith("seq(") for node in self.session.get_outputs())
         self.rearm = self.bind_outputs if grows else None
         entries = {**(ASYNCHRONOUS if self.device[0] == "cuda" else {}), **self.run_entries}
-        # On the CPU the run has ended when it returns; `bool` is the cheapest call that does
-        # nothing.
+        # On the CPU the run has ended when `start` returns, so `wait` does nothing; `bool` is the
+        # cheapest such call.
         self.wait = bool
         if self.device[0] == "cuda":
             self.wait = binding.synchronize_outputs
@@ -365,8 +369,11 @@ class SessionDriver(Driver):
         self.fire_hooks("before_run")
 
     def start_anew(self, start: Callable[[], object]) -> None:
-        """Run an iteration. If an output does not fit the last one, or the shape in the model, each
-        iteration makes new outputs from now on: a model may draw random numbers."""
+        """Run an iteration of a model whose shapes are not fixed.
+
+        If an output does not fit the bound output, which may happen with random numbers, bind new
+        outputs and run again. Each iteration then has new outputs.
+        """
         try:
             start()
         except RuntimeError as error:
@@ -377,7 +384,7 @@ class SessionDriver(Driver):
             start()
 
     def bind_outputs(self) -> None:
-        """Have the next run make new outputs."""
+        """Have the engine allocate new outputs in the next run."""
         self.binding.clear_binding_outputs()
         for node in self.session.get_outputs():
             place = self.device if node.type in DTYPES else ("cpu", 0)
@@ -407,7 +414,7 @@ class SessionDriver(Driver):
 
 
 def run_options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:
-    """Return the options of a run with these configuration entries."""
+    """Return RunOptions with these configuration entries."""
     options = onnxruntime.RunOptions()
     for key, value in entries.items():
         options.add_run_config_entry(key, value)
@@ -415,10 +422,10 @@ def run_options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:
 
 
 def info_of(node: Any, unclear: Container[str]) -> TensorInfo:
-    """Describe an input of a session; those with `unclear` names may have any number of axes.
+    """Describe an input of a session; inputs named in `unclear` may have any number of axes.
 
     Raises:
-        UsageError: lar feeds no such elements, or the input is neither a tensor nor a sequence.
+        UsageError: lar cannot feed such elements, or the input is neither a tensor nor a sequence.
     """
     sequence = re.fullmatch(r"seq\((tensor\(\w+\))\)", node.type)
     kind = sequence[1] if sequence else node.type
@@ -438,20 +445,22 @@ def info_of(node: Any, unclear: Container[str]) -> TensorInfo:
     )
 
 
-# What to do where a provider's library does not load.
+# Hints for providers whose library does not load.
 LIBRARY_HINTS: Mapping[str, str] = {
     "cuda": "pip install 'onnxruntime-gpu[cuda,cudnn]' brings the libraries of CUDA",
     "tensorrt": "put the folder of TensorRT's libraries into LD_LIBRARY_PATH",
 }
 
 
-# The hooks of the options that choose a provider: they set the driver's `providers`,
+# The hooks of the options that choose a provider. They set the driver's `providers`,
 # `provider_options` and `device`.
 
 
 def choose_provider(driver: SessionDriver, name: object) -> None:
-    """Run on the provider that is asked for: TensorRT leaves to CUDA what it cannot run, and
-    --provider NAME,cpu to the CPU what NAME cannot.
+    """Have the session run on the provider that the options ask for.
+
+    CUDA runs the operators that TensorRT cannot run. With --provider NAME,cpu, the CPU runs the
+    operators that NAME cannot run.
 
     Raises:
         UsageError: the installed ONNX Runtime has no such provider, or there is no such device.
@@ -478,29 +487,27 @@ def choose_provider(driver: SessionDriver, name: object) -> None:
 
 
 def warn_of_fallback(driver: SessionDriver, name: str) -> None:
-    """Say what runs on the CPU beside another provider."""
+    """Note for the user which operators the CPU runs in place of the provider."""
     if "," in name and (found := providers.operators_on_cpu(driver.session)):
         name = providers.short_name(driver.providers[0])
         driver.notes.append(f"the CPU runs what {name} cannot: {found}")
 
 
 def open_cuda(driver: SessionDriver, device_id: int) -> None:
-    """Make sure that there is a CUDA device of that number, and have it hold inputs and outputs.
+    """Put inputs and outputs on the CUDA device with a number.
 
     Raises:
-        UsageError: this machine has no CUDA device of that number.
+        UsageError: this machine has no CUDA device with this number.
     """
     devices = providers.cuda_devices()
     if device_id >= len(devices):
         hint = f"{count_of(len(devices), 'device')} can be used, counted from 0"
         if not devices:
-            hint = (
-                "nvidia-smi lists those that NVIDIA's driver has, CUDA_VISIBLE_DEVICES hides some"
-            )
+            hint = "nvidia-smi lists the devices of the driver; CUDA_VISIBLE_DEVICES may hide some"
         problem = f"there is no CUDA device {device_id} here"
         raise UsageError(problem, hint, flag=providers.flag_for(driver.spec.settings))
-    # CUDA's libraries may be in Python packages, where the system does not look for them. If one is
-    # missing that the engine needs, it complains later.
+    # CUDA's libraries may be in Python packages, where the system does not look for them. If a
+    # library is missing, the engine reports it later.
     with contextlib.redirect_stdout(io.StringIO()):
         driver.onnxruntime.preload_dlls()
     driver.device = ("cuda", device_id)
@@ -509,7 +516,7 @@ def open_cuda(driver: SessionDriver, device_id: int) -> None:
 
 
 def multiply_in_float32(driver: SessionDriver, _: bool) -> None:
-    """Have CUDA's libraries multiply float32 numbers as they are."""
+    """Have CUDA's libraries multiply float32 numbers without rounding them to TF32."""
     driver.provider_options[providers.CUDA]["use_tf32"] = "0"
 
 
@@ -517,7 +524,7 @@ def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
     """Have TensorRT keep its engines in files whose names begin with `file`.
 
     Raises:
-        UsageError: nothing can be written there.
+        UsageError: a file cannot be written there.
     """
     folder, name = os.path.split(os.path.abspath(file))
     check_writable(file, "--tensorrt-cache")

@@ -1,9 +1,10 @@
-"""The cache file of OpenVINO: a compiled model, as the engine exports it, behind a record.
+"""The cache file of OpenVINO: a line of JSON, and then a compiled model as the engine exports it.
 
-The first line is `lar.openvino.cache/1`, a space and JSON: the `key` of what the model was made
-for, all texts, and the `crc32` of the bytes behind the line, which finds damage.
+The first line is `lar.openvino.cache/1`, a space and JSON. The JSON has a `key`, texts that say for
+which run the model was made, and the `crc32` of the bytes after the line, which detects damage.
 
-A run loads the cache where it fits, and builds it where it is missing or was made for another run.
+A run loads the cache if it fits. If the cache is missing or was made for another run, the run
+builds it again.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ if TYPE_CHECKING:
 #   lar.openvino.cache/1  first version
 FORMAT = b"lar.openvino.cache/1 "
 
-# Properties that change nothing of a compiled model.
+# Properties that do not change a compiled model.
 REPORTING = ("PERF_COUNT", "LOG_LEVEL")
 
 
 def read_cache(path: str | Path) -> tuple[dict[str, str], bytes]:
-    """Read a cache file: what it was made for, and the compiled model.
+    """Return the key and the compiled model in a cache file.
 
     Raises:
-        UsageError: it cannot be read, or is not a whole cache file that lar made.
+        UsageError: the file cannot be read, or is not a whole cache file that lar made.
     """
     line, _, content = read_input(path, what="cache").partition(b"\n")
     try:
@@ -49,7 +50,7 @@ def read_cache(path: str | Path) -> tuple[dict[str, str], bytes]:
 
 
 class CompiledModels(caches.ModelCacheFiles):
-    """Compiled models, each with what it was made for."""
+    """The cache files of OpenVINO, which hold compiled models."""
 
     def begins(self, head: bytes) -> bool:
         return head.startswith(FORMAT)
@@ -69,11 +70,11 @@ def use_cache(driver: CompiledDriver, place: str) -> None:
 
 
 def open_cached(driver: CompiledDriver, place: str) -> Any:
-    """Return the driver's model as the cache file has it; build the file if need be.
+    """Return the compiled model in a cache file; build the file if it is missing or unfit.
 
     Raises:
-        UsageError: the file is missing and there is no --fast-run, is foreign or damaged, or
-            cannot be written.
+        UsageError: the file is missing and --fast-run is not given, or the file is damaged, no
+            cache, or cannot be written.
     """
     key, path = key_of(driver), Path(place)
     made_for: caches.Key | None = None
@@ -96,7 +97,7 @@ def open_cached(driver: CompiledDriver, place: str) -> Any:
 
 
 def key_of(driver: CompiledDriver) -> dict[str, str]:
-    """Return what a cache must be made for to serve this run."""
+    """Return the key that a cache must have to fit this run."""
     from lar.engines.onnx_file import fields
     from lar.engines.openvino import model_file
 

@@ -1,9 +1,8 @@
 """The compiled driver: a model that OpenVINO compiles, run by one inference request.
 
-Copies of a model that run at once share the compiled model: each has a request, and a stream with
-threads of its own.
-
-The inputs, outputs and other tensors of OpenVINO's models: names, types, shapes and values.
+Copies of a model that run at once share the compiled model. Each copy has its own request, and its
+own stream with threads. The module also reads names, types, shapes and values of OpenVINO's
+tensors.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from lar.records.run import EngineFacts, TensorInfo
 
 Array = np.ndarray[Any, Any]
 
-# OpenVINO's names of element types that NumPy has too, and of those that it has no name for.
+# OpenVINO's names of element types that NumPy has; NARROW has those of types that NumPy lacks.
 DTYPES: Mapping[str, str] = {
     "boolean": "bool",
     **{f"{kind[0]}{n}": f"{kind}{n}" for kind in ("float", "int", "uint") for n in (8, 16, 32, 64)},
@@ -40,9 +39,12 @@ FED = {**DTYPES, **NARROW}
 
 
 def tensor_name(output: Any) -> str:
-    """Return the name of a tensor that an operator gives, or of an input or output of a model: the
-    operator's own name if it is among the tensor's names, else the first of these. A tensor without
-    names is called by its operator, a result by the operator that it is the result of."""
+    """Return the name of an operator's output, or of an input or output of a model.
+
+    It is the operator's own name if that is among the tensor's names, else the first of the
+    tensor's names. A tensor without names has the name of its operator. A result of the model has
+    the name of the operator that computes it.
+    """
     names, node = sorted(output.get_names()), output.get_node()
     own = str(node.get_friendly_name().partition("/sink_port_")[0])
     if names:
@@ -51,7 +53,7 @@ def tensor_name(output: Any) -> str:
 
 
 def shape_of(value: Any) -> Shape:
-    """Return the shape of an output or input, with None for open axes."""
+    """Return the shape of an output or input, with None for open axes; None if the rank is open."""
     shape = value.get_partial_shape()
     if shape.rank.is_dynamic:
         return None
@@ -59,7 +61,7 @@ def shape_of(value: Any) -> Shape:
 
 
 def describe(port: Any) -> TensorInfo:
-    """Describe an input or output of a model; axes that are open take any size."""
+    """Describe an input or output of a model; open axes take any size."""
     type_name, shape = port.get_element_type().get_type_name(), shape_of(port)
     return TensorInfo(
         name=tensor_name(port),
@@ -70,12 +72,12 @@ def describe(port: Any) -> TensorInfo:
 
 
 def results_of(model: Any) -> list[Any]:
-    """Return the tensors that a model gives."""
+    """Return the tensors that are results of a model."""
     return [it.get_node().input_value(0) for it in model.outputs]
 
 
 def array_of(tensor: Any) -> Array | str:
-    """Return the array of a tensor, or the name of its type if lar has no such type."""
+    """Return a tensor as an array; if lar has no such type, return the type's name."""
     type_name = tensor.element_type.get_type_name()
     if type_name in NARROW:
         import ml_dtypes  # most models do not need it
@@ -86,25 +88,27 @@ def array_of(tensor: Any) -> Array | str:
 
 
 def reshape(model: Any, arrays: Mapping[str, Array]) -> None:
-    """Give the inputs of a model the shapes of arrays."""
+    """Change the shapes of a model's inputs to the shapes of arrays."""
     model.reshape({port: list(arrays[tensor_name(port)].shape) for port in model.inputs})
 
 
 MEANINGS = Meanings(__file__)
 CONVERTER = "openvino.tools.ovc"
 
-# The engine's names for --precision.
+# The engine's names for the values of --precision.
 PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
 def import_openvino() -> Any:
-    """Import openvino, without its converter of models: that one reports each import to its makers,
-    in a thread that goes on while a model is timed, and takes as long to import as all the rest.
+    """Import openvino without its model converter.
+
+    On import, the converter reports its use over the network, in a thread that may still run while
+    a model is timed. Importing it takes as long as importing the rest of the package.
 
     Raises:
-        EngineMissing: it is not installed, or does not load on this machine.
+        EngineMissing: openvino is not installed, or does not load on this machine.
     """
-    # Modules that are None here cannot be imported; the package works without them.
+    # A module that is None in `sys.modules` cannot be imported; the package works without it.
     sys.modules.setdefault(CONVERTER, None)  # type: ignore[arg-type]
     try:
         with importing("OpenVINO", "pip install 'lar[openvino]'"):
@@ -116,13 +120,13 @@ def import_openvino() -> Any:
 
 
 def find_devices() -> tuple[str, ...]:
-    """Return the devices that OpenVINO has a plugin and a driver for, the CPU first."""
+    """Return the devices for which OpenVINO finds a plugin and a driver, the CPU first."""
     names = import_openvino().Core().available_devices
     return tuple(name.lower() for name in sorted(names, key=lambda name: (name != "CPU", name)))
 
 
 class CompiledDriver(Driver):
-    """A CompiledModel, and a request that has its inputs set once."""
+    """A driver with a CompiledModel, and an inference request whose inputs are set once."""
 
     name = "compiled"
     first: CompiledDriver
@@ -133,7 +137,7 @@ class CompiledDriver(Driver):
         self.core = self.openvino.Core()
         self.device = str(table.PROVIDER.of(self.spec.settings) or "CPU").upper()
         self.config = config_of(self.spec.settings, self.spec.runners)
-        self.reshaped: Any = None  # the model with the shapes that are fed
+        self.reshaped: Any = None  # the model with the shapes of the inputs that are fed
         self.compiled: Any = None
         self.open: Callable[[], Any] = lambda: self.compile(self.model)
         self.request: Any = None
@@ -152,17 +156,17 @@ class CompiledDriver(Driver):
         return replace(facts, device=self.device.lower(), products=products)
 
     def effective_precision(self) -> str:
-        """Return the type that float32 tensors are computed in.
+        """Return the type in which the device computes float32 tensors.
 
         Raises:
-            UsageError: the device lacks the type that is asked for.
+            UsageError: the device cannot compute in the type that the options ask for.
         """
         asked = self.config["INFERENCE_PRECISION_HINT"]
         self.core.set_property(self.device, {"INFERENCE_PRECISION_HINT": asked})
         kind = self.core.get_property(self.device, "INFERENCE_PRECISION_HINT")
         found = str(kind.get_type_name())
         if found != asked:
-            # The engine itself would take another one and say nothing.
+            # The engine would take another type without a message.
             device, wanted = self.device.lower(), FED.get(asked, asked)
             problem = f"the device {device} does not compute in {wanted} here"
             hint = f"it takes {FED.get(found, found)} instead: give that, or float32"
@@ -172,7 +176,7 @@ class CompiledDriver(Driver):
     def default_threads(self) -> int | None:
         if self.spec.runners > 1 and self.device == "CPU":
             return 1
-        # Only a compiled model knows, and the smallest is compiled soon.
+        # Only a compiled model has this property, and a tiny model is compiled quickly.
         op = self.openvino.op
         data = op.Parameter(self.openvino.Type.f32, self.openvino.Shape([1]))
         tiny = self.openvino.Model([data.output(0)], [data], "tiny")
@@ -180,7 +184,7 @@ class CompiledDriver(Driver):
         return self.threads_of(self.core.compile_model(tiny, self.device, config))
 
     def threads_of(self, compiled: Any) -> int | None:
-        """Return how many threads of the CPU compute one request of a compiled model."""
+        """Return how many CPU threads compute a request of a model, None on other devices."""
         if self.device != "CPU":
             return None
         threads, streams = map(compiled.get_property, ("INFERENCE_NUM_THREADS", "NUM_STREAMS"))
@@ -196,26 +200,31 @@ class CompiledDriver(Driver):
 
     @cached_property
     def source(self) -> Any:
-        """The model as the file has it, read once: OpenVINO makes up names while it reads. A cached
-        model runs without it."""
+        """The model as read from the file.
+
+        It is read only once, since OpenVINO makes up names while it reads. A run with a cache does
+        not need it.
+        """
         return self.core.read_model(self.model_file)
 
     @property
     def model(self) -> Any:
-        """The model that was compiled: as the file has it, or with the shapes that are fed."""
+        """The model that was compiled: with the shapes of the file, or of the inputs fed."""
         return self.first.source if self.first.reshaped is None else self.first.reshaped
 
     @cached_property
     def compiles_when_fed(self) -> bool:
-        """Whether the model is compiled for its inputs when fed: the CPU must know how many axes
-        they have."""
+        """Whether the model is compiled only when it is fed, for the shapes of the inputs.
+
+        The CPU needs this if the number of axes of an input is open.
+        """
         settings = self.spec.settings
         if table.CONST_SHAPE.of(settings) or table.FAST_RUN_ALGO_POLICY.is_given(settings):
             return bool(table.CONST_SHAPE.of(settings))
         return any(port.get_partial_shape().rank.is_dynamic for port in self.model.inputs)
 
     def compile(self, model: Any) -> Any:
-        """Return a model compiled as the options ask."""
+        """Compile a model for the driver's device, with the properties that the options set."""
         return self.core.compile_model(model, self.device, self.config)
 
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -224,7 +233,7 @@ class CompiledDriver(Driver):
         infos = {info.name: info for info in map(describe, (self.compiled or self.model).inputs)}
         for info in infos.values():
             self.check_type(info)
-        # A compiled model of a cache has the values of the file.
+        # A compiled model from a cache has no optional inputs: their values are fixed in it.
         has_model = not table.FAST_RUN_ALGO_POLICY.is_given(self.spec.settings)
         held = constants_by_name(self.model).keys() - infos if has_model else ()
         return (
@@ -233,11 +242,12 @@ class CompiledDriver(Driver):
         )
 
     def check_type(self, info: TensorInfo) -> None:
-        """Refuse an input whose elements cannot be given to OpenVINO. It takes texts, and damages
-        its memory when it lets go of them.
+        """Refuse an input whose elements lar cannot feed to OpenVINO.
+
+        Strings are among them: OpenVINO takes them, but damages its memory when it frees them.
 
         Raises:
-            UsageError: naming the type.
+            UsageError: the input has such elements; the error names their type.
         """
         if info.dtype not in FED.values():
             what = f"the model's input {info.name} is a tensor of {info.dtype}"
@@ -253,27 +263,30 @@ class CompiledDriver(Driver):
             self.compiled = self.first.compiled
         if self.request is None:
             self.request = self.compiled.create_infer_request()
-        # The tensors are the arrays' memory, which therefore lives as long as the driver.
+        # The tensors share the arrays' memory, so the driver keeps the arrays alive.
         self.fed = {name: np.require(array, requirements="C") for name, array in arrays.items()}
         for port in self.compiled.inputs:
             with self.recorder.call("InferRequest.set_tensor"):
                 self.request.set_tensor(port, self.tensor_of(port))
-        # The method of the class below is called, since the request's own makes other objects of
-        # all inputs and outputs. `bool` is the cheapest call that does nothing: the run has ended.
+        # This calls the method of the base class, as the request's own method converts all inputs
+        # and outputs. When it returns, the run has ended, so `wait` does nothing; `bool` is the
+        # cheapest such call.
         infer = self.openvino._pyopenvino.InferRequest.infer
         self.start, self.wait = partial(infer, self.request, {}, True, False), bool
         self.fire_hooks("before_run")
 
     def must_compile(self, arrays: Mapping[str, Array]) -> bool:
-        """Return whether the model must be compiled for the inputs fed now: they have other shapes,
-        or they are others of the inputs that have a value in the file."""
+        """Return whether the model must be compiled again for these inputs.
+
+        It must if their shapes differ, or if other optional inputs are given.
+        """
         if self.compiled is None or {*arrays} != {*map(tensor_name, self.compiled.inputs)}:
             return True
         now, before = ({name: it.shape for name, it in fed.items()} for fed in (arrays, self.fed))
         return self.first.reshaped is not None and now != before
 
     def tensor_of(self, port: Any) -> Any:
-        """Return the tensor that an input of the model is fed with: the array's memory."""
+        """Return the tensor for an input of the model; it shares the memory of the fed array."""
         array, kind = self.fed[tensor_name(port)], port.get_element_type()
         if kind.get_type_name() not in NARROW:
             return self.openvino.Tensor(array, shared_memory=True)
@@ -281,7 +294,7 @@ class CompiledDriver(Driver):
         return self.openvino.Tensor(array.view(f"u{array.itemsize}"), shape, kind)
 
     def compile_for(self, arrays: Mapping[str, Array]) -> None:
-        """Compile the model for the inputs that are given, and for their shapes."""
+        """Compile the model for the given inputs and their shapes."""
         model = self.source.clone()
         others = arrays.keys() - set(map(tensor_name, model.inputs))
         for name, constant in constants_by_name(model).items():
@@ -291,7 +304,7 @@ class CompiledDriver(Driver):
         self.reshaped, self.compiled = model, self.compile(model)
 
     def compute(self, compiled: Any, tensors: Iterable[Any]) -> list[Array | str]:
-        """Return the outputs of another compiled model, from its inputs in their order."""
+        """Run a compiled model once, and return its outputs; `tensors` are its inputs in order."""
         request = compiled.create_infer_request()
         for place, tensor in enumerate(tensors):
             request.set_input_tensor(place, tensor)
@@ -299,7 +312,7 @@ class CompiledDriver(Driver):
         return [*map(array_of, request.output_tensors)]
 
     def outputs(self) -> Mapping[str, Array | str]:
-        # Arrays of the request's own memory: nothing is copied.
+        # The arrays share the request's memory; nothing is copied.
         arrays = map(array_of, self.request.output_tensors)
         return dict(zip(map(tensor_name, self.compiled.outputs), arrays, strict=True))
 
@@ -308,12 +321,12 @@ class CompiledDriver(Driver):
 
 
 def config_of(settings: Mapping[str, Any], copies: int) -> dict[str, str]:
-    """Return the properties that a model is compiled with."""
+    """Return the properties with which a model is compiled, from the options."""
     threads = table.MULTITHREAD.of(settings) or table.MULTITHREAD_DEFAULT.of(settings) or 0
     if table.CPU_DEFAULT.of(settings) or (copies > 1 and not threads):
         threads = 1
     found = {
-        # The engine's own choice is bfloat16 on CPUs that have it, and it does not say so.
+        # By default the engine takes bfloat16 on CPUs that have it, without a message.
         "INFERENCE_PRECISION_HINT": PRECISIONS[table.PRECISION.of(settings) or "float32"],
         "INFERENCE_NUM_THREADS": threads * copies,
         "NUM_STREAMS": table.STREAMS.of(settings) or (copies if copies > 1 else 0),
@@ -326,18 +339,18 @@ def config_of(settings: Mapping[str, Any], copies: int) -> dict[str, str]:
 
 
 def is_optional(info: TensorInfo) -> bool:
-    """Return whether an input of a file has a value there, and may have another one."""
+    """Return whether an input is optional, and has elements that lar can feed."""
     return info.optional and info.dtype in FED.values()
 
 
 def constants_by_name(model: Any) -> dict[str, Any]:
-    """Return the constants of a model."""
+    """Return the constants of a model by their names."""
     constants = (it for it in model.get_ops() if it.get_type_name() == "Constant")
     return {str(it.get_friendly_name()): it for it in constants}
 
 
 def open_constant(openvino: Any, model: Any, constant: Any) -> None:
-    """Make an input of a model's constant, which has its name."""
+    """Replace a constant of a model by an input with the same name."""
     name, port = constant.get_friendly_name(), constant.output(0)
     parameter = openvino.op.Parameter(port.get_element_type(), port.get_partial_shape())
     parameter.set_friendly_name(name)

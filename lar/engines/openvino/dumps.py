@@ -1,9 +1,9 @@
-"""Dumps of a compiled model: what each operator of the executed graph gives, as text or as tensors.
+"""Dumps of a compiled model: the results of each operator of the executed graph.
 
-The tensors are results that are added to the model. A result may keep the engine from fusing what
-takes the same tensor (a sum is computed in place of one of its terms), so the executed graph is
-compared with that of the run: a tensor is taken from a model that executes all before it as the run
-does. They have the names of the model file.
+To get the tensors, lar adds results to the model. A result may keep the engine from fusing
+operators that take the same tensor (such as a sum that is computed in place of one of its terms).
+So lar compares the executed graph with that of the run. It takes a tensor only from a model that
+executes all operators before this tensor as the run does. Tensors have the names of the model file.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from lar.engines.openvino.driver import DTYPES, Array, CompiledDriver, results_o
 from lar.engines.openvino.model_file import STEPS, ExecutedGraph, Region, cut_model
 from lar.errors import LarError
 
-OTHERWISE = "OpenVINO executes other operators where this is taken out of its graph"
+OTHERWISE = "OpenVINO executes different operators if this tensor is a result of the model"
 NO_TYPE = "no file holds elements of its type"
 
 
 def dump_graph(driver: CompiledDriver, _: object) -> None:
-    """Write all tensors of a fed driver, and what is known of operators."""
+    """Write a dump of all tensors of a fed driver, and the facts about its operators."""
     if driver.runner:
         return
     graph = ExecutedGraph(driver.model, driver.compiled)
@@ -55,7 +55,7 @@ def dump_graph(driver: CompiledDriver, _: object) -> None:
 
 
 def layer_of(region: Region, arrays: dict[Any, Array]) -> Layer:
-    """Return a region's part of the dump, and let go of its tensors."""
+    """Return the part of a dump for a region, and remove its tensors from `arrays`."""
     node = region.node
     given = {tensor_name(it): arrays.pop(it) for it in region.outputs}
     parameters = {STEPS: ",".join(region.steps), "kernel": node.kernel}
@@ -63,19 +63,22 @@ def layer_of(region: Region, arrays: dict[Any, Array]) -> Layer:
 
 
 def dump_outputs(driver: CompiledDriver, _: object) -> None:
-    """Have the outputs of each iteration written."""
+    """Write the outputs of each iteration."""
     write_outputs(driver, number_outputs(driver.outputs()))
 
 
 class TakenTensors:
-    """The values of the tensors that can be taken out of the graph as a driver executes it: all at
-    once, then those that do not keep others from being fused, and these where the model is cut at
-    each of them. What is left is tried one by one."""
+    """The values of the tensors that can be taken out of the graph that a driver executes.
+
+    lar first takes all tensors at once. Then it leaves out tensors whose results keep operators
+    from being fused. Then it cuts the model at each missing tensor. At last it tries the remaining
+    tensors one by one.
+    """
 
     def __init__(self, driver: CompiledDriver, graph: ExecutedGraph) -> None:
         self.driver, self.graph = driver, graph
         self.found = self.run(driver.compiled, results_of(driver.model))
-        # Values of tensors behind operators executed in another way: nearly those of the run.
+        # Values from models that execute some operators differently: nearly the run's values.
         self.near: dict[Any, Array] = {}
         spoilers = self.take(self.missing())
         self.take([it for it in self.missing() if it not in spoilers])
@@ -84,15 +87,17 @@ class TakenTensors:
             self.take([output])
 
     def missing(self) -> list[Any]:
-        """Return the tensors that are not found yet, in the order in which they are computed."""
+        """Return the tensors without a value so far, in the order of computation."""
         return [it for it in self.graph.outputs if it not in self.found]
 
     def take(self, outputs: Sequence[Any], *, apart: bool = False) -> set[Any]:
-        """Add the values of tensors from a model that gives them too, as far as all before them is
-        executed as in the run; `apart` cuts it at each of them.
+        """Run a model with these tensors as further results, and keep the values that are right.
+
+        A value is right if the model executes all operators before it as the run does. With `apart`
+        the model is cut at each of the tensors.
 
         Returns:
-            The tensors before operators that are executed in another way, which may be the cause.
+            The tensors before operators that are executed differently, which may be the cause.
         """
         at = [it for it in outputs if it in self.near] if apart else []
         if not outputs or (apart and not at):
@@ -102,7 +107,7 @@ class TakenTensors:
         shapes = {it: it.get_partial_shape() for it in (*inputs, *at)}
         cut = cut_model(self.driver.openvino, model, shapes, [*outputs, *results_of(model)])
         compiled = self.driver.compile(cut)
-        # A model with open axes has other kernels when it has run.
+        # Kernels of a model with open axes may change in its first run, so compare before it.
         left = self.graph.signatures - ExecutedGraph(model, compiled).signatures
         computed = self.run_cut(compiled, outputs, at)
         changed = [it for it in self.graph.regions if self.graph.signature_of(it.node) in left]
@@ -115,8 +120,11 @@ class TakenTensors:
         return {it for region in changed for it in region.inputs if is_spoiler(it, region)}
 
     def run_cut(self, compiled: Any, outputs: Sequence[Any], at: Sequence[Any]) -> dict[Any, Array]:
-        """Return the first results of a model that may be cut at tensors: it is run until it gives
-        for each tensor what it is fed with there. Each run makes at least the next one right."""
+        """Return the first results of a model that may be cut at the tensors `at`.
+
+        The model is run until its result for each of these tensors equals the value that it is fed
+        with. In each run, at least one more tensor becomes right.
+        """
         fed = {it: self.near[it] for it in at}
         for _ in range(len(at) + 1):
             given = self.run(compiled, outputs, fed)
@@ -128,8 +136,7 @@ class TakenTensors:
     def run(
         self, compiled: Any, outputs: Sequence[Any], fed: Mapping[Any, Array] = MappingProxyType({})
     ) -> dict[Any, Array]:
-        """Return the first results of a compiled model, of the driver's inputs and others behind
-        them."""
+        """Return the first results of a compiled model, fed with the driver's inputs and `fed`."""
         tensors = map(self.driver.tensor_of, self.driver.model.inputs)
         others = map(self.driver.openvino.Tensor, fed.values())
         given = zip(outputs, self.driver.compute(compiled, (*tensors, *others)), strict=False)
@@ -137,18 +144,21 @@ class TakenTensors:
 
 
 def is_spoiler(value: Any, region: Region) -> bool:
-    """Return whether a tensor, made a result, may keep its operator from computing in its place:
-    others take it, or it is joined there with a tensor that the operator has computed."""
+    """Return whether a tensor that becomes a result may change how a region is executed.
+
+    It may if several operators take the tensor, or if the region combines it with a tensor that the
+    region has computed. Then the region could no longer compute in the tensor's memory.
+    """
     takers = [it.get_node() for it in value.get_target_inputs()]
     joined = (it for taker in takers if taker in region.operators for it in taker.input_values())
     return len(takers) > 1 or any(it.get_node() in region.operators for it in joined)
 
 
-# Single tensors, computed by models that are cut out and compiled as the whole is
+# Computes single tensors, by models that are cut out of the model and compiled in the same way
 
 
 class ModelIsolation(Isolation):
-    """The model of a driver, from which models of single operators are cut."""
+    """The model of a driver, out of which lar cuts models of single operators."""
 
     def __init__(self, driver: CompiledDriver) -> None:
         self.driver = driver
@@ -169,6 +179,6 @@ class ModelIsolation(Isolation):
         try:
             cut = cut_model(openvino, self.driver.model, shapes, [self.known[output]])
         except RuntimeError as error:
-            raise LarError("it takes others too, whose values are not known") from error
+            raise LarError("it needs other tensors too, whose values are unknown") from error
         tensors = (openvino.Tensor(np.require(it, requirements="C")) for it in arrays.values())
         return np.array(self.driver.compute(self.driver.compile(cut), tensors)[0])

@@ -1,9 +1,9 @@
-"""The graph that a compiled model executes, read beside the model that it was compiled from.
+"""The graph that a compiled model executes, and the regions of the original model in it.
 
-OpenVINO tells what it executes: each node with the names of the model's operators that it stands
-for (`originalLayersNames`), its kernel and its layout. What a node gives is what the last of those
-operators gives, and what another of them gives that is taken elsewhere. All between two such
-tensors is one operator of a dump or a profile.
+OpenVINO reports each executed node with the names of the model's operators in it
+(`originalLayersNames`), its kernel and its layout. The outputs of a node are the outputs of the
+last of these operators, and outputs of the others that operators outside the node take. The model's
+operators between such tensors are a region, which is one operator of a dump or a profile.
 """
 
 from __future__ import annotations
@@ -23,48 +23,48 @@ from lar.graphs import WITH_CONSTANT, Steps
 from lar.graphs.origins import ModelOperator
 from lar.records.run import ModelInfo
 
-# What is known of OpenVINO's operators: their kinds, in words for all engines, and their work
+# Facts about OpenVINO's operators: their kinds, in words for all engines, and their FLOPs
 
 
-# The parameter of a dumped operator that has the kinds of what it does, in order.
+# The parameter of a dumped operator that has the kinds of its steps, in order.
 STEPS = "steps"
 
 
 def steps_of(operator: DumpedOperator) -> Steps:
-    """Return the kinds of what an operator of a dump does, none if the dump does not say them."""
+    """Return the kinds of a dumped operator's steps, empty if the dump does not have them."""
     text = operator.parameters.get(STEPS)
     kinds = text.split(",") if isinstance(text, str) and text else ()
-    return tuple("bias" if it == "add" else it for it in kinds)  # an Add is a sum of two
+    return tuple("bias" if it == "add" else it for it in kinds)  # `add` here adds a constant
 
 
 FACTS = facts_beside(__file__)
 KINDS = FACTS.operator_kinds(steps_by_mode=steps_of)
 
 
-# The graph that a compiled model executes, read beside the model that it was compiled from
+# The graph that a compiled model executes
 
 
-# Nodes that give nothing of the model's: what is fed, constants, results, copies in another layout.
+# Types of nodes whose outputs are no results of the model's operators.
 WITHOUT_TENSOR = ("Input", "Const", "Output", "Reorder")
 
-# Operators that take shapes and not values: results computed from these are no data.
+# Operators that read only the shape of their input, so their results are not data.
 OF_SHAPES = ("ShapeOf",)
 
-# The types of weights, biases and factors; axes, shapes and the like are of others.
+# The element types of weights, biases and factors; axes and shapes have other types.
 OF_WEIGHTS = ("f32", "f16", "f64", "i8", "u8")
 
-# Operators that give something else each time, whatever they take.
+# Operators whose results differ in each run, even for the same inputs.
 UNSTEADY = ("RandomUniform", "Multinomial", "ReadValue")
 
-# Operators that stand for what a model is fed with and what it gives.
+# Operators that stand for the inputs and outputs of a model.
 ENDS = ("Parameter", "Result")
 
-# What OpenVINO appends to an operator's name if it computes an output in another type.
+# The suffix that OpenVINO adds to an operator's name if it computes an output in another type.
 APPENDED = re.compile(r"(\.\d+)+$")
 
 
 class ExecutedNode(NamedTuple):
-    """A node of the executed graph. `origins` are the model's operators, by their names."""
+    """A node of the executed graph; `origins` are the names of the model's operators in it."""
 
     order: int
     name: str
@@ -75,16 +75,16 @@ class ExecutedNode(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What a person calls it: the first of the model's operators in it."""
+        """The node's name for a person: the name of the first of the model's operators in it."""
         return (self.origins or (self.name,))[0].removesuffix("/WithoutBiases")
 
 
 class Region(NamedTuple):
-    """What an executed node computes, as the model has it.
+    """The part of the model that an executed node computes.
 
-    `outputs` are the tensors that it gives; `operators` lie between them and what it takes, in the
-    model's order. `inputs` are tensors that are computed or fed, `constants` the model's weights.
-    `steps` are the kinds of what it does, in order.
+    `outputs` are its output tensors. `operators` are the model's operators from its inputs to its
+    outputs, in the model's order. `inputs` are input tensors that are computed or fed; `constants`
+    are weights. `steps` are the kinds of its operators, in order.
     """
 
     node: ExecutedNode
@@ -96,19 +96,19 @@ class Region(NamedTuple):
 
     @property
     def taken(self) -> list[str]:
-        """The names of what it takes."""
+        """The names of the region's inputs and constants."""
         from lar.engines.openvino.driver import tensor_name  # the parent of a run has no NumPy
 
         return [tensor_name(it) for it in (*self.inputs, *self.constants)]
 
     @property
     def flops(self) -> int | None:
-        """Its operations (`lar.engines.operator_facts`), None if they are unknown."""
+        """The region's number of operations (`lar.engines.operator_facts`), None if unknown."""
         return count_flops(map(operation_of, self.operators))[0]
 
 
 def executed_nodes(compiled: Any) -> list[ExecutedNode]:
-    """Return the nodes of the executed graph in the order in which they run."""
+    """Return the nodes of the executed graph in the order of execution."""
     found = []
     for node in compiled.get_runtime_model().get_ordered_ops():
         info = {key: str(getattr(it, "value", it)) for key, it in node.get_rt_info().items()}
@@ -120,8 +120,10 @@ def executed_nodes(compiled: Any) -> list[ExecutedNode]:
 
 
 def constants_in(operators: Iterable[Any]) -> set[Any]:
-    """Return the operators that compute from constants and shapes alone, of a model's in its
-    order."""
+    """Return the operators that compute only from constants and shapes.
+
+    The operators must be in the order of the model.
+    """
     found: set[Any] = set()
     for operator in operators:
         kind = operator.get_type_name()
@@ -133,14 +135,14 @@ def constants_in(operators: Iterable[Any]) -> set[Any]:
 
 
 class ExecutedGraph:
-    """The executed graph of a compiled model, with the regions of the model."""
+    """The executed graph of a compiled model, and the model's regions in it."""
 
     def __init__(self, model: Any, compiled: Any) -> None:
         self.operators = model.get_ordered_ops()
         self.constants = constants_in(self.operators)
         self.by_name = {it.get_friendly_name(): it for it in self.operators}
         self.nodes = self.with_own_names(executed_nodes(compiled))
-        # The nodes that give tensors of the model's, each with its operators.
+        # The nodes whose outputs are tensors of the model, each with its operators.
         self.computing = {
             node: operators
             for node in self.nodes
@@ -149,8 +151,11 @@ class ExecutedGraph:
         }
 
     def with_own_names(self, nodes: Sequence[ExecutedNode]) -> list[ExecutedNode]:
-        """Return nodes with the names that operators have in the model. A conversion back to the
-        type of an output comes after the node that computes it, and keeps its name."""
+        """Return nodes with the names that operators have in the model.
+
+        A conversion to the type of an output comes after the node that computes the output, and
+        keeps its name.
+        """
         seen = {name for node in nodes for name in node.origins}
 
         def own_name(name: str) -> str:
@@ -163,7 +168,7 @@ class ExecutedGraph:
 
     @cached_property
     def signatures(self) -> Counter[tuple[str, ...]]:
-        """The nodes that give tensors, without names that OpenVINO makes up while it compiles."""
+        """The signatures of computing nodes, without names that OpenVINO makes up."""
         return Counter(map(self.signature_of, self.computing))
 
     def signature_of(self, node: ExecutedNode) -> tuple[str, ...]:
@@ -172,12 +177,15 @@ class ExecutedGraph:
 
     @cached_property
     def given(self) -> dict[ExecutedNode, list[Any]]:
-        """The tensors that each node gives."""
+        """The output tensors of each node."""
         owners = {operator: node for node, each in self.computing.items() for operator in each}
 
         def is_given(output: Any, node: ExecutedNode) -> bool:
-            """Return whether a node gives what one of its operators does: what other nodes take,
-            and of its last operator what anything takes."""
+            """Return whether an output of a node's operator is an output of the node.
+
+            It is if operators outside the node take it. An output of the node's last operator also
+            counts if any operator takes it.
+            """
             takers = [it.get_node() for it in output.get_target_inputs()]
             is_last = output.get_node() == self.computing[node][-1]
             is_taken = is_last and bool(output.get_names() or takers)
@@ -190,22 +198,24 @@ class ExecutedGraph:
 
     @property
     def outputs(self) -> list[Any]:
-        """All tensors that nodes give."""
+        """The output tensors of all nodes."""
         return [output for outputs in self.given.values() for output in outputs]
 
     @cached_property
     def regions(self) -> list[Region]:
-        """What each node stands for, in the order in which they run."""
+        """The regions of all nodes, in the order of execution."""
         return self.regions_between({*self.outputs})
 
     def regions_between(self, ends: Container[Any]) -> list[Region]:
-        """Return the regions between these tensors: a node that gives none of them belongs to the
-        regions behind it."""
+        """Return the regions between these tensors.
+
+        A node that has none of them as output belongs to the regions after it.
+        """
         given = {node: [it for it in outputs if it in ends] for node, outputs in self.given.items()}
         return [self.region_of(node, given[node], ends) for node in given if given[node]]
 
     def region_of(self, node: ExecutedNode, outputs: Sequence[Any], ends: Container[Any]) -> Region:
-        """Return the region between the tensors that a node gives and others at which nodes end."""
+        """Return the region of a node, from the nearest tensors in `ends` to its `outputs`."""
         found = self.operators_between(outputs, ends)
         inside = tuple(it for it in self.operators if it in found)
         values = dict.fromkeys(it for each in inside for it in data_of(each))
@@ -222,7 +232,7 @@ class ExecutedGraph:
         return Region(node, (*outputs,), inside, data, (*weights,), self.steps_of(inside))
 
     def operators_between(self, outputs: Iterable[Any], ends: Container[Any]) -> set[Any]:
-        """Return the operators between tensors and those before them."""
+        """Return the operators that compute outputs, from the nearest tensors in `ends` on."""
         waiting, found = [it.get_node() for it in outputs], set[Any]()
         while waiting:
             operator = waiting.pop()
@@ -237,7 +247,7 @@ class ExecutedGraph:
         return value.get_node() in self.constants
 
     def steps_of(self, operators: Iterable[Any]) -> tuple[str, ...]:
-        """Return the kinds of what operators do, without moves of data if there are other kinds."""
+        """Return the kinds of operators; moves of data are left out if there are other kinds."""
         found: list[str] = []
         for operator in operators:
             kind = KINDS.kind_of(operator.get_type_name())
@@ -252,11 +262,13 @@ class ExecutedGraph:
 
 
 def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[Any]) -> Any:
-    """Return a copy of a model that gives the tensors `ends`. It is fed with the tensors of `at`,
-    each of a shape of its own, in place of computing them.
+    """Return a copy of a model that is cut at tensors.
+
+    Its results are the tensors `ends`. Its inputs are the tensors of `at`, which it does not
+    compute; `at` has their shapes.
 
     Raises:
-        RuntimeError: the ends need an input of the model that is not among these tensors.
+        RuntimeError: the results need an input of the model that is not in `at`.
     """
     clone = model.clone()
     places = dict(zip(model.get_ordered_ops(), clone.get_ordered_ops(), strict=True))
@@ -268,7 +280,7 @@ def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[A
     for port, shape in at.items():
         parameters.append(openvino.op.Parameter(port.get_element_type(), shape))
         if port.get_node().get_type_name() == "Parameter":
-            # Nodes of the executed graph name it among their operators.
+            # Nodes of the executed graph have this name among their operators.
             parameters[-1].set_friendly_name(port.get_node().get_friendly_name())
         for taker in copy_of(port).get_target_inputs():
             taker.replace_source_output(parameters[-1].output(0))
@@ -276,12 +288,12 @@ def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[A
 
 
 def data_of(operator: Any) -> list[Any]:
-    """Return the tensors of which an operator takes the values, and not only the shapes."""
+    """Return the input tensors of an operator, if it reads their values and not only shapes."""
     return [] if operator.get_type_name() in OF_SHAPES else operator.input_values()
 
 
 def constants_before(value: Any) -> Iterator[Any]:
-    """Yield the constants that a constant tensor is computed from."""
+    """Yield the constants from which a constant tensor is computed."""
     if value.get_node().get_type_name() == "Constant":
         yield value
     for each in data_of(value.get_node()):
@@ -289,7 +301,7 @@ def constants_before(value: Any) -> Iterator[Any]:
 
 
 def operation_of(operator: Any) -> Operation:
-    """Return what the work of an operator of a model depends on."""
+    """Return an operator of a model in the form that the FLOP formulas take."""
     from lar.engines.openvino.driver import shape_of  # the parent of a run has no NumPy
 
     kind = FACTS.work_by_type.get(operator.get_type_name())
@@ -306,14 +318,14 @@ def operation_of(operator: Any) -> Operation:
     )
 
 
-# What a file of OpenVINO's own format holds: an `.xml`, with its weights beside it
+# Files in OpenVINO's own format: an `.xml`, with its weights beside it
 
 
 def files_beside(path: Path) -> tuple[str, ...]:
-    """Return the name of the file with the weights of a model, if it has any.
+    """Return the name of a model's weight file, or an empty tuple if the model has no weights.
 
     Raises:
-        UsageError: it has weights, and the file is missing.
+        UsageError: the model has weights, but their file is missing.
     """
     weights = path.with_suffix(".bin")
     if weights.is_file():
@@ -326,15 +338,15 @@ def files_beside(path: Path) -> tuple[str, ...]:
 
 
 def read_operators(path: Path) -> tuple[ModelOperator, ...]:
-    """Return no operators: OpenVINO alone reads them."""
+    """Return an empty tuple, since only OpenVINO can read the operators."""
     return ()
 
 
 def read_model(path: Path) -> ModelInfo:
-    """Return what a model holds; FLOPs are those of one item where the batch is open.
+    """Read a description of a model file; an open batch counts as 1 in the FLOPs.
 
     Raises:
-        UsageError: it is damaged, or its weights are missing.
+        UsageError: the file is damaged, or its weights are missing.
     """
     from lar.engines.openvino.driver import (
         MEANINGS,

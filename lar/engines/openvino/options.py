@@ -29,8 +29,8 @@ ROWS: tuple[OptionRow[Any, Any], ...] = (
     *dump_rows(COMPILED, dumps.dump_graph, dumps.dump_outputs),
 )
 
-# Beginnings of properties that devices besides the CPU have. Those of the CPU stand in
-# properties.txt: all that a model may be compiled with, without those that lar's options set.
+# How the names of properties of devices other than the CPU begin. The CPU's properties are in
+# properties.txt.
 OF_DEVICES = ("GPU_", "NPU_", "NPUW_", "MULTI_", "AUTO_", "DEVICE_")
 
 
@@ -38,7 +38,7 @@ def check_property(key: str, _: str) -> None:
     """Refuse a property that OpenVINO does not have.
 
     Raises:
-        UsageError: naming the property that was probably meant.
+        UsageError: OpenVINO has no such property; the hint names the most similar property.
     """
     from pathlib import Path  # slow to import, and the help reads this table
 

@@ -1,8 +1,8 @@
-"""The profile of a compiled model: how long each node of the executed graph takes.
+"""The profile of a compiled model: the mean time of each node of the executed graph.
 
-OpenVINO counts the time of each node from the moment at which the model was compiled, and gives the
-mean of all its executions so far, in whole microseconds. lar takes the times until the end of the
-warm-up out of the times at the end.
+OpenVINO reports the mean time of all executions of a node since the model was compiled, in whole
+microseconds. lar reads it at the end of the warm-up and at the end of the run. From both it
+computes the mean of the timed iterations.
 """
 
 from __future__ import annotations
@@ -23,16 +23,19 @@ DROPPED = (
 )
 
 Means = Mapping[str, float]
-"""Mean times of nodes in nanoseconds, by their names."""
+"""Mean times of nodes in nanoseconds, by the nodes' names."""
 
 
 def start_profiling(driver: CompiledDriver, _: object) -> None:
-    """Take the times of the nodes; the model counts them from the start."""
+    """Have the times of the nodes read; OpenVINO counts them since the model was compiled."""
     driver.profiler = NodeTimes(driver)
 
 
 class NodeTimes(OperatorTimes):
-    """The mean times of nodes in the timed iterations, or in all where none is timed."""
+    """A profiler of the mean times of nodes in the timed iterations.
+
+    If no iteration is timed, the means are those of the warm-up.
+    """
 
     def __init__(self, driver: CompiledDriver) -> None:
         super().__init__((), self.read_means, times="mean")
@@ -47,7 +50,7 @@ class NodeTimes(OperatorTimes):
             self.before, self.runs_before = self.read_all(), self.runs
 
     def read_all(self) -> Means:
-        """Return the mean times of the nodes that were executed, until now."""
+        """Return the mean times of all executed nodes since the model was compiled."""
         executed = self.driver.openvino.ProfilingInfo.Status.EXECUTED
         return {
             node.node_name: node.real_time.total_seconds() * 1e9
@@ -56,7 +59,7 @@ class NodeTimes(OperatorTimes):
         }
 
     def read_means(self) -> list[int]:
-        """Return the mean times of the operators, which are those of the nodes executed."""
+        """Return the mean times of the operators in the timed iterations."""
         last, first = self.read_all(), self.runs_before
         timed = self.runs - first
         executed = {name: it for name, it in operators_of(self.driver).items() if name in last}
@@ -72,8 +75,11 @@ class NodeTimes(OperatorTimes):
 
 
 def operators_of(driver: CompiledDriver) -> dict[str, ProfiledOperator]:
-    """Return the operators of the graph that a driver executes, by the names of their nodes, with
-    shapes as they were fed; operators that OpenVINO has added have no known tensors."""
+    """Return the operators of the graph that a driver executes, by the names of their nodes.
+
+    Their shapes are for the shapes of the inputs. Operators that OpenVINO has added have no known
+    tensors.
+    """
     model = driver.model.clone()
     reshape(model, driver.fed)
     graph = ExecutedGraph(model, driver.compiled)
@@ -89,8 +95,10 @@ def operators_of(driver: CompiledDriver) -> dict[str, ProfiledOperator]:
 
 
 def describe(region: Region, **known: Any) -> ProfiledOperator:
-    """Return the operator of a node; it gives its tensors in its own layout. One that only shows a
-    tensor in another shape moves nothing."""
+    """Return the operator of a node; its outputs have the node's layout.
+
+    A Reshape moves no bytes.
+    """
     node = region.node
     inputs = tuple(fact_of(it, "") for it in (*region.inputs, *region.constants))
     outputs = tuple(fact_of(it, node.layout) for it in region.outputs)

@@ -1,4 +1,4 @@
-"""ONNX's own reference evaluator, in float64: what a model should give, not how fast."""
+"""ONNX's own reference evaluator in float64: it computes exact outputs, but is slow."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""The evaluator driver: a model computed by ONNX's reference evaluator, on the calling thread.
+"""The evaluator driver: a model computed in float64 on the calling thread, operator by operator.
 
-Dumps of the evaluator: what each operator of the model gives, written while it computes.
-
-The tensors are those of the first run, in float64; what has no truth is left out, with the reason.
-They have the names that MegEngine would give them, and are numbered as there: an operator, then its
-outputs.
+The driver also writes dumps while it computes. They have the tensors of the first run in float64. A
+tensor without a certain value ("truth") is left out, with the reason. Names and numbers of tensors
+are like those in MegEngine's dumps: an operator is numbered first, then its outputs.
 """
 
 from __future__ import annotations
@@ -48,15 +46,18 @@ from lar.engines.reference.operators import (
 from lar.errors import UsageError, first_line
 from lar.records.run import EngineFacts, TensorInfo
 
-# A graph computed in float64, operator by operator, each tensor dropped after its last use.
+# A graph is computed in float64, operator by operator. Each tensor is dropped after its last use.
 #
-# What cannot be computed is `NoTruth`, and so is what is computed from it; the rest goes on. Graphs
-# within operators are graphs here too, which If, Loop and Scan run.
+# The value of a tensor that cannot be computed is a `NoTruth`, and so are the values of tensors
+# that depend on it. All other tensors are computed. Graphs inside operators are `Graph`s too, which
+# If, Loop and Scan run.
 
 
 class Meaning(NamedTuple):
-    """The meaning of operators' names: opsets by domain, and the functions of the model; and the
-    folder of the model, where weights stand in files of their own."""
+    """The facts that give operators their meaning, and the folder of the model's weight files.
+
+    They are the opsets by domain, and the model's own functions.
+    """
 
     opsets: Mapping[str, int]
     functions: Mapping[tuple[str, str], Message]
@@ -64,7 +65,7 @@ class Meaning(NamedTuple):
 
 
 class Graph:
-    """The graph of a model, a body within an operator, or a function, ready to be run."""
+    """A graph that is ready to run: of a model, of a body inside an operator, or of a function."""
 
     def __init__(self, body: Body, meaning: Meaning) -> None:
         self.body = body
@@ -79,8 +80,10 @@ class Graph:
     def run(
         self, fed: Mapping[str, Any], visit: Visit | None = None, around: Values | None = None
     ) -> list[Any]:
-        """Compute the outputs from inputs and tensors around the graph; `visit` is given what each
-        operator gives, as soon as it is known."""
+        """Compute the outputs from the inputs and from the tensors around the graph.
+
+        `visit` is called with each operator and its results, as soon as they are computed.
+        """
         values = (around or Values()).new_child({**self.weights, **fed})
         for step, spent in zip(self.steps, self.spent, strict=True):
             found = step.compute(values, visit)
@@ -94,7 +97,7 @@ class Graph:
 
 
 class Step:
-    """A node of a graph; the function that computes it is found when it is first run."""
+    """A node of a graph; the function that computes it is found when the node first runs."""
 
     def __init__(self, node: Message, bodies: Sequence[Body], meaning: Meaning) -> None:
         self.node = node
@@ -106,20 +109,24 @@ class Step:
 
     @property
     def title(self) -> str:
-        """The operator with its domain and opset."""
+        """The operator's type with its domain and opset, for messages."""
         domain = f"{self.node.domain}." if self.node.domain else ""
         version = self.meaning.opsets.get(self.node.domain, "unknown")
         return f"{domain}{self.node.op_type} of opset {version}"
 
     def compute(self, values: Values, visit: Visit | None) -> list[Any]:
-        """Return what the node gives; for a result without truth, the operator where that began."""
+        """Return the results of the node.
+
+        For a result that cannot be computed, return a `NoTruth` that names the first operator that
+        failed.
+        """
         taken = [take(values, name) for name in self.node.input]
         unknown = next((each for each in taken if isinstance(each, NoTruth)), None)
         if unknown is not None:
             return [unknown] * len(self.node.output)
         found, says = list[Any](), "it does not give this output"
         try:
-            with np.errstate(all="ignore"):  # NaN and infinities are results like others
+            with np.errstate(all="ignore"):  # NaN and infinities are valid results
                 found = [widened(each) for each in self.results(taken, values, visit)]
         except MemoryError:
             raise
@@ -133,10 +140,10 @@ class Step:
         return found[: len(self.node.output)]
 
     def results(self, taken: Sequence[Any], values: Values, visit: Visit | None) -> Sequence[Any]:
-        """Return what the operator gives, as it gives it.
+        """Return the operator's results, which are not converted to float64 yet.
 
         Raises:
-            NoTruthHere: nothing computes it.
+            NoTruthHere: no function computes this operator.
         """
         node, opset = self.node, self.meaning.opsets.get(self.node.domain, 0)
         call = Call(node.op_type, taken, attributes_of(node), opset, len(node.output))
@@ -166,7 +173,7 @@ class Step:
 
 
 def domain_of(message: Message) -> str:
-    """Return the domain of a node or an opset, ONNX's own by its empty name alone."""
+    """Return the domain of a node or an opset; ONNX's own domain is always an empty string."""
     return "" if message.domain == "ai.onnx" else str(message.domain)
 
 
@@ -178,7 +185,7 @@ def opsets_of(message: Message) -> dict[str, int]:
 def run_bodies(
     call: Call, bodies: Sequence[Graph], values: Values, visit: Visit | None
 ) -> Sequence[Any]:
-    """Compute an operator whose bodies take tensors from around them out of `values`."""
+    """Compute an operator with bodies; `values` has the tensors around the bodies."""
     if call.type == "If":
         return control_flow.branch_taken(call.inputs, bodies).run({}, visit, values)
     rounds = control_flow.run_rounds(
@@ -186,7 +193,7 @@ def run_bodies(
     )
     kinds = [each.type.tensor_type for each in bodies[0].body.graph.output]
     kinds = kinds[(call.type == "Loop") + len(rounds.states) :]
-    # Without an iteration, results are known up to the first whose shape the body leaves open.
+    # Without iterations, a result is known only if the body states its shape; so are all before it.
     none = [() for _ in takewhile(lambda kind: "shape" in kind, kinds)]
     pieces = [*zip(*rounds.pieces, strict=True)] or none
     ways = control_flow.ways_of(call.attributes, "output", len(pieces))
@@ -194,8 +201,10 @@ def run_bodies(
 
 
 def joined(pieces: Sequence[Any], kind: Message, axis: int, backwards: int) -> Any:
-    """Return a tensor's values of all iterations side by side on an axis, the last one first if the
-    axis goes backwards; `kind` is the type that the body states."""
+    """Return a tensor's values of all iterations, joined along a new axis.
+
+    The last value comes first if the axis goes backwards. `kind` is the type that the body states.
+    """
     lacking = next((each for each in pieces if isinstance(each, NoTruth)), None)
     if lacking is not None:
         return lacking
@@ -205,18 +214,18 @@ def joined(pieces: Sequence[Any], kind: Message, axis: int, backwards: int) -> A
 
 
 def take(values: Values, name: str) -> Any:
-    """Return a value that a node takes, None for one that is left out."""
+    """Return the value of a node's input by its name, None for an input that is left out."""
     missing = NoTruth("the graph", f"nothing gives {name}", name)
     return values.get(name, missing) if name else None
 
 
 def shape_of(value: Any) -> str:
-    """Return the shape of an array as text, or the name of another value's type."""
+    """Return the shape of an array as text; for another value, return the name of its type."""
     return str(value.shape) if isinstance(value, np.ndarray) else type(value).__name__
 
 
 def function_of_standard(node: Message, call: Call) -> Message:
-    """Return the function by which the standard defines an operator through other operators.
+    """Return the function of other operators by which the standard defines an operator.
 
     Raises:
         NoTruthHere: the standard defines no such function.
@@ -240,14 +249,14 @@ def function_of_standard(node: Message, call: Call) -> Message:
 
 
 def type_of(value: Any) -> Any:
-    """Return the ONNX type of an array; an empty one for an input that is left out."""
+    """Return the ONNX type of an array; for an input that is left out, return an empty type."""
     if value is None:
         return onnx.TypeProto()
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
 
 
 def with_attributes(function: Message, attributes: Mapping[str, Message]) -> Message:
-    """Return a function whose nodes have the attributes that it is called with."""
+    """Return a copy of a function, with the attributes of its call put into its nodes."""
     copy = Message("Function", function.encode())
     for graph in graphs_in(copy):
         for node in graph.node:
@@ -260,7 +269,7 @@ def with_attributes(function: Message, attributes: Mapping[str, Message]) -> Mes
 
 
 def sort_nodes(graph: Message) -> None:
-    """Sort the nodes of a graph, so that each stands behind those that give its inputs."""
+    """Sort the nodes of a graph, so that each comes after the nodes that compute its inputs."""
     nodes = graph.node
     makers = {name: at for at, node in enumerate(nodes) for name in node.output if name}
     waits = [{makers[name] for name in names_taken(node) if name in makers} for node in nodes]
@@ -270,7 +279,7 @@ def sort_nodes(graph: Message) -> None:
 
 
 def names_after_last_use(nodes: Sequence[Message], kept: set[str]) -> list[list[str]]:
-    """Return for each node the tensors that no node after it takes, without those to be kept."""
+    """Return for each node the tensors that no later node takes, except the tensors to keep."""
     numbered = enumerate(nodes)
     last = {it: at for at, node in numbered for it in (*node.output, *names_taken(node))}
     spent: list[list[str]] = [[] for _ in nodes]
@@ -280,7 +289,7 @@ def names_after_last_use(nodes: Sequence[Message], kept: set[str]) -> list[list[
 
 
 def weights_in(graph: Message, folder: Path) -> Iterator[tuple[str, Array]]:
-    """Yield the weights that stand in a graph; a function has none."""
+    """Yield the weights in a graph by name; a function has no weights."""
     if "initializer" in SCHEMA[graph.kind]:
         sparse = (dense_of(each, folder) for each in graph.sparse_initializer)
         for tensor in (*graph.initializer, *sparse):
@@ -288,22 +297,23 @@ def weights_in(graph: Message, folder: Path) -> Iterator[tuple[str, Array]]:
 
 
 def evaluator_of(model: Message, folder: Path) -> Graph:
-    """Return a model, ready to be computed."""
+    """Return the graph of a model, ready to run."""
     name_by_paths(model.graph)
     functions = {(domain_of(each), each.name): each for each in model.functions}
     return Graph(Body("", model.graph), Meaning(opsets_of(model), functions, folder))
 
 
-# The evaluator driver: a model computed by ONNX's reference evaluator, on the calling thread
+# The evaluator driver
 
 
 NO_TIMES = "the times of the reference evaluator say nothing about the model's speed"
 
 
 class EvaluatorDriver(Driver):
-    """A model in float64: its inputs are converted, and its outputs stay so.
+    """A driver that computes a model in float64; its outputs are float64 too.
 
-    `visits` are called in the first run, with each node and its results; `finish` after the last.
+    In the first run, `visits` are called with each node and its results. `finish` is called after
+    the last run.
     """
 
     name = "evaluator"
@@ -337,10 +347,10 @@ class EvaluatorDriver(Driver):
         self.fire_hooks("before_run")
 
     def compute(self) -> None:
-        """Compute the outputs; what is dumped is written meanwhile.
+        """Compute the outputs, and write the dump if one is asked for.
 
         Raises:
-            Misfit, UsageError: none of them can be computed, and nothing is dumped.
+            Misfit, UsageError: no output can be computed, and the run writes no file.
         """
         visits, self.visits = self.visits, []
 
@@ -365,14 +375,14 @@ class EvaluatorDriver(Driver):
 
 
 def array_or_reason(name: str, value: Any) -> Array | str:
-    """Return an array of numbers or texts, or the reason why the value is no array."""
+    """Return a value as an array, or return the reason why it is not an array."""
     if isinstance(value, NoTruth):
         return value.why(name)
     return value.reason if isinstance(value, Unheld) else np.asarray(value)
 
 
 def print_operators(driver: EvaluatorDriver, _: bool) -> None:
-    """Print each operator of the first run when it has been computed."""
+    """Print each operator of the first run after it has been computed."""
 
     def show(node: Node, results: Sequence[Any]) -> None:
         shapes = " ".join(map(shape_of, results))
@@ -382,7 +392,7 @@ def print_operators(driver: EvaluatorDriver, _: bool) -> None:
 
 
 class ModelDump(NumberedGraph):
-    """What is written of a driver's model in a run."""
+    """Writes a dump of a driver's model during a run."""
 
     def __init__(self, driver: EvaluatorDriver) -> None:
         super().__init__(driver.model.graph, driver.fed)
@@ -391,7 +401,7 @@ class ModelDump(NumberedGraph):
         self.factors = {name: it for name, it in self.weights.items() if name in self.wanted}
 
     def write_weights(self) -> None:
-        """Write the weights that operators take, in the types of the file."""
+        """Write the weights that operators take, in their types in the file."""
         for tensor in held_in(self.driver.model.graph):
             name, kind = tensor.name, type_name(tensor.data_type)
             if self.holds_weight(name, kind):
@@ -400,27 +410,26 @@ class ModelDump(NumberedGraph):
                     self.places.write_constant(each)
 
     def write_inputs(self) -> None:
-        """Write what the model is fed with, and outputs that no operator gives."""
+        """Write the inputs of the model, and outputs that no operator computes."""
         known = {**self.weights, **self.driver.fed}
         for name in (*self.driver.fed, *self.outputs):
             if name in known:
                 self.write_value(name, known[name])
 
     def visit(self, node: Node, results: Sequence[Any]) -> None:
-        """Write what an operator gave; constants are left out."""
+        """Write the results of an operator; constants are left out."""
         for name, value in zip(node.outputs, results, strict=True):
             if name and node.operator != "Constant":
                 self.write_value(name, value)
 
     def write_value(self, name: str, value: Any) -> None:
-        """Write the tensors of a value; for a value without tensors, keep the reason."""
+        """Write the tensors of a value; if it has no tensors, keep the reason."""
         for each in self.dump_parts(name, [*parts_of_value(name, value)]):
             self.places.write(each)
 
 
 def dump_tensors(driver: EvaluatorDriver, _: object) -> None:
-    """Have all tensors of the first run written, and what is known of operators and of the real
-    numbers that integers stand for."""
+    """Write a dump of all tensors of the first run, and facts about operators and quantizations."""
     dump = ModelDump(driver)
     dump.places.write_facts(dump.facts())
     dump.write_weights()
@@ -430,14 +439,14 @@ def dump_tensors(driver: EvaluatorDriver, _: object) -> None:
 
 
 def finish(driver: EvaluatorDriver, _: object) -> None:
-    """End a dump; a driver that has run nothing does so first."""
+    """End a dump; if the driver has not run the model yet, run it first."""
     if driver.visits:
         driver.compute()
     driver.finish()
 
 
 def dump_outputs(driver: EvaluatorDriver, _: object) -> None:
-    """Have the outputs of each iteration written, those that can be computed."""
+    """Write the outputs of each iteration that can be computed."""
     variables = number_outputs(driver.evaluator.outputs)
 
     def leave_out() -> None:

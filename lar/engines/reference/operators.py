@@ -1,6 +1,6 @@
-"""The functions that compute operators in float64: lar's own, or ONNX's reference implementations.
+"""Functions that compute operators in float64: lar's own, or ONNX's reference implementations.
 
-Both take a `Call`, and return one value or a tuple of them.
+Each function takes a `Call`, and returns one value or a tuple of values.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ Array = np.ndarray[Any, np.dtype[Any]]
 ONNX_RUNTIME = "com.microsoft"
 LEARNING = "ai.onnx.ml"
 LOADERS: Mapping[str, Callable[..., Any]] = {"": load_op, LEARNING: aionnxml.load_op}
-# Types of numbers that are float64 here, by the names of their NumPy types.
+# The types that are converted to float64, by their NumPy names.
 WIDENED = frozenset({"float16", "float32", "bfloat16"})
 
 
 class Call(NamedTuple):
-    """An operator with its inputs (None for one that is left out) and the attributes that it was
-    given; `opset` is that of its domain, `outputs` how many there are."""
+    """A call of an operator, with its inputs and attributes.
+
+    An input that is left out is None. `opset` is the opset of the operator's domain. `outputs` is
+    the number of outputs.
+    """
 
     type: str
     inputs: Sequence[Any]
@@ -44,11 +47,11 @@ class Call(NamedTuple):
     outputs: int = 1
 
     def take(self, count: int) -> list[Any]:
-        """Return the inputs, as many as there can be."""
+        """Return `count` inputs, with None for those that are left out at the end."""
         return [*self.inputs, *[None] * (count - len(self.inputs))]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return an attribute."""
+        """Return the value of an attribute, or a default."""
         return self.attributes.get(name, default)
 
 
@@ -57,7 +60,7 @@ OWN: dict[tuple[str, str], Function] = {}
 
 
 def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Function], Function]:
-    """Make a function compute operators of these types."""
+    """Return a decorator that makes a function compute operators of these types."""
 
     def register(function: Function) -> Function:
         OWN.update({(domain, each): function for domain in domains for each in types})
@@ -67,19 +70,19 @@ def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Functio
 
 
 def implementation_of(node: Message, opset: int) -> Function | None:
-    """Return the function that computes a node, None if lar and ONNX have no such function."""
+    """Return the function that computes a node, None if neither lar nor ONNX has one."""
     own = OWN.get((node.domain, node.op_type))
     return own or reference_of(onnx.NodeProto.FromString(node.encode()), opset)
 
 
 def reference_of(node: Any, opset: int) -> Function | None:
-    """Return ONNX's reference implementation of a node, None if it has none."""
+    """Return ONNX's reference implementation of a node, None if ONNX has no implementation."""
     if node.domain not in LOADERS or not opset:
         return None
     try:
         kind = LOADERS[node.domain](node.domain, node.op_type, opset)
     except (NotImplementedError, RuntimeError, AssertionError, onnx.defs.SchemaError):
-        return None  # it is a function of other operators, or unknown
+        return None  # the operator is unknown, or is defined by other operators
     log, opsets = logging.getLogger(__name__).debug, {node.domain: opset}
     parameters = {"log": log, "opsets": opsets, "verbose": 0, "new_ops": {}}
     operator = kind(node, parameters)
@@ -89,20 +92,20 @@ def reference_of(node: Any, opset: int) -> Function | None:
 
 
 def exact(value: Any) -> Any:
-    """Return attributes that are float32 as float64."""
+    """Return the value of an attribute, with float32 numbers converted to float64."""
     if isinstance(value, list):
         return [exact(each) for each in value]
     return np.float64(value) if isinstance(value, np.float32) else value
 
 
 def compute(call: Call) -> Any:
-    """Return what an operator of ONNX's own gives, the first of several results."""
+    """Compute an operator of ONNX's own domain, and return its first result."""
     found = OWN.get(("", call.type), compute_as_onnx)(call)
     return found[0] if isinstance(found, tuple) else found
 
 
 def compute_as_onnx(call: Call) -> Any:
-    """Compute an operator of ONNX's own by its reference implementation."""
+    """Compute an operator of ONNX's own domain by ONNX's reference implementation."""
     names = ["" if each is None else f"input{place}" for place, each in enumerate(call.inputs)]
     results = [f"output{place}" for place in range(call.outputs)]
     node = helper.make_node(call.type, names, results, **call.attributes)
@@ -117,7 +120,7 @@ def real(array: Any) -> Array:
 
 
 def widened(value: Any) -> Any:
-    """Return floating-point numbers as float64, anything else as it is."""
+    """Return a value with floating-point numbers as float64; other values are unchanged."""
     if isinstance(value, list):
         return [widened(each) for each in value]
     if isinstance(value, dict):
@@ -127,12 +130,12 @@ def widened(value: Any) -> Any:
     return value
 
 
-# Which operators are without truth, and why: they have no one right result, or few models have
-# them and ONNX's implementation is wrong.
+# The operators that have no truth, with the reason. Some have no single right result. For others
+# ONNX's implementation is wrong, and few models have them.
 
 
 class Rule(NamedTuple):
-    """When operators have no truth, and why."""
+    """The condition under which operators have no truth, and the reason."""
 
     types: tuple[str, ...]
     why: str
@@ -142,7 +145,7 @@ class Rule(NamedTuple):
 def trains(call: Call) -> Any:
     if call.type == "Dropout":
         return (flag := call.take(3)[2]) is not None and flag.item()
-    # Before opset 7 it trained by default.
+    # Before opset 7 the operator was in training mode by default.
     return call.get("training_mode") or (call.opset < 7 and not call.get("is_test"))
 
 
@@ -161,7 +164,7 @@ def reduces_nothing(call: Call) -> bool:
     return bool(call.get("noop_with_empty_axes") and (axes is None or not axes.size))
 
 
-# Values of attributes that few models have, and that no implementation here computes right.
+# Values of attributes for which no implementation here is right; few models have them.
 RARE: Mapping[str, tuple[Any, ...]] = {
     "channels_last": (1,),
     "coordinate_transformation_mode": ("half_pixel_symmetric", "tf_crop_and_resize"),
@@ -172,14 +175,14 @@ RARE: Mapping[str, tuple[Any, ...]] = {
 }
 
 
-UNUSUAL = "lar does not compute this unusual form of it"
+UNUSUAL = "lar does not compute this unusual form of the operator"
 COMPOSED = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare")
 
 RULES = (
     Rule((*FACTS.random,), "it draws random numbers"),
     Rule(("Dropout", "BatchNormalization"), "it trains", trains),
     Rule(("LinearClassifier", "TreeEnsembleClassifier"), "a class may lack a score", lacks_scores),
-    Rule(COMPOSED, "the standard's versions differ in what it is over no axes", reduces_nothing),
+    Rule(COMPOSED, "the standard's versions differ on reductions over no axes", reduces_nothing),
     Rule(("ReduceMean",), "it is a mean of nothing", lambda call: not call.inputs[0].size),
     Rule(("BitCast",), "the bits of a floating-point number depend on its type"),
     Rule(("QGemm",), UNUSUAL, lambda call: call.get("alpha", 1) != 1),
@@ -191,10 +194,10 @@ RULES = (
 
 
 def check_truth(call: Call) -> None:
-    """Check that an operator has one right result, and that it is known here.
+    """Check that an operator has a single right result, and that lar can compute it.
 
     Raises:
-        NoTruthHere: it has none, or lar does not know it.
+        NoTruthHere: the operator has no single right result, or lar cannot compute it.
     """
     rules = (each for each in RULES if call.type in each.types and each.holds(call))
     rule = next(rules, None)
@@ -207,10 +210,10 @@ def check_truth(call: Call) -> None:
 
 @implements("Cast")
 def cast(call: Call) -> Any:
-    """Return a cast: exact to floating-point types, as anywhere to integers and flags.
+    """Cast a tensor; floating-point target types become float64 without rounding.
 
     Raises:
-        NoTruthHere: it makes texts of numbers.
+        NoTruthHere: the cast makes strings of floating-point numbers.
     """
     (x,) = call.inputs
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(call.get("to")))
@@ -219,25 +222,25 @@ def cast(call: Call) -> Any:
     if dtype.kind in "biu":
         return x.astype(dtype)
     if dtype.kind == "O" and x.dtype.kind == "f":
-        raise NoTruthHere("how many digits a text has depends on the type of the number")
+        raise NoTruthHere("the number of digits in a string depends on the type of the number")
     return compute_as_onnx(call._replace(opset=max(call.opset, 19)))
 
 
 @implements("Dropout")
 def drop_out(call: Call) -> tuple[Array, ...]:
-    """Return a tensor as it is; before opset 12 nothing says what the mask is."""
+    """Return a tensor unchanged, and the mask; before opset 12 the mask is undefined."""
     x = call.inputs[0]
     return (x, np.ones(x.shape, bool)) if call.opset >= 12 else (x,)
 
 
 @implements("Softmax", "LogSoftmax", "Hardmax")
 def softmax(call: Call) -> Any:
-    """Return values that sum to one along an axis; before opset 13 along it and all behind it."""
+    """Normalise a tensor along an axis; before opset 13, along all later axes too."""
     (x,) = call.inputs
     values, axis = x, call.get("axis", -1)
     if call.opset < 13:
         values, axis = x.reshape(math.prod(x.shape[: call.get("axis", 1)]), -1), 1
-    if call.type == "LogSoftmax":  # not by shares of the sum, which may be rounded to 0
+    if call.type == "LogSoftmax":  # the logarithm of Softmax would fail where that rounds to 0
         below = values - values.max(axis=axis, keepdims=True)
         return np.reshape(below - np.log(np.exp(below).sum(axis=axis, keepdims=True)), x.shape)
     found = compute_as_onnx(Call(call.type, [values], {"axis": axis}))
@@ -246,7 +249,7 @@ def softmax(call: Call) -> Any:
 
 @implements("BatchNormalization")
 def normalize_batch(call: Call) -> Array:
-    """Return a normalisation by the statistics that are given."""
+    """Normalise a tensor by the given mean and variance."""
     x, *rest = call.inputs
     shape = [-1, *[1] * (x.ndim - 2)]
     scale, bias, mean, variance = (each.reshape(shape) for each in rest)
@@ -256,7 +259,7 @@ def normalize_batch(call: Call) -> Array:
 
 @implements("LpNormalization")
 def normalize_to_one(call: Call) -> Array:
-    """Return a tensor whose norm along an axis is one, or zero as it was."""
+    """Normalise a tensor to the norm 1 along an axis; a norm of 0 stays 0."""
     (x,), order = call.inputs, call.get("p", 2)
     norm = (np.abs(x) ** order).sum(axis=call.get("axis", -1), keepdims=True) ** (1 / order)
     return np.asarray(x / np.where(norm == 0, 1, norm))
@@ -264,7 +267,7 @@ def normalize_to_one(call: Call) -> Array:
 
 @implements("LRN")
 def normalize_locally(call: Call) -> Array:
-    """Return a normalisation by the squares of channels around each."""
+    """Normalise each channel by the squares of the channels around it."""
     (x,), size = call.inputs, call.get("size")
     around = [(0, 0), ((size - 1) // 2, size // 2), *[(0, 0)] * (x.ndim - 2)]
     squares, count = np.pad(np.square(x), around), x.shape[1]
@@ -275,13 +278,13 @@ def normalize_locally(call: Call) -> Array:
 
 @implements("Erf")
 def error_function(call: Call) -> Array:
-    """Return the error function, which ONNX's implementation rounds to float32."""
+    """Return the error function in float64; ONNX's implementation rounds it to float32."""
     return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(call.inputs[0]))
 
 
 @implements("Pad")
 def pad(call: Call) -> Array:
-    """Return a tensor with padded borders; negative padding cuts them."""
+    """Pad a tensor at its borders; negative padding cuts the borders off."""
     x, widths, fill, axes = call.take(4)
     pads = call.get("pads") or call.get("paddings") if widths is None else [*map(int, widths)]
     around = np.zeros((x.ndim, 2), int)
@@ -295,7 +298,10 @@ def pad(call: Call) -> Array:
 
 @implements("GatherElements")
 def gather_elements(call: Call) -> Array:
-    """Return the elements at indices along an axis; the other axes may be shorter."""
+    """Return elements of a tensor at indices along an axis.
+
+    The other axes of the indices may be shorter than those of the tensor.
+    """
     x, indices = call.inputs
     places: list[Any] = [*np.ogrid[tuple(map(slice, indices.shape))]]
     places[call.get("axis", 0)] = indices
@@ -304,14 +310,14 @@ def gather_elements(call: Call) -> Array:
 
 @implements("RoiAlign")
 def align_regions(call: Call) -> Any:
-    """Return the means of regions; before opset 16 nothing was said of the pixels' middles."""
+    """Compute RoiAlign; before opset 16, coordinates have no offset of half a pixel."""
     known = {} if call.opset >= 16 else {"coordinate_transformation_mode": "output_half_pixel"}
     return compute_as_onnx(call._replace(attributes={**known, **call.attributes}))
 
 
 @implements("ZipMap", domains=(LEARNING,))
 def name_columns(call: Call) -> list[dict[Any, Any]]:
-    """Return a map for each row, from the names of the columns to their values."""
+    """Return a map for each row of a tensor, from the names of columns to their values."""
     names = call.get("classlabels_strings") or call.get("classlabels_int64s")
     rows = call.inputs[0].reshape(-1, len(names))
     return [dict(zip(names, map(np.asarray, row), strict=True)) for row in rows]
@@ -322,7 +328,7 @@ def name_columns(call: Call) -> list[dict[Any, Any]]:
 State = Sequence[Array]
 Activation = Callable[..., Any]
 
-# Activations of x and, if they take them, of alpha and beta; with the defaults of these.
+# The activation functions of x and, in some cases, of alpha and beta, with defaults for these.
 ACTIVATIONS: Mapping[str, tuple[Activation, tuple[float, ...]]] = {
     "Affine": (lambda x, a, b: a * x + b, (1.0, 0.0)),
     "Elu": (lambda x, a: np.where(x < 0, a * np.expm1(x), x), (1.0,)),
@@ -339,8 +345,11 @@ ACTIVATIONS: Mapping[str, tuple[Activation, tuple[float, ...]]] = {
 
 
 class Cell(NamedTuple):
-    """What a step takes besides the data: weights of the state, their bias, activations, the
-    operator with its switches, and weights of an LSTM's memory, which its gates look at."""
+    """The parameters of a recurrent cell.
+
+    They are the weights of the state, their bias, the activations, the operator's call, and the
+    peephole weights, by which the gates of an LSTM see its memory.
+    """
 
     weights: Array
     bias: Array
@@ -383,8 +392,11 @@ STEPS: Mapping[str, tuple[Callable[[Array, State, Cell], State], tuple[str, ...]
 
 
 def activations_of(call: Call, usual: Sequence[str]) -> Iterator[Activation]:
-    """Yield the activations of an operator, or the usual ones, each with its parameters; their
-    input is clipped if that is asked for, except for an LSTM's memory."""
+    """Yield the activation functions of an operator, or else the `usual` functions.
+
+    Each has its parameters. If the operator has `clip`, the functions' input is clipped, except for
+    the function of an LSTM's memory.
+    """
     given = [iter(call.get(f"activation_{name}", ())) for name in ("alpha", "beta")]
     for at, name in enumerate(call.get("activations") or usual):
         function, defaults = ACTIVATIONS[name]
@@ -399,7 +411,7 @@ def activate(function: Activation, known: Sequence[float], most: float, x: Array
 
 @implements(*STEPS)
 def recur(call: Call) -> tuple[Array, ...]:
-    """Return all states of a recurrent network, the last one, and of an LSTM its memory."""
+    """Return all states of a recurrent network, its last state, and the memory of an LSTM."""
     x, w, r, bias, lengths, *given, peepholes = call.take(8)
     (steps, batch), count, size = x.shape[:2], len(w), r.shape[-1]
     step, usual = STEPS[call.type]
@@ -426,8 +438,8 @@ def recur(call: Call) -> tuple[Array, ...]:
     return (every, *(ended if call.type == "LSTM" else ended[:1]))
 
 
-# Quantised operators, for all opsets: they round half to even when they quantise, and compute all
-# else in float64
+# Quantised operators, for all opsets. They round half to even when they quantise; all other
+# arithmetic is in float64
 
 BOTH = ("", ONNX_RUNTIME)
 QUANTISED = ("QGemm", "QLinearConcat", *(it for it in ROLES if it.startswith("QLinear")))
@@ -435,8 +447,10 @@ FOR_INTEGERS = frozenset({"channels_last", "opset"})  # attributes that ONNX's o
 
 
 def spread(parameter: Array | None, shape: Sequence[int], axis: int, block: int = 0) -> Array:
-    """Return a scale or a zero point in a form that fits a tensor of a shape: one number for the
-    whole, for each place along an axis, or for each block of that many places."""
+    """Return a scale or a zero point, reshaped so that NumPy can broadcast it to a tensor's shape.
+
+    It may have one number for the tensor, for each index of an axis, or for each block of indices.
+    """
     values = np.zeros(()) if parameter is None else real(parameter)
     if values.size == 1:
         return values.reshape(())
@@ -446,7 +460,7 @@ def spread(parameter: Array | None, shape: Sequence[int], axis: int, block: int 
 
 
 def dequantize(x: Array, scale: Any, zero_point: Array | None, axis: int, block: int = 0) -> Array:
-    """Return the real numbers that integers stand for."""
+    """Return the real numbers that quantised integers stand for."""
     steps = real(x) - spread(zero_point, x.shape, axis, block)
     return steps * spread(scale, x.shape, axis, block)
 
@@ -454,7 +468,7 @@ def dequantize(x: Array, scale: Any, zero_point: Array | None, axis: int, block:
 def quantize(
     x: Array, scale: Array, zero_point: Array | None, dtype: Any, axis: int = 1, block: int = 0
 ) -> Array:
-    """Return real numbers in steps of a scale, cut to what their type holds."""
+    """Quantise real numbers by a scale and a zero point, clipped to the range of the type."""
     import ml_dtypes
 
     dtype = dtype if zero_point is None else zero_point.dtype
@@ -480,7 +494,7 @@ def quantize_linear(call: Call) -> Array:
 
 @implements("DynamicQuantizeLinear", domains=BOTH)
 def quantize_by_values(call: Call) -> tuple[Array, Array, Array]:
-    """Return a tensor as uint8, with the scale and the zero point that its values ask for."""
+    """Quantise a tensor to uint8, with a scale and a zero point from its range of values."""
     x = real(call.inputs[0])
     most, least = max(0.0, float(x.max(initial=0))), min(0.0, float(x.min(initial=0)))
     scale = np.array((most - least) / 255 if most > least else 1.0)
@@ -490,7 +504,7 @@ def quantize_by_values(call: Call) -> tuple[Array, Array, Array]:
 
 @implements("MatMulInteger", "ConvInteger", domains=BOTH)
 def multiply_integers(call: Call) -> Array:
-    """Return sums of products of integers, which float64 holds exactly."""
+    """Compute a product of integer tensors in float64, which is exact."""
     a, b, a_zero, b_zero = call.take(4)
     rows, columns = (-2, -1) if call.type == "MatMulInteger" else (1, 0)
     steps = [dequantize(a, 1, a_zero, rows), dequantize(b, 1, b_zero, columns)]
@@ -500,8 +514,10 @@ def multiply_integers(call: Call) -> Array:
 
 @implements(*QUANTISED, domains=BOTH)
 def compute_quantized(call: Call) -> Array:
-    """Return the result of an operator on the real numbers that its inputs stand for; quantised, if
-    it has a scale for that."""
+    """Compute an operator on the real numbers that its inputs stand for.
+
+    The result is quantised if the operator has a scale for it.
+    """
     node = Node("", call.type, "", ("",) * len(call.inputs), ("",))
     result, *roles = sorted(roles_of(node, call.attributes))
     inputs, places = call.take(9), {*range(len(call.inputs))}
@@ -522,11 +538,11 @@ def compute_quantized(call: Call) -> Array:
     return values if scale is None else quantize(values, scale, zero_point, dtype)
 
 
-# Operators over images of any number of axes: convolutions and poolings; Resize, Upsample and
-# GridSample, which take values between the pixels
+# Operators on images with any number of axes: Resize, Upsample and GridSample, which interpolate
+# between pixels; convolutions and poolings
 
 
-# Which pixel is the nearest to a place.
+# The functions that choose the nearest pixel of a place.
 NEAREST: Mapping[str, Callable[[Any], Any]] = {
     "floor": np.floor,
     "ceil": np.ceil,
@@ -548,7 +564,7 @@ def cubic(distance: Array, a: float) -> Array:
     return np.where(t <= 1, near, np.where(t < 2, far, 0))
 
 
-# The pixels around a place that count, and their weights by their distances.
+# The offsets of the pixels to interpolate from, and the function of their weights by distance.
 SAMPLINGS: Mapping[str, tuple[Sequence[int], Callable[[Array], Array]]] = {
     "nearest": ((0,), np.ones_like),
     "linear": ((0, 1), triangle),
@@ -557,7 +573,7 @@ SAMPLINGS: Mapping[str, tuple[Sequence[int], Callable[[Array], Array]]] = {
 
 
 def places_before(way: str, size: int, given: int, scale: Any, kind: Any) -> Any:
-    """Return where the pixels of an axis of `given` pixels lie in one of `size` pixels."""
+    """Return the places of an output axis's `given` pixels on an input axis of `size` pixels."""
     x = np.arange(given).astype(kind)
     if way == "align_corners":
         return x * kind(size - 1) / kind(max(1, given - 1))
@@ -570,8 +586,10 @@ def places_before(way: str, size: int, given: int, scale: Any, kind: Any) -> Any
 
 
 def weights_between(places: Array, size: int, factor: float, call: Call) -> Array:
-    """Return the weights {places,pixels} of the pixels around each place; those that lie outside
-    are excluded, or those of the edge."""
+    """Return the weights {places,pixels} of the pixels around each place.
+
+    Pixels outside the image are excluded, or count as the pixel at the edge.
+    """
     is_cubic = call.get("mode") == "cubic"
     stretch = max(1.0, 1 / factor) if call.get("antialias") else 1.0
     reach = int(np.ceil((2 if is_cubic else 1) * stretch))
@@ -588,18 +606,18 @@ def weights_between(places: Array, size: int, factor: float, call: Call) -> Arra
 
 @implements("Resize")
 def resize(call: Call) -> Any:
-    """Return an image of another size."""
+    """Resize an image."""
     if call.opset < 11:
         return upsample(call)
     x, _, scales, sizes = call.take(4)
     way = call.get("coordinate_transformation_mode", "half_pixel")
     is_nearest = call.get("mode", "nearest") == "nearest"
-    # Which pixel is the nearest is decided in float32, as it is wherever a network runs.
+    # The nearest pixel is chosen in float32, as engines do.
     kind = np.float32 if is_nearest else np.float64
     for at, axis in enumerate(call.get("axes", range(x.ndim))):
         before = x.shape[axis]
         if sizes is None or not sizes.size:
-            # The product in float32, of which the sizes that shape inference gives are made.
+            # The size is computed in float32, as shape inference does.
             factor, given = scales[at], int(np.float32(before) * np.float32(scales[at]))
         else:
             factor, given = int(sizes[at]) / before, int(sizes[at])
@@ -617,10 +635,11 @@ def resize(call: Call) -> Any:
 
 @implements("Upsample")
 def upsample(call: Call) -> Any:
-    """Return a larger image, as Upsample and the first Resize made it.
+    """Enlarge an image, as defined for Upsample and the first Resize.
 
     Raises:
-        NoTruthHere: it is smaller, and made of single pixels: the standard does not say which.
+        NoTruthHere: the image becomes smaller in the mode `nearest`, which the standard leaves
+            undefined.
     """
     x, factors = call.take(2)
     factors = np.asarray(call.get("scales")) if factors is None else factors
@@ -632,8 +651,10 @@ def upsample(call: Call) -> Any:
 
 @implements("GridSample")
 def sample_grid(call: Call) -> Array:
-    """Return the values of images {N,C,...} at the places {N,...,axes} of a grid from -1 to 1, the
-    last axis first."""
+    """Return the values of images {N,C,...} at the places of a grid {N,...,axes}.
+
+    Coordinates are from -1 to 1, with the coordinate of the last axis first.
+    """
     x, grid = call.inputs
     sizes, where = np.array(x.shape[2:]), (grid[..., ::-1] + 1) / 2
     places = where * (sizes - 1) if call.get("align_corners") else where * sizes - 0.5
@@ -647,7 +668,7 @@ def sample_grid(call: Call) -> Array:
         weight = kernel(near - places).prod(axis=-1)
         if padding == "zeros":
             weight = np.where(((near < 0) | (near >= sizes)).any(axis=-1), 0, weight)
-        elif padding == "reflection":  # at the middle of the pixels of the edge, or at their ends
+        elif padding == "reflection":  # at the centres or at the outer borders of the edge pixels
             span = 2 * sizes - 2 * bool(call.get("align_corners"))
             near = np.mod(near, np.maximum(span, 1))
             near = np.minimum(near, 2 * sizes - 1 - near - (span < 2 * sizes))
@@ -661,8 +682,10 @@ def sample_grid(call: Call) -> Array:
 
 
 def attributes_of(given: Mapping[str, Any], count: int) -> tuple[list[int], list[int], list[int]]:
-    """Return strides, dilations and the padding that is asked for, before all of `count` axes and
-    then behind them."""
+    """Return strides, dilations and padding for `count` axes.
+
+    The padding is first that before each axis, then that after each axis.
+    """
     pads = given.get("pads") if given.get("auto_pad", "NOTSET") == "NOTSET" else None
     strides, holes = (given.get(name) or [1] * count for name in ("strides", "dilations"))
     return strides, holes, [*(pads or [0] * (2 * count))]
@@ -671,9 +694,11 @@ def attributes_of(given: Mapping[str, Any], count: int) -> tuple[list[int], list
 def windows_of(
     x: Array, kernel: Sequence[int], given: Mapping[str, Any], fill: Any = 0
 ) -> tuple[Array, bool]:
-    """Return the windows {N,C,pixels...,kernel...} of a tensor {N,C,...} that a convolution or a
-    pooling takes, without a copy of what they share; and whether they go beyond the padding that
-    is asked for. The attributes are ONNX's."""
+    """Return the windows {N,C,pixels...,kernel...} that a convolution or pooling takes of a tensor.
+
+    The tensor is {N,C,...}; the windows are views of it, not copies. `given` are the operator's
+    attributes. The second result is whether windows go beyond the padding of these attributes.
+    """
     count, beyond, reaches = len(kernel), False, []
     strides, holes, pads = attributes_of(given, count)
     auto = given.get("auto_pad", "NOTSET")
@@ -687,7 +712,7 @@ def windows_of(
         elif given.get("ceil_mode"):
             whole = size + pads[at] + pads[count + at]
             steps = -(-(whole - reach) // step)
-            steps -= steps * step >= size + pads[at]  # the last one begins before the end
+            steps -= steps * step >= size + pads[at]  # the last window begins before the end
             more = max(0, steps * step + reach - whole)
             pads[count + at] += more
             beyond = beyond or more > 0
@@ -699,13 +724,13 @@ def windows_of(
 
 
 def add_bias(sums: Array, bias: Array | None) -> Array:
-    """Return sums {N,C,...} with a number added to each channel."""
+    """Add a bias to each channel of a tensor {N,C,...}."""
     return sums if bias is None else sums + real(bias).reshape([-1, *[1] * (sums.ndim - 2)])
 
 
 @implements("Conv")
 def convolve(call: Call) -> Array:
-    """Return a convolution, by products of the windows with weights {M,C/group,kernel...}."""
+    """Compute a convolution as products of windows with weights {M,C/group,kernel...}."""
     x, w, bias = call.take(3)
     windows, _ = windows_of(x, w.shape[2:], call.attributes)
     axes, group = w.ndim - 2, call.get("group", 1)
@@ -719,10 +744,10 @@ def convolve(call: Call) -> Array:
 
 @implements("ConvTranspose")
 def convolve_transposed(call: Call) -> Array:
-    """Return the input that a convolution would have had; sizes that are asked for become padding.
+    """Compute a transposed convolution; sizes that the attributes ask for are turned into padding.
 
     Raises:
-        NoTruthHere: the windows do not reach as far.
+        NoTruthHere: the windows do not fill the sizes that the attributes ask for.
     """
     x, w, bias = call.take(3)
     sizes, kernel, axes = x.shape[2:], w.shape[2:], x.ndim - 2
@@ -734,7 +759,7 @@ def convolve_transposed(call: Call) -> Array:
     if not wanted and call.get("auto_pad", "NOTSET").startswith("SAME"):
         wanted = [size * step for size, step in zip(sizes, strides, strict=True)]
         if any(size < more for size, more in zip(full, wanted, strict=True)):
-            raise NoTruthHere("engines do not fill what the windows leave open")
+            raise NoTruthHere("its windows do not cover the output that is asked for")
     for at, size in enumerate(wanted[-axes:]):
         full[at] = max(full[at], size)
         cut = full[at] - size
@@ -758,7 +783,7 @@ def convolve_transposed(call: Call) -> Array:
 
 @implements("MaxPool", "GlobalMaxPool")
 def pool_most(call: Call) -> Array:
-    """Return the largest number of each window; its place is not computed."""
+    """Return the largest number of each window, without the optional output of its index."""
     (x,) = call.inputs
     least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     windows, _ = windows_of(x, call.get("kernel_shape", x.shape[2:]), call.attributes, least)
@@ -767,10 +792,11 @@ def pool_most(call: Call) -> Array:
 
 @implements("AveragePool")
 def pool_mean(call: Call) -> Array:
-    """Return the mean of each window, with or without the padding that was asked for.
+    """Return the mean of each window, which may include the padding.
 
     Raises:
-        NoTruthHere: before opset 19 it was open whether values beyond it count.
+        NoTruthHere: windows go beyond the padding, and it was undefined before opset 19 whether
+            the values there count.
     """
     (x,), kernel = call.inputs, call.get("kernel_shape")
     windows, beyond = windows_of(x, kernel, call.attributes)
@@ -779,13 +805,13 @@ def pool_mean(call: Call) -> Array:
         ones, _ = windows_of(np.ones((1, 1, *x.shape[2:])), kernel, call.attributes)
         return np.asarray(windows.sum(axis=axes) / ones.sum(axis=axes))
     if beyond:
-        raise NoTruthHere("whether what stands beyond the padding counts was open for long")
+        raise NoTruthHere("before opset 19 it is open whether values beyond the padding count")
     return np.asarray(windows.mean(axis=axes))
 
 
 @implements("LpPool", "GlobalLpPool")
 def pool_norm(call: Call) -> Array:
-    """Return the norm of each window."""
+    """Return the norm of the numbers in each window."""
     (x,), order = call.inputs, call.get("p", 2)
     kernel = call.get("kernel_shape", x.shape[2:])
     windows, _ = windows_of(np.abs(x) ** order, kernel, call.attributes)
