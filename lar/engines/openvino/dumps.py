@@ -24,7 +24,7 @@ from lar.engines.openvino.driver import DTYPES, Array, CompiledDriver, results_o
 from lar.engines.openvino.model_file import STEPS, ExecutedGraph, Region, cut_model
 from lar.errors import LarError
 
-OTHERWISE = "OpenVINO executes different operators if this tensor is a result of the model"
+OTHERWISE = "OpenVINO executes other operators if this tensor is a result of the model"
 NO_TYPE = "no file holds elements of its type"
 
 
