@@ -1,6 +1,6 @@
 """Suggestions of settings to try next, from the profile of a run.
 
-`Engine.signs` says which choices of settings a profile speaks for. They are choices of the engine's
+`Engine.signs` says which choices of settings a profile speaks for. The choices are in the engine's
 `dimensions`, which a search for the fastest settings tries too. This module leaves out the choices
 that the run has set already or that save too little, and puts the most promising choice first.
 """

@@ -207,7 +207,7 @@ class Operator:
     def is_within_spread(self) -> bool:
         """Whether the ranges of times of all chosen algorithms overlap.
 
-        Then the times do not show which of them is the fastest.
+        If they overlap, the times do not show which algorithm is the fastest.
         """
         ranges = [each.times for each in self.algorithms if each.chosen_by]
         return max(map(min, ranges)) <= min(map(max, ranges))

@@ -59,8 +59,8 @@ def set_to(option: Option[Any], value: OptionValue, name: str, **fields: Any) ->
 def counts_for(cores: Sequence[int]) -> list[tuple[int, bool]]:
     """Return numbers of threads or copies to try, the largest first.
 
-    Each comes with whether only the space `full` tries it. The space `quick` tries the number of
-    cores, and half of it.
+    Each number comes with whether only the space `full` tries it. The space `quick` tries the
+    number of cores, and half of it.
     """
     most = len(cores)
     quick = {most, most // 2}
@@ -105,8 +105,8 @@ def dimensions_in(
 ) -> tuple[Dimension, ...]:
     """Return the dimensions in an engine's `dimensions.json` that can matter at a site.
 
-    They are in the order in which a candidate's name has them. `traits` are the model's traits.
-    `special` has the choices of dimensions that no table can hold.
+    The dimensions are in the order of their choices in a candidate's name. `traits` are the model's
+    traits. `special` has the choices of dimensions that no table can hold.
     """
     rows = json.loads((folder / "dimensions.json").read_text())
     here = {*site.instruction_sets, site.device.partition(":")[0], *traits}

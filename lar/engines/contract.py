@@ -227,7 +227,7 @@ def is_ended_by_its_deadline(it: Subject) -> None:
 def dumps_its_tensors(it: Subject) -> None:
     """Check that a dump of all tensors is complete and has the run's outputs.
 
-    Its operators must be in their order, and each must be reached from the inputs or constants.
+    The dump's operators must be in order, and each must be reached from the inputs or constants.
     """
     if not it.has(table.BIN_IO_DUMP):
         return

@@ -1,6 +1,6 @@
 """The interface between the timed loop and an engine: the driver, its profiler and its recorder.
 
-It also turns an engine's own error messages into clear errors.
+The module also turns an engine's own error messages into clear errors.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ class Driver(abc.ABC):
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Convert and upload the inputs for the next iterations.
 
-        It may be called again, with arrays of the same shapes or of other shapes.
+        `feed` may be called again, with arrays of the same shapes or of other shapes.
         """
 
     @abc.abstractmethod
@@ -312,8 +312,8 @@ class Driver(abc.ABC):
     def meter(self) -> Meter | None:
         """Return a meter that reads noise and CPU time of threads between iterations.
 
-        If several runners run at once, it reads only the calling thread. It is None if that thread
-        only waits.
+        If several runners run at once, the meter reads only the calling thread. If that thread only
+        waits, there is no meter: the result is None.
         """
         if self.spec.runners == 1:
             return open_meter()
@@ -322,7 +322,7 @@ class Driver(abc.ABC):
     def default_threads(self) -> int | None:
         """Return the number of threads for a copy of the model if no option sets it.
 
-        It is None if the number is unknown.
+        The result is None if the number is unknown.
         """
         return None
 

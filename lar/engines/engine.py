@@ -205,8 +205,8 @@ class CasePacker(NamedTuple):
     """The function of an engine that writes a model with testcases, for `lar pack`.
 
     `driver` names the driver that computes the expected outputs. `write` takes a driver that has
-    loaded the model, the inputs and outputs of each testcase, and the path. It raises a UsageError
-    if the model cannot be written with testcases.
+    loaded the model, the inputs and outputs of each testcase, and the path. `write` raises a
+    UsageError if the model cannot be written with testcases.
     """
 
     driver: str
@@ -219,8 +219,8 @@ class StagedRun(NamedTuple):
 
     A run that also has options of `apart_with` needs several processes. Any other run can be made
     in one process, and has to be if runs take turns; only the report on the steps is missing then.
-    `run` makes the run. It takes a function that executes a spec in a worker of its own, and a
-    function that makes the run that the user asked for.
+    `run` makes the run. Its first two arguments are functions: one executes a spec in a worker of
+    its own, the other makes the run that the user asked for.
     """
 
     options: tuple[Option[Any], ...]
@@ -235,7 +235,7 @@ class Isolation(abc.ABC):
     def find_missing(self, names: Collection[str]) -> set[str]:
         """Return which of some tensors, named as in a dump of the same run, this graph lacks.
 
-        They are tensors between operators that the engine fuses or reorders later.
+        The missing tensors are those between operators that the engine fuses or reorders later.
         """
 
     @abc.abstractmethod
@@ -393,7 +393,7 @@ class Engine(abc.ABC):
     def version(self) -> str:
         """The installed version of the engine's library, in the form that results record.
 
-        It is empty if it cannot be found without importing the library.
+        The version is empty if it cannot be found without importing the library.
         """
         from lar.measurement.machine import installed_version  # slow to import
 
@@ -407,7 +407,7 @@ class Engine(abc.ABC):
     def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
         """Return the signs in a profile that speak for choices of `dimensions`, in any order.
 
-        They may be for choices that the site lacks, or that save too little.
+        The signs may be for choices that the site lacks, or that save too little.
         """
         return ()
 
@@ -461,8 +461,8 @@ class Engine(abc.ABC):
     def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment | None:
         """Return how to write a model together with settings.
 
-        It is None if the engine has no file format that holds both. Options of the runs may name
-        files that this method writes into `folder`.
+        The result is None if the engine has no file format that holds both. Options of the runs may
+        name files that this method writes into `folder`.
         """
         return None
 
@@ -488,7 +488,7 @@ class Engine(abc.ABC):
     def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
         """Return the choices that a search for the fastest settings may try with a model.
 
-        They are all that can matter on this machine, even if the user does not allow them.
+        The result has all choices that can matter on the machine, even if the user forbids some.
         """
         return ()
 
@@ -534,10 +534,7 @@ class Engine(abc.ABC):
         return
 
     def keep_progress(self, spec: RunSpec, context: RunContext) -> None:
-        """Save what a run's preparation has found so far, in case the run is killed.
-
-        It never raises.
-        """
+        """Save what a run's preparation has found so far, as the run may be killed; never raise."""
         return
 
     def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
@@ -570,7 +567,7 @@ class Engine(abc.ABC):
     def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
         """Read the operators of a model file, in their order, with the names of their tensors.
 
-        It may be called in any process. The result is empty if the file does not have them.
+        This method may be called in any process. The result is empty if the file has no operators.
 
         Raises:
             ValueError, OSError, LarError: the file cannot be read, or is damaged.

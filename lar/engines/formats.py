@@ -25,8 +25,9 @@ HEAD_SIZE = 64
 class Format(NamedTuple):
     """A format of model files: its name in messages, its suffixes, and its first bytes.
 
-    `begins` takes the first HEAD_SIZE bytes of a file (all bytes of a smaller file). It returns
-    whether no other format begins so. A format without such bytes, such as plain text, gives False.
+    `begins` takes the first HEAD_SIZE bytes of a file (all bytes of a smaller file), and returns
+    whether they can only be of this format. For a format without a typical begin, such as plain
+    text, `begins` returns False.
     """
 
     name: str

@@ -165,8 +165,7 @@ def with_model(
 ) -> DumpIndex:
     """Return an index of arrays with the operators of a model added.
 
-    `names` are the names of the model's tensors. They may differ from the arrays' names in
-    separators.
+    `names` are the names of the model's tensors. The arrays' names may have other separators.
     """
     named = {tensor.name: tensor.key for tensor in index.tensors}
     alike = {SEPARATORS.sub("_", name): key for name, key in named.items()}

@@ -4,8 +4,8 @@ The facts are in `operators.json` beside the engine's modules. Operations are co
 for every engine. An addition, a multiplication, a comparison or an elementwise function is one
 operation, however costly it is; a multiply-accumulate is two. This means:
 
-- The count is twice the number of multiply-accumulates, which papers often call FLOPs. It is 8.2 G
-  for ResNet50.
+- The count is twice the number of multiply-accumulates, which papers often call FLOPs. For
+  ResNet50, it is 8.2 G.
 - The count is the work that the network asks for. Winograd and FFT compute less. At a border a
   filter multiplies padding, and a blocked layout adds channels. So a rate that is computed from
   this count is a rate of useful work.
@@ -15,8 +15,8 @@ operation, however costly it is; a multiply-accumulate is two. This means:
   its own. But exporters may express the same function with different operators. So the counts of
   two exports of a network agree exactly only in convolutions and matrix products.
 
-The reader of a model format maps operators to the kinds of `FORMULAS`. It also brings shapes into
-one order: batch and channels first, and the summed axis of a matrix last.
+The reader of a model format maps operators to the kinds of `FORMULAS`, and brings shapes into one
+order: batch and channels first, and the summed axis of a matrix last.
 """
 
 from __future__ import annotations
@@ -155,9 +155,9 @@ class OperatorFacts(Record):
         modes: for types that compute one of several functions, the function's kind by its number.
         numbers: types by the numbers that model files have for them.
         positions: the batch and spatial axes of a layout, for layouts where they are not (0, 2, 3).
-        moves: lists of types that move data. They are constants, copies, conversions of a layout,
-            selections (which read no more of their first input than they write, or only its
-            shape), views (whose output may share memory with their input), or have no kernel.
+        moves: lists of types that move data: constants, copies, conversions of a layout, selections
+            (which read no more of their first input than they write, or only its shape), views
+            (whose output may share memory with their input), and types without a kernel.
         picked_from: the indices of inputs of which an operator reads no more than it writes, such
             as tables to pick from and tensors of which it needs only the shape.
     """

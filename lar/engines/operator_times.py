@@ -91,7 +91,7 @@ def derived_operator(
 ) -> ProfiledOperator:
     """Return an operator whose FLOPs and bytes are derived from shapes.
 
-    Its layer is derived from its name if it is not among the `known` fields.
+    The operator's layer is derived from its name if the layer is not among the `known` fields.
     """
     return ProfiledOperator(
         name=name,

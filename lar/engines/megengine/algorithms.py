@@ -149,8 +149,8 @@ class ChoiceListener:
 def algorithms_in(log: str) -> dict[Kernel, str]:
     """Return the algorithms in a log by the kernel for which they were chosen.
 
-    Several algorithms for one kernel are joined by "or". They were chosen for operators that differ
-    in parameters which the engine does not print.
+    Several algorithms for one kernel are joined by "or". The engine chose them for operators that
+    differ in parameters which its log lacks.
     """
     found: dict[Kernel, list[str]] = {}
     for choice in choices_in(log):
@@ -282,7 +282,8 @@ def warn_of_missed(driver: LiteDriver, _: str) -> None:
 def is_of(choice: LoggedChoice, operator: Operator) -> bool:
     """Return whether a choice may belong to an operator of a cache.
 
-    It may be wrong, since the log lacks some parameters. A size of 0 in a key stands for any batch.
+    The answer may be wrong, since the log lacks some parameters. A size of 0 in a key stands for
+    any batch.
     """
 
     def fits(operand: Operand, ran: Sequence[int]) -> bool:
@@ -579,7 +580,7 @@ class Steps:
 def alone(spec: RunSpec) -> RunSpec:
     """Return the spec of a step: one warm-up and one iteration, without dumps or a time limit.
 
-    It has one runner and one testcase, as more would disturb the measurement.
+    A step has one runner and one testcase, as more would disturb the measurement.
     """
     settings = {
         key: value

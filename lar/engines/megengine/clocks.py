@@ -95,7 +95,7 @@ def alignments_of(
 def dispatch_of(execution: Execution) -> Interval | None:
     """Return the interval in which an execution was dispatched, None if it is unknown.
 
-    It is also None for an execution in the host's thread, which dispatches: both are the same.
+    The result is also None for an execution in the host's thread, which is its own dispatch.
     """
     return None if execution.thread == HOST_THREAD else execution.dispatch
 

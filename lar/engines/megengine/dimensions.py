@@ -5,8 +5,8 @@ that a search does not try are in `not_tried.json`, with the reason. Notes on th
 
 - nchw88 is the layout of MKL-DNN's kernels. On a CPU, nchw4 and nchw32 change only quantised
   tensors. nhwcd4 is meant for other devices.
-- The choice `winograd` makes its own search, and prefers the winograd algorithms found. It always
-  transforms weights before the run. Except on ARM, kernels without winograd are as fast or faster.
+- The choice `winograd` makes its own search, prefers the winograd algorithms found, and transforms
+  weights before the run. Except on ARM, kernels without winograd are as fast or faster.
 - The engine's cache of algorithms does not record the settings on which the search depends.
 - A processor without float16 arithmetic computes float16 one number at a time.
 """
@@ -37,8 +37,8 @@ ALL_TRAITS = frozenset(quirk.trait for quirk in defects.QUIRKS)
 def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
     """Return the dimensions that can matter for a model file on a machine.
 
-    They are in the order in which a candidate's name has them. The first choice of a dimension is
-    the most promising, and a search begins with it.
+    The dimensions are in the order of their choices in a candidate's name. The first choice of a
+    dimension is the most promising, and a search begins with it.
     """
     known = defects.traits_of(str(model))
     # A file that cannot be read may have any operators.

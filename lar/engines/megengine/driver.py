@@ -1,6 +1,6 @@
 """The code that both drivers of MegEngine share.
 
-It imports MegEngine's packages without the libraries that a local run never uses. It also turns
+The module imports MegEngine's packages without libraries that a local run never uses. It also turns
 MegEngine's own messages into clear errors, by messages.json.
 
 In that file, a meaning of the phase `not of shapes` blames an option; it counts only if the shapes

@@ -203,7 +203,7 @@ class GraphIsolation(Isolation):
     def candidates(self, name: str) -> Sequence[Any]:
         """Return the variables that a name may mean.
 
-        They are several if their names differ only in the numbers that MegEngine adds.
+        A name means several variables if their names differ only in numbers that MegEngine adds.
         """
         own = [self.variables[name]] if name in self.variables else []
         found = self.alike.get(NUMBER.sub("", name), [])

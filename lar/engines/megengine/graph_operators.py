@@ -80,7 +80,7 @@ class Graph(NamedTuple):
     def dtype_of(self, operator: Table) -> Table | None:
         """Return the DType of an operator's outputs, None if the file does not give it.
 
-        It is the operator's own field, the type that it converts to, or the type of a constant.
+        The DType is in the operator's own field, is the target of a conversion, or is a constant's.
         """
         if found := operator.table(self.places.dtype):
             return found

@@ -145,7 +145,7 @@ class LoggedRun:
                 times = seconds_of(whole), seconds_of(host), float(device) / 1e3 if known else None
                 test.rows.append(Row(*times, test.runner, test.case))
                 return
-        raise ValueError(f"is iteration {index} of {count}, but the iteration before is missing")
+        raise ValueError(f"is iteration {index} of {count}, and the one before it is missing")
 
     def take_run(self, index: str, time: str) -> None:
         """Take an iteration of a model without inputs."""

@@ -80,8 +80,8 @@ class OperatorReader:
     def read(self, key: str) -> ProfiledOperator:
         """Return the record of an operator.
 
-        Its FLOPs and bytes are counted from the shapes of the iteration. The engine's own counts
-        are for the shapes with which the graph was compiled.
+        The operator's FLOPs and bytes are counted from the shapes of the iteration. The engine's
+        own counts are for the shapes with which the graph was compiled.
         """
         operator, footprint = self.graph.operator[key], self.footprints.get(key)
         known = footprint or RawFootprint()
@@ -207,7 +207,7 @@ def as_stored(fact: TensorFact, layout: RawLayout) -> TensorFact:
 def list_threads(raw: RawProfile) -> list[tuple[str, list[str]]]:
     """List the threads, the host's first, each with a name and the engine's own names.
 
-    They are the threads that dispatch, and one thread for each computing node, in the order of
+    The list has the threads that dispatch, and one thread for each computing node, in the order of
     their first operator. On some nodes the engine computes in the dispatching thread.
     """
     sequence, times = raw.graph_exec.comp_seq, raw.profiler
@@ -405,8 +405,9 @@ def allocations_of(
 ) -> list[records.Allocation]:
     """Return when the chunks of a memory plan are allocated and freed in one iteration.
 
-    A chunk is allocated when its first operator begins. It is freed when its last operator ends. If
-    the last operator writes its result into the same memory, the chunk is freed when it begins.
+    A chunk is allocated when its first operator begins, and freed when its last operator ends. If
+    the last operator writes its result into the same memory, the chunk is freed when that operator
+    begins.
     """
     times = {each.operator: each.interval for each in executions}
     planned = [

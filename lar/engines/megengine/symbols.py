@@ -152,8 +152,8 @@ def attach_profiler(network: Any) -> Callable[[], bytes] | None:
     """Attach a profiler to the graph of a loaded LiteNetwork.
 
     Returns:
-        A function that returns the records so far as JSON. It is None on another build of
-        MegEngine, or on a processor other than x86-64.
+        A function that returns the records so far as JSON; None if this is another build of
+        MegEngine, or a processor other than x86-64.
     """
     flag = BIN_IO_DUMP.flag
     try:

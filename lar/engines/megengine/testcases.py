@@ -134,9 +134,9 @@ def values_in(content: bytes) -> list[Array]:
 def checks_in(graph: bytes) -> Iterator[tuple[float, bool]]:
     """Yield the assertions of a model's graph, in the order of the file.
 
-    Each is the error that it allows, and whether it prints the error in each run. The file leaves
-    out a field that has its default value. Read from MegEngine 1.13: dnn/scripts/opr_param_defs.py
-    (AssertEqual).
+    An assertion is given as the error that it allows, and whether it prints the error in each run.
+    The file leaves out a field that has its default value. Read from MegEngine 1.13:
+    dnn/scripts/opr_param_defs.py (AssertEqual).
     """
     opened = open_graph(memoryview(graph))
     for operator in opened.operators:

@@ -47,8 +47,8 @@ class OnnxFileEngine(Engine):
 def by_format(of_onnx: Method, place: str) -> Method:
     """Return a method for an engine that reads `.onnx` files and a format of its own.
 
-    It calls `of_onnx` for `.onnx` files, and the function at `place` in the engine's package for
-    files in the engine's own format.
+    The method calls `of_onnx` for `.onnx` files, and the function at `place` in the engine's
+    package for files in the engine's own format.
     """
     of_own = late(of_onnx, place)
 

@@ -414,7 +414,7 @@ def place_of(tensor: Message) -> Place:
 def tensors_outside(message: Message) -> Iterator[Message]:
     """Yield all tensors of a model whose data is in other files.
 
-    They may be weights, parts of sparse tensors, attributes of nodes, or in control flow and
+    The tensors may be weights, parts of sparse tensors, attributes of nodes, or in control flow and
     functions.
 
     Raises:

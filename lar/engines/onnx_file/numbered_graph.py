@@ -1,6 +1,6 @@
 """Numbers the tensors of an ONNX graph as MegEngine does, for dumps of several engines.
 
-It also finds the scales and zero points of quantised tensors. QuantizeLinear, DequantizeLinear,
+The module also finds scales and zero points of quantised tensors. QuantizeLinear, DequantizeLinear,
 QLinear* and *Integer have the scale and the zero point of a tensor among their inputs.
 DynamicQuantizeLinear has them among its outputs.
 """
@@ -196,7 +196,7 @@ class NumberedGraph:
     def holds_weight(self, name: str, type_name: str) -> bool:
         """Return whether a dump holds a constant.
 
-        It holds weights and biases that operators take, but no scales, zero points or shapes.
+        A dump holds weights and biases that operators take, but no scales, zero points or shapes.
         """
         is_taken = name in self.variables and name not in {*self.wanted, *self.outputs}
         is_weight = type_name.startswith("float") or name in {it.tensor for it in self.scales}

@@ -4,8 +4,9 @@ The file is JSON (`ModelCache`) and holds the graph. The larger weights are in a
 it, some of them in the form into which the operators of this processor rearrange them. The first
 file names the second file, so replacing the first file replaces both.
 
-A CRC-32 detects damage. It need not detect forgery, as nobody gains by forging their own cache. A
-CRC-32 is computed three times as fast as a SHA-256, and the second file may have gigabytes.
+A CRC-32 detects damage, but not forgery. That is enough, as nobody gains by forging their own
+cache. A CRC-32 is computed three times as fast as a SHA-256, and the second file may have
+gigabytes.
 
 A run loads the cache if it fits. If the cache is missing or was made for another run, the run
 builds it again. A new cache is in a folder beside the old one until it has been loaded once.

@@ -33,7 +33,7 @@ NVIDIA_DRIVER = "/dev/nvidiactl"
 def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
     """Return the dimensions that can matter on a machine.
 
-    They are in the order in which a candidate's name has them.
+    The dimensions are in the order of their choices in a candidate's name.
     """
     of_cpu = {"provider": providers_here()}
     special = of_cpu if site.device == "cpu" else dict.fromkeys(OF_CPU, ())

@@ -1,8 +1,8 @@
 """Dumps of a session: the results of each operator of the optimised graph, as text or as tensors.
 
-The tensors are computed in separate sessions before the timed iterations. This is right, since the
-inputs and so the tensors are the same in all iterations. Names and numbers of tensors are like
-those in MegEngine's dumps: an operator is numbered first, then its outputs.
+The tensors are computed in separate sessions before the timed iterations. They are the tensors of
+all iterations, as all iterations have the same inputs. Names and numbers of tensors are like those
+in MegEngine's dumps: an operator is numbered first, then its outputs.
 """
 
 from __future__ import annotations
@@ -475,8 +475,8 @@ def check_range(driver: SessionDriver, limit: float) -> None:
 def tensors_of(driver: SessionDriver) -> Iterator[tuple[str, Node, Array]]:
     """Yield the floating-point tensors of a run, with the nodes that compute them.
 
-    They are in the order of the graph and in plain axes. Integers are left out: sizes and indices
-    may be large, and quantised integers stand for other numbers.
+    The tensors are in the order of the graph and in plain axes. Integers are left out: sizes and
+    indices may be large, and quantised integers stand for other numbers.
     """
     graph = FedGraph(driver)
     for whole, parts in graph.values():

@@ -30,7 +30,7 @@ GIVEN = object()
 def setting(value: Any, *names: str) -> Callable[[SessionDriver, Any], None]:
     """Return a hook that sets attributes of the session's options, or configuration entries.
 
-    They are set to `value`, or to the value of lar's option if `value` is `GIVEN`.
+    The hook sets `value`, or the value of lar's option if `value` is `GIVEN`.
     """
 
     def set_value(driver: SessionDriver, given: Any) -> None:

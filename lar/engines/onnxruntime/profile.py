@@ -5,8 +5,8 @@ counts as allocated when the operator that computes it begins, and as freed when
 that reads it has ended. The estimate leaves out scratch buffers, and does not see memory that the
 engine reuses in place or keeps for later.
 
-The profile has the name of each node and its shapes in the run. It has neither attributes nor the
-weights that were rearranged at the load, but the optimised model, which ONNX Runtime saves, has
+The profile has the name of each node and its shapes in the run. The profile lacks attributes,
+and weights that were rearranged at the load. The optimised model, which ONNX Runtime saves, has
 both. If profile and model have the same operators in the same order, nodes are matched by this
 order, otherwise by name. The profile calls nodes without a name `TYPE_INDEX`; they are matched in
 the order of their indices. Names of reorders are ignored.

@@ -13,12 +13,12 @@ is
                      "Wait": 4, "WaitRevoke": 0, ...},
      "sub_threads": {"140213": {"num_run": 812, ...}, ...}}
 
-The times of the calling thread, in microseconds, are those of this execution. They are the times to
-divide the work, to compute the thread's own part, and to wait for the other threads. All are 0 if
-the work of the node is not divided.
+The times of the calling thread, in microseconds, are those of this execution: the times to divide
+the work, to compute the thread's own part, and to wait for the other threads. All are 0 if the work
+of the node is not divided.
 
-The engine writes an event when it has ended, so a run follows its nodes. It writes only a limited
-number of events.
+The engine writes an event when it has ended, so a run follows its nodes. The engine writes only a
+limited number of events.
 """
 
 from __future__ import annotations

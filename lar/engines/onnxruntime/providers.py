@@ -32,7 +32,7 @@ PACKAGES: Mapping[str, str] = {
 def package_folder() -> str:
     """Return the folder of the package `onnxruntime` without importing it.
 
-    It is empty if the package is not installed.
+    The path is empty if the package is not installed.
     """
     found = importlib.util.find_spec("onnxruntime")
     places = found.submodule_search_locations if found is not None else None
@@ -97,7 +97,7 @@ ASSIGNMENTS = "session.record_ep_graph_assignment_info"
 def operators_on_cpu(session: Any) -> str:
     """Return the types and counts of the operators that a session runs on the CPU: `Det (1), ...`.
 
-    It is empty if no operator runs on the CPU, or if this version of ONNX Runtime does not say.
+    The text is empty if no operator runs on the CPU, or if ONNX Runtime is too old to report them.
     """
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return ""

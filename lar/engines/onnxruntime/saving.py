@@ -65,9 +65,9 @@ def save_optimized(
 ) -> None:
     """Save the driver's model after the optimisation that its options ask for.
 
-    `weights` names a file beside `path` for the larger constants. It is needed because ONNX Runtime
-    would otherwise save references to the weight files of the original model. With `prepacked` the
-    weights are also saved in the form into which operators rearrange them when they load.
+    `weights` names a file beside `path` for the larger constants. Without this file, ONNX Runtime
+    would save references to the weight files of the original model. With `prepacked` the weights
+    are also saved in the form into which operators rearrange them when they load.
     """
     set_entry = driver.options.add_session_config_entry
     set_entry(WEIGHTS, weights)
@@ -125,7 +125,7 @@ def align_weights(model: Message, place: Path) -> None:
 def drop_lost_inputs(model: Message, session: Any) -> bool:
     """Remove inputs of a saved model whose default values ONNX Runtime has removed.
 
-    Otherwise the model would require these inputs.
+    Without this, the saved model would require these inputs.
 
     Returns:
         Whether any input was removed.

@@ -123,7 +123,7 @@ def run_node(
 def read_tensor(name: str, value: Any) -> Array | Unheld | None:
     """Return the array in an OrtValue that is neither a sequence nor a map.
 
-    It is None if an optional value is missing. An array is returned unchanged.
+    The result is None if an optional value is missing. An array is returned unchanged.
     """
     if isinstance(value, np.ndarray):
         return value

@@ -41,8 +41,8 @@ FED = {**DTYPES, **NARROW}
 def tensor_name(output: Any) -> str:
     """Return the name of an operator's output, or of an input or output of a model.
 
-    It is the operator's own name if that is among the tensor's names, else the first of the
-    tensor's names. A tensor without names has the name of its operator. A result of the model has
+    The operator's own name is taken if it is among the tensor's names, else the first of the
+    tensor's names. A tensor without names gets the name of its operator. A result of the model gets
     the name of the operator that computes it.
     """
     names, node = sorted(output.get_names()), output.get_node()
@@ -202,8 +202,8 @@ class CompiledDriver(Driver):
     def source(self) -> Any:
         """The model as read from the file.
 
-        It is read only once, since OpenVINO makes up names while it reads. A run with a cache does
-        not need it.
+        The file is read only once, since OpenVINO makes up names while it reads. A run with a cache
+        does not need this model.
         """
         return self.core.read_model(self.model_file)
 
@@ -278,7 +278,7 @@ class CompiledDriver(Driver):
     def must_compile(self, arrays: Mapping[str, Array]) -> bool:
         """Return whether the model must be compiled again for these inputs.
 
-        It must if their shapes differ, or if other optional inputs are given.
+        It must be compiled again if shapes differ, or if other optional inputs are given.
         """
         if self.compiled is None or {*arrays} != {*map(tensor_name, self.compiled.inputs)}:
             return True

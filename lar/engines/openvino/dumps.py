@@ -2,7 +2,7 @@
 
 To get the tensors, lar adds results to the model. A result may keep the engine from fusing
 operators that take the same tensor (such as a sum that is computed in place of one of its terms).
-So lar compares the executed graph with that of the run. It takes a tensor only from a model that
+So lar compares the executed graph with that of the run. lar takes a tensor only from a model that
 executes all operators before this tensor as the run does. Tensors have the names of the model file.
 """
 
@@ -24,7 +24,7 @@ from lar.engines.openvino.driver import DTYPES, Array, CompiledDriver, results_o
 from lar.engines.openvino.model_file import STEPS, ExecutedGraph, Region, cut_model
 from lar.errors import LarError
 
-OTHERWISE = "OpenVINO executes different operators if this tensor is a result of the model"
+OTHERWISE = "OpenVINO executes other operators if this tensor is a result of the model"
 NO_TYPE = "no file holds elements of its type"
 
 
@@ -146,8 +146,8 @@ class TakenTensors:
 def is_spoiler(value: Any, region: Region) -> bool:
     """Return whether a tensor that becomes a result may change how a region is executed.
 
-    It may if several operators take the tensor, or if the region combines it with a tensor that the
-    region has computed. Then the region could no longer compute in the tensor's memory.
+    A change is possible if several operators take the tensor, or if the region combines it with a
+    tensor that the region has computed. The region could then not compute in the tensor's memory.
     """
     takers = [it.get_node() for it in value.get_target_inputs()]
     joined = (it for taker in takers if taker in region.operators for it in taker.input_values())

@@ -264,7 +264,7 @@ class ExecutedGraph:
 def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[Any]) -> Any:
     """Return a copy of a model that is cut at tensors.
 
-    Its results are the tensors `ends`. Its inputs are the tensors of `at`, which it does not
+    The copy's results are the tensors `ends`. Its inputs are the tensors of `at`, which it does not
     compute; `at` has their shapes.
 
     Raises:

@@ -1,6 +1,6 @@
 """The evaluator driver: a model computed in float64 on the calling thread, operator by operator.
 
-The driver also writes dumps while it computes. They have the tensors of the first run in float64. A
+The driver also writes dumps while it computes, with the tensors of the first run in float64. A
 tensor without a certain value ("truth") is left out, with the reason. Names and numbers of tensors
 are like those in MegEngine's dumps: an operator is numbered first, then its outputs.
 """
@@ -56,7 +56,7 @@ from lar.records.run import EngineFacts, TensorInfo
 class Meaning(NamedTuple):
     """The facts that give operators their meaning, and the folder of the model's weight files.
 
-    They are the opsets by domain, and the model's own functions.
+    The facts are the opsets by domain, and the model's own functions.
     """
 
     opsets: Mapping[str, int]

@@ -347,7 +347,7 @@ ACTIVATIONS: Mapping[str, tuple[Activation, tuple[float, ...]]] = {
 class Cell(NamedTuple):
     """The parameters of a recurrent cell.
 
-    They are the weights of the state, their bias, the activations, the operator's call, and the
+    These are the weights of the state, their bias, the activations, the operator's call, and the
     peephole weights, by which the gates of an LSTM see its memory.
     """
 
@@ -394,8 +394,8 @@ STEPS: Mapping[str, tuple[Callable[[Array, State, Cell], State], tuple[str, ...]
 def activations_of(call: Call, usual: Sequence[str]) -> Iterator[Activation]:
     """Yield the activation functions of an operator, or else the `usual` functions.
 
-    Each has its parameters. If the operator has `clip`, the functions' input is clipped, except for
-    the function of an LSTM's memory.
+    Each function has its parameters. If the operator has `clip`, the functions' input is clipped,
+    except for the function of an LSTM's memory.
     """
     given = [iter(call.get(f"activation_{name}", ())) for name in ("alpha", "beta")]
     for at, name in enumerate(call.get("activations") or usual):
@@ -449,7 +449,8 @@ FOR_INTEGERS = frozenset({"channels_last", "opset"})  # attributes that ONNX's o
 def spread(parameter: Array | None, shape: Sequence[int], axis: int, block: int = 0) -> Array:
     """Return a scale or a zero point, reshaped so that NumPy can broadcast it to a tensor's shape.
 
-    It may have one number for the tensor, for each index of an axis, or for each block of indices.
+    The parameter may have one number for the tensor, for each index of an axis, or for each block
+    of indices.
     """
     values = np.zeros(()) if parameter is None else real(parameter)
     if values.size == 1:
