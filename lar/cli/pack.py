@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from lar.cli.arguments import declared
 from lar.cli.screen import say
+from lar.datasets.items import read_lines
 from lar.datasets.testcases import source_of
 from lar.engines import engine_for
 from lar.errors import LarError, UsageError, check_text, count_of, writing
-from lar.files.input_file import read_input_lines
 from lar.options.paths import Place, paths_in, refuse_clashes, split_items
 from lar.options.rules import ONE_CHANNEL_ORDER, Asked, check_rules, excludes, fact, needs, typed
 from lar.options.table import ALLOW_EXTERNAL_DATA, BY_KEY
@@ -191,7 +191,7 @@ def read_lists(data: Sequence[str]) -> list[str]:
     for text in data:
         lines = [text]
         if text.startswith("@"):
-            lines = [*filter(None, read_input_lines(text[1:], "-d @LIST", what="list"))]
+            lines = [*filter(None, read_lines(text[1:], "-d @LIST", what="list"))]
         if not lines:
             raise UsageError("is empty", "write a testcase on each line", flag=f"-d {text}")
         found += lines

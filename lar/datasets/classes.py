@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lar.datasets.items import read_lines
 from lar.errors import UsageError
-from lar.files.input_file import read_input_lines
 from lar.options.table import BIN_OUT_DUMP
 from lar.records.run import Item, ItemClasses, RunResult, RunSpec
 
@@ -72,7 +72,7 @@ def read_labels(path: str | None, items: Sequence[str]) -> Labels:
     """
     if path is None:
         return Labels()
-    lines = [line for line in read_input_lines(path, "--labels") if line]
+    lines = [line for line in read_lines(path, "--labels") if line]
     if not lines:
         raise wrong_labels(path, "is empty", "write one class on each line")
     pairs = [(match[1], match[2]) for line in lines if (match := PAIR.fullmatch(line))]

@@ -19,8 +19,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lar.errors import check_text, count_of
-from lar.files.input_file import open_input, read_input_lines
+from lar.errors import UsageError, check_text, count_of
+from lar.files.input_file import MOST_TEXT_BYTES, open_input, read_input
 from lar.inputs import INPUT, input_error, numbered
 from lar.inputs.grammar import SUFFIXES, check_file, check_texts, place_of
 from lar.options.paths import split_items
@@ -111,7 +111,7 @@ def read_list(path: str) -> list[str]:
     Raises:
         UsageError: the list cannot be read, is empty, or names a file that does not exist.
     """
-    lines = read_input_lines(path, "--input", what="list")
+    lines = read_lines(path, "--input", what="list")
     home = os.path.dirname(path)
     files = []
     for number, line in enumerate(lines, start=1):
@@ -151,6 +151,21 @@ def stack_in(parts: Sequence[str]) -> int:
     return count if 1 < count <= MOST_ITEMS else 0
 
 
+def read_lines(path: str | os.PathLike[str], flag: str = "", what: str = "file") -> list[str]:
+    """Return the lines of a text file without the white space around them.
+
+    Raises:
+        UsageError: as `read_input`, or the file is not UTF-8 text.
+    """
+    try:
+        text = read_input(path, flag, what=what, limit=MOST_TEXT_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        problem, hint = "cannot be read: it is not UTF-8 text", "save it as UTF-8"
+        raise UsageError(problem, hint, flag=flag, subject=path) from None
+    # Not `splitlines`: names may hold characters that Unicode counts as line ends.
+    return [line.strip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
+
+
 def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
     """Return the shapes of the arrays in a .npz or .npy, by name; empty for any other file.
 
@@ -158,14 +173,14 @@ def shapes_of(path: str) -> dict[str, tuple[int, ...]]:
     """
     import zipfile  # slow to import, and few runs have a stack
 
-    from lar.inputs.readers import check_archive
+    from lar.files.unpacking import check_zip
 
     try:
         with open_input(path) as file:
             if path.lower().endswith(".npy"):
                 return {"": shape_in(file.read(4096))}
             with zipfile.ZipFile(file) as archive:
-                check_archive(archive, os.fstat(file.fileno()).st_size, path)
+                check_zip(archive, os.fstat(file.fileno()).st_size, path)
                 heads = {name: archive.open(name).read(4096) for name in archive.namelist()}
         return {name.removesuffix(".npy"): shape_in(head) for name, head in heads.items()}
     except Exception:

@@ -204,13 +204,13 @@ def open_archive(path: Path) -> Dump:
     """
     import numpy as np
 
-    from lar.inputs.readers import check_archive
+    from lar.files.unpacking import check_zip
 
     open_input(path, error=DumpError).close()
     with naming(str(path)):
         archive = np.load(path)
         names = [name for name in archive.files if name[-1:] != "/"]
-    check_archive(archive.zip, path.stat().st_size, str(path), DumpError)
+    check_zip(archive.zip, path.stat().st_size, str(path), DumpError)
 
     def read(name: str) -> Array:
         return numbers_of(lambda: archive[name], f"{path}: {name}")

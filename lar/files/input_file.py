@@ -112,24 +112,6 @@ def read_input(
     return content
 
 
-def read_input_lines(
-    path: str | os.PathLike[str], flag: str = "", *, what: str = "file"
-) -> list[str]:
-    """Return the lines of a text file without the white space around them.
-
-    Raises:
-        UsageError: as `read_input`, or the file is not UTF-8 text.
-    """
-    content = read_input(path, flag, what=what, limit=MOST_TEXT_BYTES)
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        problem, hint = "cannot be read: it is not UTF-8 text", "save it as UTF-8"
-        raise UsageError(problem, hint, flag=flag, subject=path) from None
-    # Not `splitlines`: names may hold characters that Unicode counts as line ends.
-    return [line.strip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
-
-
 def cannot_read(
     path: str | os.PathLike[str],
     failure: OSError,

@@ -11,10 +11,13 @@ import gzip
 import io
 import os
 import zlib
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from lar.errors import UsageError
 from lar.files.input_file import FLAG, asked_bytes
+
+if TYPE_CHECKING:
+    from zipfile import ZipFile
 
 MAGIC = b"\x1f\x8b"
 FREE_BYTES = 1 << 26
@@ -50,6 +53,22 @@ def check_unpacked(
         problem = f"has {packed_bytes} bytes and unpacks to more than {most}"
         problem += f", {times} times as many" if times > 1 else ""
         raise error(problem, RAISE_IT, flag=flag, subject=name)
+
+
+def check_zip(
+    archive: ZipFile, size: int, name: str, error: type[UsageError] = UsageError, flag: str = ""
+) -> None:
+    """Refuse a zip archive that unpacks to too much, or that is not packed as NumPy packs.
+
+    With another packing, such as bzip2, Python unpacks a whole block at once, of any size.
+
+    Raises:
+        UsageError: the archive is refused.
+    """
+    unpacked_bytes = sum(member.file_size for member in archive.infolist())
+    check_unpacked(unpacked_bytes, size, name, error=error, flag=flag)
+    if any(member.compress_type not in (0, 8) for member in archive.infolist()):  # plain, deflated
+        raise error("is not packed as NumPy packs", "use numpy.savez", flag=flag, subject=name)
 
 
 class Unpacked(gzip.GzipFile):

@@ -22,7 +22,7 @@ import numpy as np
 
 from lar.errors import UsageError, first_line
 from lar.files.input_file import cannot_read, open_input
-from lar.files.unpacking import check_unpacked
+from lar.files.unpacking import check_zip
 from lar.inputs import INPUT, LESS, Array, Loaded, check_memory, input_error, numbered
 from lar.inputs.dtypes import cast_values, dtype_of, kind_of
 from lar.inputs.grammar import FORMS, IMAGES, RAW, RAW_HINT, RawForm
@@ -244,24 +244,9 @@ def read_npz(file: io.BufferedReader, path: str, wanted: str = "") -> tuple[Load
         raise input_error(path, problem, "copy or save it again") from None
 
 
-def check_archive(
-    archive: ZipFile, size: int, path: str, error: type[UsageError] = UsageError, flag: str = ""
-) -> None:
-    """Refuse an archive that unpacks to too much. So does any that is not packed as NumPy packs:
-    Python unpacks a whole block of it at once, which may be of any size.
-
-    Raises:
-        UsageError: it is refused.
-    """
-    members = archive.infolist()
-    check_unpacked(sum(it.file_size for it in members), size, path, error=error, flag=flag)
-    if any(it.compress_type not in (0, 8) for it in members):  # stored, deflated
-        raise error("is not packed as NumPy packs", SAVE_ARRAYS, flag=flag, subject=path)
-
-
 def _read_members(archive: ZipFile, size: int, path: str, wanted: str) -> tuple[Loaded, ...]:
     members = {member.filename: member for member in archive.infolist()}
-    check_archive(archive, size, path, flag="--input")
+    check_zip(archive, size, path, flag="--input")
     strangers = [name for name in members if not name.endswith(".npy")]
     if strangers:
         raise input_error(path, f"holds {strangers[0]}, which is not a .npy array", SAVE_ARRAYS)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from lar.datasets.items import read_lines
 from lar.errors import DumpError, UsageError
-from lar.files.input_file import open_input, read_input, read_input_lines
+from lar.files.input_file import open_input, read_input
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -25,7 +26,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
 def test_lines_are_without_white_space_a_mark_and_carriage_returns(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes("\ufeff a b\t\r\n\n\u2028c\rd".encode())
-    assert read_input_lines(path) == ["a b", "", "c", "d"]
+    assert read_lines(path) == ["a b", "", "c", "d"]
 
 
 @pytest.mark.parametrize("name", ["a", "\u00fc", " "])
@@ -78,14 +79,14 @@ def test_a_file_that_is_larger_than_any_memory_is_refused(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match=r"does not fit into memory|at most"):
         read_input(path)
     with pytest.raises(UsageError, match="at most 1073741824 are read"):
-        read_input_lines(path)
+        read_lines(path)
 
 
 def test_text_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"\xff")
     with pytest.raises(UsageError, match=r"--labels: .*: cannot be read: it is not UTF-8 text"):
-        read_input_lines(path, "--labels")
+        read_lines(path, "--labels")
 
 
 def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
