@@ -20,11 +20,8 @@ from lar.files.python_process import delay_packages
 
 # Modules that load a shared library, and that `import_ahead` needs. The system loads one library at
 # a time. So they are imported first, or they would wait for the engine's library.
-WITH_LIBRARIES = (
-    *("array", "mmap", "resource", "shutil", "_opcode", "hashlib", "random", "subprocess"),
-)
+WITH_LIBRARIES = ("array", "mmap", "shutil", "_opcode", "hashlib", "random", "subprocess")
 LAST_OF_NUMPY = "numpy.linalg._umath_linalg"  # the last shared library that NumPy imports
-GLANCE_SECONDS = 0.0002  # the time between two checks whether that library is imported
 
 
 def start(argv: list[str], library: str = "") -> None:
@@ -42,15 +39,17 @@ def start(argv: list[str], library: str = "") -> None:
             import_module(name)
         if library:
             delay_packages()  # a copy of lar's process has done so
-        ahead = Thread(target=import_ahead, args=(argv,), daemon=True)
+        ahead = Thread(target=import_ahead, daemon=True)
         ahead.start()
         while LAST_OF_NUMPY not in sys.modules and ahead.is_alive():
-            time.sleep(GLANCE_SECONDS)
+            time.sleep(0.0002)
         if len(argv) == 2:
             line = sys.stdin.buffer.readline()
             *argv[:0], library = json.loads(line) if line else os._exit(0)  # its parent has ended
         if library:
+            Thread(target=import_ahead, args=argv[:3], daemon=True).start()
             load_lazily(library)
+        ahead.join()
         from lar.worker.main import main
     except Exception as error:  # for example, too little memory
         fail(int(argv[-2]), error)
@@ -78,13 +77,14 @@ def fail(event_file: int, error: Exception) -> None:
     os._exit(1)
 
 
-def import_ahead(argv: list[str]) -> None:
-    """Import NumPy and, if the task is already known, the modules that the task needs.
+def import_ahead(*task: str) -> None:
+    """Import NumPy and, if a task with its engine and driver is given, the modules that it needs.
 
     Errors are ignored here: the worker imports the same modules later and reports the error.
     """
     with contextlib.suppress(BaseException):
         import_module("numpy")
-        from lar.worker.main import import_modules
+        if task:
+            from lar.worker.main import import_modules
 
-        import_modules(*argv[:3])
+            import_modules(*task)

@@ -52,6 +52,7 @@ INSTALL = "pip install 'lar[mnn]'"
 
 # The beginning of a line of the log, before the important words.
 PREAMBLE = re.compile(r"\[[\d:]+\] :\d+: |\[ERROR\] ")
+PROGRESS = re.compile(r"onvert|Start to |ONNX Model |The device supports")
 
 # NumPy's names of MNN's element types.
 DTYPES = {
@@ -407,7 +408,7 @@ def convert(model: Path, place: Path) -> str:
 
 def error_of(model: Path, printed: str, status: int) -> LarError:
     """Return the error for a model that the converter could not convert."""
-    lines = [PREAMBLE.sub("", line) for line in printed.splitlines() if "onvert" not in line]
+    lines = [PREAMBLE.sub("", line) for line in printed.splitlines() if not PROGRESS.search(line)]
     said = next((line for line in reversed(lines) if line not in ("", "True")), f"status {status}")
     names = printed.replace("ONNX::", "").replace(" | ", ", ")
     error = MEANINGS.explain(f"converter: {names}", str(model), said[:160])
