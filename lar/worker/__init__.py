@@ -15,6 +15,7 @@ import time
 from importlib import import_module
 from threading import Thread
 
+from lar.errors import limit_of
 from lar.files.libraries import load_lazily
 from lar.files.python_process import delay_packages
 
@@ -35,7 +36,8 @@ def start(argv: list[str], library: str = "") -> None:
     """
     try:
         end_with_parent()
-        for name in WITH_LIBRARIES:
+        # With little address space, not in a thread: its memory would take more of it.
+        for name in (*WITH_LIBRARIES, *(["numpy"] if limit_of("address space") else [])):
             import_module(name)
         if library:
             delay_packages()  # a copy of lar's process has done so
@@ -49,7 +51,6 @@ def start(argv: list[str], library: str = "") -> None:
         if library:
             Thread(target=import_ahead, args=argv[:3], daemon=True).start()
             load_lazily(library)
-        ahead.join()
         from lar.worker.main import main
     except Exception as error:  # for example, too little memory
         fail(int(argv[-2]), error)
