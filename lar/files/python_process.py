@@ -28,13 +28,14 @@ def delay_packages() -> None:
 
     NumPy 1 would import them at once, and its import would take half as long again.
     """
-    # Not in `find_spec`: Python holds a lock there, for which others that import these would wait.
-    from importlib.machinery import PathFinder
-    from importlib.util import LazyLoader
 
     def find_spec(name: str, path: Sequence[str] | None, target: Any = None) -> Any:
         if name not in DELAYED:
             return None
+        # Python holds a lock here: no other thread may import these two at the same time.
+        from importlib.machinery import PathFinder
+        from importlib.util import LazyLoader
+
         spec = PathFinder.find_spec(name, path, target)
         if spec and spec.loader:
             spec.loader = LazyLoader(spec.loader)

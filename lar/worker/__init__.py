@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.machinery  # `delay_packages` needs both where a thread may import nothing
+import importlib.util
 import json
 import os
 import signal
 import sys
 import time
-from importlib import import_module
 from threading import Thread
 
-from lar.errors import limit_of
+from lar.errors import EngineMissing, first_line, limit_of, memory_error
 from lar.files.libraries import load_lazily
 from lar.files.python_process import delay_packages
 
@@ -38,7 +39,7 @@ def start(argv: list[str], library: str = "") -> None:
         end_with_parent()
         # With little address space, not in a thread: its memory would take more of it.
         for name in (*WITH_LIBRARIES, *(["numpy"] if limit_of("address space") else [])):
-            import_module(name)
+            importlib.import_module(name)
         if library:
             delay_packages()  # a copy of lar's process has done so
         ahead = Thread(target=import_ahead, daemon=True)
@@ -69,8 +70,6 @@ def fail(event_file: int, error: Exception) -> None:
 
     The event is written without lar's code for events, which may be missing.
     """
-    from lar.errors import EngineMissing, first_line, memory_error
-
     problem, hint = f"a library cannot be imported: {first_line(error)}", "install it"
     refused = memory_error(error) or EngineMissing(problem, hint)
     failure = {"problem": refused.problem, "hint": refused.hint, "exit_code": refused.exit_code}
@@ -84,7 +83,7 @@ def import_ahead(*task: str) -> None:
     Errors are ignored here: the worker imports the same modules later and reports the error.
     """
     with contextlib.suppress(BaseException):
-        import_module("numpy")
+        importlib.import_module("numpy")
         if task:
             from lar.worker.main import import_modules
 
