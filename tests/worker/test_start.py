@@ -60,7 +60,7 @@ def test_a_worker_waits_for_no_library_but_the_engine_s() -> None:
         "def find_spec(*_): old or w.LAST_OF_NUMPY in sys.modules and old.update(sys.modules)\n"
         "sys.meta_path.insert(0, type(sys.implementation)(find_spec=find_spec))\n"
         "w.import_ahead('run', 'megengine', 'lite'); assert 'numpy.ctypeslib' not in old\n"
-        "import numpy, lar.worker.execution as x; assert {'importlib.machinery', 'importlib.util'} <= old\n"
+        "import numpy, lar.worker.execution as x; assert 'importlib.machinery' in old\n"
         "assert [*x.summarize_outputs({'y': numpy.ones(3)})]\n"
         "later = (sys.modules[each] for each in {*sys.modules} - old)\n"
         "print(*(each for each in later if '.so' in str(getattr(each, '__file__', ''))))"
