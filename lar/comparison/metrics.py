@@ -174,7 +174,7 @@ class PairOfBlocks:
         self.start += actual.size
 
     def add_equal(self, block: Array) -> bool:
-        """Add a block that is equal on both sides; if its sums are not exact, return False."""
+        """Add a block that is equal on both sides, or return False if its sums are not exact."""
         counted, energy = block.size, square(block)
         if not has_exact_squares(block, energy):
             return False

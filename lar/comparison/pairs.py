@@ -300,7 +300,7 @@ class Paired:
         return found
 
     def pair_of(self, node: Node) -> Pair | None:
-        """Return the pair of a tensor, or the pair of the tensor whose data it holds."""
+        """Return a tensor's pair; if it has none, the pair of the original that it is a copy of."""
         return self.by_node.get(node) or self.by_node.get(self.twins.originals.get(node, node))
 
     def measure_all(self, progress: Callable[[str], None]) -> None:

@@ -385,7 +385,7 @@ def read_checksums(path: Path) -> list[str]:
     found = [re.search(r"\b[0-9a-f]{64}\b", line) for line in lines if line.strip()]
     if not found or not all(found):
         raise UsageError(
-            "is damaged: each line of a checksum file has a SHA-256",
+            "is damaged: each line of a checksum file must have a SHA-256",
             "make it again with sha256sum, or remove it",
             subject=path,
         )

@@ -705,7 +705,7 @@ def judge(runs: SideRuns, found: Comparison, dumps: Sequence[Dump], asked: Asked
     """Compute the exact values of a model; return a comparison with each side's error against them.
 
     Raises:
-        UsageError: neither side holds the model's inputs, or the model takes others.
+        UsageError: neither side holds inputs for the exact model, or it takes other inputs.
         LarError: the exact values cannot be computed.
     """
     # The finer side first, else the expected one.

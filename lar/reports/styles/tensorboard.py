@@ -34,7 +34,7 @@ class Loaded:
         except ImportError as error:
             raise EngineMissing(
                 f"TensorBoard's plugin cannot be imported: {error}",
-                "pip install 'lar[tensorboard]'; --export tensorboard writes its trace without it",
+                "pip install 'lar[tensorboard]'; --export tensorboard needs no plugin",
                 flag="--style tensorboard",
             ) from None
         self.trace = b"".join(export_tensorboard(profile))
