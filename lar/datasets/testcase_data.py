@@ -37,7 +37,7 @@ RANDOM_FORM = "write it as #rand(0,255), or with a shape as #rand(0,255,1,3,224,
 def feed_datum(
     spec: RunSpec, packing: Packing, text: str, number: int, infos: Sequence[TensorInfo]
 ) -> Feed:
-    """Return the feed for the text of one `-d`; data from files is repeated and transformed.
+    """Return the feed for one `-d` text; `--repeat` and `--input-transform` change data from files.
 
     Raises:
         UsageError: the text or a file is wrong, or does not fit the model.
@@ -148,7 +148,7 @@ def image_settings(
     By default, channels are blue, green, red: OpenCV reads and MegEngine's models take these.
 
     Raises:
-        UsageError: a file to resize is no image, or the model's input has no size.
+        UsageError: no file is an image to resize, or the model's input has no fixed size.
     """
     pictures = [text for text in texts if text.lower().endswith(IMAGES)]
     if packing.resize and not pictures:

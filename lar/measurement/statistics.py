@@ -352,7 +352,7 @@ def low_frequencies(series: Iterable[float], count: int) -> list[float]:
 
 @lru_cache(maxsize=8)
 def cosines(blocks: int) -> list[list[float]]:
-    """Return the waves of the lowest frequencies in a cosine transform of so many values."""
+    """Return the waves of the lowest frequencies in a cosine transform of `blocks` values."""
     return [
         [math.cos(math.pi * wave * (block + 0.5) / blocks) for block in range(blocks)]
         for wave in range(1, min(FREQUENCIES, blocks - 1) + 1)

@@ -68,7 +68,7 @@ PYTHON = Option(
 ENGINE_FIX = Option(
     "engine_fix",
     Word("x2apic", metavar="NAME"),
-    "mend a known defect of the engine in memory, for this run (`lar engines --quirks`)",
+    "correct a known defect in the loaded engine, for this run (`lar engines --quirks`)",
     purpose="setting",
 )
 SETTINGS = Option(
@@ -179,7 +179,7 @@ LABELS = Option(
     "print top-1 and top-5 of the first output; FILE maps items to classes or lists class names",
 )
 RESUME = Switch(
-    "resume", "continue a data set whose outputs are dumped in part (with --bin-out-dump DIR)"
+    "resume", "continue an interrupted run of a data set, after the items in --bin-out-dump DIR"
 )
 
 # Device and threads

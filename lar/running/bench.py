@@ -395,8 +395,8 @@ def race(
 
     The race ends when all differences are clear or the budget is spent. The outputs with each
     setting are compared with the plain run's. The rows of the result are the plain run and then
-    each setting; a setting that fails has a row too. The time in which an engine searches for
-    algorithms does not count.
+    each setting; a setting that fails has a row too. The budget does not include
+    the time in which an engine searches for algorithms.
     """
     with work_folder() as folder:
         planned = [

@@ -39,7 +39,7 @@ def compute_in_calling_thread(driver: LiteDriver, _: object) -> None:
 
 
 def dump_text(driver: LiteDriver, _: object) -> None:
-    """Have the engine write the operators' results of the first runner as text."""
+    """For the first runner, have the engine write each operator's results as text."""
     if driver.runner == 0:
         written = driver.context.written
         place = next(written[dump.key] for dump in TEXT_DUMPS if dump.key in written)
@@ -47,7 +47,7 @@ def dump_text(driver: LiteDriver, _: object) -> None:
 
 
 def dump_tensors(driver: LiteDriver, _: object) -> None:
-    """Have the engine write the operators' results of the first runner as tensors.
+    """For the first runner, have the engine write each operator's results, one tensor a file.
 
     The names of its files contain neither the operators' parameters nor their order, so facts about
     the operators are written beside them.

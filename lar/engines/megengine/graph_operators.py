@@ -74,7 +74,7 @@ class Graph(NamedTuple):
         return next(operator.tables(self.places.tensors), None)
 
     def names_of(self, operator: Table, field: int) -> tuple[str, ...]:
-        """Return the names of an operator's input or output variables, by the field's number."""
+        """Return the names of an operator's inputs or outputs; `field` is that field's number."""
         return tuple(self.variables[number].text(0) for number in operator.numbers(field))
 
     def dtype_of(self, operator: Table) -> Table | None:

@@ -123,7 +123,7 @@ def dump_packed(driver: Driver, _: str) -> None:
         packed = open_packed(model)
         name, info, cache = packed.name, packed.info, packed.cache
         if packed.info_encrypted:
-            raise UsageError("its settings are encrypted", "pack the plain model", subject=named)
+            raise UsageError("its settings are encrypted", "give the unpacked model", subject=named)
     if given := table.PACK_INFO_JSON.of(settings):
         info = read_info_file(given)
     if info is not None:

@@ -125,8 +125,8 @@ def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator
     """Yield the operators of a graph and of its bodies, each after the operators of its inputs.
 
     The graph must have been renamed by paths. The inputs of a node with bodies are: its own inputs,
-    the tensors that its bodies take from outside, and the results of the bodies. Each input of a
-    body is the output of an extra operator, whose input is the value for the first iteration.
+    the tensors that its bodies take from outside, and the results of the bodies. For each input of
+    a body, an extra operator leads to it from the input of the loop that gives its first value.
     `outside` are the tensors of the graphs around this graph, without weights.
     """
     weights = {each.name for each in fields.held_in(graph.graph)}

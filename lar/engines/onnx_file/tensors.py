@@ -64,7 +64,7 @@ def array_of(tensor: Message, folder: Path) -> Array:
 def data_of(tensor: Message, folder: Path) -> bytes:
     """Return the bytes of a tensor's elements, from the model or from another file.
 
-    The bytes are empty if the elements are in a field of numbers.
+    The bytes are empty if the elements are in a typed field, such as `float_data`.
 
     Raises:
         OSError: the file cannot be read.

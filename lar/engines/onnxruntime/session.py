@@ -432,7 +432,7 @@ def info_of(node: Any, unclear: Container[str]) -> TensorInfo:
     if kind not in FED:
         raise UsageError(
             f"the model's input {node.name} is a {node.type}, which lar cannot feed",
-            "export it with inputs of 8 bits and more, of texts, or sequences of these",
+            "export it with inputs whose elements are texts, or have 8 bits or more",
         )
     shape, axes = axes_of(node.shape)
     return TensorInfo(
