@@ -57,8 +57,7 @@ def test_help_and_usage_errors_import_no_library(imported: list[set[str]], numbe
     assert "lar.cli.main" in imported[number]
     # Of lar itself, what runs models is the slowest to import.
     assert not imported[number] & {*LIBRARIES, "lar.running.api", "lar.running.isolation"}
-    late = imported[number] & {*chain(*LATER[number + 1 :])}
-    assert not late, f"import {late} in the functions that use them"
+    assert not (late := imported[number] & {*chain(*LATER[number + 1 :])}), f"{late}: import late"
 
 
 def test_the_parent_of_a_run_imports_no_engine_and_no_numpy(tmp_path: Path) -> None:

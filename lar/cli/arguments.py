@@ -229,8 +229,8 @@ class Parser(argparse.ArgumentParser):
         elif "required: MODEL" in message:
             message = "no model is given"
         hint = f"`{self.prog} --help{' all' * (self.prog == 'lar run')}` lists what it takes"
-        if found := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
-            near = nearest_spelling(found[1], re.findall(r"'([^']*)'", found[2]))
+        if found := re.search(r"invalid choice: '(.*?)'.* \(choose from (.*)\)", message):
+            near = nearest_spelling(found[1], [it.strip("'") for it in found[2].split(", ")])
             hint = f"did you mean {near}?" if near else hint
         raise UsageError(message, hint)
 

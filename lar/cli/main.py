@@ -156,7 +156,7 @@ def command_of(words: list[str]) -> tuple[str, list[str]]:
         return first, words[1:]
     if first.startswith("-") or "." in first or os.sep in first or os.path.exists(first):
         return "run", words
-    near = nearest_spelling(first, [*COMMANDS, *PAGES])
+    near = nearest_spelling(first, COMMANDS) or nearest_spelling(first, PAGES)
     meant = near if near in COMMANDS else f"help {near}"
     hint = other_way("commands", first) or (f"did you mean `lar {meant}`?" if near else "")
     raise UsageError(

@@ -29,7 +29,8 @@ HEAD = b"SQLite format 3\x00"
 # A table of stored columns, or an index of them. Anything else, as a generated column, may compute
 # what it likes, even without an end.
 PLAIN = re.compile(
-    r"CREATE (TABLE \w+ ?\([\w\s,']*(unique \([\w, ]+\)[\w\s,']*)?|INDEX \w+ on \w+ \([\w, ]+)\)"
+    r"(?i)CREATE (TABLE [\w '\"]+\([\w\s,'\"]*(UNIQUE \([\w, ]+\)[\w\s,'\"]*)?"
+    r"|(UNIQUE )?INDEX \w+ ON \w+ ?\(\w+(, ?\w+)*)\)"
 )
 
 

@@ -12,7 +12,7 @@ from lar.errors import UsageError, printable
 
 # How long lar waits for another program. lar's own processes hold a lock for less.
 PATIENCE_SECONDS = 3.0
-STAYED_LOCKED = set[str]()  # while this process waited for them
+LOCKED = set[str]()  # while this process waited for them
 WAIT = "wait until the other program has ended, or end it"
 
 
@@ -30,12 +30,12 @@ def locked(
 
     lar waits for `seconds`, by default `PATIENCE_SECONDS`. The value is False if another program
     still holds the lock then. That happens only if the lock is not `needed`, for work that may be
-    left undone. A process waits for a place once: while it stays locked, it does not wait again.
+    left undone. For such work a process waits for a place once, until the place was free again.
 
     Raises:
         UsageError: another program still holds a lock that is needed.
     """
-    seconds = PATIENCE_SECONDS * (place not in STAYED_LOCKED) if seconds is None else seconds
+    seconds = PATIENCE_SECONDS * (needed or place not in LOCKED) if seconds is None else seconds
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     with contextlib.ExitStack() as stack:
         is_free = True
@@ -43,7 +43,7 @@ def locked(
             file = os.open(place, os.O_RDONLY | os.O_NONBLOCK)  # no wait at a pipe
             stack.callback(os.close, file)
             is_free = take_lock(file, kind, seconds)
-        (STAYED_LOCKED.discard if is_free else STAYED_LOCKED.add)(place)
+        (LOCKED.discard if is_free else LOCKED.add)(place)
         if needed and not is_free:
             raise UsageError(f"{holder_of(place)} has locked it", hint, flag=flag, subject=place)
         yield is_free

@@ -568,9 +568,11 @@ def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Coll
     return ""
 
 
-def values_of(given: str | Sequence[str] | None) -> Sequence[str]:
-    """Return the values of a repeatable option as a sequence."""
-    return (given,) if isinstance(given, str) else given or ()
+def values_of(given: object) -> Sequence[object]:
+    """Return the values of an option that may be given several times."""
+    if isinstance(given, (list, tuple)):
+        return given
+    return () if given is None else (given,)
 
 
 def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:

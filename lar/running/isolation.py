@@ -252,8 +252,7 @@ class Watch(Account):
         try:
             self.send(task)
             # Prepare the end of the run and of a dump while the worker loads: later it costs time.
-            if task == "run":
-                import_late(self.engine, "hints_for")
+            import_late(self.engine, "hints_for")
             if any(BY_KEY[key].purpose == "dump" for key in self.spec.settings):
                 from lar.engines.model_names import read_ahead
 

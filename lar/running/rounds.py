@@ -36,8 +36,6 @@ from lar.running.api import file_of, inputs_like
 from lar.running.isolation import TurnWorker
 from lar.running.steps import unpack_cases
 
-SHORTEST_SECONDS = 1e-7
-
 FIRST_CYCLE = -1  # the cycle number of the first turn, which finds out a member's speed
 # A member that seems too slow gets more first turns within this time: if threads of a process share
 # one CPU, its first iterations may take milliseconds.
@@ -280,7 +278,7 @@ class Rounds:
         samples = self.takers[member].take_turn(untimed, timed)
         if samples is None:
             return None
-        found = max(percentile_of(sorted(samples.end_to_end), 25), SHORTEST_SECONDS)
+        found = max(percentile_of(sorted(samples.end_to_end), 25), 1e-7)
         member.seconds = min(member.seconds or found, found)
         return Turn(round=self.number, cycle=cycle, began=began, samples=kept_of(samples))
 

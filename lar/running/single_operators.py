@@ -14,7 +14,7 @@ from lar.errors import LarError, UsageError, writing
 from lar.files.work_folders import work_folder
 from lar.inputs import Array
 from lar.measurement.machine import read_model_file
-from lar.options.table import BY_KEY, ENGINE_ENV, check_typed
+from lar.options.table import BY_KEY, ENGINE_ENV, find_untyped
 from lar.records.run import RunContext, RunResult, RunSpec
 from lar.running.isolation import TurnWorker, require_ok
 from lar.running.steps import unpack_cases
@@ -113,8 +113,9 @@ def spec_of_dump(index: DumpIndex) -> RunSpec:
         raise UsageError(f"is a dump whose model {index.model} is not there")
     if read_model_file(Path(index.model)).sha256 != index.model_sha256:
         raise UsageError(f"is a dump whose model {index.model} has changed since")
-    # Operators run alone without the variables of the dump's run: they set nothing.
-    check_typed(index.settings, {ENGINE_ENV.key: index.settings.get(ENGINE_ENV.key)}, ())
+    variables = str(index.settings.get(ENGINE_ENV.key))  # operators run alone without them
+    if flag := find_untyped(index.settings, {}, (variables,)):
+        raise UsageError(f"is a dump that sets {flag}, which only the command line may set")
     spec = RunSpec(model=index.model, engine=index.engine, driver=index.driver)
     return replace(spec, device=index.device or "cpu", settings=index.settings)
 
