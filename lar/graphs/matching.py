@@ -1,4 +1,4 @@
-"""Finds the twins of two graphs: pairs of tensors that compute the same, and why they are pairs.
+"""Finds the twins in two graphs: a tensor of each, with equal meaning, and the reason for the pair.
 
 The rules, the surest rule first:
 

@@ -69,7 +69,7 @@ def range(name: str, color: Color = None) -> contextlib.AbstractContextManager[N
     ncu show it for the kernels.
 
     Raises:
-        UsageError: the name is no string, or the color is none of these.
+        UsageError: the name is no string, or the color has another form.
     """
     if not is_text(name):
         raise UsageError(f"lar.range: name: {name!r} is not text", "give it as a str")
