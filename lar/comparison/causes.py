@@ -50,11 +50,10 @@ def find_coarse(paired: Paired) -> Iterator[Blame]:
         DumpError: a tensor is missing or damaged.
     """
     ranges = Ranges(paired)
-    for pair in paired.pairs:
-        found = paired.found(pair)
-        misread = ranges.describe_misread(pair) if found.figures else ""
-        if text := misread or (ranges.describe(pair) if found.figures else ""):
-            blame = blame_of(pair, paired, Alone(found))
+    for pair in [it for it in paired.pairs if paired.found(it).figures]:
+        misread = ranges.describe_misread(pair)
+        if text := misread or ranges.describe(pair):
+            blame = blame_of(pair, paired, Alone(paired.found(pair)))
             yield blame._replace(scale=f"scale: {text}", is_coarse=True, is_misread=bool(misread))
 
 
@@ -161,12 +160,6 @@ def bounds_of_results(node: Node) -> Iterator[tuple[float, float]]:
 
 # The part of the difference's energy that may stay unexplained if a kind is named.
 LEFT = 0.05
-
-# A factor that differs from 1 by no more than this counts as 1.
-SAME = 0.02
-
-# If the factors of all channels differ by less than this, they are one factor.
-SAME_FACTORS = 1e-3
 
 # A channel is wrong if the energy of its error is more than this many times that of any other.
 OUTSTANDING = 20
@@ -299,7 +292,7 @@ def find_scale(sides: Sides) -> str:
     one, other = sides.one, sides.other
     square = energy_of(other)
     factor = float((one * other).sum()) / square if square else 1.0
-    if abs(factor - 1) > SAME and sides.explain(one - factor * other):
+    if sides.explain(one - factor * other):
         return f"scale: {sides.names[0]} is {factor:.4g} times {sides.names[1]}"
     return ""
 
@@ -373,8 +366,6 @@ def find_channels(sides: Sides) -> str:
     if one.shape[1] < 4 or not sides.explain(one - factors[:, None] * other):
         return ""
     known = factors[squares > 0]
-    if float(np.ptp(known)) <= SAME_FACTORS:
-        return f"scale: {sides.names[0]} is {known.mean():.4g} times {sides.names[1]}"
     return (
         f"scales of channels: {sides.names[0]} is {known.min():.3g} to {known.max():.3g} times "
         f"{sides.names[1]} along axis {axis}"

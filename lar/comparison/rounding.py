@@ -42,6 +42,9 @@ FINE_UNIT = 2.0**-24
 # The relative rounding of types to which the factors of float32 products may be rounded.
 OF_FACTORS = {"tf32": 2.0**-11}
 
+# The error of float32 factors that an operator rounds to 8 bits, by a scale for each row or block.
+OF_8_BITS = 0.01
+
 # The largest error that rounding to float32 explains.
 FINE = 1e-5
 
@@ -73,8 +76,8 @@ LEAST_GROWTH, MOST_GROWTH = 1.25, 6.0
 # The number of products that a convolution or a matrix product usually adds up.
 USUAL_SUM = 1000
 
-# The error that 8-bit weights with one scale usually add. With each bit less, the error doubles.
-WEIGHTS_OF_8_BITS = 0.02
+# The error that rounded weights usually add. Weights of 4 bits have a scale for each block.
+OF_WEIGHTS = {"int4": 0.1, "int8": 0.02, "int16": 1e-4}
 
 # Channels with fewer elements than this are not measured.
 LEAST_ELEMENTS = 4
@@ -138,9 +141,8 @@ class Explained(NamedTuple):
         if figures.relative_l2 is None or figures.relative_l2 > self.limit:
             return False
         before = max((each.peak or 0.0 for each in sources), default=0.0)
-        if figures.mismatches and (figures.peak or 0.0) > PEAK_GROWTH * before:
-            return False
-        return worst_channel() <= self.limit
+        stands_out = figures.mismatches and (figures.peak or 0.0) > PEAK_GROWTH * before
+        return not stands_out and worst_channel() <= self.limit
 
 
 class Step(NamedTuple):
@@ -193,6 +195,7 @@ class Rounding:
         self.graphs, self.values = graphs, values
         self.by_node: Mapping[Node, Pair] = {}
         self.whole = precision_of_sides(graphs)
+        self.one_model = len({graph.dump.index.model_sha256 for graph in graphs}) == 1
 
     def among(self, pairs: Iterable[Pair]) -> Rounding:
         """Return a copy of this object with only these pairs."""
@@ -218,7 +221,10 @@ class Rounding:
         alike = weights[0] == weights[1] if all(weights) else all(by_side)
         taken = {bits for side in weights for bits, _ in side}
         quantised = [f"int{bits}" for bits in (*(it.bits for it in steps), *taken) if bits <= 16]
-        before = [it.precision for it in sources]
+        # For factors that are quantised tensors, their steps give the error.
+        named = {what for side in (0, 1) for what in self.rounding_of(side, regions[side])}
+        rounded = not steps and "8-bit-factors" in named
+        before = ["int8"] * rounded + [it.precision for it in sources]
         kinds = {step for region in regions for node in region for step in node.steps}
         summed = not kinds.isdisjoint(HEAVY)
         lonely = not any(graph.makers for graph in self.graphs)
@@ -231,14 +237,14 @@ class Rounding:
         step = max((it.size for it in steps), default=0.0)
         unit = UNITS.get(precision, FINE_UNIT)
         growth = self.growth_of(pair) if summed else GROWTH
-        added = [unit, inherited(sources, kinds, size.scale, growth)]
+        added = [unit, inherited(sources, kinds, size.scale, growth), OF_8_BITS * rounded]
         if size.scale:
             added.append(step / math.sqrt(12) / size.scale)
         if summed:
             added.append(OF_FACTORS.get(precision, unit * math.sqrt(USUAL_SUM)))
         stored = alike or not (summed or taken)
         if precision.startswith("int") and not stored:
-            added.append(WEIGHTS_OF_8_BITS * 2.0 ** (8 - int(precision[3:])))
+            added.append(OF_WEIGHTS[precision])
         return Explained(precision, math.hypot(*added), step, stored)
 
     def rounded_within(self, pair: Pair) -> Iterator[tuple[int, DumpedTensor, DumpedTensor]]:
@@ -274,11 +280,17 @@ class Rounding:
     def quantised_weights(
         self, side: int, region: Sequence[Node]
     ) -> set[tuple[int, tuple[float, ...]]]:
-        """Return the bits and the scales of the quantised weights of a region's operators."""
+        """Return the bits and the scales of the quantised weights of a region's operators.
+
+        Weights that are packed for an operator have no known scales. They are left out if both
+        sides ran one model, since the weights are then equal.
+        """
         graph, known = self.graphs[side], self.values[side].quantizations
         keys = {graph.integers_of(key) for node in region for _, key in node.constants}
         found = [(graph.dump.tensor(key).dtype, known[key].scale) for key in keys & known.keys()]
-        return {(BITS[dtype], scales) for dtype, scales in found if dtype in BITS}
+        packed = () if self.one_model else self.rounding_of(side, region)
+        weights = {(BITS[dtype], scale) for dtype, scale in found if dtype in BITS}
+        return weights or {(int(each[0]), ()) for each in packed if "weights" in each}
 
     def explain_constant(
         self, pair: ConstantPair, size: Size, elements: Elements
@@ -315,6 +327,11 @@ class Rounding:
         if len(large) > 1 and rounded[0] != rounded[1]:
             self.whole = coarsest([self.whole, "float16"])
 
+    def rounding_of(self, side: int, region: Sequence[Node]) -> set[str]:
+        """Return what the operators of a region round to integers (`OperatorKinds.rounding`)."""
+        operators, kinds = (it.operator for it in region), self.graphs[side].kinds
+        return {what for it in operators if it for what in kinds.rounding_of(it)}
+
     def steps_of(self, side: int, nodes: Iterable[Node]) -> list[Step]:
         """Return the steps of the quantised tensors among some nodes."""
         found = (self.step_of(side, node.tensor) for node in nodes if node.tensor)
@@ -335,11 +352,9 @@ class Rounding:
         The factor is larger if the numbers in an input are similar to each other.
         """
         found = [LEAST_GROWTH]
-        for node in sources_of(pair.expected, self.by_node):
-            if node.tensor is None:
-                continue
+        for tensor in [it.tensor for it in sources_of(pair.expected, self.by_node) if it.tensor]:
             sums = np.zeros(3)
-            for block in self.values[1].elements(node.tensor).blocks():
+            for block in self.values[1].elements(tensor).blocks():
                 finite = block[np.isfinite(block)].astype(np.float64)
                 sums += finite.size, finite.sum(), finite @ finite
             count, total, square = map(float, sums)
@@ -367,10 +382,8 @@ def stored_type_of(graph: Graph) -> str:
     """Return the coarse type that many tensors of a side have; empty if there is no such type."""
     types = [node.tensor.dtype.lower() for node in graph.nodes if node.tensor]
     floats = [name for name in types if "float" in name]
-    for name in UNITS:
-        if floats and floats.count(name) >= COARSE_SHARE * len(floats):
-            return name
-    return ""
+    least = max(COARSE_SHARE * len(floats), 1)
+    return next((name for name in UNITS if floats.count(name) >= least), "")
 
 
 def is_rounded(elements: Elements) -> bool:
@@ -388,10 +401,7 @@ def inherited(
     explained part is passed on, and does not grow: a fault must not explain the errors behind it.
     """
     errors, failed = [], [0.0]
-    for source in sources:
-        figures = source.figures
-        if figures is None:
-            continue
+    for source, figures in ((it, it.figures) for it in sources if it.figures):
         if source.passed:
             errors.append((figures.relative_l2 or 0.0, figures.scale or 0.0))
         else:

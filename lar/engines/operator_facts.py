@@ -144,6 +144,7 @@ class OperatorFacts(Record):
     Attributes:
         kinds: lists of operator types in small letters, by the kind's name for all engines.
         biased, may_fuse, opaque, random: types, with the meaning that `OperatorKinds` gives them.
+        rounding: lists of types, or types with a parameter, by what they round (`OperatorKinds`).
         work: lists of types by the row of `FORMULAS`. A type that is missing has no known number of
             FLOPs, such as ONNX's control flow, whose work depends on the data.
         inputs: the indices of the data and of the weights, for types where they are not 0 and 1.
@@ -168,6 +169,7 @@ class OperatorFacts(Record):
     may_fuse: Types = ()
     opaque: Types = ()
     random: Types = ()
+    rounding: Mapping[str, Types] = field(default_factory=dict)
     inputs: Mapping[str, Sequence[int]] = field(default_factory=dict)
     settings: Mapping[str, Sequence[int]] = field(default_factory=dict)
     biases: Mapping[str, Sequence[int]] = field(default_factory=dict)
@@ -193,6 +195,7 @@ class OperatorFacts(Record):
             may_fuse=frozenset(self.may_fuse),
             opaque=frozenset(self.opaque),
             random=frozenset(map(str.lower, self.random)),
+            rounding=by_type(self.rounding),
             **fields,
         )
 

@@ -26,7 +26,9 @@ class OperatorKinds(NamedTuple):
     them, and () for any other operator. `opaque` operators run a function or another library: no
     dump shows what happens inside. `rounded` is for tensors that the engine computes in a wider
     type than the model's: it maps the beginning of a name to the model's type. `random` operators
-    draw random numbers.
+    draw random numbers. `rounding` says what an operator with float inputs rounds to integers:
+    `8-bit-factors`, `4-bit-weights`, or both with a space between. A key is a type, or a type with
+    a parameter, such as `matmulnbits accuracy_level=4`.
     """
 
     kinds: Mapping[str, str] = {}
@@ -36,6 +38,7 @@ class OperatorKinds(NamedTuple):
     opaque: frozenset[str] = frozenset()
     rounded: Mapping[str, str] = {}
     random: frozenset[str] = frozenset()
+    rounding: Mapping[str, str] = {}
 
     def kind_of(self, type: str) -> str:
         """Return the kind of an operator type."""
@@ -45,6 +48,12 @@ class OperatorKinds(NamedTuple):
     def rounded_type_of(self, name: str) -> str:
         """Return the model's type of a tensor that is computed in a wider type; else empty."""
         return next((it for start, it in self.rounded.items() if name.startswith(start)), "")
+
+    def rounding_of(self, operator: DumpedOperator) -> set[str]:
+        """Return what an operator with float inputs rounds, such as `8-bit-factors`."""
+        name = operator.type.lower()
+        known = (name, *(f"{name} {key}={value}" for key, value in operator.parameters.items()))
+        return {what for each in known for what in self.rounding.get(each, "").split()}
 
     def __or__(self, other: OperatorKinds) -> OperatorKinds:
         """Return both tables as one, for a dump of an unknown engine.
@@ -59,6 +68,7 @@ class OperatorKinds(NamedTuple):
             self.opaque | other.opaque,
             {**self.rounded, **other.rounded},
             self.random | other.random,
+            {**self.rounding, **other.rounding},
         )
 
 

@@ -48,9 +48,7 @@ def fit_offsets(windows: Iterable[Interval | None]) -> list[Fit]:
     than the resolution, the zero has changed. An iteration without a window is skipped.
     """
     groups: list[tuple[int, Interval]] = []
-    for number, window in enumerate(windows):
-        if window is None:
-            continue
+    for number, window in ((number, it) for number, it in enumerate(windows) if it is not None):
         low, high = window
         if groups:
             first, known = groups[-1]

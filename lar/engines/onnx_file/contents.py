@@ -291,11 +291,10 @@ def weights_in(nodes: Sequence[Message], constants: Mapping[str, Known]) -> Coll
     found = {}
     for node in nodes:
         quantised = any(word in node.op_type.lower() for word in QUANTISED)
+        settings = FACTS.settings.get(node.op_type, ())
         for index, name in enumerate(node.input):
-            constant = constants.get(name)
-            if constant is None or index in FACTS.settings.get(node.op_type, ()):
-                continue
-            if (quantised or "float" in constant.type) and constant.elements > 1:
+            constant = None if index in settings else constants.get(name)
+            if constant and (quantised or "float" in constant.type) and constant.elements > 1:
                 found[name] = constant
     return found.values()
 

@@ -58,7 +58,7 @@ def layer_of(region: Region, arrays: dict[Any, Array]) -> Layer:
     """Return the part of a dump for a region, and remove its tensors from `arrays`."""
     node = region.node
     given = {tensor_name(it): arrays.pop(it) for it in region.outputs}
-    parameters = {STEPS: ",".join(region.steps), "kernel": node.kernel}
+    parameters = {STEPS: ",".join(region.steps), "kernel": node.kernel, "precision": node.precision}
     return Layer(node.title, node.type, region.taken, given, parameters)
 
 

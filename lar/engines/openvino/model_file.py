@@ -44,6 +44,8 @@ KINDS = FACTS.operator_kinds(steps_by_mode=steps_of)
 # The graph that a compiled model executes
 
 
+FACTS_OF_NODES = ("primitiveType", "outputLayouts", "runtimePrecision")
+
 # Types of nodes whose outputs are no results of the model's operators.
 WITHOUT_TENSOR = ("Input", "Const", "Output", "Reorder")
 
@@ -64,7 +66,10 @@ APPENDED = re.compile(r"(\.\d+)+$")
 
 
 class ExecutedNode(NamedTuple):
-    """A node of the executed graph; `origins` are the names of the model's operators in it."""
+    """A node of the executed graph; `origins` are the names of the model's operators in it.
+
+    `precision` is the type in which it computes: the type of the weights, if these are integers.
+    """
 
     order: int
     name: str
@@ -72,6 +77,7 @@ class ExecutedNode(NamedTuple):
     kernel: str
     layout: str
     origins: tuple[str, ...]
+    precision: str
 
     @property
     def title(self) -> str:
@@ -112,10 +118,10 @@ def executed_nodes(compiled: Any) -> list[ExecutedNode]:
     found = []
     for node in compiled.get_runtime_model().get_ordered_ops():
         info = {key: str(getattr(it, "value", it)) for key, it in node.get_rt_info().items()}
-        kernel, layout = info.get("primitiveType", ""), info.get("outputLayouts", "")
+        kernel, layout, precision = (info.get(it, "") for it in FACTS_OF_NODES)
         origins = tuple(filter(None, info.get("originalLayersNames", "").split(",")))
         order, name, kind = int(info["execOrder"]), node.get_friendly_name(), info["layerType"]
-        found.append(ExecutedNode(order, name, kind, kernel, layout, origins))
+        found.append(ExecutedNode(order, name, kind, kernel, layout, origins, precision))
     return sorted(found)
 
 
