@@ -1,4 +1,4 @@
-"""Which options need or exclude which others on MegEngine, with `rules.json`."""
+"""The rules for MegEngine's options, here and in `rules.json`: what an option needs or excludes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lar.options.rules import SEVERAL_RUNNERS, Asked, Condition, fact, needs_cor
 
 
 def hanging(option: Option[Any]) -> Condition:
-    """Return the condition that an option is given which hangs on this processor."""
+    """Return the condition that an option is used which makes the engine hang on this processor."""
 
     def holds(asked: Asked) -> bool:
         if not option.is_given(asked.values) or table.CUDA.is_given(asked.values):
