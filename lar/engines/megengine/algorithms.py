@@ -212,8 +212,8 @@ def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None
     has ended, even if it was interrupted, `keep_search` merges the copy into the user's file.
 
     Raises:
-        UsageError: the cache file is damaged, locked or not writable, or it is missing although the run
-            makes no search.
+        UsageError: the cache file is damaged, locked or not writable, or it is missing although the
+            run makes no search.
     """
     cache = known_cache(path, searching=searching) if path else {}
     if driver.runner:  # all runners of the process share the first one's cache
@@ -233,8 +233,8 @@ def known_cache(path: Path, *, searching: bool) -> AlgorithmCache:
     """Return the content of a cache file, which is empty if the search will create the file.
 
     Raises:
-        UsageError: the cache file is damaged, locked or not writable, or it is missing although the run
-            makes no search.
+        UsageError: the cache file is damaged, locked or not writable, or it is missing although the
+            run makes no search.
     """
     cache = {} if searching and not path.exists() else read_cache(path)
     if searching:
@@ -622,7 +622,7 @@ def alone(spec: RunSpec) -> RunSpec:
 
 
 def compare_outputs(actual: Tried, expected: Tried) -> Iterator[records.NumericError]:
-    """Yield the numeric error of each output of a step, compared with the output of another step."""
+    """Yield the numeric error of each output of a step, compared with that of another step."""
     import numpy as np
 
     from lar.comparison.metrics import bounds_of, measure

@@ -141,7 +141,7 @@ def cache_of(data: bytes, name: str = "the cache", flag: str = "") -> AlgorithmC
     except ValueError as error:
         raise UsageError(
             f"is not a fast-run cache of MegEngine, or is damaged: {error}",
-            "remove it and search again, or choose another; an empty cache has 4 bytes, all zero",
+            "remove it and search again, or choose another file; an empty cache has 4 bytes, all zero",
             flag=flag,
             subject=name,
         ) from None
@@ -268,8 +268,8 @@ def read_key(name: str, key: bytes) -> tuple[str, tuple[Operand, ...], dict[str,
     """Decode the key of an operator.
 
     Returns:
-        A tuple of three: a text such as `{1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32, pad 1`, in
-        which settings with default values are left out, then the operands, then all settings by name.
+        A tuple of three: a text such as `{1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32, pad 1`,
+        without settings that have default values, then the operands, then all settings by name.
     """
     operands: list[Operand] = []
     begin = 0

@@ -128,7 +128,7 @@ def thread_signs(profile: Profile, now: int, cores: int) -> Iterator[Sign]:
 
 
 def signs_of_handing_over(profile: Profile) -> Iterator[Sign]:
-    """Yield signs for choices that save time between operators; these matter in short iterations."""
+    """Yield signs for choices that save time between operators, as matters in short iterations."""
     computing_ns = computing_ns_of(profile)
     calls = len(profile.timed_executions) / max(1, len(profile.timed_steps()))
     between_ns = HANDING_OVER_NS + DISPATCHING_NS * calls

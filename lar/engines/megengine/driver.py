@@ -80,7 +80,7 @@ MEANINGS = Meanings(__file__)
 def resized_inputs(
     infos: Iterable[TensorInfo], fed_shapes: Mapping[str, tuple[int, ...]]
 ) -> list[tuple[TensorInfo, tuple[int, ...]]]:
-    """Return the inputs that are fed with another shape than the model file's, with the fed shape."""
+    """Return the inputs that are fed with another shape than the model file's, and this shape."""
     fed = [(info, fed_shapes[info.name]) for info in infos if info.name in fed_shapes]
     return [(info, shape) for info, shape in fed if shape != info.shape]
 
@@ -99,7 +99,7 @@ def shape_error(model: str, resized: Sequence[tuple[TensorInfo, tuple[int, ...]]
         height, width = image_size(info.shape)
         hint += f", --resize {height}x{width} makes an image fit"
     return UsageError(
-        f"MegEngine cannot compute it with {fed}; it was dumped for {own}", hint, subject=model
+        f"MegEngine cannot run the model with {fed}; it was dumped for {own}", hint, subject=model
     )
 
 

@@ -80,7 +80,10 @@ class Graph(NamedTuple):
         return next(operator.tables(self.places.tensors), None)
 
     def names_of(self, operator: Table, field: int) -> tuple[str, ...]:
-        """Return the names of an operator's inputs or outputs; `field` is the number of their field."""
+        """Return the names of an operator's inputs or outputs.
+
+        `field` is the number of the field with the inputs or the outputs.
+        """
         return tuple(self.variables[number].text(0) for number in operator.numbers(field))
 
     def dtype_of(self, operator: Table) -> Table | None:
