@@ -6,13 +6,13 @@ With the sum PROFILE | HEURISTIC, the engine reads its cache of algorithms and m
 
 For an operator that the cache lacks, the engine chooses an algorithm by heuristics and logs no
 warning. At the log level DEBUG, the engine logs each choice of an algorithm in one line. For later
-operators with the same shapes and parameters, the engine repeats the choice and logs nothing. A
-line of the log looks as follows, but without the line break:
+operators with the same shapes and parameters, the engine repeats the choice and logs nothing. The
+following line of the log is wrapped here into two lines:
 
     ... ConvBiasForward: tensor layouts({1(2048),32(64),8(8),8(1) Float32} , ...) -> ({...} )):
     algo=WINOGRAD:FB_GI_F32_MK4_4x8:4:4:8:3 workspace=0.06MiB attribute=1.
 
-At the begin of the line, the log has the time and the place in MegEngine's source code. A message
+At the beginning of the line, the log has the time and the place in MegEngine's source code. A message
 that lar receives from the engine directly has neither the time nor the place. A layout consists of
 the size of each axis and, in brackets, the stride of the axis.
 
@@ -314,7 +314,7 @@ def is_of(choice: LoggedChoice, operator: Operator) -> bool:
 def find_known(
     choice: LoggedChoice, operators: Iterable[Operator]
 ) -> tuple[Operator, Algorithm] | tuple[None, None]:
-    """Return the operator of a cache that a logged choice is for, and the chosen algorithm.
+    """Return the operator of a cache to which a logged choice belongs, and the chosen algorithm.
 
     The operator and the algorithm are None if the cache does not contain this choice.
     """
@@ -558,7 +558,7 @@ class Steps:
     def try_cache(self, name: str, cache: AlgorithmCache) -> Tried:
         """Execute a warm-up iteration and one more iteration with a cache.
 
-        An option such as --fake-first may have one of these two iterations compute nothing.
+        Two iterations are needed, since with --fake-first the first iteration computes nothing.
         """
         asked, context = self.with_cache(cache, name)
         spec = alone(asked)
@@ -622,7 +622,7 @@ def alone(spec: RunSpec) -> RunSpec:
 
 
 def compare_outputs(actual: Tried, expected: Tried) -> Iterator[records.NumericError]:
-    """Yield the numeric error of each output of a step, compared with that of another step."""
+    """Yield the numeric error of each output of a step, measured against another step."""
     import numpy as np
 
     from lar.comparison.metrics import bounds_of, measure

@@ -3,7 +3,7 @@
 A search writes one entry for each operator. The entry holds the algorithms that are worth keeping,
 each with its time and its workspace size. A run that reads the file uses the first algorithm that
 the run's policy and workspace limit allow. So the first algorithm of an entry is the chosen
-algorithm. All drivers of MegEngine, and its program load_and_run, use this file format.
+algorithm. All drivers of MegEngine, and MegEngine's program load_and_run, use this file format.
 
 Numbers have 32 bits, little endian. A `blob` is a length, followed by that number of bytes.
 
@@ -16,12 +16,13 @@ of the parameters, the length of the name, the parameters, and the name. A resul
 
 The category of a search is named `profile:DEVICE:OPERATORvVERSIONSET`, for example
 `profile:plat=cpu:ConvBiasForwardv5X0`. SET is the family of algorithms; X0 stands for x86. For
-CUDA, DEVICE also contains the name of the device. A comment in this module describes the keys. lar
-keeps the values of other categories, and of other versions of the search, unchanged.
+CUDA, DEVICE also contains the name of the device. A comment in this module describes the keys. The
+values of other categories, and of other versions of the search, stay unchanged.
 
-In MegEngine 1.13, the file is defined in src/core/impl/utils/infile_persistent_cache.cpp, the value
-in persistent_cache.cpp beside that file, the description in src/rdnn/impl/algo_chooser.cpp, and the
-names of winograd algorithms in dnn/src/common/conv_bias.cpp.
+The source of these facts is MegEngine 1.13. The file is defined in
+src/core/impl/utils/infile_persistent_cache.cpp, and the value in persistent_cache.cpp beside that
+file. The description is defined in src/rdnn/impl/algo_chooser.cpp. The names of winograd algorithms
+are defined in dnn/src/common/conv_bias.cpp.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ LARGEST_FILE = 1 << 28  # far above any cache; a model named by mistake is not r
 
 
 def winograd_of(algorithm: str) -> str:
-    """Return the kind of a winograd algorithm, such as F(2,3), or an empty string for other kinds.
+    """Return the kind of a winograd algorithm, such as F(2,3), empty for other algorithms.
 
     F(m,r) computes m outputs of a filter of size r by transforming tiles of size m+r-1. The four
     numbers in the name WINOGRAD:MATMUL:4:2:16:3 are the channels in a block (4), m (2), the tiles
@@ -97,7 +98,7 @@ class Reader:
         return self.take(self.number())
 
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """Read a number, and then as many pairs of blobs."""
+        """Read a number, and then that number of pairs of blobs."""
         return [(self.blob(), self.blob()) for _ in range(self.number())]
 
     def end(self) -> None:
@@ -141,7 +142,7 @@ def cache_of(data: bytes, name: str = "the cache", flag: str = "") -> AlgorithmC
     except ValueError as error:
         raise UsageError(
             f"is not a fast-run cache of MegEngine, or is damaged: {error}",
-            "remove it and search again, or choose another file; an empty cache has 4 bytes, all zero",
+            "remove it and search again, or choose another file; an empty cache has 4 zero bytes",
             flag=flag,
             subject=name,
         ) from None
@@ -322,9 +323,9 @@ def format_settings(settings: Mapping[str, int]) -> list[str]:
 
 
 def operators_of(*caches: AlgorithmCache) -> list[Operator]:
-    """Return the operators of some caches that a search has measured, in the order of the caches.
+    """Return those operators of caches that a search has measured, in the order of the caches.
 
-    If an operator is in several caches, each of its algorithms has the median of its times there.
+    If an operator is in several caches, each algorithm has the median of its times in these caches.
     """
     operators: list[Operator] = []
     for place, entries in gather(caches).items():
@@ -408,7 +409,10 @@ def times_in(searches: Searches) -> dict[bytes, tuple[float, ...]]:
 
 
 def is_decided(algorithms: Sequence[Algorithm]) -> bool:
-    """Return whether the first algorithm is not the fastest, since a person has chosen it."""
+    """Return whether a person has chosen the first algorithm.
+
+    The answer is yes if another algorithm is faster than the first algorithm.
+    """
     return min(each.seconds for each in algorithms) < algorithms[0].seconds
 
 
@@ -423,7 +427,7 @@ def with_seconds(algorithm: Algorithm, seconds: float) -> Algorithm:
 
 
 def find_operator(cache: AlgorithmCache, text: str) -> Operator:
-    """Return the operator whose name matches a text, as a whole or else in a part.
+    """Return the operator whose whole name, or else a part of its name, is a given text.
 
     Raises:
         UsageError: the text matches no operator, or several operators.

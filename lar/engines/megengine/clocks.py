@@ -2,9 +2,9 @@
 
 MegEngine has a clock for the host and a clock for the device, and does not report at what moment
 each clock is zero. But every event that MegEngine reports for an iteration happened between the
-begin and the end of this iteration on lar's clock. The two times give a lower and an upper bound of
-the offset between MegEngine's clock and lar's clock. Several iterations give tighter bounds, unless
-MegEngine resets its clock between these iterations.
+begin and the end of this iteration on lar's clock. The begin and the end of an iteration give a
+lower and an upper bound of the offset between MegEngine's clock and lar's clock. Several iterations
+give tighter bounds, unless MegEngine resets its clock between these iterations.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def host_window(iteration: Iteration) -> Interval | None:
 
 
 def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval | None:
-    """Return the bounds of a clock's offset, for times that lie between two times of lar's clock.
+    """Return the bounds of a clock's offset, for times between two times of lar's clock.
 
     The lower bound is `begin_ns` minus the first time. The upper bound is `end_ns` minus the last
     time.
@@ -145,7 +145,7 @@ def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval
 def place_executions(
     iterations: Iterable[Iteration], hosts: Sequence[Fit], devices: Sequence[Fit]
 ) -> Iterator[Execution]:
-    """Yield the executions with times of lar's clock, limited to the time of their iteration."""
+    """Yield the executions with times of lar's clock, within the bounds of their iteration."""
     for number, iteration in enumerate(iterations):
         host, device = fit_at(hosts, number), fit_at(devices, number)
         if device is None:

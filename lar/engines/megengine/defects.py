@@ -1,11 +1,11 @@
-"""Describes the known defects of MegEngine: how lar detects, and how a user avoids, each defect.
+"""Describes each known defect of MegEngine: how lar detects it, and how a user avoids it.
 
 All these defects were seen on CPUs with MegEngine 1.13.0. CUDA devices were not tested. The module
 reads the defects ("quirks") from defects.json, finds those traits of a model that a defect depends
 on, and writes the hints about defects that a finished run prints.
 
-The module reads the operators of a model from the model file, without the engine. It reads the
-fields that `graph_operators` describes, and some fields of the operators' parameters. In
+The module reads the operators of a model from the model file, without the engine. The module reads
+the fields that `graph_operators` describes, and some fields of the operators' parameters. In
 Convolution, field 7 is `sparse` and field 8 is `format`. In ConvBias, field 2 is `sparse` and field
 3 is `format`. In Pooling and AdaptivePooling, field 0 is `mode`.
 
@@ -49,8 +49,8 @@ class Quirk(NamedTuple):
     an option in `spared` are not affected. A quirk with a `trait` is reported only if the run's
     model has that trait. A `slow` quirk makes runs slower, but does not make their numbers wrong.
 
-    Two things can avoid a defect: `fix`, a value of `--engine-fix`, or `variable`, an environment
-    variable. If a quirk has neither a `fix` nor a `variable`, its `advice` says what to do. `note`
+    A defect is avoided with `fix` (a value of `--engine-fix`) or with `variable` (an environment
+    variable). If a quirk has neither a `fix` nor a `variable`, its `advice` says what to do. `note`
     is for people who read defects.json.
     """
 
@@ -181,10 +181,11 @@ def traits_in(graph: memoryview) -> Iterator[str]:
 
 
 def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
-    """Return one line of hints for the user about a finished run, an empty string without hints.
+    """Return one line of hints for the user about a finished run, empty if no hint applies.
 
-    First come hints about the quirks that certainly affected the run, and first those that give
-    wrong numbers. Then come hints about options that had no effect or a side effect.
+    The first hints are about quirks that certainly made the numbers of the run wrong. Then come
+    hints about quirks that certainly made the run slow. The last hints are about options that had
+    no effect, or a side effect.
     """
     settings = result.spec.settings
     timed = bool(result.samples.end_to_end)

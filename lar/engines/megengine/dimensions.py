@@ -5,7 +5,7 @@ a model runs is in this module or in `dimensions.json`. The options that a searc
 in `not_tried.json`, with the reason for each option.
 
 The layout nchw88 is the layout of MKL-DNN's kernels. On a CPU, the layouts nchw4 and nchw32 change
-only quantised tensors. The layout nhwcd4 is meant for other devices.
+only quantised tensors. The layout nhwcd4 is not meant for CPUs.
 
 The choice `winograd` makes its own search, prefers the winograd algorithms that the search has
 found, and transforms weights before the run. Except on ARM, kernels without winograd are at least
@@ -128,7 +128,10 @@ def thread_signs(profile: Profile, now: int, cores: int) -> Iterator[Sign]:
 
 
 def signs_of_handing_over(profile: Profile) -> Iterator[Sign]:
-    """Yield signs for choices that save time between operators, as matters in short iterations."""
+    """Yield signs for choices that save time between operators.
+
+    The time between operators is a large part of short iterations.
+    """
     computing_ns = computing_ns_of(profile)
     calls = len(profile.timed_executions) / max(1, len(profile.timed_steps()))
     between_ns = HANDING_OVER_NS + DISPATCHING_NS * calls
@@ -163,8 +166,8 @@ def is_quantised(operator: ProfiledOperator) -> bool:
 def is_of_mkl(operator: ProfiledOperator) -> bool:
     """Return whether MKL computes an operator.
 
-    The name of the operator's algorithm shows whether MKL computes it. If the algorithm is unknown,
-    the function assumes MegEngine's usual algorithm.
+    The name of the operator's algorithm shows whether MKL computes the operator. If the algorithm
+    is unknown, the function assumes MegEngine's usual algorithm.
     """
     if operator.algorithm:
         return OF_MKL.search(operator.algorithm) is not None

@@ -80,7 +80,10 @@ MEANINGS = Meanings(__file__)
 def resized_inputs(
     infos: Iterable[TensorInfo], fed_shapes: Mapping[str, tuple[int, ...]]
 ) -> list[tuple[TensorInfo, tuple[int, ...]]]:
-    """Return the inputs that are fed with another shape than the model file's, and this shape."""
+    """Return the inputs that are fed with another shape than the model file's.
+
+    Each input comes with the fed shape.
+    """
     fed = [(info, fed_shapes[info.name]) for info in infos if info.name in fed_shapes]
     return [(info, shape) for info, shape in fed if shape != info.shape]
 
@@ -139,7 +142,7 @@ def info_of(name: str, dtype: Any, shape: Iterable[int]) -> TensorInfo:
 class MegEngineDriver(Driver):
     """A driver of MegEngine.
 
-    `package` is MegEngine's imported Python package, which knows the version of the engine.
+    `package` is MegEngine's imported Python package, from which lar reads the engine's version.
     """
 
     name: Literal["lite", "graph"]

@@ -48,7 +48,7 @@ def dump_text(driver: LiteDriver, _: object) -> None:
 
 
 def dump_tensors(driver: LiteDriver, _: object) -> None:
-    """For the first runner, have the engine write the results of operators, each tensor in a file.
+    """For the first runner, have the engine write operators' results, each tensor in its own file.
 
     The engine's file names contain neither the parameters of the operators nor their order. So lar
     writes facts about the operators into other files beside the dump.

@@ -272,9 +272,9 @@ def check_range(driver: GraphDriver, limit: float) -> None:
 def check_values(driver: GraphDriver, interval: str) -> None:
     """Have an execution fail if a variable has another value than in the first execution.
 
-    `interval` is a text of the form `I` or `I:J`. The check begins with variable number J, or else
-    with the first variable. Each variable is checked in I executions before the next variable is
-    checked.
+    `interval` is a text of the form `I` or `I:J`. If the text contains J, the check begins with
+    variable number J, otherwise with the first variable. Each variable is checked in I executions
+    before the next variable is checked.
     """
     executions, _, first = interval.partition(":")
     numbers = [ctypes.c_size_t(int(text or 0)) for text in (executions, first)]

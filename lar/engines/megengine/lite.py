@@ -129,7 +129,7 @@ class LiteDriver(MegEngineDriver):
     def check_device(self) -> None:
         """Check that the network is on the requested device.
 
-        A packed model can ask for another device than the one that the user has requested.
+        A packed model can ask for a device that the user has not requested.
 
         Raises:
             UsageError: the network is on another device.
@@ -170,8 +170,8 @@ class LiteDriver(MegEngineDriver):
         """Check that a network with constant shapes is fed with the shapes of its model file.
 
         Raises:
-            UsageError: a fed shape differs. Without this check, the engine would crash, or print a
-                misleading message.
+            UsageError: a fed shape differs from the shape in the file. Without this check, the engine would
+                crash, or print a misleading message.
         """
         key = next(key for key in ("const_shape", "record_comp_seq2") if key in self.spec.settings)
         for info, shape in resized_inputs(self.infos, self.fed_shapes):
@@ -241,7 +241,7 @@ def share_weights(driver: LiteDriver, _: bool) -> None:
 
 
 def load_shared(driver: LiteDriver) -> None:
-    """Load the first runner's network from the mapped file, and share its weights with others.
+    """Load the first runner's network from the mapped file; later runners share its weights.
 
     Raises:
         UsageError: the model is encrypted, or is packed with settings or a cache. lite reads such
@@ -255,7 +255,7 @@ def load_shared(driver: LiteDriver) -> None:
     if packed and (packed.info is not None or packed.cache is not None):
         raise UsageError(
             "MegEngine copies a packed model that has settings or a cache",
-            "run the model that it was packed from, or leave the flag out",
+            "run the unpacked model, or leave the flag out",
             flag="--share-param-mem",
             subject=model,
         )

@@ -2,7 +2,8 @@
 
 The module `options` sets these fields and arguments for the options of a run. A packed model
 contains such fields too. When lite loads a packed model, the model's fields replace the fields that
-a run's options have set; the module `packing` refuses such options.
+a run's options have set. Therefore the module `packing` refuses options whose fields would be
+replaced.
 """
 
 from __future__ import annotations

@@ -344,7 +344,7 @@ def result_of(run: LoggedRun) -> records.RunResult:
 
 
 def case_result(case: int, verdict: Verdict | None) -> CaseResult:
-    """Return the result of a testcase, for which the worst verdict of the testcase is given."""
+    """Return the result of a testcase, which is made from the testcase's worst verdict."""
     passed, verdicts = (verdict.passed, (verdict,)) if verdict else (None, ())
     return CaseResult(name=f"#{case}", passed=passed, verdicts=verdicts)
 

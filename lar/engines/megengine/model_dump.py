@@ -2,8 +2,8 @@
 
 If the tensors of a graph are in blocks of channels (as in nchw44), lar writes the graph in the
 older of MegEngine's two formats. From a file in the newer format, lite does not copy the weights.
-If such weights are not aligned, lite's kernels for blocks crash. From a file in the older format,
-lite copies the weights, and the kernels work.
+If the weights of a file in the newer format are not aligned, lite's kernels for blocks crash. From
+a file in the older format, lite copies the weights, and the kernels work.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def found_by(driver: LiteDriver) -> memoryview:
 
 
 def wrong_convolutions(graph: memoryview) -> Iterator[str]:
-    """Yield the names of convolutions that convert 8 plain channels into a block, which is wrong.
+    """Yield the names of convolutions that convert 8 channels of the plain layout into a block.
 
     The layout search lets a convolution convert up to 8 channels from the plain layout into a
     block. But the kernel of such a convolution reads 8 channels as a block, and only fewer channels
@@ -193,7 +193,7 @@ def write_layouts(driver: LiteDriver, _: str) -> None:
 
 
 def write_found(model: str, place: str) -> None:
-    """Write the model that lite has dumped to standard input as a model file, and end the process.
+    """Read from standard input the model that lite has dumped, write it, and end the process.
 
     The names of the inputs, which lite loses, are taken from `model`, the file that lite has
     loaded.
@@ -218,6 +218,6 @@ def write_found(model: str, place: str) -> None:
 def name_of(variable: Any, names: Mapping[str, str]) -> str:
     """Return the name that an input has in the model file.
 
-    lite uses the name of the input's operator instead.
+    In lite, the input has the name of its operator instead.
     """
     return str(variable.name if variable.name in names.values() else names[variable.name])

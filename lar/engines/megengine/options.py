@@ -103,7 +103,7 @@ GRAPH_CALLS: Mapping[Option[Any], Callable[[Any], None]] = {
 
 
 def row_of_fields(option: Option[Any]) -> OptionRow[Any, Any]:
-    """Return the row of an option whose hook only sets fields or arguments, or calls the graph.
+    """Return the row of an option whose hook sets fields or arguments, or calls a function.
 
     The fields are those of lite's options, and the arguments are those of optimize_for_inference.
     """

@@ -4,14 +4,14 @@ A packed file begins with the text "packed_model", and continues with a FlatBuff
 root is a PackModel. The number before each of the following names is the number of the field in its
 FlatBuffers table.
 
-A PackModel has the field 0 models, a list with exactly one Model. A Model has the fields 0 header
+A PackModel has one field: 0 models, a list with exactly one Model. A Model has the fields 0 header
 (a ModelHeader), 1 info (a ModelInfo) and 2 data (a ModelData). A ModelHeader has the texts 0 name,
 1 info_decryption_method, 2 info_parse_method, 3 model_decryption_method and 4
 info_cache_parse_method, and the flag 5 is_fast_run_cache. A ModelInfo has the bytes 0 data (the
 settings as JSON) and 1 algo_policy (the cache). A ModelData has the bytes 0 data (a model file).
 
 The library lite follows the offsets in a file without checking them, so a damaged file would crash
-it. This module checks all offsets.
+the process. This module checks all offsets.
 
 In MegEngine 1.13, the format is defined in lite/src/parse_model/pack_model.fbs and in
 model_parser.cpp beside that file.

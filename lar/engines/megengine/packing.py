@@ -5,7 +5,7 @@ with its best settings. A packed model cannot hold layouts, so the graph driver 
 model with its layouts changed.
 
 When a run loads a packed model, lite reads the settings in the file last. These settings replace
-the settings that the run's options have made. Therefore lar refuses an option that the file would
+the settings that come from the run's options. Therefore lar refuses an option that the file would
 override.
 """
 
@@ -139,7 +139,7 @@ def dump_packed(driver: Driver, _: str) -> None:
 
 
 def read_cache_file(path: str, known: bytes | None = None) -> bytes:
-    """Read a cache file, and join its entries with those of the known cache, if one is given.
+    """Read a cache file, and join its entries with those of another cache, if given.
 
     Raises:
         UsageError: the file is not a whole cache file.

@@ -62,8 +62,8 @@ class OperatorReader:
     """Makes records of the operators that an iteration has executed.
 
     `keys` has a key for each variable, by the variable's number. The key is the name of the
-    variable. If several variables have this name, the variable's number is added. `computed` has
-    the numbers of the variables that are not constants.
+    variable. If several variables have this name, the variable's number is added to the key.
+    `computed` has the numbers of the variables that are not constants.
     """
 
     def __init__(self, raw: RawProfile) -> None:
@@ -212,9 +212,9 @@ def list_threads(raw: RawProfile) -> list[tuple[str, list[str]]]:
     """Return a list of the threads, each with its name in lar and its names in the engine.
 
     The host's first thread comes first. Then come the threads of the computing nodes, and then all
-    other threads that dispatch. The threads of a group are in the order of their first operators.
-    Some computing nodes belong to the host's first thread, since the engine computes their
-    operators in the thread that dispatches these operators.
+    other threads that dispatch. In both groups, the threads are in the order of their first
+    operators. Some computing nodes belong to the host's first thread, since the engine computes
+    their operators in the thread that dispatches these operators.
     """
     sequence, times = raw.graph_exec.comp_seq, raw.profiler
     hosts = list(dict.fromkeys(name for key in sequence for name in times.host.get(key, ())))
@@ -348,7 +348,7 @@ class ProfiledGraphs:
         self._places: dict[str, int] = {}
 
     def places_in(self, raw: RawProfile) -> Mapping[str, int]:
-        """Return the index in `operators` of each operator of an iteration, by the operator's id.
+        """Map the id of each operator of an iteration to the operator's index in `operators`.
 
         The ids are in the order of execution.
         """

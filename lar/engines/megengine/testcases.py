@@ -184,7 +184,7 @@ def add_assertion(name: str, variable: Any, values: Arrays, packing: Packing) ->
     """Add an assertion to an output, and return the variable of the assertion.
 
     Raises:
-        UsageError: MegEngine's assertion does not compare the output's type.
+        UsageError: MegEngine's assertion cannot compare outputs of this type.
     """
     from megengine.core import _imperative_rt
     from megengine.core.ops.builtin import AssertEqual

@@ -40,7 +40,7 @@ class Runnable(Protocol):
 
 
 class NoTruth(NamedTuple):
-    """Replaces a value that cannot be computed; names the operator that fails, and the reason."""
+    """Replaces a value that cannot be computed, and holds the failing operator and the reason."""
 
     operator: str
     says: str
@@ -100,8 +100,8 @@ class Rounds:
         """Run one iteration of the body, and return the outputs of the body.
 
         The inputs of the body are the values `before`, then the states, then the values `behind`.
-        The outputs are the next states, then the pieces. Only a Loop has values `before`, and its
-        first output, in front of the states, says whether to continue.
+        The outputs are the next states, then the pieces. Only a Loop has values `before`. The first
+        output of a Loop's body says whether to continue, and the states come after this output.
         """
         fed = dict(zip(self.graph.inputs, (*before, *self.states, *behind), strict=False))
         for name, value in fed.items() if self.visit else ():

@@ -429,8 +429,8 @@ def place_of(tensor: Message) -> Place:
 def tensors_outside(message: Message) -> Iterator[Message]:
     """Yield all tensors of a model whose data is in other files.
 
-    Such tensors may be weights, parts of sparse tensors, or attributes of nodes. They may also be
-    in control flow and in functions.
+    Such tensors may be weights, parts of sparse tensors, or attributes of nodes. Tensors inside
+    control flow and functions are included.
 
     Raises:
         ValueError: the message is not a model.

@@ -111,7 +111,7 @@ def roles_of(node: Node, parameters: Parameters) -> Sequence[Role]:
 
 
 def name_at(node: Node, place: int | None) -> str:
-    """Return the name of the input or output at a place, empty if it is left out."""
+    """Return the name of the input or output at a place, empty if nothing is there."""
     if place is None:
         return ""
     names, place = (node.inputs, place) if place >= 0 else (node.outputs, ~place)
@@ -121,8 +121,8 @@ def name_at(node: Node, place: int | None) -> str:
 def products_in(nodes: Sequence[Node], known: Mapping[str, Scales]) -> Iterator[Scales]:
     """Yield the scales of integer products and of their weights.
 
-    In a model, an integer product is cast and then multiplied by another product, that of the scale
-    of the data and the scale of the weights.
+    In a model, an integer product is cast to a float type. The result is multiplied by the product
+    of the scale of the data and the scale of the weights.
     """
     makers = {name: node for node in nodes for name in node.outputs}
     muls = [node for node in nodes if node.operator == "Mul"]
