@@ -12,9 +12,9 @@ following line of the log is wrapped here into two lines:
     ... ConvBiasForward: tensor layouts({1(2048),32(64),8(8),8(1) Float32} , ...) -> ({...} )):
     algo=WINOGRAD:FB_GI_F32_MK4_4x8:4:4:8:3 workspace=0.06MiB attribute=1.
 
-At the beginning of the line, the log has the time and the place in MegEngine's source code. A message
-that lar receives from the engine directly has neither the time nor the place. A layout consists of
-the size of each axis and, in brackets, the stride of the axis.
+At the beginning of the line, the log has the time and the place in MegEngine's source code. A
+message that lar receives from the engine directly has neither the time nor the place. A layout
+consists of the size of each axis and, in brackets, the stride of the axis.
 
 The format of the lines is defined in MegEngine 1.13, in
 src/opr/impl/search_policy/algo_chooser.cpp. The functions of the log are defined in

@@ -170,8 +170,8 @@ class LiteDriver(MegEngineDriver):
         """Check that a network with constant shapes is fed with the shapes of its model file.
 
         Raises:
-            UsageError: a fed shape differs from the shape in the file. Without this check, the engine would
-                crash, or print a misleading message.
+            UsageError: a fed shape differs from the shape in the file. Without this check, the
+                engine would crash, or print a misleading message.
         """
         key = next(key for key in ("const_shape", "record_comp_seq2") if key in self.spec.settings)
         for info, shape in resized_inputs(self.infos, self.fed_shapes):
