@@ -185,7 +185,7 @@ def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
 
     The first hints are about quirks that certainly made the numbers of the run wrong. Then come
     hints about quirks that certainly made the run slow. The last hints are about options that had
-    no effect, or a side effect.
+    no effect or had a side effect.
     """
     settings = result.spec.settings
     timed = bool(result.samples.end_to_end)

@@ -145,8 +145,8 @@ def parameters_of(found: dict[str, Any] | list[Any] | None) -> dict[str, Any]:
     """Return the parameters of an operator by name.
 
     For an operator that picks elements, such as Subtensor, the engine's profile has a list of
-    parameters without names. In this case, the result has one name, `items`, with the list as its
-    value.
+    parameters without names. For a list of parameters, the result has one name, `items`, with the
+    list as its value.
     """
     return {"items": found} if isinstance(found, list) else found or {}
 

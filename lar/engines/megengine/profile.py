@@ -212,9 +212,9 @@ def list_threads(raw: RawProfile) -> list[tuple[str, list[str]]]:
     """Return a list of the threads, each with its name in lar and its names in the engine.
 
     The host's first thread comes first. Then come the threads of the computing nodes, and then all
-    other threads that dispatch. In both groups, the threads are in the order of their first
-    operators. Some computing nodes belong to the host's first thread, since the engine computes
-    their operators in the thread that dispatches these operators.
+    other threads that dispatch. Threads of the same kind are in the order of their first operators.
+    Some computing nodes belong to the host's first thread, since the engine computes their
+    operators in the thread that dispatches these operators.
     """
     sequence, times = raw.graph_exec.comp_seq, raw.profiler
     hosts = list(dict.fromkeys(name for key in sequence for name in times.host.get(key, ())))

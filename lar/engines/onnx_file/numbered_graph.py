@@ -121,8 +121,8 @@ def name_at(node: Node, place: int | None) -> str:
 def products_in(nodes: Sequence[Node], known: Mapping[str, Scales]) -> Iterator[Scales]:
     """Yield the scales of integer products and of their weights.
 
-    In a model, an integer product is cast to a float type. The result is multiplied by the product
-    of the scale of the data and the scale of the weights.
+    In a model, an integer product is cast to a float type. The result of the cast is multiplied by
+    the product of the scale of the data and the scale of the weights.
     """
     makers = {name: node for node in nodes for name in node.outputs}
     muls = [node for node in nodes if node.operator == "Mul"]
