@@ -1,20 +1,23 @@
-"""The choice of algorithms: fast-run, its cache file, and the choices in the engine's log.
+"""Has MegEngine choose algorithms (by fast-run, a cache file or TensorRT), and reads its choices.
 
-The engine's strategies have numbers (LiteAlgoSelectStrategy): 1 HEURISTIC, 2 PROFILE,
-4 REPRODUCIBLE, 8 OPTIMIZED. The engine accepts the sums 1, 2, 3, 5, 6, 7 and 10.
-PROFILE | HEURISTIC reads the cache and measures nothing.
+The enum LiteAlgoSelectStrategy numbers the strategies of the choice: 1 HEURISTIC, 2 PROFILE, 4
+REPRODUCIBLE, 8 OPTIMIZED. The engine accepts these sums of strategies: 1, 2, 3, 5, 6, 7 and 10.
+With the sum PROFILE | HEURISTIC, the engine reads its cache of algorithms and measures nothing.
 
-For an operator that the cache lacks, the engine takes an algorithm by its heuristics, without a
-message. At level DEBUG it logs each choice in one line. Later it takes the same choice for all
-operators with the same shapes and parameters, without a line:
+For an operator that the cache lacks, the engine chooses an algorithm by heuristics and logs no
+warning. At the log level DEBUG, the engine logs each choice of an algorithm in one line. For later
+operators with the same shapes and parameters, the engine repeats the choice and logs nothing. The
+following line of the log is wrapped here into two lines:
 
     ... ConvBiasForward: tensor layouts({1(2048),32(64),8(8),8(1) Float32} , ...) -> ({...} )):
-    algo=WINOGRAD:FB_GI_F32_MK4_4x8:4:4:8:3 workspace=0.06MiB attribute=1
+    algo=WINOGRAD:FB_GI_F32_MK4_4x8:4:4:8:3 workspace=0.06MiB attribute=1.
 
-The log has this on one line, after the time and the place in the source. A message that lar takes
-from the engine directly lacks these two. A layout has each size and, in brackets, its stride. Read
-from MegEngine 1.13:
-src/opr/impl/search_policy/algo_chooser.cpp; the functions of the log are those of
+At the beginning of the line, the log has the time and the place in MegEngine's source code. A
+message that lar receives from the engine directly has neither the time nor the place. A layout
+consists of the size of each axis and, in brackets, the stride of the axis.
+
+The format of the lines is defined in MegEngine 1.13, in
+src/opr/impl/search_policy/algo_chooser.cpp. The functions of the log are defined in
 src/core/impl/common.cpp.
 """
 
@@ -55,7 +58,10 @@ SIZE = re.compile(r"(\d+)\(")
 
 @dataclass(frozen=True)
 class LoggedChoice:
-    """A line of the log about a chosen algorithm; a missing operand has an empty shape."""
+    """A choice of an algorithm, which lar has read from a line of the engine's log.
+
+    The shape of a missing operand is empty.
+    """
 
     operator: str
     shapes: tuple[tuple[int, ...], ...]
@@ -65,7 +71,7 @@ class LoggedChoice:
 
     @property
     def text(self) -> str:
-        """The shapes for a person, such as {1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32."""
+        """The shapes as text for the user, such as {1,16,8,8} {32,16,3,3} -> {1,32,8,8} Float32."""
         given = [Operand(shape, (), self.dtype) for shape in self.shapes if shape]
         return caches.format_operands(given)
 
@@ -98,7 +104,10 @@ MESSAGE_BYTES = 8192
 
 
 class ChoiceListener:
-    """Passes the engine's messages about choices to `take`, from `begin` to `end`."""
+    """Passes the engine's log messages about chosen algorithms to the function `take`.
+
+    The messages are passed on between the calls of `begin` and `end`.
+    """
 
     def __init__(self, take: Callable[[bytes], object]) -> None:
         self.take = take
@@ -110,7 +119,7 @@ class ChoiceListener:
         self._set_level: Any = None
 
     def begin(self, flag: str) -> bool:
-        """Begin to listen, for the option `flag`.
+        """Begin to receive the engine's log messages; `flag` is the option that needs the messages.
 
         Returns:
             False if this build of the engine lacks the functions of the log.
@@ -127,7 +136,7 @@ class ChoiceListener:
         return True
 
     def end(self) -> None:
-        """Have the engine log as before."""
+        """Have the engine log as it did before `begin`."""
         if self._print is not None:
             self._set_handler(self._print)
             self._set_level(self._level)
@@ -147,10 +156,11 @@ class ChoiceListener:
 
 
 def algorithms_in(log: str) -> dict[Kernel, str]:
-    """Return the algorithms in a log by the kernel for which they were chosen.
+    """Return the algorithm that was chosen for each kernel, according to a log.
 
-    Several algorithms for one kernel are joined by "or". The engine chose them for operators that
-    differ in parameters which its log lacks.
+    The engine may choose several algorithms for one kernel, since operators with the same type and
+    shapes may differ in parameters that the log does not contain. The names of such algorithms are
+    joined by "or".
     """
     found: dict[Kernel, list[str]] = {}
     for choice in choices_in(log):
@@ -163,12 +173,12 @@ HEURISTIC, PROFILE, REPRODUCIBLE, OPTIMIZED = 1, 2, 4, 8
 
 
 def is_search(settings: Mapping[str, Any]) -> bool:
-    """Return whether a run searches: measures algorithms."""
+    """Return whether a run makes a search, which measures the times of algorithms."""
     return bool(table.FAST_RUN.of(settings) or table.FULL_RUN.of(settings))
 
 
 def strategy_of(settings: Mapping[str, Any]) -> int:
-    """Return the engine's strategy for the options set."""
+    """Return the number of the engine's strategy that the run's options ask for."""
     reproducible = REPRODUCIBLE if table.REPRODUCIBLE.of(settings) else 0
     if is_search(settings):
         return PROFILE | (reproducible or (OPTIMIZED if table.FAST_RUN.of(settings) else 0))
@@ -177,7 +187,10 @@ def strategy_of(settings: Mapping[str, Any]) -> int:
 
 
 def choose_algorithms(driver: LiteDriver, _: object) -> None:
-    """Set the strategy and the cache file, once for all options that share this hook."""
+    """Set the engine's strategy and cache file.
+
+    Several options have this function as their hook; only the first call has an effect.
+    """
     if driver.algorithms_chosen:
         return
     driver.algorithms_chosen = True
@@ -193,14 +206,14 @@ def choose_algorithms(driver: LiteDriver, _: object) -> None:
 
 
 def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None:
-    """Have the engine read a copy of a cache file in the work folder; a search adds to the copy.
+    """Copy a cache file into the work folder, and have the engine read the copy.
 
-    The engine never writes the user's file. When the worker has ended, even if it was interrupted,
-    `keep_search` merges the copy into that file.
+    A search adds its results to the copy. The engine never writes the user's file. When the worker
+    has ended, even if it was interrupted, `keep_search` merges the copy into the user's file.
 
     Raises:
-        UsageError: the file is missing (and the run does not search), damaged, locked or not
-            writable.
+        UsageError: the cache file is damaged, locked or not writable, or it is missing although the
+            run makes no search.
     """
     cache = known_cache(path, searching=searching) if path else {}
     if driver.runner:  # all runners of the process share the first one's cache
@@ -217,11 +230,11 @@ def use_cache(driver: LiteDriver, path: Path | None, *, searching: bool) -> None
 
 
 def known_cache(path: Path, *, searching: bool) -> AlgorithmCache:
-    """Read a cache file; if a search is to make the file, return an empty cache.
+    """Return the content of a cache file, which is empty if the search will create the file.
 
     Raises:
-        UsageError: the file is missing (and the run does not search), damaged, locked or not
-            writable.
+        UsageError: the cache file is damaged, locked or not writable, or it is missing although the
+            run makes no search.
     """
     cache = {} if searching and not path.exists() else read_cache(path)
     if searching:
@@ -239,9 +252,9 @@ def work_copy(context: RunContext) -> Path:
 
 
 def known_before(context: RunContext) -> Path:
-    """Return the path of a copy of the cache from before the search.
+    """Return the path of the copy that holds the cache's content before the search.
 
-    The user's file itself changes while the search goes on.
+    This copy is needed because the user's file changes during the search.
     """
     return Path(context.work_folder) / "known.cache"
 
@@ -258,13 +271,16 @@ def keep_search(spec: RunSpec, context: RunContext) -> None:
 
 
 def found_by(context: RunContext) -> AlgorithmCache | None:
-    """Return the content of the engine's own copy of the cache, None if the copy is empty."""
+    """Return the content of the engine's own copy of the cache.
+
+    The result is None if the copy is missing or empty.
+    """
     copy = work_copy(context)
     return read_cache(copy) if copy.exists() and copy.stat().st_size else None
 
 
 def warn_of_missed(driver: LiteDriver, _: str) -> None:
-    """Warn if operators ran that are not in the cache."""
+    """Warn if operators were executed that are not in the cache."""
     if not driver.choices:
         return
     ran = choices_in(b"\n".join(driver.choices).decode(errors="replace"))
@@ -280,10 +296,10 @@ def warn_of_missed(driver: LiteDriver, _: str) -> None:
 
 
 def is_of(choice: LoggedChoice, operator: Operator) -> bool:
-    """Return whether a choice may belong to an operator of a cache.
+    """Return whether a logged choice may be for a given operator of a cache.
 
-    The answer may be wrong, since the log lacks some parameters. A size of 0 in a key stands for
-    any batch.
+    The answer may be wrong, since the log does not contain all parameters of an operator. A size of
+    0 in the shape of a cached operator stands for any batch size.
     """
 
     def fits(operand: Operand, ran: Sequence[int]) -> bool:
@@ -298,9 +314,9 @@ def is_of(choice: LoggedChoice, operator: Operator) -> bool:
 def find_known(
     choice: LoggedChoice, operators: Iterable[Operator]
 ) -> tuple[Operator, Algorithm] | tuple[None, None]:
-    """Return the operator of a cache for which a choice was made, and its chosen algorithm.
+    """Return the operator of a cache to which a logged choice belongs, and the chosen algorithm.
 
-    Both are None if the engine has not taken the choice from the cache.
+    The operator and the algorithm are None if the cache does not contain this choice.
     """
     known = (
         (operator, algorithm)
@@ -325,7 +341,7 @@ def describe_search(spec: RunSpec, context: RunContext) -> str:
 
 
 def count_entries(path: Path) -> int:
-    """Count a cache's entries; return 0 while the file is being written."""
+    """Return the number of a cache's entries, 0 while the cache file is being written."""
     try:
         return len(read_cache(path))
     except UsageError:
@@ -355,7 +371,7 @@ def use_tensorrt(driver: LiteDriver, _: bool) -> None:
 
 
 def use_engines(driver: LiteDriver, path: str) -> None:
-    """Have MegEngine read TensorRT's engines from a cache file, by a copy in the work folder.
+    """Copy a cache file of TensorRT's engines into the work folder, for MegEngine to read.
 
     Raises:
         UsageError: the file cannot be read or written, or is not a cache of TensorRT's engines.
@@ -372,7 +388,7 @@ def use_engines(driver: LiteDriver, path: str) -> None:
 
 
 def keep_engines(driver: LiteDriver, path: str) -> None:
-    """Replace the cache file by a file with all of TensorRT's engines of this run.
+    """Replace the content of the cache file by all of TensorRT's engines that this run has used.
 
     Raises:
         UsageError: the file cannot be written.
@@ -385,7 +401,7 @@ def keep_engines(driver: LiteDriver, path: str) -> None:
 
 
 def engines_copy(driver: LiteDriver) -> Path:
-    """Return where the engine's own copy of the cache stands."""
+    """Return the path of MegEngine's own copy of the cache of TensorRT's engines."""
     return Path(driver.context.work_folder) / "tensorrt.cache"
 
 
@@ -458,13 +474,13 @@ def choices_of(
 
 @dataclass(eq=False)
 class StepFailed(Exception):
-    """A step failed; its result is the result of the run."""
+    """The exception for a failed step; the result of the step becomes the result of the run."""
 
     result: RunResult
 
 
 class StepListener(SideListener):
-    """Keeps the engine's log of a step, and passes on the log and the progress."""
+    """Keeps the engine's log of a step, and passes the log and the progress to another listener."""
 
     log = b""
 
@@ -474,7 +490,7 @@ class StepListener(SideListener):
 
 
 class Tried(NamedTuple):
-    """The choices and outputs of one iteration with a cache."""
+    """The chosen algorithms and the outputs of an iteration that used a given cache."""
 
     choices: list[LoggedChoice]
     outputs: tuple[records.OutputSummary, ...]
@@ -484,9 +500,10 @@ class Tried(NamedTuple):
 def run_with_winograd(
     step: Step, run: Step, spec: RunSpec, context: RunContext, listener: Listener
 ) -> RunResult:
-    """Make a run that prefers winograd algorithms, and report the time that they save.
+    """Execute a run that prefers winograd algorithms, and report how much time they save.
 
-    `step` executes a spec in a worker of its own; `run` makes the run that the user asked for.
+    `step` executes a spec in a separate worker process, and `run` executes the run that the user
+    asked for.
 
     Raises:
         UsageError: the cache file cannot be used.
@@ -517,7 +534,10 @@ def run_with_winograd(
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps before the run; each has its own folder in the run's work folder."""
+    """The steps that precede a run with winograd algorithms.
+
+    Each step has its own folder in the work folder of the run.
+    """
 
     spec: RunSpec
     context: RunContext
@@ -525,7 +545,10 @@ class Steps:
     step: Step
 
     def search(self, known: AlgorithmCache) -> AlgorithmCache:
-        """Search operators that the cache lacks, update the user's file, and return the cache."""
+        """Search algorithms for the operators that the cache lacks, and return the whole cache.
+
+        The results are also written into the user's cache file.
+        """
         spec = replace(alone(self.with_cache(known, "search")[0]), iterations=0)
         # The step has the run's own work folder, so its results are kept even if it fails.
         self.execute("the search", spec, self.context, StepListener(self.listener))
@@ -533,7 +556,10 @@ class Steps:
         return found_by(self.context) or known
 
     def try_cache(self, name: str, cache: AlgorithmCache) -> Tried:
-        """Run two iterations with a cache: a warm-up and one more, as an option may skip one."""
+        """Execute a warm-up iteration and one more iteration with a cache.
+
+        Two iterations are needed, since with --fake-first the first iteration computes nothing.
+        """
         asked, context = self.with_cache(cache, name)
         spec = alone(asked)
         spec = replace(spec, settings={**spec.settings, table.VERBOSE.key: True})
@@ -544,7 +570,7 @@ class Steps:
         return Tried(choices_in(log), result.outputs, folder)
 
     def with_cache(self, cache: AlgorithmCache, name: str) -> tuple[RunSpec, RunContext]:
-        """Return the spec and context of the run, with another cache file and work folder."""
+        """Return the spec and the context of the run, with another cache file and work folder."""
         folder = Path(self.context.work_folder) / name
         folder.mkdir(exist_ok=True)
         path = folder / "given.cache"
@@ -556,10 +582,10 @@ class Steps:
     def execute(
         self, name: str, spec: RunSpec, context: RunContext, listener: Listener
     ) -> RunResult:
-        """Execute a step; files that it writes go to its own folder, which is removed later.
+        """Execute a step, which writes its files into its own folder; the folder is removed later.
 
         Raises:
-            StepFailed: the step did not end well.
+            StepFailed: the step failed.
         """
         written = {
             key: str(Path(context.work_folder) / key) + Path(path).suffix
@@ -580,7 +606,8 @@ class Steps:
 def alone(spec: RunSpec) -> RunSpec:
     """Return the spec of a step: one warm-up and one iteration, without dumps or a time limit.
 
-    A step has one runner and one testcase, as more would disturb the measurement.
+    A step has one runner and one testcase, since more runners or testcases would disturb the
+    measurement.
     """
     settings = {
         key: value
@@ -595,7 +622,7 @@ def alone(spec: RunSpec) -> RunSpec:
 
 
 def compare_outputs(actual: Tried, expected: Tried) -> Iterator[records.NumericError]:
-    """Yield the numeric error of each output of a step, compared with another step's output."""
+    """Yield the numeric error of each output of a step, measured against another step."""
     import numpy as np
 
     from lar.comparison.metrics import bounds_of, measure

@@ -1,23 +1,28 @@
 """Reads, writes and edits MegEngine's fast-run cache files.
 
-A search writes one entry for each operator: the algorithms that are worth keeping, each with its
-time and workspace. A run with the file takes the first algorithm that its policy and workspace
-limit allow, so the first algorithm is the chosen one. All drivers of MegEngine and load_and_run
-share the format. Numbers have 32 bits, little endian. A `blob` is a length and then as many bytes:
+A search writes one entry for each operator. The entry holds the algorithms that are worth keeping,
+each with its time and its workspace size. A run that reads the file uses the first algorithm that
+the run's policy and workspace limit allow. So the first algorithm of an entry is the chosen
+algorithm. All drivers of MegEngine, and MegEngine's program load_and_run, use this file format.
 
-    file        number of categories; for each its name (blob), number of entries, the entries
-    entry       key (blob), value (blob)
-    value       of a search: number of algorithms; for each its description (blob), result (blob)
-    description handle, type, length of parameters, length of name, parameters, name
-    result      ":ATTRIBUTE;SECONDS;WORKSPACE_BYTES:" and a zero
+Numbers have 32 bits, little endian. A `blob` is a length, followed by that number of bytes.
 
-A search's category is named `profile:DEVICE:OPERATORvVERSIONSET`, for example
-`profile:plat=cpu:ConvBiasForwardv5X0`. SET is the family of algorithms (X0: x86). For CUDA, DEVICE
-contains the device's name too. The keys are explained below. Values of other categories, and of
-other versions of the search, are kept unchanged.
-Read from MegEngine 1.13: src/core/impl/utils/infile_persistent_cache.cpp (file),
-persistent_cache.cpp beside it (value), src/rdnn/impl/algo_chooser.cpp (description),
-dnn/src/common/conv_bias.cpp (names of winograd algorithms).
+A file begins with the number of its categories. Each category consists of its name (a blob), the
+number of its entries, and the entries. An entry consists of a key (a blob) and a value (a blob).
+The value that a search writes begins with the number of algorithms. Each algorithm consists of a
+description (a blob) and a result (a blob). A description consists of a handle, a type, the length
+of the parameters, the length of the name, the parameters, and the name. A result is the text
+":ATTRIBUTE;SECONDS;WORKSPACE_BYTES:", followed by a zero byte.
+
+The category of a search is named `profile:DEVICE:OPERATORvVERSIONSET`, for example
+`profile:plat=cpu:ConvBiasForwardv5X0`. SET is the family of algorithms; X0 stands for x86. For
+CUDA, DEVICE also contains the name of the device. A comment in this module describes the keys. The
+values of other categories, and of other versions of the search, stay unchanged.
+
+The source of these facts is MegEngine 1.13. The file is defined in
+src/core/impl/utils/infile_persistent_cache.cpp, and the value in persistent_cache.cpp beside that
+file. The description is defined in src/rdnn/impl/algo_chooser.cpp. The names of winograd algorithms
+are defined in dnn/src/common/conv_bias.cpp.
 """
 
 from __future__ import annotations
@@ -50,10 +55,11 @@ LARGEST_FILE = 1 << 28  # far above any cache; a model named by mistake is not r
 
 
 def winograd_of(algorithm: str) -> str:
-    """Return the kind of winograd of an algorithm, such as F(2,3); empty for other algorithms.
+    """Return the kind of a winograd algorithm, such as F(2,3), empty for other algorithms.
 
-    F(m,r) computes m outputs of a filter of size r by transforming tiles of size m+r-1. The numbers
-    in WINOGRAD:MATMUL:4:2:16:3 are: channels in a block, m, tiles in a unit of work, r.
+    F(m,r) computes m outputs of a filter of size r by transforming tiles of size m+r-1. The four
+    numbers in the name WINOGRAD:MATMUL:4:2:16:3 are the channels in a block (4), m (2), the tiles
+    in a unit of work (16) and r (3).
     """
     if match := WINOGRAD.search(algorithm):
         return f"F({match[2]},{match[4]})"
@@ -73,7 +79,7 @@ AlgorithmCache: TypeAlias = Mapping[Place, Entry]
 
 
 class Reader:
-    """Reads bytes from front to back; reading beyond the end is a ValueError."""
+    """Reads bytes from the first to the last; a read beyond the end raises a ValueError."""
 
     def __init__(self, data: bytes) -> None:
         self.data, self.offset = data, 0
@@ -92,7 +98,7 @@ class Reader:
         return self.take(self.number())
 
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """Read a number, and then as many pairs of blobs."""
+        """Read a number, and then that number of pairs of blobs."""
         return [(self.blob(), self.blob()) for _ in range(self.number())]
 
     def end(self) -> None:
@@ -112,10 +118,10 @@ def read_cache(path: str | Path, flag: str = "") -> AlgorithmCache:
 
 
 def cache_of(data: bytes, name: str = "the cache", flag: str = "") -> AlgorithmCache:
-    """Read the content of a fast-run cache file.
+    """Decode the bytes of a fast-run cache file.
 
     Raises:
-        UsageError: the content is not that of a whole cache file.
+        UsageError: the bytes are not a whole cache file.
     """
     reader = Reader(data)
     cache: dict[Place, Entry] = {}
@@ -136,7 +142,7 @@ def cache_of(data: bytes, name: str = "the cache", flag: str = "") -> AlgorithmC
     except ValueError as error:
         raise UsageError(
             f"is not a fast-run cache of MegEngine, or is damaged: {error}",
-            "remove it and search again, or choose another; an empty cache has 4 bytes, all zero",
+            "remove it and search again, or choose another file; an empty cache has 4 zero bytes",
             flag=flag,
             subject=name,
         ) from None
@@ -177,7 +183,7 @@ def text_of(raw: bytes) -> str:
 
 
 def bytes_of(cache: AlgorithmCache) -> bytes:
-    """Return the content of a cache file, as `cache_of` reads it."""
+    """Encode a cache as the bytes of a cache file; `cache_of` decodes these bytes."""
     categories: dict[str, list[tuple[bytes, bytes]]] = {}
     for (category, key), entry in cache.items():
         if not isinstance(entry, bytes):
@@ -204,8 +210,8 @@ def update_cache(
 ) -> tuple[AlgorithmCache, AlgorithmCache]:
     """Change a cache file; return its old and its new content.
 
-    A file that does not exist counts as an empty cache. Readers see either the whole old file or
-    the whole new file. Other writers wait.
+    A file that does not exist counts as an empty cache. Processes that read the file see either the
+    whole old file or the whole new file. Processes that write the file wait for each other.
 
     Raises:
         UsageError: the file is not a cache, or cannot be written, or its folder stays locked.
@@ -263,8 +269,8 @@ def read_key(name: str, key: bytes) -> tuple[str, tuple[Operand, ...], dict[str,
     """Decode the key of an operator.
 
     Returns:
-        A text such as `{1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32, pad 1`, which leaves out
-        default values; the operands; and the settings by name.
+        A tuple of three: a text such as `{1,8,32,32} {16,8,3,3} -> {1,16,32,32} Float32, pad 1`,
+        without settings that have default values, then the operands, then all settings by name.
     """
     operands: list[Operand] = []
     begin = 0
@@ -296,7 +302,7 @@ def numbers_of(text: bytes | None) -> tuple[int, ...]:
 
 
 def value_of(field: str, number: int) -> int | str:
-    """Return the value of a field: its name if the values have names, else its number."""
+    """Return the name of a field's value, or the number if the value has no name."""
     names = VALUES.get(field, "").split()
     return names[number] if number < len(names) else number
 
@@ -317,9 +323,9 @@ def format_settings(settings: Mapping[str, int]) -> list[str]:
 
 
 def operators_of(*caches: AlgorithmCache) -> list[Operator]:
-    """Return the searched operators of a cache, in its order.
+    """Return those operators of caches that a search has measured, in the order of the caches.
 
-    The operators of several caches are joined by the medians of their algorithms' times.
+    If an operator is in several caches, each algorithm has the median of its times in these caches.
     """
     operators: list[Operator] = []
     for place, entries in gather(caches).items():
@@ -333,7 +339,7 @@ def operators_of(*caches: AlgorithmCache) -> list[Operator]:
 
 
 def with_searches(algorithms: Iterable[Algorithm], searches: Searches) -> Iterator[Algorithm]:
-    """Yield algorithms with their times, and with the searches that have chosen them, filled in."""
+    """Yield each algorithm with its times filled in, and with the searches that have chosen it."""
     times, chosen = times_in(searches), [entry[0].blob for entry in searches]
     for each in algorithms:
         chosen_by = tuple(at for at, blob in enumerate(chosen) if blob == each.blob)
@@ -356,7 +362,7 @@ def searches_among(entries: Iterable[Entry]) -> list[tuple[Algorithm, ...]]:
 def join_caches(caches: Iterable[AlgorithmCache], prefer: Preference) -> AlgorithmCache:
     """Return one cache with the operators of all caches.
 
-    `prefer` says what to keep for an operator that several caches have.
+    `prefer` says which entry to use for an operator that is in several caches.
     """
 
     def join(entries: Sequence[Entry]) -> Entry:
@@ -371,8 +377,9 @@ def join_caches(caches: Iterable[AlgorithmCache], prefer: Preference) -> Algorit
 def join_searches(searches: Searches, prefer: Preference = "median") -> tuple[Algorithm, ...]:
     """Join the entries that several searches have made for one operator into one entry.
 
-    The description of an algorithm is taken from the last search that has it. An algorithm that
-    fewer than half of the searches have kept comes after the others.
+    The description of an algorithm is taken from the last search that has the algorithm. With the
+    median, an algorithm that fewer than half of the searches have kept comes after the other
+    algorithms.
     """
     if len(searches) == 1:
         return searches[0]
@@ -390,7 +397,10 @@ def join_searches(searches: Searches, prefer: Preference = "median") -> tuple[Al
 
 
 def times_in(searches: Searches) -> dict[bytes, tuple[float, ...]]:
-    """Return the times of each algorithm, by its blob, in the order of the files."""
+    """Return the times of each algorithm, in the order of the searches.
+
+    The keys of the result are the blobs that describe the algorithms.
+    """
     times: dict[bytes, tuple[float, ...]] = {}
     for entry in searches:
         for each in entry:
@@ -399,7 +409,10 @@ def times_in(searches: Searches) -> dict[bytes, tuple[float, ...]]:
 
 
 def is_decided(algorithms: Sequence[Algorithm]) -> bool:
-    """Return whether a person has chosen the first algorithm, since it is not the fastest."""
+    """Return whether a person has chosen the first algorithm.
+
+    The answer is yes if another algorithm is faster than the first algorithm.
+    """
     return min(each.seconds for each in algorithms) < algorithms[0].seconds
 
 
@@ -414,10 +427,10 @@ def with_seconds(algorithm: Algorithm, seconds: float) -> Algorithm:
 
 
 def find_operator(cache: AlgorithmCache, text: str) -> Operator:
-    """Find the one operator that a text means; a whole name is preferred to a part of a name.
+    """Return the operator whose whole name, or else a part of its name, is a given text.
 
     Raises:
-        UsageError: the text means no operator, or several.
+        UsageError: the text matches no operator, or several operators.
     """
     operators = operators_of(cache)
     exact = [each for each in operators if text in (str(each), each.shapes)]
@@ -430,12 +443,12 @@ def find_operator(cache: AlgorithmCache, text: str) -> Operator:
 
 
 def pick_entry(cache: AlgorithmCache, operator: str, algorithm: str) -> AlgorithmCache:
-    """Return a cache with one operator only, with one of its algorithms moved to the front.
+    """Return a cache that contains only one operator, with a given algorithm moved to the front.
 
-    The algorithm is given by its name, or by a part of it.
+    `algorithm` is the name of the algorithm, or a part of the name.
 
     Raises:
-        UsageError: a text means no operator or algorithm, or several.
+        UsageError: one of the two texts matches nothing, or matches more than one name.
     """
     meant = find_operator(cache, operator)
     exact = [each for each in meant.algorithms if each.name == algorithm]
@@ -460,7 +473,10 @@ Fits = Callable[[Algorithm], object]
 
 
 def best_of(algorithms: Sequence[Algorithm], is_fit: Fits) -> Algorithm | None:
-    """Return the chosen algorithm (perhaps by hand) if it fits, else the fastest that fits."""
+    """Return the first algorithm if it fits, else the fastest algorithm that fits.
+
+    The first algorithm has priority because it is the chosen one, perhaps by hand.
+    """
     if is_fit(algorithms[0]):
         return algorithms[0]
     return min(filter(is_fit, algorithms), key=lambda each: each.seconds, default=None)
@@ -471,7 +487,7 @@ def is_direct(algorithm: Algorithm) -> bool:
 
 
 def prefer_winograd(cache: AlgorithmCache) -> AlgorithmCache:
-    """Return the cache with a winograd algorithm first for each operator that has one."""
+    """Return the cache with a winograd algorithm first for each operator that can use winograd."""
     return with_best(cache, lambda each: each.winograd, keeps=lambda _: True)
 
 
@@ -481,9 +497,10 @@ def without_winograd(cache: AlgorithmCache) -> AlgorithmCache:
 
 
 def with_best(cache: AlgorithmCache, is_fit: Fits, keeps: Fits) -> AlgorithmCache:
-    """Return the cache with the best algorithm that fits first, for each operator that has one.
+    """Return the cache, with the best fitting algorithm of each operator moved to the front.
 
-    After it come the operator's algorithms that `keeps` accepts.
+    Of the operator's other algorithms, only those that `keeps` accepts remain. An operator without
+    a fitting algorithm is left unchanged.
     """
     changed = dict(cache)
     for place, entry in cache.items():

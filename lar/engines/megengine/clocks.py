@@ -1,9 +1,10 @@
 """Converts the times of MegEngine's clocks to lar's clock.
 
-MegEngine has one clock for its host and one for its device, and does not report their zeros. But
-all that it reports of an iteration happened between the iteration's begin and end on lar's clock.
-This bounds the offset of a clock from both sides. Several iterations bound it more tightly, as long
-as the clock keeps its zero.
+MegEngine has a clock for the host and a clock for the device, and does not report at what moment
+each clock is zero. But every event that MegEngine reports for an iteration happened between the
+begin and the end of this iteration on lar's clock. The begin and the end of an iteration give a
+lower and an upper bound of the offset between MegEngine's clock and lar's clock. Several iterations
+give tighter bounds, unless MegEngine resets its clock between these iterations.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Iteration(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """The offset of a clock from the iteration `first` on, and the offset's largest error."""
+    """The offset of a clock from the iteration `first` on, and the largest error of this offset."""
 
     first: int
     offset_ns: int
@@ -42,10 +43,11 @@ class Fit(NamedTuple):
 
 
 def fit_offsets(windows: Iterable[Interval | None]) -> list[Fit]:
-    """Return the offsets of a clock, one for each zero that the clock has had, in order of time.
+    """Return the offsets of a clock in order of time: one at first, and one more after each reset.
 
-    A window has the bounds of the offset from one iteration. If windows exclude each other by more
-    than the resolution, the zero has changed. An iteration without a window is skipped.
+    A window holds the bounds of the offset that result from one iteration. If two windows are
+    further apart than the clock's resolution, the clock was reset between them. An iteration
+    without a window is skipped.
     """
     groups: list[tuple[int, Interval]] = []
     for number, window in ((number, it) for number, it in enumerate(windows) if it is not None):
@@ -80,9 +82,9 @@ def fit_at(fits: Sequence[Fit], number: int) -> Fit | None:
 def alignments_of(
     domain: str, fits: Sequence[Fit], iterations: Sequence[Iteration]
 ) -> list[Alignment]:
-    """Return the alignments of a clock for a profile, one for each zero that the clock has had.
+    """Return the alignments of a clock for a profile, one for each offset in `fits`.
 
-    The name of each alignment after the first names the iteration from which it holds.
+    From the second alignment on, the name contains the iteration from which the alignment holds.
     """
     titles = [Step(iterations[fit.first].number, 0, 0).title for fit in fits]
     names = [domain, *(f"{domain} from {title}" for title in titles[1:])]
@@ -91,17 +93,19 @@ def alignments_of(
 
 
 def dispatch_of(execution: Execution) -> Interval | None:
-    """Return the interval in which an execution was dispatched, None if it is unknown.
+    """Return the interval in which an execution was dispatched, None if the interval is unknown.
 
-    The result is also None for an execution in the host's thread, which is its own dispatch.
+    The result is also None for an execution in the host's thread, since no other thread dispatches
+    such an execution.
     """
     return None if execution.thread == HOST_THREAD else execution.dispatch
 
 
 def device_window(iteration: Iteration, host: Fit | None) -> Interval | None:
-    """Return the bounds of the device clock's offset from an iteration, None without executions.
+    """Return the bounds of the device clock's offset that result from an iteration.
 
-    If the host clock's offset is known, it bounds further: no execution begins before its dispatch.
+    The result is None if the iteration has no executions. If the offset of the host clock is known,
+    the lower bound is tighter, since no execution begins before its dispatch.
     """
     times = [each.interval for each in iteration.executions]
     window = window_of(iteration.forward_ns, iteration.waited_ns, times)
@@ -116,15 +120,19 @@ def device_window(iteration: Iteration, host: Fit | None) -> Interval | None:
 
 
 def host_window(iteration: Iteration) -> Interval | None:
-    """Return the bounds of the host clock's offset from an iteration, None without dispatches."""
+    """Return the bounds of the host clock's offset that result from an iteration.
+
+    The result is None if the iteration has no dispatches.
+    """
     times = [*filter(None, map(dispatch_of, iteration.executions))]
     return window_of(iteration.forward_ns, iteration.dispatched_ns, times)
 
 
 def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval | None:
-    """Return the bounds of a clock's offset, from times between a begin and an end on lar's clock.
+    """Return the bounds of a clock's offset, for times between two times of lar's clock.
 
-    The lower bound is the begin minus the first time; the upper bound is the end minus the last.
+    The lower bound is `begin_ns` minus the first time. The upper bound is `end_ns` minus the last
+    time.
     """
     if not times:
         return None
@@ -135,7 +143,7 @@ def window_of(begin_ns: int, end_ns: int, times: Sequence[Interval]) -> Interval
 def place_executions(
     iterations: Iterable[Iteration], hosts: Sequence[Fit], devices: Sequence[Fit]
 ) -> Iterator[Execution]:
-    """Yield the executions on lar's clock, each within its iteration."""
+    """Yield the executions with times of lar's clock, within the bounds of their iteration."""
     for number, iteration in enumerate(iterations):
         host, device = fit_at(hosts, number), fit_at(devices, number)
         if device is None:
@@ -158,6 +166,9 @@ def place_executions(
 
 
 def moved(times: Interval, fit: Fit, low: int, high: int) -> Interval:
-    """Return times on lar's clock, limited to bounds; if these cross, the upper bound counts."""
+    """Return times converted to lar's clock and limited to the range from `low` to `high`.
+
+    If `low` is greater than `high`, only the limit `high` is used.
+    """
     start = min(max(times[0] + fit.offset_ns, low), high)
     return start, min(max(times[1] + fit.offset_ns, start), high)

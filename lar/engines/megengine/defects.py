@@ -1,16 +1,16 @@
-"""The known defects of MegEngine on a processor: how lar detects each, and how to avoid it.
+"""Describes each known defect of MegEngine: how lar detects it, and how a user avoids it.
 
-All of them were seen on the CPU with MegEngine 1.13.0; CUDA devices were not tested. This module
-has the defects ("quirks", in defects.json), the traits of models that have to do with a defect, and
-the hints about defects that a finished run prints.
+All these defects were seen on CPUs with MegEngine 1.13.0. CUDA devices were not tested. The module
+reads the defects ("quirks") from defects.json, finds those traits of a model that a defect depends
+on, and writes the hints about defects that a finished run prints.
 
-The model's operators are read from its file, without the engine. Besides the fields in
-`graph_operators`, these fields of tables are read:
+The module reads the operators of a model from the model file, without the engine. The module reads
+the fields that `graph_operators` describes, and some fields of the operators' parameters. In
+Convolution, field 7 is `sparse` and field 8 is `format`. In ConvBias, field 2 is `sparse` and field
+3 is `format`. In Pooling and AdaptivePooling, field 0 is `mode`.
 
-    Convolution 7 sparse, 8 format; ConvBias 2, 3; Pooling and AdaptivePooling 0 mode
-
-Read from MegEngine 1.13: src/serialization/impl/schema_v2.fbs and dtype.fbs beside it,
-dnn/scripts/opr_param_defs.py.
+In MegEngine 1.13, these fields are defined in src/serialization/impl/schema_v2.fbs, in dtype.fbs
+beside that file, and in dnn/scripts/opr_param_defs.py.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ GROUPED = "grouped convolutions"
 
 
 class Quirk(NamedTuple):
-    """A defect of the engine, on the processors that `where` describes.
+    """A defect that the engine has on the processors that `where` names.
 
-    The quirk affects runs with one of `settings` (all runs if `settings` is empty), except runs
-    with one of `spared`. A quirk with a `trait` is reported only if the run's model has that trait.
-    A `slow` quirk only costs time.
+    A quirk affects runs with an option in `settings`, or all runs if `settings` is empty. Runs with
+    an option in `spared` are not affected. A quirk with a `trait` is reported only if the run's
+    model has that trait. A `slow` quirk makes runs slower, but does not make their numbers wrong.
 
-    A `fix` of `--engine-fix` or an environment `variable` avoids the defect. If it has neither,
-    `advice` says what to do. `note` is for readers of defects.json.
+    A defect is avoided with `fix` (a value of `--engine-fix`) or with `variable` (an environment
+    variable). If a quirk has neither a `fix` nor a `variable`, its `advice` says what to do. `note`
+    is for people who read defects.json.
     """
 
     name: str
@@ -69,9 +70,9 @@ class Quirk(NamedTuple):
     def applies(self, processor: str, environment: Mapping[str, str]) -> bool:
         """Return whether a processor has the defect, in the environment of the engine's process.
 
-        `processor` has the form that `read_instruction_sets` returns. On AMD, MKL takes its generic
-        code although its AVX2 code would run. If the user has set MKL's variable to any value, the
-        defect is not reported.
+        `processor` has the form that `read_instruction_sets` returns. On AMD processors, MKL uses
+        its generic code, although the processor could execute MKL's AVX2 code. If the user has set
+        the variable MKL_DEBUG_CPU_TYPE to any value, the defect of MKL is not reported.
         """
         vendor, *instruction_sets = processor.split()
         if self.where == "generic MKL":
@@ -87,7 +88,7 @@ class Quirk(NamedTuple):
 
     @property
     def way_round(self) -> str:
-        """The advice for the user, or the flags to type."""
+        """The advice to the user on how to avoid the defect: a text, or the flags to add."""
         return self.advice or format_flags(self.options)
 
 
@@ -99,7 +100,7 @@ HINTS: Mapping[str, str] = FACTS["hints"]
 def quirks_here(settings: Mapping[str, Any], environment: Mapping[str, str]) -> list[Quirk]:
     """Return the quirks that affect a run with these settings on this machine's processor.
 
-    `environment` is that of the engine's process.
+    `environment` has the environment variables of the engine's process.
     """
     on_cuda = table.CUDA.is_given(settings)
     return [] if on_cuda else quirks_at(settings, read_instruction_sets(), environment)
@@ -125,7 +126,7 @@ def hangs_here(environment: Mapping[str, str]) -> bool:
 
 
 def defects_here(environment: Mapping[str, str]) -> tuple[Defect, ...]:
-    """Return all quirks as defects, each with whether this machine's processor has it."""
+    """Return a `Defect` for each quirk, which says whether this machine's processor is affected."""
     processor = read_instruction_sets()
     return tuple(
         Defect(it.name, it.effect, it.detection, it.way_round, it.applies(processor, environment))
@@ -153,10 +154,10 @@ def traits_of(path: str) -> frozenset[str] | None:
 
 
 def traits_in(graph: memoryview) -> Iterator[str]:
-    """Yield the traits of a model that the operators of its graph show.
+    """Yield the traits that a model has according to the operators of its graph.
 
     Raises:
-        ValueError, LookupError, struct.error: the graph is damaged, or of another format.
+        ValueError, LookupError, struct.error: the graph is damaged, or has an unknown format.
     """
     opened = open_graph(graph)
     if not opened.operators:
@@ -180,10 +181,11 @@ def traits_in(graph: memoryview) -> Iterator[str]:
 
 
 def hints_for(result: RunResult, environment: Mapping[str, str]) -> str:
-    """Return one line of hints for the user about a finished run, empty if there is no hint.
+    """Return one line of hints for the user about a finished run, empty if no hint applies.
 
-    The hints are about the quirks that certainly affected the run, wrong numbers first, and about
-    options that had no effect or a side effect.
+    The first hints are about quirks that certainly made the numbers of the run wrong. Then come
+    hints about quirks that certainly made the run slow. The last hints are about options that had
+    no effect or had a side effect.
     """
     settings = result.spec.settings
     timed = bool(result.samples.end_to_end)

@@ -1,14 +1,19 @@
-"""The choices that a search for the fastest settings tries with MegEngine, and a profile's signs.
+"""Lists the choices that a search for the fastest settings tries with MegEngine.
 
-Each option that changes how a model runs is in this module or in `dimensions.json`. The options
-that a search does not try are in `not_tried.json`, with the reason. Notes on the choices:
+The module also finds signs in a profile that a choice would save time. Each option that changes how
+a model runs is in this module or in `dimensions.json`. The options that a search does not try are
+in `not_tried.json`, with the reason for each option.
 
-- nchw88 is the layout of MKL-DNN's kernels. On a CPU, nchw4 and nchw32 change only quantised
-  tensors. nhwcd4 is meant for other devices.
-- The choice `winograd` makes its own search, prefers the winograd algorithms found, and transforms
-  weights before the run. Except on ARM, kernels without winograd are as fast or faster.
-- The engine's cache of algorithms does not record the settings on which the search depends.
-- A processor without float16 arithmetic computes float16 one number at a time.
+The layout nchw88 is the layout of MKL-DNN's kernels. On a CPU, the layouts nchw4 and nchw32 change
+only quantised tensors. The layout nhwcd4 is not meant for CPUs.
+
+The choice `winograd` makes its own search, prefers the winograd algorithms that the search has
+found, and transforms weights before the run. Except on ARM, kernels without winograd are at least
+as fast.
+
+The engine's cache of algorithms does not record the settings on which the search depends.
+
+A processor without float16 arithmetic computes float16 one number at a time.
 """
 
 from __future__ import annotations
@@ -35,10 +40,11 @@ ALL_TRAITS = frozenset(quirk.trait for quirk in defects.QUIRKS)
 
 
 def dimensions_of(site: Site, model: Path) -> tuple[Dimension, ...]:
-    """Return the dimensions that can matter for a model file on a machine.
+    """Return the dimensions (groups of alternative choices) that can matter for a model file.
 
-    The dimensions are in the order of their choices in a candidate's name. The first choice of a
-    dimension is the most promising, and a search begins with it.
+    Some dimensions matter only on certain machines. The name of a candidate lists its choices in
+    the order of the dimensions. The first choice of a dimension is the most promising, and a search
+    begins with it.
     """
     known = defects.traits_of(str(model))
     # A file that cannot be read may have any operators.
@@ -59,7 +65,7 @@ def threads_for(site: Site) -> Iterator[Choice]:
 
 
 def mend(choice: Choice, site: Site) -> Choice:
-    """Return a choice, with options added that avoid a defect that it would meet on a machine."""
+    """Add to a choice the options that avoid a defect which the choice would cause on a machine."""
     for quirk in defects.quirks_at(choice.options, site.processor, site.environment):
         if quirk.fix and quirk.settings:
             options = {**choice.options, **quirk.options}
@@ -92,9 +98,9 @@ IN_CALLER = 0.4
 
 
 def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
-    """Yield the signs in a profile that speak for choices, in any order.
+    """Yield the signs in a profile that choices would save time, in any order.
 
-    The site may lack some of these choices.
+    Some of these choices may be impossible on the machine.
     """
     left_out = set()
     if "asimd" not in site.instruction_sets:
@@ -110,7 +116,7 @@ def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
 
 
 def thread_signs(profile: Profile, now: int, cores: int) -> Iterator[Sign]:
-    """Yield signs for more threads, if more cores can be used than threads compute."""
+    """Yield signs that more threads would save time, if the run left usable cores unused."""
     long = share_of(profile, lambda operator: True, LEAST_DIVIDED_NS)
     which = f"operators of {LEAST_DIVIDED_NS / 1e3:.0f} us and more"
     figure = f"{which} take {long:.0%} of the operators' time on {now} of {cores} cores"
@@ -122,7 +128,10 @@ def thread_signs(profile: Profile, now: int, cores: int) -> Iterator[Sign]:
 
 
 def signs_of_handing_over(profile: Profile) -> Iterator[Sign]:
-    """Yield signs for choices that save time between operators; it counts in short iterations."""
+    """Yield signs for choices that save time between operators.
+
+    The time between operators is a large part of short iterations.
+    """
     computing_ns = computing_ns_of(profile)
     calls = len(profile.timed_executions) / max(1, len(profile.timed_steps()))
     between_ns = HANDING_OVER_NS + DISPATCHING_NS * calls
@@ -157,7 +166,8 @@ def is_quantised(operator: ProfiledOperator) -> bool:
 def is_of_mkl(operator: ProfiledOperator) -> bool:
     """Return whether MKL computes an operator.
 
-    The name of its algorithm shows it. If the algorithm is unknown, assume MegEngine's usual one.
+    The name of the operator's algorithm shows whether MKL computes the operator. If the algorithm
+    is unknown, the function assumes MegEngine's usual algorithm.
     """
     if operator.algorithm:
         return OF_MKL.search(operator.algorithm) is not None

@@ -1,11 +1,11 @@
 """The code that both drivers of MegEngine share.
 
-The module imports MegEngine's packages without libraries that a local run never uses. It also turns
-MegEngine's own messages into clear errors, by messages.json.
+The module imports MegEngine's packages without libraries that a local run never uses. With the
+entries of messages.json, the module turns MegEngine's own messages into clear errors.
 
-In that file, a meaning of the phase `not of shapes` blames an option; it counts only if the shapes
-of the inputs are not to blame. A meaning of the phase `lost` is for the last message of an engine
-that has crashed or hangs.
+An entry of messages.json whose `when` is `not of shapes` says that an option causes the error. lar
+uses such an entry only if the shapes of the inputs cannot cause the error. An entry whose `when` is
+`lost` explains the last message of an engine that has crashed or hangs.
 """
 
 from __future__ import annotations
@@ -80,13 +80,16 @@ MEANINGS = Meanings(__file__)
 def resized_inputs(
     infos: Iterable[TensorInfo], fed_shapes: Mapping[str, tuple[int, ...]]
 ) -> list[tuple[TensorInfo, tuple[int, ...]]]:
-    """Return the inputs whose fed shape differs from the model file's, each with the fed shape."""
+    """Return the inputs that are fed with another shape than the model file's.
+
+    Each input comes with the fed shape.
+    """
     fed = [(info, fed_shapes[info.name]) for info in infos if info.name in fed_shapes]
     return [(info, shape) for info, shape in fed if shape != info.shape]
 
 
 def shape_error(model: str, resized: Sequence[tuple[TensorInfo, tuple[int, ...]]]) -> UsageError:
-    """Return the error for a model that cannot be computed with the shapes of its inputs."""
+    """Return the error for a model that MegEngine cannot compute with the fed shapes."""
     from lar.inputs.images import image_size  # imports NumPy
     from lar.inputs.model_inputs import hint_to_generate
     from lar.records.run import format_shape
@@ -99,7 +102,7 @@ def shape_error(model: str, resized: Sequence[tuple[TensorInfo, tuple[int, ...]]
         height, width = image_size(info.shape)
         hint += f", --resize {height}x{width} makes an image fit"
     return UsageError(
-        f"MegEngine cannot compute it with {fed}; it was dumped for {own}", hint, subject=model
+        f"MegEngine cannot run the model with {fed}; it was dumped for {own}", hint, subject=model
     )
 
 
@@ -111,9 +114,9 @@ def explain_megengine(
     settings: Collection[str] = (),
     resized: Sequence[tuple[TensorInfo, tuple[int, ...]]] = (),
 ) -> LarError | None:
-    """Return the clear error that a message of the engine means, None for an unknown message.
+    """Return a clear error for a message of the engine, None if the message is unknown.
 
-    `resized` are the inputs whose fed shape differs from the model file's.
+    `resized` has the inputs that are fed with another shape than the model file's.
     """
     # Messages about shapes have these words in their text, or in the name of a function.
     is_of_shape = bool(resized and re.search("shape|layout", message))
@@ -124,24 +127,30 @@ def explain_megengine(
 
 
 def explain_log(log: bytes) -> LarError | None:
-    """Return the error that the log of a crashed or hanging engine means, None if unknown."""
+    """Return a clear error for the log of a crashed or hanging engine, None for an unknown log."""
     return MEANINGS.explain(log.decode(errors="replace"), "", phases=("lost",))
 
 
 def info_of(name: str, dtype: Any, shape: Iterable[int]) -> TensorInfo:
-    """Describe an input; MegEngine also takes other sizes than those of the traced model."""
+    """Describe an input of a model.
+
+    MegEngine also accepts inputs with other sizes than the traced model has.
+    """
     return TensorInfo(name=name, dtype=np.dtype(dtype).name, shape=tuple(shape), resizable=True)
 
 
 class MegEngineDriver(Driver):
-    """A driver of MegEngine; `package` is the imported package, which has the version."""
+    """A driver of MegEngine.
+
+    `package` is MegEngine's imported Python package, from which lar reads the engine's version.
+    """
 
     name: Literal["lite", "graph"]
     package: Any
     fed_shapes: Mapping[str, tuple[int, ...]] = {}
 
     def note_shapes(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> bool:
-        """Note the shapes of the inputs; return whether they differ from the shapes before."""
+        """Store the shapes of the inputs; return whether they differ from the previous shapes."""
         before, self.fed_shapes = self.fed_shapes, {name: it.shape for name, it in arrays.items()}
         return before != self.fed_shapes
 
@@ -170,7 +179,7 @@ SPIN_VARIABLE = "MGB_WORKER_MAX_SPIN"  # how many times it polls
 
 
 def find_spin_seconds(settings: Mapping[str, Any]) -> float:
-    """Return the most CPU time, in seconds, that a thread spends while it waits for work."""
+    """Return the maximum CPU time, in seconds, that a thread uses while it waits for work."""
     sleeps = NO_SPINNING.of(settings) or os.environ.get(SPIN_VARIABLE) == "0"
     return 0.0 if CPU_DEFAULT.of(settings) or sleeps else SPIN_SECONDS
 

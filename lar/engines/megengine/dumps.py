@@ -1,7 +1,8 @@
-"""Dumps of a lite network: the results of operators, as text or as tensors, and the outputs.
+"""Writes dumps: the results of a lite network's operators, as text or as tensors, and outputs.
 
-Lite can make one dump of operators in a run, and writes it in every iteration. It appends text, but
-overwrites the tensors of the iteration before.
+In one run, lite can make only one dump of operators, and lite writes this dump in every iteration.
+A later iteration appends its text to the text dump, but overwrites the tensors of the previous
+iteration.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ CHOICES = ".choices"
 def compute_in_calling_thread(driver: LiteDriver, _: object) -> None:
     """Have the network compute in the calling thread, in which MegEngine writes the dump.
 
-    With computing threads of its own, MegEngine takes up to twenty times as long for a dump. The
-    numbers are the same.
+    If MegEngine computes in separate threads, the dump takes up to twenty times as long. The dumped
+    numbers are the same in both cases.
     """
     if driver.runner == 0 and not CUDA.is_given(driver.spec.settings):
         driver.network_setup.append(lambda network: network.enable_cpu_inplace_mode())
@@ -47,10 +48,10 @@ def dump_text(driver: LiteDriver, _: object) -> None:
 
 
 def dump_tensors(driver: LiteDriver, _: object) -> None:
-    """For the first runner, have the engine write each operator's results, one tensor a file.
+    """For the first runner, have the engine write operators' results, each tensor in its own file.
 
-    The names of its files contain neither the operators' parameters nor their order, so facts about
-    the operators are written beside them.
+    The engine's file names contain neither the parameters of the operators nor their order. So lar
+    writes facts about the operators into other files beside the dump.
     """
     if driver.runner == 0:
         folder = driver.context.written[BIN_IO_DUMP.key]
@@ -69,7 +70,7 @@ def dump_tensors(driver: LiteDriver, _: object) -> None:
 def keep_operators(driver: LiteDriver, place: Path) -> None:
     """Write the engine's facts about operators into a file after the first iteration.
 
-    The facts are the same in all iterations. Another build of MegEngine does not give them.
+    These facts are the same in all iterations. Other builds of MegEngine do not provide the facts.
     """
     read_profile = attach_profiler(driver.network)
     if read_profile is None:
@@ -87,7 +88,7 @@ def keep_operators(driver: LiteDriver, place: Path) -> None:
 
 
 def keep_choices(place: Path) -> None:
-    """Write the engine's messages about its choices of algorithms into a file from now on."""
+    """From now on, write the engine's messages about chosen algorithms into a file."""
     file = place.open("ab", buffering=0)
 
     def write(message: bytes) -> None:
@@ -100,7 +101,8 @@ def keep_choices(place: Path) -> None:
 def dump_outputs(driver: LiteDriver | GraphDriver, _: object) -> None:
     """Write the outputs of each iteration.
 
-    The graph driver numbers the outputs as load_and_run does; the lite driver counts them.
+    With the graph driver, the outputs have the numbers that load_and_run prints. With the lite
+    driver, the outputs are numbered from 0.
     """
     # Imported here, as the formats of dumps are slow to import and other dumps do not need them.
     from lar.dumps.binary import Variable
@@ -129,7 +131,8 @@ def describe_dump(folder: Path) -> DumpFacts:
 def operators_of(folder: Path) -> list[OperatorFact]:
     """Return the operators whose tensors are in a folder, in the order of execution.
 
-    The list is empty if no iteration has ended, since lar writes the facts after the first one.
+    The list is empty if no iteration has ended, since lar writes the facts after the first
+    iteration.
     """
     try:
         profile = json.loads(Path(str(folder) + PROFILE).read_bytes())
@@ -140,6 +143,10 @@ def operators_of(folder: Path) -> list[OperatorFact]:
 
 
 def order_of(times: dict[str, dict[str, dict[str, float]]]) -> list[str]:
-    """Return operators in the order in which they began, by their times in each thread."""
+    """Return the operators in the order of their starts.
+
+    `times` has the times of each operator in each thread; the earliest start of an operator is
+    used.
+    """
     began = {key: min(each["start"] for each in threads.values()) for key, threads in times.items()}
     return sorted(began, key=began.__getitem__)

@@ -1,11 +1,12 @@
 """The graph driver: MegEngine's computing graph, which reports the device's own time.
 
-It uses functions of `megengine.core.tensor.megbrain_graph` and of
+The driver uses functions of `megengine.core.tensor.megbrain_graph` and of
 `megengine.utils.comp_graph_tools` in MegEngine 1.13.
 
-MegEngine's checkers are plugins of the graph that look at each operator as it runs. They are C++
-objects without a Python interface. lar makes each in memory of its own, where it attaches itself to
-the graph. It is never destroyed, as the graph lives until the process ends. The sources are
+MegEngine's checkers are plugins of the graph that inspect each operator during its execution. The
+checkers are C++ objects without a Python interface. For each checker, lar allocates memory and
+calls the C++ constructor, which attaches the checker to the graph. A checker is never destroyed,
+since the graph lives until the process ends. The source files of the checkers are
 src/plugin/impl/{num_range,var_value,cpu_dispatch}_checker.cpp in MegEngine.
 """
 
@@ -140,7 +141,7 @@ class GraphDriver(MegEngineDriver):
         self.fire_hooks("before_run")
 
     def _compile(self, arrays: Mapping[str, Array]) -> None:
-        """Compile the function that computes the outputs for inputs of these shapes."""
+        """Compile the function that computes the outputs for inputs with the arrays' shapes."""
         fed = {}
         for name, array in arrays.items():
             node = self._nodes[name] = self.input_node("xpux", array.dtype, array.shape)
@@ -184,7 +185,7 @@ class GraphDriver(MegEngineDriver):
 
 
 class GraphIsolation(Isolation):
-    """A driver's graph, from which single tensors are computed."""
+    """Computes single tensors of a driver's graph from given values of other tensors."""
 
     def __init__(self, driver: GraphDriver) -> None:
         driver.load()
@@ -203,7 +204,7 @@ class GraphIsolation(Isolation):
     def candidates(self, name: str) -> Sequence[Any]:
         """Return the variables that a name may mean.
 
-        A name means several variables if their names differ only in numbers that MegEngine adds.
+        Several variables are possible if their names differ only in numbers that MegEngine adds.
         """
         own = [self.variables[name]] if name in self.variables else []
         found = self.alike.get(NUMBER.sub("", name), [])
@@ -238,7 +239,7 @@ class GraphIsolation(Isolation):
             (replaced,) = tools.replace_vars([replaced], {variable: nodes[variable].outputs[0]})
         # The engine would wait for these inputs for ever.
         for missing in tools.get_dep_vars([replaced], "Host2DeviceCopy"):
-            raise LarError(f"the graph computes it from {missing.name} too, unlike the run")
+            raise LarError(f"the graph needs {missing.name} too for this tensor, unlike the run")
         sink = api.OutputNode(replaced)
         function = graph.compile([sink.outputs[0]])
         for variable, array in taken.items():
@@ -264,14 +265,16 @@ UNDISPATCHED = re.compile(rb"^operator (.*)\{(\w+)\} does not dispatch kernel on
 
 
 def check_range(driver: GraphDriver, limit: float) -> None:
-    """Have an execution fail if a value is NaN, or if its size is not below a limit."""
+    """Have an execution fail if a value is NaN, or if its absolute value is not below a limit."""
     driver.graph_setup.append(lambda graph: attach("--range", RANGE, graph, ctypes.c_float(limit)))
 
 
 def check_values(driver: GraphDriver, interval: str) -> None:
     """Have an execution fail if a variable has another value than in the first execution.
 
-    `interval` is `I` or `I:J`. From variable number J on, each variable is checked in I executions.
+    `interval` is a text of the form `I` or `I:J`. If the text contains J, the check begins with
+    variable number J, otherwise with the first variable. Each variable is checked in I executions
+    before the next variable is checked.
     """
     executions, _, first = interval.partition(":")
     numbers = [ctypes.c_size_t(int(text or 0)) for text in (executions, first)]
@@ -285,7 +288,7 @@ def check_dispatch(driver: GraphDriver, _: bool) -> None:
 
 
 def collect_at_each_run(driver: GraphDriver, _: bool) -> None:
-    """Have the checker's messages collected before each execution, outside the timed region."""
+    """Collect the checker's messages before each execution, outside the timed region."""
     rearm, collect = driver.rearm, driver.dispatch_check.collect
     assert rearm is not None
     driver.rearm = lambda: (collect(), rearm())
@@ -301,13 +304,13 @@ def attach(flag: str, constructor: str, graph: Any, *arguments: Any) -> None:
 
 
 def address_of(flag: str, graph: Any) -> int:
-    """Return the address of the C++ graph behind a Python graph.
+    """Return the address of the C++ graph that a Python graph contains.
 
-    The pointer to it follows the header of the Python object (pybind11's `instance`). A graph is
-    recognised by its first field, the address of its class's virtual functions.
+    The pointer to the C++ graph follows the header of the Python object (pybind11's `instance`). A
+    C++ graph is recognised by its first field, the address of the virtual functions of its class.
 
     Raises:
-        UsageError: this build of MegEngine has something else at that address.
+        UsageError: this build of MegEngine does not have a graph at that address.
     """
     address = pointer_at(id(graph) + object.__basicsize__)
     if pointer_at(address) != graph_class(flag):
@@ -318,9 +321,9 @@ def address_of(flag: str, graph: Any) -> int:
 class DispatchCheck:
     """Finds the operators that start no kernel on their device.
 
-    In each execution the checker prints their names to C's standard error, which is redirected to a
-    file in memory. Before each execution, lar reads this file, passes its content on and empties
-    it.
+    In each execution, the checker prints the names of such operators to C's standard error, which
+    lar has redirected to a file in memory. Before each execution, lar reads this file, passes its
+    content on to standard error, and empties the file.
     """
 
     def __init__(self, graph: Any) -> None:
@@ -353,7 +356,7 @@ class DispatchCheck:
                 self.found[f"{name.decode(errors='replace')} ({kind.decode()})"] = None
 
     def finish(self) -> None:
-        """End the check and report the operators that were found.
+        """End the check, and report the operators that start no kernel.
 
         Raises:
             CheckFailed: an operator started no kernel on its device.

@@ -1,19 +1,23 @@
-"""The operators of a MegEngine model file, read without the engine and without the weights.
+"""Reads the operators of a MegEngine model file, without the engine and without the weights.
 
-The module also finds the order of the model's inputs, which lite does not keep: lite lists them in
-the order of a hash table. An input is an operator whose first tensor has the input's name.
+The module also finds the order of a model's inputs in the file, because lite lists the inputs in
+the order of a hash table. In the file, an input is an operator whose first tensor has the name of
+the input.
 
-MegEngine has two formats, both FlatBuffers. In the newer format the graph follows its size. In the
-older format, which the graph driver writes for some layouts, the graph follows the weights.
-`Places` has the numbers of the fields that are in both formats. These are only in the newer format:
+MegEngine has two formats of model files, both FlatBuffers. In the newer format, the size of the
+graph comes first, then the graph. In the older format, which the graph driver writes for some
+layouts, the weights come first, then the graph. `Places` has the numbers of the fields that are in
+both formats. The following fields are only in the newer format.
 
-    root        3 the variables
-    Operator    0 type and 2 name, as texts, 7 and 8 the numbers of its input and output variables;
-                an operator of kind 67 converts to another type, and its parameters are a DType
-    Variable    0 name, 1 shape; Tensor 3 dtype
-    DType       0 the type's number, 2 a table for quantised types: 0 scale, 1 zero point
+Field 3 of the root has the variables. Field 0 of an operator is its type, and field 2 is its name.
+Fields 7 and 8 of an operator are the numbers of its input variables and of its output variables. An
+operator of kind 67 converts a tensor to another type, and its parameters are a DType. Field 0 of a
+variable is its name, and field 1 is its shape. Field 3 of a tensor is its DType. Field 0 of a DType
+is the number of the type. Field 2 of a DType is a table for quantised types: its field 0 is the
+scale, and its field 1 is the zero point.
 
-Read from MegEngine 1.13: src/serialization/impl/schema_v2.fbs, schema.fbs beside it.
+In MegEngine 1.13, these formats are defined in src/serialization/impl/schema_v2.fbs and in
+schema.fbs beside that file.
 """
 
 from __future__ import annotations
@@ -36,10 +40,11 @@ VARIABLES, TYPE, NAME, INPUTS, OUTPUTS, CONVERSION = 3, 0, 2, 7, 8, 67
 
 
 class Places(NamedTuple):
-    """The numbers of fields in one of the two formats.
+    """The numbers of fields in one of the two formats of model files.
 
-    `operators` is a field of the root. The others are fields of an operator: its kind, its
-    parameters, the DType of its outputs (which may be left out), and its tensors or blobs.
+    `operators` is the number of a field of the root. All other numbers are those of fields of an
+    operator: its kind, its parameters, the DType of its outputs (which may be left out), and its
+    tensors or blobs.
     """
 
     operators: int
@@ -54,9 +59,10 @@ FIELDS = {NEW: Places(2, 3, 4, 10, 11), OLD: Places(3, 1, 2, 6, 7)}
 
 
 class Graph(NamedTuple):
-    """The operators of a graph in the order of the file; empty for a file in another format.
+    """The operators and variables of a graph, in the order of the file.
 
-    The variables are empty for the older format, and for a model that was saved without names.
+    The operators are empty for a file in an unknown format. The variables are empty for the older
+    format, and for a model that was saved without names.
     """
 
     operators: list[Table]
@@ -74,13 +80,17 @@ class Graph(NamedTuple):
         return next(operator.tables(self.places.tensors), None)
 
     def names_of(self, operator: Table, field: int) -> tuple[str, ...]:
-        """Return the names of an operator's inputs or outputs; `field` is that field's number."""
+        """Return the names of an operator's inputs or outputs.
+
+        `field` is the number of the field with the inputs or the outputs.
+        """
         return tuple(self.variables[number].text(0) for number in operator.numbers(field))
 
     def dtype_of(self, operator: Table) -> Table | None:
-        """Return the DType of an operator's outputs, None if the file does not give it.
+        """Return the DType of an operator's outputs, None if the file does not contain the DType.
 
-        The DType is in the operator's own field, is the target of a conversion, or is a constant's.
+        The DType comes from a field of the operator, from the parameters of a conversion, or from
+        the tensor of a constant.
         """
         if found := operator.table(self.places.dtype):
             return found
@@ -132,15 +142,19 @@ def read_quantizations(path: str | Path) -> DumpFacts:
 
 
 def parameters_of(found: dict[str, Any] | list[Any] | None) -> dict[str, Any]:
-    """Return the parameters of an operator by name. The engine's profile has a list of them for an
-    operator that picks elements, such as Subtensor."""
+    """Return the parameters of an operator by name.
+
+    For an operator that picks elements, such as Subtensor, the engine's profile has a list of
+    parameters without names. For a list of parameters, the result has one name, `items`, with the
+    list as its value.
+    """
     return {"items": found} if isinstance(found, list) else found or {}
 
 
 def sort_inputs(names: Sequence[str], model: str) -> list[str]:
     """Return the names of a model's inputs in the order of its file.
 
-    If the file is in neither of the two formats, they stay in the given order.
+    If the file is in neither of the two formats, the names stay in the given order.
 
     Raises:
         ValueError: the file is damaged.

@@ -37,7 +37,7 @@ def import_lite() -> Any:
 
 
 def find_devices() -> tuple[str, ...]:
-    """Return the devices that MegEngine can run on here, the CPU first."""
+    """Return the devices of this machine on which MegEngine can run, the CPU first."""
     lite = import_lite()
     count = lite.LiteGlobal.get_device_count(lite.LiteDeviceType.LITE_CUDA)
     return ("cpu", *(f"cuda:{index}" for index in range(count)))
@@ -127,7 +127,9 @@ class LiteDriver(MegEngineDriver):
             raise RuntimeError("unsupport dtype in lite : { Uint16}") from error
 
     def check_device(self) -> None:
-        """Check that the network is on the spec's device; a packed model can name another device.
+        """Check that the network is on the requested device.
+
+        A packed model can ask for a device that the user has not requested.
 
         Raises:
             UsageError: the network is on another device.
@@ -168,14 +170,15 @@ class LiteDriver(MegEngineDriver):
         """Check that a network with constant shapes is fed with the shapes of its model file.
 
         Raises:
-            UsageError: a shape differs; the engine would crash, or give a misleading message.
+            UsageError: a fed shape differs from the shape in the file. Without this check, the
+                engine would crash, or print a misleading message.
         """
         key = next(key for key in ("const_shape", "record_comp_seq2") if key in self.spec.settings)
         for info, shape in resized_inputs(self.infos, self.fed_shapes):
             own, fed = format_shape(info.shape), format_shape(shape)
             fixed = f"{flag_of(key)} fixes the shape of input {info.name} to {own}"
             problem = f"{fixed}, that of the model file; {fed} is fed"
-            raise UsageError(problem, "feed that shape, or leave the flag out")
+            raise UsageError(problem, "feed the model file's shape, or leave the flag out")
 
     def bind_threads(self, cores: Sequence[int]) -> None:
         """Bind each thread of the loaded network to a core.
@@ -201,7 +204,7 @@ class LiteDriver(MegEngineDriver):
         return LateOutputs(names, lambda name: self.network.get_io_tensor(name).to_numpy())
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of lite's C interface that its Python package lacks, or calls wrongly.
+        """Call a function of lite's C interface that lite's Python package lacks, or calls wrongly.
 
         Raises:
             RuntimeError: the function failed.
@@ -215,7 +218,10 @@ class LiteDriver(MegEngineDriver):
 
 
 def load_from_path(driver: LiteDriver) -> None:
-    """Load the model from its path; `LiteNetwork.load` would hold two copies in memory."""
+    """Load the model from its path.
+
+    `LiteNetwork.load` is not used, since it would keep two copies of the model in memory.
+    """
     network = driver.network
     with driver.recorder.call("LITE_load_model_from_path"):
         network._api.LITE_load_model_from_path(network._network, driver.model_file.encode())
@@ -235,11 +241,11 @@ def share_weights(driver: LiteDriver, _: bool) -> None:
 
 
 def load_shared(driver: LiteDriver) -> None:
-    """Load the first runner's network from the mapped file; let other runners share its weights.
+    """Load the first runner's network from the mapped file; later runners share its weights.
 
     Raises:
-        UsageError: the model is encrypted, or is packed with settings or a cache. lite reads these
-            only from the whole file, and copies the graph then.
+        UsageError: the model is encrypted, or is packed with settings or a cache. lite reads such
+            settings and caches only if it loads the whole file, and then it copies the graph.
     """
     if driver.runner:
         driver.network.share_weights_with(driver.first.network)
@@ -248,8 +254,8 @@ def load_shared(driver: LiteDriver) -> None:
     packed = open_packed(model) if is_packed(model) else None
     if packed and (packed.info is not None or packed.cache is not None):
         raise UsageError(
-            "of a packed model with settings or a cache MegEngine makes a copy",
-            "run the model that it was packed from, or leave the flag out",
+            "MegEngine copies a packed model that has settings or a cache",
+            "run the unpacked model, or leave the flag out",
             flag="--share-param-mem",
             subject=model,
         )

@@ -1,7 +1,9 @@
-"""The fields of lite's options, and arguments of `optimize_for_inference`, that lar's options set.
+"""Lists what lar's options set: fields of lite's options, arguments of `optimize_for_inference`.
 
-options.py uses them to honour the options. A packed model holds the fields too (packing.py): lite
-then takes the model's fields in place of the fields that options have set.
+The module `options` sets these fields and arguments for the options of a run. A packed model
+contains such fields too. When lite loads a packed model, the model's fields replace the fields that
+a run's options have set. Therefore the module `packing` refuses options whose fields would be
+replaced.
 """
 
 from __future__ import annotations

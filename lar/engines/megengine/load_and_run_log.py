@@ -1,18 +1,23 @@
 """Reads results from the printed output of `load_and_run`, MegEngine's C++ benchmark program.
 
-This is how phones are measured. The lines have changed with the versions of the program, and all
-known forms are read:
+On phones, MegEngine's models are measured with this program. The line that the program prints for
+an iteration depends on its version, and this module reads all known forms.
 
-    iter 0/10: 245.185ms (exec=10.574,device=242.226)      sdk/load-and-run, to 8.x
-    iter 0/10: 9.275 ms (exec=0.888 ms)                    lite/load_and_run, 8.9999
-    iter 0/10: e2e=9.275 ms (host=0.888 ms)                lite/load_and_run, 1.9 and later
-    === finished run #0: time=9.275ms                      a model without inputs, to 8.x
+The program sdk/load-and-run, up to version 8.x, prints `iter 0/10: 245.185ms
+(exec=10.574,device=242.226)`. The program lite/load_and_run 8.9999 prints `iter 0/10: 9.275 ms
+(exec=0.888 ms)`. The program lite/load_and_run, from version 1.9 on, prints `iter 0/10: e2e=9.275
+ms (host=0.888 ms)`. For a model without inputs, versions up to 8.x print `=== finished run #0:
+time=9.275ms`. Since version 1.13, each line begins with the time and the place in MegEngine's
+source code.
 
-Since 1.13 each line begins with the time and the place in the source. If the output begins with the
-command line, the options are read from that. If not, they are read from the program's messages
-about options, which name only some of them. load_and_run_log.json has the patterns of lines, each
-with the method of `LoggedRun` that takes its groups. It also has the patterns of messages about
-options. The option's value is the number in the message, or true if the message has no number.
+If the output begins with the command line, the options are read from the command line. If the
+output lacks the command line, the options are read from the program's messages, which mention only
+some options.
+
+The file load_and_run_log.json has the patterns of lines. Each pattern comes with the name of a
+method of `LoggedRun`, which is called with the pattern's groups. The file also has the patterns of
+messages about options. The value of an option is the number in the message, or true if the message
+has no number.
 """
 
 from __future__ import annotations
@@ -57,7 +62,10 @@ OURS = re.compile(r"iter \d+/|warm ?up \d|load model: |=== (?:prepare|finished)"
 
 
 class Said(msgspec.Struct):
-    """The patterns of lines and messages; the first pattern of a line that matches counts."""
+    """The patterns of lines and messages.
+
+    If several patterns match a line, the first of these patterns is used.
+    """
 
     lines: list[tuple[str, str]]
     settings: dict[str, str]
@@ -79,7 +87,7 @@ class Row(NamedTuple):
 
 @dataclass
 class Test:
-    """The iterations that one runner makes of one testcase, or of the input."""
+    """The iterations that one runner makes with one testcase, or with the input of the run."""
 
     case: int
     runner: int
@@ -90,9 +98,9 @@ class Test:
 
 @dataclass
 class LoggedRun:
-    """The facts from the lines of one run so far.
+    """The facts about one run, from the lines that have been read so far.
 
-    A method raises a ValueError for a line that cannot follow the lines before it.
+    A method raises a ValueError if its line cannot follow the previous lines.
     """
 
     version: str
@@ -124,9 +132,10 @@ class LoggedRun:
         return [test for test in self.tests if not test.is_finished]
 
     def take_time(self, name: str, text: str) -> None:
-        """Take the duration of the load or the preparation; only the first printed time counts.
+        """Store the printed duration of the load or of the preparation.
 
-        The time of the preparation is printed again before each iteration of the warm-up.
+        Only the first duration is used. load_and_run prints the duration of the preparation again
+        before each iteration of the warm-up.
         """
         self.seconds.setdefault(name, seconds_of(text))
 
@@ -135,7 +144,7 @@ class LoggedRun:
         self.warmups.append(Row(seconds_of(text), seconds_of(text), None, runner, int(index)))
 
     def take_iteration(self, index: str, count: str, whole: str, host: str, device: str) -> None:
-        """Take an iteration: add it to the test that it continues, or begin a test with it."""
+        """Store the times of an iteration, in the test that it continues or in a new test."""
         if index == "0":
             runner = sum(test.case == self.case for test in self.tests)
             self.tests.append(Test(self.case, runner, int(count)))
@@ -148,7 +157,7 @@ class LoggedRun:
         raise ValueError(f"is iteration {index} of {count}, and the one before it is missing")
 
     def take_run(self, index: str, time: str) -> None:
-        """Take an iteration of a model without inputs."""
+        """Store the time of an iteration of a model without inputs."""
         self.take_iteration(index, str(self.announced), time, time, "")
 
     def expect_cases(self, count: str) -> None:
@@ -170,7 +179,10 @@ class LoggedRun:
         self.announced = self.announced or 0  # a test without iterations
 
     def take_verdict(self, error: str, name: str, id: str) -> None:
-        """Take the result of an assertion that did not end the run; its limit is not printed."""
+        """Store the verdict of an assertion that did not end the run.
+
+        load_and_run does not print the limit of such an assertion.
+        """
         value = float(error)
         passed = math.isfinite(value)
         limit = max(value, USUAL_LIMIT) if passed else USUAL_LIMIT
@@ -182,14 +194,14 @@ class LoggedRun:
         self.verdicts[self.case] = max(earlier, verdict, key=error_of)
 
     def take_reason(self, reason: str) -> None:
-        """Take the reason for a failure, which is clearer than the exception's own text."""
+        """Store the reason for a failure, which is clearer than the exception's own text."""
         self.reason = reason
 
     def take_line(self, text: str) -> None:
-        """Take the facts from one line.
+        """Store the facts that one line contains.
 
         Raises:
-            ValueError: the line is damaged; the error says how.
+            ValueError: the line is damaged; the error message says how it is damaged.
         """
         for take, pattern in LINES:
             if found := pattern.match(text):
@@ -200,7 +212,7 @@ class LoggedRun:
         self.take_message(text)
 
     def take_message(self, text: str) -> None:
-        """Take the last line of a failed run, or an option from a message."""
+        """Store the reason from the last lines of a failed run, or the option in a message."""
         what = WHAT.search(text)
         if ENDS.match(text):
             self.ending, self.reason = self.ending or text, what[1] if what else self.reason
@@ -215,7 +227,10 @@ class LoggedRun:
                 self.settings.setdefault(key, int(found[1]) if found.groups() else True)
 
     def find_cut(self) -> str:
-        """Return where the output is cut short, an empty string if the run is whole or failed."""
+        """Return the place at which the output is cut short.
+
+        The result is empty if the output is complete, or if the run failed.
+        """
         unfinished = self.open_tests
         if self.ending or (not unfinished and self.announced == 0):
             return ""
@@ -234,13 +249,15 @@ def is_log(data: bytes) -> bool:
 
 
 def decode(data: bytes) -> str:
-    """Return the text of a log in UTF-8, or in UTF-16, which a Windows shell writes."""
+    """Decode a log, which is in UTF-8, or in UTF-16 if a Windows shell has written it."""
     is_wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
     return data.decode("utf-16" if is_wide else "utf-8-sig", errors="replace")
 
 
 def read_log(data: bytes, name: str) -> tuple[records.RunResult, ...]:
-    """Return the runs of a log, in their order; error messages name the file by `name`.
+    """Return the runs of a log, in the order of the log.
+
+    In error messages, `name` is the name of the file.
 
     Raises:
         UsageError: a line is damaged, or a run was cut short before its end.
@@ -327,13 +344,13 @@ def result_of(run: LoggedRun) -> records.RunResult:
 
 
 def case_result(case: int, verdict: Verdict | None) -> CaseResult:
-    """Return the result of a testcase, from the worst of its verdicts."""
+    """Return the result of a testcase, which is made from the testcase's worst verdict."""
     passed, verdicts = (verdict.passed, (verdict,)) if verdict else (None, ())
     return CaseResult(name=f"#{case}", passed=passed, verdicts=verdicts)
 
 
 def samples_of(rows: Iterable[Row], runners: int, *, is_tested: bool = False) -> records.Samples:
-    """Return the samples of iterations; those of the first runner come first."""
+    """Return the samples of iterations; the samples of the first runner come first."""
     end_to_end, host, device, runner, case = [*zip(*rows, strict=True)] or [()] * 5
     return records.Samples(
         end_to_end=end_to_end,

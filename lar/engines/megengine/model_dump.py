@@ -1,8 +1,9 @@
 """Writes model files: `--model-dump`, `--layout-transform-dump` and `--get-static-mem-info`.
 
-A graph whose tensors are in blocks (nchw44, ...) is written in the older of MegEngine's two
-formats. From a file in the newer format lite does not copy the weights, and its kernels for blocks
-crash if the weights are not aligned. From a file in the older format lite copies them.
+If the tensors of a graph are in blocks of channels (as in nchw44), lar writes the graph in the
+older of MegEngine's two formats. From a file in the newer format, lite does not copy the weights.
+If the weights of a file in the newer format are not aligned, lite's kernels for blocks crash. From
+a file in the older format, lite copies the weights, and the kernels work.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ if TYPE_CHECKING:
 
 
 def dump_model(driver: GraphDriver, _: str) -> None:
-    """Write the graph driver's graph, after the options have changed it, as a model file."""
+    """Write the graph of the graph driver, as the options have changed it, into a model file."""
     outputs = list(zip(driver.output_names, driver.output_vars, strict=True))
     metadata = metadata_of(driver.loaded, driver.optimize_options)
     write_graph(driver.context.written[MODEL_DUMP.key], outputs, metadata)
 
 
 def metadata_of(loaded: Any, optimize_options: int | None) -> Any:
-    """Return the metadata for a model file that is made from a loaded file.
+    """Return the metadata for a model file that is made from a loaded model file.
 
-    The optimisation options of a loaded graph are uninitialised memory unless it was optimised.
+    If a loaded graph was not optimised, its optimisation options are uninitialised memory.
     """
     from megengine.core._imperative_rt import SerializationMetadata
 
@@ -59,9 +60,10 @@ def write_graph(
     metadata: Any,
     input_name: Callable[[Any], str] = lambda variable: str(variable.name),
 ) -> None:
-    """Write the graph of some outputs, which come with names, as a model file.
+    """Write a model file with the graph that computes some outputs.
 
-    `input_name` returns the name to write for the variable of an input.
+    Each output is given as a name and a variable. `input_name` returns, for the variable of an
+    input, the name that the file gives to the input.
     """
     from megengine.core.tensor import megbrain_graph
     from megengine.utils import comp_graph_tools
@@ -79,7 +81,7 @@ def write_graph(
 
 
 def has_blocks(operators: Sequence[Any]) -> bool:
-    """Return whether an operator has a layout in blocks, such as NCHW44."""
+    """Return whether any operator has a layout in blocks of channels, such as NCHW44."""
     return any(re.search(r"\d", layout_of(operator)) for operator in operators)
 
 
@@ -131,12 +133,12 @@ CODE = "from lar.engines.megengine.model_dump import write_found; write_found(*s
 
 
 def search_layouts(driver: LiteDriver, _: str) -> None:
-    """Have the engine search layouts when it loads the model, for the network's own device."""
+    """Have the engine search the fastest layouts for the network's device during the load."""
     driver.network_setup.append(lambda network: network.enable_global_layout_transform())
 
 
 def read_layouts(driver: LiteDriver, _: str) -> None:
-    """Warn if the search has chosen layouts that give wrong numbers."""
+    """Warn if the layout search has chosen layouts that give wrong numbers."""
     if driver.runner:
         return
     if names := [*wrong_convolutions(found_by(driver))]:
@@ -154,10 +156,11 @@ def found_by(driver: LiteDriver) -> memoryview:
 
 
 def wrong_convolutions(graph: memoryview) -> Iterator[str]:
-    """Yield the convolutions with 8 input channels that convert the plain layout into blocks of 8.
+    """Yield the names of convolutions that convert 8 channels of the plain layout into a block.
 
-    The search allows such a convolution for up to 8 channels. But the kernel reads plain inputs
-    only for fewer than 8 channels; it reads 8 channels as a block.
+    The layout search lets a convolution convert up to 8 channels from the plain layout into a
+    block. But the kernel of such a convolution reads 8 channels as a block, and only fewer channels
+    as plain.
     """
     from lar.engines.megengine.defects import CONVOLUTIONS, SHAPE
 
@@ -190,9 +193,10 @@ def write_layouts(driver: LiteDriver, _: str) -> None:
 
 
 def write_found(model: str, place: str) -> None:
-    """Read lite's dump from standard input and write it as a model file; never returns.
+    """Read from standard input the model that lite has dumped, write it, and end the process.
 
-    The names of the inputs, which lite loses, are taken from `model`, the file that lite loaded.
+    The names of the inputs, which lite loses, are taken from `model`, the file that lite has
+    loaded.
     """
     import_megengine()
     from megengine.core.tensor.megbrain_graph import load_graph
@@ -212,5 +216,8 @@ def write_found(model: str, place: str) -> None:
 
 
 def name_of(variable: Any, names: Mapping[str, str]) -> str:
-    """Return the name of an input in the model file, from lite's name, which is its operator's."""
+    """Return the name that an input has in the model file.
+
+    In lite, the input has the name of its operator instead.
+    """
     return str(variable.name if variable.name in names.values() else names[variable.name])

@@ -1,6 +1,7 @@
 """Describes a MegEngine model file without running the model.
 
-A damaged file can crash the library that reads it, so this code must run in a process of its own.
+A damaged file can crash the library that reads the file, so this code must run in a separate
+process.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ KINDS = FACTS.work_by_type
 def operation_of(
     type: str, inputs: Sequence[Shape], outputs: Sequence[Shape], parameters: Mapping[str, Any]
 ) -> Operation:
-    """Return an operator in the form that the FLOP formulas take.
+    """Return an operator as an `Operation`, for which lar has FLOP formulas.
 
     Raises:
         LookupError: a parameter or an input of the operator is missing.
@@ -54,13 +55,13 @@ def operation_of(
 
 
 def operation_in(operator: Any) -> Operation:
-    """Return an operator of a loaded graph in the form that the FLOP formulas take."""
+    """Return an operator of a loaded graph as an `Operation`, for which lar has FLOP formulas."""
     inputs, outputs = ([*map(shape_of, side)] for side in (operator.inputs, operator.outputs))
     return operation_of(operator.type, inputs, outputs, json.loads(operator.params or "{}"))
 
 
 def taps_of(type: str, kind: str, parameters: Mapping[str, Any]) -> int:
-    """Return the `taps` of an operator for the FLOP formula of its kind."""
+    """Return the factor `taps` in the FLOP formula for an operator of this kind."""
     if type == "LRNForward":
         return int(2 * parameters["n"])
     if kind == "pooling":
@@ -73,7 +74,7 @@ def taps_of(type: str, kind: str, parameters: Mapping[str, Any]) -> int:
 
 
 def operations_in(mode: str) -> int:
-    """Return the number of operations of an elementwise mode; FUSE_MUL_ADD3 has two."""
+    """Return the number of operations of an elementwise mode, such as 2 for FUSE_MUL_ADD3."""
     if "FUSE_MUL_ADD4" in mode:
         return 3
     return 2 if "FUSE" in mode or mode in ("CLIP", "RELU6") else 1
@@ -107,10 +108,10 @@ LOW_BITS: Mapping[str, int] = {"QuantizedS1": 1, "QuantizedS4": 4, "Quantized4As
 def read_model(path: Path) -> ModelInfo:
     """Read a description of a MegEngine model file.
 
-    For a file with testcases, the description is of the model in it, without the operators that
-    compare outputs. Parameters are the elements of floating-point or quantised constants that
-    operators take. Constants with one element are left out, since MegEngine stores plain numbers so
-    too.
+    If the file has testcases, the description is that of the model in the file, without the
+    operators that compare outputs. The number of parameters is the number of elements in the
+    floating-point and quantised constants that operators read. Constants with one element are not
+    counted, since MegEngine also stores plain numbers as constants with one element.
 
     Raises:
         UsageError: the file cannot be read, is not a MegEngine model, or is damaged.
@@ -147,7 +148,7 @@ def describe_container(path: str) -> dict[str, str]:
 
 
 def model_outputs(outputs: Iterable[Any]) -> list[tuple[str, Any]]:
-    """Return a graph's outputs with their names; an assertion stands for the output it compares."""
+    """Return a graph's outputs with names; an assertion is replaced by the compared output."""
     named = []
     for output in outputs:
         if output.owner.type == "AssertEqual":
@@ -159,7 +160,7 @@ def model_outputs(outputs: Iterable[Any]) -> list[tuple[str, Any]]:
 
 
 def describe_graph(outputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the fields of ModelInfo for the graph of some outputs."""
+    """Return the fields of ModelInfo for the graph that computes some outputs."""
     from megengine.utils.comp_graph_tools import get_dep_vars
 
     owners = [variable.owner for variable in get_dep_vars([variable for _, variable in outputs])]
@@ -181,13 +182,13 @@ def describe_graph(outputs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def tensor_of(name: str, variable: Any, resizable: bool) -> TensorInfo:
-    """Return the facts of an input or output; a shape that depends on the data is empty."""
+    """Describe an input or output; its shape is empty if the shape depends on the data."""
     dtype, shape = dtype_name(variable.dtype), shape_of(variable) or ()
     return TensorInfo(name=name, dtype=dtype, shape=shape, resizable=resizable)
 
 
 def dtype_name(dtype: Any) -> str:
-    """Return a type's NumPy name; MegEngine's `pybfloat16` becomes `bfloat16`."""
+    """Return the NumPy name of a type, such as `bfloat16` for MegEngine's `pybfloat16`."""
     return str(dtype.name).removeprefix("py")
 
 

@@ -1,4 +1,4 @@
-"""The kinds of MegEngine's operators, in words that are the same for all engines."""
+"""Assigns kinds to MegEngine's operators; the names of the kinds are the same for all engines."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ MODE = re.compile(r"([A-Z][A-Z0-9_]*)\(")
 
 
 def elementwise_steps(operator: DumpedOperator) -> Steps:
-    """Return the steps of an elementwise operator by its mode, such as FUSE_ADD_RELU.
+    """Return the steps of an elementwise operator, such as add and relu for the mode FUSE_ADD_RELU.
 
-    The result is empty for another operator.
+    The result is empty for an operator that is not elementwise.
     """
     if operator.type.lower() not in ("elemwise", "elemwisemultitype"):
         return ()

@@ -1,8 +1,9 @@
-"""The option table of MegEngine: a row for each option that it honours, and the rows' hooks.
+"""The option table of MegEngine, with a row for each option that MegEngine supports.
 
-The hooks set attributes of the drivers: `lite_options` (fields of LiteOptions, set when the network
-is made), `network_setup` (calls on the network before the model is loaded), `inference_options`
-(arguments of the graph's optimize_for_inference), and `graph_setup` (calls on the loaded graph).
+The module also has hooks of the rows, which set attributes of the drivers. `lite_options` has the
+fields of LiteOptions, which are set when the network is made. `network_setup` has the calls on the
+network before the model is loaded. `inference_options` has the arguments of the graph's
+optimize_for_inference. `graph_setup` has the calls on the loaded graph.
 """
 
 from __future__ import annotations
@@ -102,9 +103,9 @@ GRAPH_CALLS: Mapping[Option[Any], Callable[[Any], None]] = {
 
 
 def row_of_fields(option: Option[Any]) -> OptionRow[Any, Any]:
-    """Return the row of an option that sets fields, arguments, or a call on the graph.
+    """Return the row of an option whose hook sets fields or arguments, or calls a function.
 
-    The fields are those of lite's options; the arguments are those of optimize_for_inference.
+    The fields are those of lite's options, and the arguments are those of optimize_for_inference.
     """
     call, arguments = GRAPH_CALLS.get(option), GRAPH_ARGUMENTS.get(option, ())
 

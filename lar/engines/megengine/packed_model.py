@@ -1,16 +1,20 @@
-"""lite's packed model files: one file with a model, its settings and a fast-run cache.
+"""Reads and writes lite's packed model files: a model with its settings and a fast-run cache.
 
-    file        "packed_model", then a FlatBuffers buffer whose root is a PackModel
-    PackModel   0 models: [Model], with exactly one model
-    Model       0 header: ModelHeader, 1 info: ModelInfo, 2 data: ModelData
-    ModelHeader strings: 0 name, 1 info_decryption_method, 2 info_parse_method,
-                3 model_decryption_method, 4 info_cache_parse_method; 5 is_fast_run_cache: bool
-    ModelInfo   0 data, the settings as JSON: [ubyte], 1 algo_policy, the cache: [ubyte]
-    ModelData   0 data, a model file: [ubyte]
+A packed file begins with the text "packed_model", and continues with a FlatBuffers buffer whose
+root is a PackModel. The number before each of the following names is the number of the field in its
+FlatBuffers table.
 
-The numbers are the fields' numbers in the tables. lite follows offsets without checking them, so a
-damaged file would crash it. This module checks all offsets.
-Read from MegEngine 1.13: lite/src/parse_model/pack_model.fbs, model_parser.cpp beside it.
+A PackModel has one field: 0 models, a list with exactly one Model. A Model has the fields 0 header
+(a ModelHeader), 1 info (a ModelInfo) and 2 data (a ModelData). A ModelHeader has the texts 0 name,
+1 info_decryption_method, 2 info_parse_method, 3 model_decryption_method and 4
+info_cache_parse_method, and the flag 5 is_fast_run_cache. A ModelInfo has the bytes 0 data (the
+settings as JSON) and 1 algo_policy (the cache). A ModelData has the bytes 0 data (a model file).
+
+The library lite follows the offsets in a file without checking them, so a damaged file would crash
+the process. This module checks all offsets.
+
+In MegEngine 1.13, the format is defined in lite/src/parse_model/pack_model.fbs and in
+model_parser.cpp beside that file.
 """
 
 from __future__ import annotations
@@ -33,10 +37,10 @@ LARGEST_MODEL = 2**31 - 2**24
 
 @dataclass(frozen=True)
 class PackedModel:
-    """The contents of a packed file; `graph` is a view of the model in it.
+    """The contents of a packed file; `graph` is a memory view of the model in the file.
 
-    `info` (the settings) and `cache` are None if the file lacks them. An encrypted part is given as
-    it is in the file.
+    `info` (the settings) and `cache` are None if the file lacks them. A part that is encrypted in
+    the file is not decrypted.
     """
 
     name: str
@@ -116,7 +120,7 @@ def graph_in(path: str) -> memoryview:
 
 
 def plain_graph(packed: PackedModel, name: str) -> memoryview:
-    """Return the model in a packed file; `name` is the file's name for messages.
+    """Return the model in a packed file; `name` is the file's name in error messages.
 
     Raises:
         UsageError: the model is encrypted.

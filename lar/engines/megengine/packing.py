@@ -1,11 +1,12 @@
-"""Packs models (`--packed-model-dump`, `--pack-info-json`, `--pack-cache`) and checks packed ones.
+"""Writes packed models (`--packed-model-dump` and options for it), and checks packed models.
 
 A packed model holds a model, a fast-run cache and some of lite's options. `deploy` packs a model
 with its best settings. A packed model cannot hold layouts, so the graph driver first writes the
 model with its layouts changed.
 
-When a run loads a packed model, lite reads the file's settings last, and they replace the settings
-of the run's options. lar refuses an option that would have no effect for this reason.
+When a run loads a packed model, lite reads the settings in the file last. These settings replace
+the settings that come from the run's options. Therefore lar refuses an option that the file would
+override.
 """
 
 from __future__ import annotations
@@ -46,13 +47,16 @@ KINDS: dict[str, Any] = {
 
 
 def kind_named(name: str) -> Any:
-    """Return the type for a kind in packed_settings.txt; words between bars are a choice."""
+    """Return the type for a kind in packed_settings.txt.
+
+    A kind such as `CPU|CUDA` lists the allowed values.
+    """
     words: Any = Literal
     return words[tuple(name.split("|"))] if "|" in name else KINDS[name]
 
 
 def add_kinds(text: str) -> None:
-    """Add the kinds of objects in the lines of packed_settings.txt to `KINDS`."""
+    """Add to `KINDS` the kinds of objects that the lines of packed_settings.txt define."""
     for line in text.strip().replace("\n  ", " ").splitlines():
         name, _, fields = line.partition(": ")
         found: list[Any] = []
@@ -108,9 +112,9 @@ DEVICES: tuple[Option[Any], ...] = (table.CPU_DEFAULT, table.MULTITHREAD_DEFAULT
 
 
 def dump_packed(driver: Driver, _: str) -> None:
-    """Pack the spec's model file without changing the model.
+    """Write a packed file with the run's model, without changing the model.
 
-    If the file is packed already, its settings and cache are kept unless new ones are given.
+    If the model file is packed already, its settings and cache are kept unless new ones are given.
 
     Raises:
         UsageError: lite would not read a given file, or the model is encrypted.
@@ -135,7 +139,7 @@ def dump_packed(driver: Driver, _: str) -> None:
 
 
 def read_cache_file(path: str, known: bytes | None = None) -> bytes:
-    """Read a cache file, and add its entries to a cache that is known already.
+    """Read a cache file, and join its entries with those of another cache, if given.
 
     Raises:
         UsageError: the file is not a whole cache file.
@@ -145,7 +149,9 @@ def read_cache_file(path: str, known: bytes | None = None) -> bytes:
 
 
 def check_packed_model(driver: Driver, lite_options: Mapping[str, int]) -> bool:
-    """Check a packed model, which lite does not do, and refuse options that its settings override.
+    """Check a packed model, and refuse options that the settings in the model would override.
+
+    This check is needed because lite itself does not check packed models.
 
     Returns:
         Whether the packed model has a fast-run cache.
@@ -236,7 +242,7 @@ OLDEST = "1.13.0"  # lite takes only a version of three numbers
 
 
 def deploy(settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment:
-    """Return the runs that pack a model with settings, and write the settings file for lite."""
+    """Write lite's file of settings, and return the runs that pack a model with the settings."""
 
     def given(*options: Option[Any]) -> dict[str, Any]:
         return {it.key: settings[it.key] for it in options if it.is_given(settings)}
@@ -275,7 +281,7 @@ def deploy(settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment
             cache = str(folder / "winograd.cache")
             Path(cache).write_bytes(preferred)
         packing[table.PACK_CACHE.key] = cache
-        note = "a program of its own takes the cache with LITE_ALGO_PROFILE | LITE_ALGO_HEURISTIC"
+        note = "another program reads the cache only with LITE_ALGO_PROFILE | LITE_ALGO_HEURISTIC"
     runs.append(WritingRun(packing, table.PACKED_MODEL_DUMP))
     return Deployment(runs=tuple(runs), held=held, left_out=left_out, note=note)
 

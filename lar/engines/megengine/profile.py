@@ -1,9 +1,10 @@
 """Reads MegEngine's own profile after each iteration, and converts it to lar's records.
 
-`lar.profiles.megengine_file` has the format of the file. lite writes it at the end of each wait,
-which may take longer than the model itself. So the iteration ends at lite's finish callback, which
-is called before that. The graph driver returns the profile when it is asked for. A profiled run may
-execute several graphs, one for each set of input shapes.
+The module `lar.profiles.megengine_file` describes the format of the profile. At the end of each
+wait, lite writes the profile, which may take longer than the computation of the model. Therefore
+lar ends the iteration at lite's finish callback, which lite calls before it writes the profile. The
+graph driver gets the profile from the engine only on request. A profiled run may execute several
+graphs, one for each set of input shapes.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ COPIES, RELAYOUTS, SELECTIONS, VIEWS = (
 class OperatorReader:
     """Makes records of the operators that an iteration has executed.
 
-    `keys` has a key for each variable, by the variable's number. The key is the variable's name,
-    with its number added if several variables have this name. `computed` are the numbers of the
-    variables that are not constants.
+    `keys` has a key for each variable, by the variable's number. The key is the name of the
+    variable. If several variables have this name, the variable's number is added to the key.
+    `computed` has the numbers of the variables that are not constants.
     """
 
     def __init__(self, raw: RawProfile) -> None:
@@ -129,7 +130,7 @@ class OperatorReader:
         return moved_bytes(taken, outputs, picked)
 
     def moves_nothing(self, operator: RawOperator) -> bool:
-        """Return whether an operator's output needs no copy.
+        """Return whether an operator moves no bytes, because its outputs need no copy.
 
         Such outputs are constants, values on the host that are read in place, and views of inputs.
         """
@@ -143,7 +144,7 @@ class OperatorReader:
 
 
 def operators_of(raw: RawProfile) -> tuple[ProfiledOperator, ...]:
-    """Return all executed operators in the order of execution, also those without a footprint."""
+    """Return all executed operators, even those without a footprint, in the order of execution."""
     return tuple(map(OperatorReader(raw).read, raw.graph_exec.comp_seq))
 
 
@@ -162,8 +163,8 @@ def facts_of(
 ) -> tuple[TensorFact, ...]:
     """Return the shape, type and layout of some variables.
 
-    The shapes of variables that only the host reads come from the footprint. Types have NumPy's
-    names, except quantised types, which keep MegEngine's names.
+    If only the host reads a variable, its shape comes from the operator's footprint. Types have
+    NumPy's names, except quantised types, which keep MegEngine's names.
     """
     facts = []
     count = len(variables)
@@ -175,15 +176,18 @@ def facts_of(
 
 
 def module_of(inputs: Iterable[str], outputs: Iterable[str]) -> str:
-    """Return an operator's layer, from the names of its weights, or else of its outputs."""
+    """Return the name of the model's layer that an operator belongs to.
+
+    The layer's name is part of the names of the operator's weights, or else of its outputs.
+    """
     weights = (name for name in inputs if name.endswith((".weight", ".bias")))
     return layer_in((*weights, *outputs), DOTTED)
 
 
 def flops_of_operator(type: str, inputs: Facts, outputs: Facts, known: RawFootprint) -> int | None:
-    """Return the number of operations of an operator (`lar.engines.operator_facts`).
+    """Return the number of operations of an operator, by the formulas of `operator_facts`.
 
-    If lar has no formula for its type, return the engine's own count, which may be None.
+    If lar has no formula for the operator's type, return the engine's own count, which may be None.
     """
     if type in (INPUT, *CONSTANTS):
         return 0
@@ -197,7 +201,7 @@ def flops_of_operator(type: str, inputs: Facts, outputs: Facts, known: RawFootpr
 
 
 def as_stored(fact: TensorFact, layout: RawLayout) -> TensorFact:
-    """Return a tensor with the shape that it has in memory: a broadcast axis has the length 1."""
+    """Return a tensor with its shape in memory, where a broadcast axis has the length 1."""
     if len(layout.stride) != len(fact.shape):
         return fact
     axes = zip(fact.shape, layout.stride, strict=True)
@@ -205,10 +209,12 @@ def as_stored(fact: TensorFact, layout: RawLayout) -> TensorFact:
 
 
 def list_threads(raw: RawProfile) -> list[tuple[str, list[str]]]:
-    """List the threads, the host's first, each with a name and the engine's own names.
+    """Return a list of the threads, each with its name in lar and its names in the engine.
 
-    The list has the threads that dispatch, and one thread for each computing node, in the order of
-    their first operator. On some nodes the engine computes in the dispatching thread.
+    The host's first thread comes first. Then come the threads of the computing nodes, and then all
+    other threads that dispatch. Threads of the same kind are in the order of their first operators.
+    Some computing nodes belong to the host's first thread, since the engine computes their
+    operators in the thread that dispatches these operators.
     """
     sequence, times = raw.graph_exec.comp_seq, raw.profiler
     hosts = list(dict.fromkeys(name for key in sequence for name in times.host.get(key, ())))
@@ -226,7 +232,10 @@ def threads_of(raw: RawProfile) -> dict[int, str]:
 
 
 def node_of(name: str) -> str:
-    """Return the short name of a computing node: `cpu0:0` of `CompNode("cpu0:0" from "cpu0:0")`."""
+    """Return the short name of a computing node.
+
+    The short name of `CompNode("cpu0:0" from "cpu0:0")` is `cpu0:0`.
+    """
     found = COMP_NODE.match(name)
     return found[1] if found else name
 
@@ -236,8 +245,8 @@ def executions_of(
 ) -> tuple[Execution, ...]:
     """Return the executions on all computing nodes in order of time, with the engine's times.
 
-    `places` has the index of each operator. If an operator has several dispatches, the longest one
-    counts.
+    `places` maps the id of each operator to its index. If an operator has several dispatches, the
+    longest dispatch is used.
     """
     threads = enumerate(list_threads(raw), start=HOST_THREAD)
     numbers = {own: number for number, (_, names) in threads for own in names}
@@ -259,11 +268,11 @@ def nanoseconds(seconds: float) -> int:
 
 
 def memory_plan_of(raw: RawProfile, places: Mapping[str, int]) -> MemoryPlan:
-    """Return the static memory plan; `places` has the index of each operator.
+    """Return the static memory plan; `places` maps the id of each operator to its index.
 
-    A chunk is in use from the operator that writes it to the last operator that reads a variable in
-    it. Weights and inputs have no such operators, and stay in memory. `static_bytes` is the memory
-    that the other chunks cover.
+    A chunk of memory is in use from the operator that writes it to the last operator that reads a
+    variable in it. The chunks of weights and inputs stay in memory, so no operator begins or ends
+    their use. `static_bytes` is the size of the memory that all other chunks cover together.
     """
     graph = raw.graph_exec
     writers: dict[str, int] = {}
@@ -293,13 +302,14 @@ def device_of(raw: RawProfile) -> str:
 
 
 def profile_of_raw(data: bytes, _: str = "") -> records.Profile:
-    """Return the profile in a file of MegEngine's own, which has one iteration.
+    """Return the profile in a profile file of MegEngine, which contains one iteration.
 
-    The iteration lasts from the start of the first operator to the end of the last, on the device's
-    clock.
+    The iteration lasts from the start of the first operator to the end of the last operator, on the
+    device's clock.
 
     Raises:
-        msgspec.MsgspecError, ValueError: the file is truncated, damaged or no such profile.
+        msgspec.MsgspecError, ValueError: the file is truncated or damaged, or is not a profile of
+            MegEngine.
     """
     raw = decode_raw(data)
     places = {key: index for index, key in enumerate(raw.graph_exec.comp_seq)}
@@ -325,8 +335,9 @@ def profile_of_raw(data: bytes, _: str = "") -> records.Profile:
 class ProfiledGraphs:
     """The operators of all graphs of a run, without repetitions.
 
-    Two operators of different graphs are the same if they have the same place, type, name and
-    shapes. Their ids may differ, since a graph that is compiled again has new ids.
+    Two operators of different graphs count as one operator if their places, types, names and shapes
+    are equal. The ids of the two operators may differ, since a graph that is compiled again has new
+    ids.
     """
 
     def __init__(self) -> None:
@@ -337,7 +348,7 @@ class ProfiledGraphs:
         self._places: dict[str, int] = {}
 
     def places_in(self, raw: RawProfile) -> Mapping[str, int]:
-        """Return the index in `operators` of each operator of an iteration, by the operator's id.
+        """Map the id of each operator of an iteration to the operator's index in `operators`.
 
         The ids are in the order of execution.
         """
@@ -358,7 +369,7 @@ class ProfiledGraphs:
         return place
 
     def operators_with(self, algorithms: Mapping[Kernel, str]) -> tuple[ProfiledOperator, ...]:
-        """Return the operators, with the algorithms that the engine has chosen filled in."""
+        """Return the operators, each with the algorithm that the engine has chosen."""
         return tuple(
             replace(operator, algorithm=algorithms.get(kernel_of(operator)))
             for operator in self.operators
@@ -376,8 +387,8 @@ def spans_of(
 ) -> records.SpanColumns:
     """Return the spans of executions that copy a tensor or convert its layout.
 
-    Views need no span. On a device, each execution that computes has a span too, with the name of
-    its algorithm.
+    Views need no span. On CUDA, each execution that computes also has a span, with the name of its
+    algorithm.
     """
     on_host = device.startswith("cpu")
     ends = ("host", "CPU") if on_host else ("device", "CUDA")
@@ -403,11 +414,11 @@ def spans_of(
 def allocations_of(
     plan: MemoryPlan, executions: Iterable[Execution], device: str
 ) -> list[records.Allocation]:
-    """Return when the chunks of a memory plan are allocated and freed in one iteration.
+    """Return the times at which the chunks of a memory plan are allocated and freed.
 
-    A chunk is allocated when its first operator begins, and freed when its last operator ends. If
-    the last operator writes its result into the same memory, the chunk is freed when that operator
-    begins.
+    The times are those of one iteration. A chunk is allocated when its first operator begins, and
+    freed when its last operator ends. If the last operator writes its result into the same memory,
+    the chunk is freed when that operator begins.
     """
     times = {each.operator: each.interval for each in executions}
     planned = [
@@ -485,7 +496,7 @@ class ProfileClock:
         return 0
 
     def around(self, wait: Callable[[], int]) -> Callable[[], int]:
-        """Return a wait function that also notes when the iteration and the wait have ended."""
+        """Return a wait function that also records when the iteration and the wait have ended."""
 
         def wait_and_look() -> int:
             self._finished = None
@@ -503,7 +514,7 @@ class ProfileClock:
 
 
 class MegEngineProfiler:
-    """Keeps the engine's report of each iteration."""
+    """Collects the engine's profiles of all iterations."""
 
     def __init__(self, driver: LiteDriver | GraphDriver) -> None:
         self.driver = driver
@@ -524,7 +535,7 @@ class MegEngineProfiler:
         self._listened = self._listener.begin(asked_profile(driver).flag)
 
     def take(self, step: records.Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        """Keep the engine's report of the iteration that has just ended."""
+        """Store the engine's profile of the iteration that has just ended."""
         self._listener.end()
         self._last = self.read()
         raw = decode_raw(self._last)
@@ -548,7 +559,7 @@ class MegEngineProfiler:
         return Iteration(number, forward_ns, dispatched_ns, waited_ns, executions)
 
     def finish(self) -> EngineTrace:
-        """Return the reports of all iterations, with times of the recorder's clock."""
+        """Return the profiles of all iterations, with times converted to the recorder's clock."""
         hosts, devices = fit_clocks(self._iterations)
         executions = self._executions
         executions.rewrite(place_executions(self._iterations, hosts, devices))
@@ -594,10 +605,10 @@ class MegEngineProfiler:
 
 
 def release_loaded(folder: str) -> None:
-    """Release the memory of loaded libraries below a folder of this name, on Linux.
+    """On Linux, release the memory of loaded libraries in a folder with this name.
 
-    Only read-only memory that was never written is released. If it is needed again, the system
-    reads it from its cache of files.
+    Only read-only memory that was never written is released. If the memory is needed again, the
+    system reads it from its cache of files.
     """
     if sys.platform != "linux":
         return

@@ -1,4 +1,4 @@
-"""Which options need or exclude which others on MegEngine, with `rules.json`."""
+"""The rules for MegEngine's options, here and in `rules.json`: what an option needs or excludes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lar.options.rules import SEVERAL_RUNNERS, Asked, Condition, fact, needs_cor
 
 
 def hanging(option: Option[Any]) -> Condition:
-    """Return the condition that an option is given which hangs on this processor."""
+    """Return the condition that holds if an option is given that hangs on this processor."""
 
     def holds(asked: Asked) -> bool:
         if not option.is_given(asked.values) or table.CUDA.is_given(asked.values):
@@ -37,7 +37,7 @@ RECORDS = (table.RECORD_COMP_SEQ, table.RECORD_COMP_SEQ2)
 
 
 def check_packed_files(asked: Asked) -> None:
-    """Refuse files for a packed model that lite would ignore or misread."""
+    """Refuse files for a packed model if lite would ignore or misread these files."""
     info, cache = table.PACK_INFO_JSON.of(asked.values), table.PACK_CACHE.of(asked.values)
     if info is not None:
         from lar.engines.megengine.packing import read_info_file  # slow to import

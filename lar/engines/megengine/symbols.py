@@ -1,18 +1,18 @@
-"""Functions of MegEngine's own library that its Python packages do not offer, called through C.
+"""Calls functions of MegEngine's own library that its Python packages do not offer.
 
-C++ names are mangled as compilers do it (the Itanium C++ ABI). They are the names of MegEngine
-1.13.0; a library that lacks one of them is another build.
+The names of C++ functions are mangled by the rules of the Itanium C++ ABI. All names are those of
+MegEngine 1.13.0. If a library lacks one of these names, it is another build.
 
-One of these functions attaches the engine's profiler of operators to the graph of a lite network.
-lite's own function for that, `enable_profile_performance`, writes all facts about the graph after
-each iteration. For that it infers the values of all weights, and copies them the first time. To
-read only what the profiler has recorded takes a thirtieth of the time. These records have no names:
+The function `attach_profiler` attaches the engine's profiler of operators to the graph of a lite
+network. In contrast, lite's own function `enable_profile_performance` writes all facts about the
+graph after each iteration. To get these facts, lite infers the values of all weights, and the first
+time it also copies the weights. It takes a thirtieth of the time to read only the facts that the
+profiler has recorded.
 
-    device          {operator: {device: its times}}
-    host            {operator: {thread: its times}}, in seconds
-    opr_footprint   {operator: {"param": its parameters, ...}}
-
-Its sources are src/plugin/impl/profiler.cpp and opr_footprint.cpp in MegEngine.
+The profiler's records contain numbers of operators, but no names. The record `device` has the form
+{operator: {device: times}}. The record `host` has the form {operator: {thread: times}}, with times
+in seconds. The record `opr_footprint` has the form {operator: {"param": parameters, ...}}. The
+source files of the profiler in MegEngine are src/plugin/impl/profiler.cpp and opr_footprint.cpp.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ class MegdnnVersion(ctypes.Structure):
 
 
 def read_libraries() -> dict[str, str]:
-    """Return the version of megdnn, the engine's kernels; empty if the library lacks it."""
+    """Return the version of megdnn, MegEngine's library of kernels.
+
+    The result is empty if the loaded library does not report this version.
+    """
     try:
         function = ctypes.CDLL(LIBRARY)._ZN6megdnn11get_versionEv
     except (OSError, AttributeError):
@@ -53,7 +56,7 @@ def read_libraries() -> dict[str, str]:
 
 
 def find_function(flag: str, symbol: str, arguments: Sequence[Any], result: Any = None) -> Any:
-    """Return a function of the loaded library; `flag` is the option that needs it.
+    """Return a function of the loaded library; `flag` is the option that needs the function.
 
     Raises:
         UsageError: the library has no such function.
@@ -92,7 +95,8 @@ def library_base(flag: str) -> int:
 def read_memory(address: int, size: int) -> bytes:
     """Return bytes of this process's memory, or no bytes if the address is not mapped.
 
-    The system refuses to read such an address, while a direct access would end the process.
+    The system refuses to read an address that is not mapped. A direct access to such an address
+    would crash the process.
     """
     with contextlib.suppress(OSError, OverflowError), open("/proc/self/mem", "rb") as memory:
         return os.pread(memory.fileno(), size, address)
@@ -105,7 +109,7 @@ def pointer_at(address: int) -> int:
 
 
 def graph_class(flag: str) -> int:
-    """Return the address of the virtual functions of a graph's class.
+    """Return the address of the virtual functions of the class of all graphs.
 
     Each graph object begins with this address.
 
@@ -152,8 +156,8 @@ def attach_profiler(network: Any) -> Callable[[], bytes] | None:
     """Attach a profiler to the graph of a loaded LiteNetwork.
 
     Returns:
-        A function that returns the records so far as JSON; None if this is another build of
-        MegEngine, or a processor other than x86-64.
+        A function that returns the profiler's records as JSON, or None if this is another build of
+        MegEngine or the processor is not x86-64.
     """
     flag = BIN_IO_DUMP.flag
     try:
@@ -177,9 +181,9 @@ def attach_profiler(network: Any) -> Callable[[], bytes] | None:
 
 
 def graph_of(network: Any, functions: int) -> int | None:
-    """Return the address of a LiteNetwork's C++ graph, None if this build has it elsewhere.
+    """Return the address of a LiteNetwork's C++ graph, None if no graph is at the expected place.
 
-    The graph is recognised by its first field, the address of its class's virtual functions.
+    A graph is recognised by its first field, the address of the virtual functions of its class.
     """
     implementation = pointer_at(network._network.value + IMPLEMENTATION)
     graph = pointer_at(implementation + GRAPH)
@@ -197,7 +201,11 @@ API = "mgb_get_extern_c_opr_api_versioned"
 
 
 def load_operators(driver: Driver, path: str) -> None:
-    """Load a library of operators once for all runners; it raises the errors of `load_library`."""
+    """Load a library of operators, once for all runners.
+
+    Raises:
+        UsageError: as `load_library`.
+    """
     if driver.runner == 0:
         load_library(path)
 
@@ -250,7 +258,7 @@ FLAG_ADDRESSES = (0x5CAFBAE8, 0x5CAFBC28, 0x5CAFBD68)
 
 
 class CoreFacts(ctypes.Structure):
-    """Part of a Xbyak::util::Cpu; MKL-DNN divides `threads` by `threads_per_core`."""
+    """A part of a Xbyak::util::Cpu; MKL-DNN divides `threads` by `threads_per_core`."""
 
     _fields_ = [
         ("supported", ctypes.c_uint8),
@@ -260,9 +268,9 @@ class CoreFacts(ctypes.Structure):
 
 
 def apply_fix(*_: object) -> None:
-    """Set the number of cores for MKL-DNN in the loaded library.
+    """Write the number of cores into the loaded library, for MKL-DNN.
 
-    Call it after the library is loaded and before a convolution runs.
+    Call this function after the library is loaded and before a convolution is executed.
 
     Raises:
         UsageError: the library is not the build whose addresses are known.

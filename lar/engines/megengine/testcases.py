@@ -1,9 +1,9 @@
-"""Unpacks and writes MegEngine's files of testcases; `lar.datasets.testcases` has the format.
+"""Unpacks and writes MegEngine's files of testcases; `lar.datasets.testcases` describes the format.
 
-In the model's graph, each output goes into an assertion (operator AssertEqual), which has an input
-`NAME:expect` for the expected value. lar removes the assertions, runs the model without them and
-checks its outputs itself. So the assertions cost no time, and do not change what the model
-computes.
+In the model's graph, each output goes into an assertion (operator AssertEqual). Another input of
+the assertion, with the name `NAME:expect`, is the expected value. To check the outputs itself, lar
+removes the assertions and runs the model without them. So the assertions cost no time, and do not
+change what the model computes.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ Arrays = Mapping[str, Array]
 
 
 def unpack(spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
-    """Write the model and the testcases of the spec's file into the work folder.
+    """Write the model and the testcases of the run's model file into the work folder.
 
     Returns:
-        The model's path, and the testcases with their files.
+        The path of the model, and the testcases with the paths of their files.
 
     Raises:
         UsageError: the file is damaged.
@@ -63,7 +63,10 @@ def unpack(spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
 def unpack_graphs(
     folder: Path, first: bytes, others: Sequence[bytes]
 ) -> tuple[str, tuple[Case, ...]]:
-    """Write the model in the first graph and the testcases in the others into a folder."""
+    """Write a model and testcases into a folder.
+
+    The model is in the first graph, and the testcases are in the other graphs.
+    """
     from megengine.core.tensor import megbrain_graph
     from megengine.utils import comp_graph_tools
 
@@ -108,7 +111,7 @@ def unpack_graphs(
 
 
 def format_variable(variable: Any) -> str:
-    """Return an output as load_and_run prints it; it prints an assertion without a shape."""
+    """Return an output as load_and_run prints it; an assertion is printed without a shape."""
     shape = () if variable.owner.type == ASSERTION else shape_of(variable) or ()
     return f"{variable.name}{{{','.join(map(str, shape))}}}"
 
@@ -134,9 +137,9 @@ def values_in(content: bytes) -> list[Array]:
 def checks_in(graph: bytes) -> Iterator[tuple[float, bool]]:
     """Yield the assertions of a model's graph, in the order of the file.
 
-    An assertion is given as the error that it allows, and whether it prints the error in each run.
-    The file leaves out a field that has its default value. Read from MegEngine 1.13:
-    dnn/scripts/opr_param_defs.py (AssertEqual).
+    An assertion is given as two values: the error that the assertion allows, and whether the
+    assertion prints the error in each run. The file leaves out a field that has its default value.
+    In MegEngine 1.13, the fields of AssertEqual are defined in dnn/scripts/opr_param_defs.py.
     """
     opened = open_graph(memoryview(graph))
     for operator in opened.operators:
@@ -148,10 +151,12 @@ def checks_in(graph: bytes) -> Iterator[tuple[float, bool]]:
 
 
 def write_testcases(driver: GraphDriver, cases: Sequence[tuple[Arrays, Arrays]], path: str) -> None:
-    """Write the model of a loaded graph driver with testcases: the inputs and outputs of each.
+    """Write a file with the model of a loaded graph driver and with testcases.
+
+    A testcase is given as its inputs and its outputs.
 
     Raises:
-        UsageError: MegEngine cannot compare an output of this type.
+        UsageError: an output has a type that MegEngine's assertion does not compare.
     """
     from megengine.utils import comp_graph_tools
 
@@ -176,10 +181,10 @@ def write_testcases(driver: GraphDriver, cases: Sequence[tuple[Arrays, Arrays]],
 
 
 def add_assertion(name: str, variable: Any, values: Arrays, packing: Packing) -> Any:
-    """Return the variable of a new assertion on an output.
+    """Add an assertion to an output, and return the variable of the assertion.
 
     Raises:
-        UsageError: MegEngine's assertion does not compare the output's type.
+        UsageError: MegEngine's assertion cannot compare outputs of this type.
     """
     from megengine.core import _imperative_rt
     from megengine.core.ops.builtin import AssertEqual
@@ -197,7 +202,7 @@ def add_assertion(name: str, variable: Any, values: Arrays, packing: Packing) ->
 
 
 def graph_of(constants: Sequence[tuple[Array, Any]]) -> bytes:
-    """Return a graph whose outputs are these values, each with a type of MegEngine."""
+    """Return the bytes of a graph whose outputs are given values, each with a type of MegEngine."""
     from megengine import Tensor
     from megengine.core.tensor import megbrain_graph
 

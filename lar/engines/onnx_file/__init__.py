@@ -45,10 +45,10 @@ class OnnxFileEngine(Engine):
 
 
 def by_format(of_onnx: Method, place: str) -> Method:
-    """Return a method for an engine that reads `.onnx` files and a format of its own.
+    """Return a method for an engine that reads `.onnx` files and files in its own format.
 
-    The method calls `of_onnx` for `.onnx` files, and the function at `place` in the engine's
-    package for files in the engine's own format.
+    The method calls `of_onnx` for `.onnx` files. For files in the engine's own format, the method
+    calls the function at `place` in the engine's package.
     """
     of_own = late(of_onnx, place)
 
@@ -59,11 +59,11 @@ def by_format(of_onnx: Method, place: str) -> Method:
 
 
 class OwnFormatEngine(OnnxFileEngine):
-    """An engine that reads `.onnx` files and files in a format of its own.
+    """An engine that reads `.onnx` files and files in its own format.
 
-    The package of each such engine has files with these names: the modules `options` (`ROWS`) and
-    `model_file` (`KINDS` and, for its own format, `read_model`, `read_operators`, `files_beside`),
-    `dimensions.json` and `defects.json`.
+    The package of such an engine contains the module `options` with `ROWS`, the module `model_file`
+    with `KINDS`, and the files `dimensions.json` and `defects.json`. For the engine's own format,
+    `model_file` also contains `read_model`, `read_operators` and `files_beside`.
     """
 
     environment = ONE_BLAS_THREAD

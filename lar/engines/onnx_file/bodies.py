@@ -1,9 +1,10 @@
-"""The graphs inside nodes of an ONNX graph (bodies), and unique names for their tensors and nodes.
+"""Reads the graphs inside nodes of an ONNX graph (bodies), and gives their tensors unique names.
 
-A tensor or node of a body is named by its path: `NODE/then/NAME`, `NODE/else/NAME` or
-`NODE/body/NAME`. NODE is the node's name. If the node has no name, it is the node's type and its
-number among the nodes of this type, in the order of their outputs' names. Paths of bodies within
-bodies are nested.
+A tensor or node of a body is named by its path, which is `NODE/then/NAME`, `NODE/else/NAME` or
+`NODE/body/NAME`. In a path, NODE is the name of the node that contains the body. If that node has
+no name, NODE is the type of the node and a number, such as Loop_0. The number is the node's
+position among all nodes of its type, sorted by the names of their outputs. If a body is inside
+another body, the path of the inner body begins with the path of the outer body.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ BODY_INPUT = "BodyInput"  # the type of the operator that stands for an input of
 
 
 class Body(NamedTuple):
-    """A graph inside a node; all names in it begin with `path`.
+    """A graph inside a node; the names of all its tensors and nodes begin with `path`.
 
-    `around` has the types of the nodes that contain it, the outermost first.
+    `around` has the types of the nodes that contain the graph, the outermost node first.
     """
 
     path: str
@@ -36,10 +37,10 @@ class Body(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """A node with the names that a dump has for it and its tensors.
+    """A node, with the names that the node and its tensors have in a dump.
 
-    `message` is the node in the file, and `body` the graph that contains it. The message of an
-    operator that stands for an input of a body is empty.
+    `message` is the node's message in the file, and `body` is the graph that contains the node. If
+    an operator stands for an input of a body, its `message` is empty.
     """
 
     node: Node
@@ -48,9 +49,9 @@ class Operator(NamedTuple):
 
 
 def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) -> None:
-    """Rename all tensors and nodes in the bodies of a graph by paths, which make names unique.
+    """Rename all tensors and nodes in the bodies of a graph to their paths, which are unique.
 
-    `outside` has the new names of the tensors in the graphs around this one.
+    `outside` has the new names of the tensors in the graphs around this graph.
     """
     names = (outside or ChainMap()).new_child({it: path + it for it in names_given(graph)})
     name_control_flow(graph)
@@ -71,7 +72,10 @@ def name_by_paths(graph: Message, path: str = "", outside: Names | None = None) 
 
 
 def path_in(node: Message, attribute: str) -> str:
-    """Return the path of a graph inside a node of control flow: the prefix of all its names."""
+    """Return the path of a graph inside a node of control flow.
+
+    The names of all tensors and nodes in the graph begin with this path.
+    """
     return f"{node.name}/{BRANCHES.get(attribute, attribute)}/"
 
 
@@ -91,7 +95,11 @@ def name_control_flow(graph: Message) -> None:
 
 
 def bodies_in(outer: Body) -> Iterator[tuple[Message, list[Body]]]:
-    """Yield the nodes of a graph; a node of control flow comes with the graphs directly in it."""
+    """Yield each node of a graph with its bodies.
+
+    The bodies of a node of control flow are the graphs directly inside it. Other nodes have no
+    bodies.
+    """
     for node in outer.graph.node:
         around, flows = (*outer.around, node.op_type), node.op_type in CONTROL_FLOW
         inner = [each for each in node.attribute if flows and "g" in each]
@@ -99,7 +107,7 @@ def bodies_in(outer: Body) -> Iterator[tuple[Message, list[Body]]]:
 
 
 def open_operators(path: Path) -> tuple[Message, list[Operator]]:
-    """Return the graph of a model file, renamed by paths, and its operators.
+    """Return the graph of a model file, with names made unique by paths, and the graph's operators.
 
     Raises:
         ValueError, OSError: the file cannot be read, or is damaged.
@@ -110,7 +118,7 @@ def open_operators(path: Path) -> tuple[Message, list[Operator]]:
 
 
 def read_operators(path: Path) -> tuple[ModelOperator, ...]:
-    """Return the operators of a model file, after an operator `Input` for each input."""
+    """Return an operator `Input` for each input of a model file, then the model's operators."""
     graph, operators = open_operators(path)
     held = {each.name for each in graph.initializer}
     fed = (each.name for each in graph.input if each.name not in held)
@@ -124,10 +132,12 @@ def read_operators(path: Path) -> tuple[ModelOperator, ...]:
 def operators_in(graph: Body, outside: frozenset[str] = frozenset()) -> Iterator[Operator]:
     """Yield the operators of a graph and of its bodies, each after the operators of its inputs.
 
-    The graph must have been renamed by paths. The inputs of a node with bodies are: its own inputs,
-    the tensors that its bodies take from outside, and the results of the bodies. For each input of
-    a body, an extra operator leads to it from the input of the loop that gives its first value.
-    `outside` are the tensors of the graphs around this graph, without weights.
+    `name_by_paths` must have renamed the graph before. The inputs of a node with bodies are the
+    node's own inputs, then the tensors that its bodies take from outside, then the results of its
+    bodies. In addition, an extra operator is yielded for each input of a body. The input of this
+    extra operator is the node's input that provides the first value, and its output is the input of
+    the body. `outside` has the names of the tensors of the graphs around this graph, without
+    weights.
     """
     weights = {each.name for each in fields.held_in(graph.graph)}
     known = outside | {*names_given(graph.graph)} - weights
@@ -155,7 +165,7 @@ def names_given(graph: Message) -> Iterator[str]:
 
 
 def names_taken(node: Message) -> Iterator[str]:
-    """Yield the names of the tensors that a node takes, directly or by the graphs inside it."""
+    """Yield the names of the tensors that a node reads, itself or in the graphs inside the node."""
     yield from filter(None, node.input)
     for graph in fields.graphs_of(node):
         own = {*names_given(graph)}

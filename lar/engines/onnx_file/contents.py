@@ -29,7 +29,10 @@ VARIADIC = ("Max", "Mean", "Min", "Sum")
 
 
 def operation_of(node: Message, shapes: Mapping[str, Shape]) -> Operation:
-    """Return a node in the form that the FLOP formulas take; `shapes` has the tensors' shapes."""
+    """Return a node as an `Operation`, for which lar has FLOP formulas.
+
+    `shapes` has the shapes of tensors by name.
+    """
     kind = WORK.get(node.op_type) if node.domain in DOMAINS else None
     if kind is None or kind == "movement":
         return Operation(type=node.op_type, kind=kind)
@@ -54,7 +57,7 @@ def operation_of(node: Message, shapes: Mapping[str, Shape]) -> Operation:
 
 
 def taps_of(node: Message, kind: str, attributes: Mapping[str, Any]) -> int:
-    """Return the `taps` of a node for the FLOP formula of its kind."""
+    """Return the factor `taps` in the FLOP formula for a node of this kind."""
     if node.op_type == "LRN":
         return 2 * int(attributes.get("size", 1))
     if kind == "pooling":
@@ -68,7 +71,7 @@ def taps_of(node: Message, kind: str, attributes: Mapping[str, Any]) -> int:
 
 
 def channels_first(shape: Shape) -> Shape:
-    """Return a shape whose last axis is the channels, with this axis moved to the second place."""
+    """Move the last axis of a shape, which is the axis of the channels, to the second place."""
     return shape and (shape[0], shape[-1], *shape[1:-1])
 
 
@@ -87,7 +90,7 @@ class Known(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """The number of the tensor's elements, if its shape is known."""
+        """The number of the tensor's elements, if the shape of the tensor is known."""
         return prod(size or 0 for size in self.shape or ())
 
     @property
@@ -104,14 +107,14 @@ def read_model(
 ) -> ModelInfo:
     """Read a description of an ONNX model file, without reading large weights.
 
-    Parameters are the elements of floating-point constants that operators take, and of integer
-    constants that quantised operators take. Constants with one element are left out, since most of
-    them are plain numbers. FLOPs are counted for the given `shapes` of inputs. Without shapes, an
-    open batch axis counts as 1, and `flops_at` in the metadata says so. If another axis is open,
-    the FLOPs are unknown.
+    The number of parameters is the number of elements in the floating-point constants that
+    operators read, and in the integer constants that quantised operators read. Constants with one
+    element are not counted, since most of these constants are plain numbers. FLOPs are counted for
+    the given `shapes` of inputs. If no shapes are given, an open batch axis is taken as 1, and
+    `flops_at` in the metadata reports this. If another axis is open, the FLOPs are unknown.
 
     Raises:
-        UsageError: the file or its external weights cannot be read, or the file is damaged, or is
+        UsageError: the file or its external weights cannot be read, or the file is damaged or is
             not an ONNX model.
     """
     model = read_message(path)
@@ -143,7 +146,7 @@ def read_message(path: Path) -> Message:
 def without_weights(model: Message, path: Path) -> Message:
     """Return a model without the values of its weights, and with its functions inlined.
 
-    Values that may be shapes are kept; they are read from external files if needed.
+    Values that may be shapes are kept, and are read from external files if necessary.
 
     Raises:
         UsageError: an external file is missing or too short.
@@ -229,9 +232,9 @@ def read_ends(path: Path) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...
 
 
 def set_shapes(graph: Message, shapes: Mapping[str, Shape], *, infers_others: bool) -> None:
-    """Give inputs and outputs these shapes.
+    """Set the shapes of a graph's inputs and outputs.
 
-    With `infers_others`, remove all other open shapes of the model, so that they can be inferred.
+    If `infers_others` is true, all other open shapes are removed, so that they can be inferred.
     """
     for info in (*graph.input, *graph.output):
         tensor = info.type.tensor_type
@@ -262,7 +265,8 @@ def closed_batches(inputs: Iterable[Message]) -> dict[str, Shape]:
 def constants_in(graphs: Iterable[Message]) -> dict[str, Known]:
     """Return the initializers and the outputs of Constant nodes, by name.
 
-    Sparse initializers count as dense tensors, as engines make them dense.
+    Sparse initializers count as dense tensors, since engines convert sparse initializers to dense
+    tensors.
     """
     found = {}
     for graph in graphs:
@@ -321,9 +325,9 @@ def tensors_in(graph: Message) -> dict[str, Known]:
 
 
 def axes_in(tensor: Message) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
-    """Return the sizes and names of a tensor type's axes, as `axes_of` does.
+    """Return the sizes and the names of the axes of a tensor type.
 
-    A size of -1 stands for any size, as it does for the engine.
+    A size of -1 in the file stands for any size, as it does in engines.
     """
     return fields.axes_of(
         it.dim_value if "dim_value" in it else it.dim_param for it in tensor.shape.dim
@@ -336,13 +340,13 @@ def shape_of(tensor: Message) -> Shape:
 
 
 def kind_of(value: Message) -> str:
-    """Return the kind of an input or output: tensor, sequence, map, ..."""
+    """Return the kind of an input or output, such as tensor, sequence or map."""
     kinds = (name for name in fields.SCHEMA["Type"] if name in value.type)
     return next(kinds, "tensor_type").removesuffix("_type")
 
 
 def info_of(value: Message) -> TensorInfo:
-    """Return the facts of an input or output; its shape is empty if it may have any rank."""
+    """Describe an input or output; its shape is empty if the number of axes may vary."""
     kind, sequence = value.type, "sequence_type" in value.type
     if sequence and "tensor_type" in kind.sequence_type.elem_type:
         kind = kind.sequence_type.elem_type

@@ -1,8 +1,9 @@
-"""Runs If, Loop and Scan iteration by iteration, to show the values of the tensors inside them.
+"""Runs the nodes If, Loop and Scan iteration by iteration, to show the tensors inside them.
 
-An engine provides a `Runnable` for each body. An input of a body is shown as the output of an extra
-operator. A tensor inside a loop has a value for each iteration; for nested loops, the values of all
-iterations are in one list. A tensor in a branch that was not taken has no value.
+An engine provides a `Runnable` for each body, which is a graph inside such a node. An input of a
+body is shown as the output of an extra operator. A tensor inside a loop has a value for each
+iteration. In nested loops, the values of all iterations of all loops are in one list. A tensor in a
+branch that was not executed has no value.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ Visit = Callable[[Node, Sequence[Any]], object]
 
 
 class Runnable(Protocol):
-    """A body that an engine can run."""
+    """A body (a graph inside a node of control flow) that an engine can run."""
 
     body: Body
     inputs: Sequence[str]
 
     def run(self, fed: Mapping[str, Any], visit: Visit | None, around: Values) -> list[Any]:
-        """Compute the outputs from the inputs and from the tensors around the body.
+        """Compute the outputs of the body from its inputs and from the tensors around it.
 
         `visit` is called with each operator and its results.
         """
 
 
 class NoTruth(NamedTuple):
-    """Stands for a value that cannot be computed: the operator that fails, and the reason."""
+    """Replaces a value that cannot be computed, and holds the failing operator and the reason."""
 
     operator: str
     says: str
@@ -53,18 +54,18 @@ class NoTruth(NamedTuple):
 
 
 class NoTruthHere(Exception):
-    """An operator has no single right result; the message says why."""
+    """The exception for an operator without a single right result; the message says why."""
 
 
 class EachRound(tuple[Any, ...]):
-    """The values of a tensor in all iterations."""
+    """The values of a tensor in all iterations of a loop."""
 
 
 def parts_of_value(name: str, value: Any) -> Iterator[Part | Unheld]:
-    """Yield the dumped parts of a value.
+    """Yield the parts of a value that are dumped.
 
-    The values of all iterations of a loop are put along a new first axis. If their shapes differ,
-    only the first value is dumped.
+    The values of all iterations of a loop are stacked along a new first axis. If the shapes of
+    these values differ, only the first value is dumped.
     """
     if not isinstance(value, EachRound):
         value = Unheld(name, value.why(name)) if isinstance(value, NoTruth) else value
@@ -82,9 +83,9 @@ def parts_of_value(name: str, value: Any) -> Iterator[Part | Unheld]:
 
 @dataclass
 class Rounds:
-    """Runs the iterations of a body, and shows the results of its operators in all of them.
+    """Runs the iterations of a body, and passes the results of all iterations to `visit`.
 
-    `states` are the values that an iteration passes to the next iteration. `pieces` has the other
+    `states` are the values that an iteration passes to the next iteration. `pieces` has all other
     results of each iteration.
     """
 
@@ -96,10 +97,12 @@ class Rounds:
     seen: dict[tuple[str, ...], tuple[Node, list[Sequence[Any]]]] = field(default_factory=dict)
 
     def run(self, before: Sequence[Any] = (), behind: Iterable[Any] = ()) -> list[Any]:
-        """Compute the outputs of the body in one iteration: the next states, then the pieces.
+        """Run one iteration of the body, and return the outputs of the body.
 
-        The inputs of the body are the values `before`, the states, and the values `behind`. If it
-        has values `before` (a Loop), its first output is whether to go on."""
+        The inputs of the body are the values `before`, then the states, then the values `behind`.
+        The outputs are the next states, then the pieces. Only a Loop has values `before`. The first
+        output of a Loop's body says whether to continue, and the states come after this output.
+        """
         fed = dict(zip(self.graph.inputs, (*before, *self.states, *behind), strict=False))
         for name, value in fed.items() if self.visit else ():
             self(Node(name, BODY_INPUT, "", (), (name,)), [value])
@@ -114,9 +117,10 @@ class Rounds:
         self.seen.setdefault(node.outputs, (node, []))[1].append(results)
 
     def show(self) -> None:
-        """Show the operators of the body with their results in all iterations.
+        """Pass the operators of the body, with their results in all iterations, to `visit`.
 
-        Inside an outer loop, the results are added to those of its earlier iterations.
+        If the body is inside an outer loop, these results are added to the results from earlier
+        iterations of the outer loop.
         """
         for node, found in self.seen.values():
             assert self.visit is not None
@@ -126,7 +130,7 @@ class Rounds:
 
 
 def branch_taken(inputs: Sequence[Any], bodies: Sequence[Runnable]) -> Runnable:
-    """Return the branch of an If that its condition chooses."""
+    """Return the branch that the condition of an If chooses."""
     path = "then" if array_in(inputs[0]).item() else "else"
     return next(each for each in bodies if each.body.path.endswith(f"/{path}/"))
 
@@ -139,7 +143,7 @@ def run_rounds(
     around: Values,
     visit: Visit | None,
 ) -> Rounds:
-    """Run all iterations of a Loop or a Scan, and return them."""
+    """Run all iterations of a Loop or a Scan, and return the `Rounds` with their results."""
     last = len(inputs) - attributes.get("num_scan_inputs", 0)
     run, first = (run_loop, 2) if kind == "Loop" else (run_scan, 0)
     rounds = Rounds(body, inputs[first:last], around, visit)
@@ -149,7 +153,7 @@ def run_rounds(
 
 
 def run_loop(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Rounds) -> None:
-    """Run the body of a Loop until its condition fails, or until its number of trips is reached."""
+    """Run the body of a Loop until its condition is false or its maximum trip count is reached."""
     most, goes_on = [*inputs, None, None][:2]
     limit = np.inf if most is None else array_in(most).item()
     infos = rounds.graph.body.graph.input[:2]
@@ -161,7 +165,7 @@ def run_loop(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Round
 
 
 def run_scan(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Rounds) -> None:
-    """Run the body of a Scan for each element along an axis of each scanned input."""
+    """Run the body of a Scan once for each element along the scanned axes of its inputs."""
     scanned = [array_in(each) for each in inputs[len(rounds.states) :]]
     ways = zip(scanned, *ways_of(attributes, "input", len(scanned)), strict=True)
     columns = (np.moveaxis(array, axis, 0)[:: -1 if back else 1] for array, axis, back in ways)
@@ -170,7 +174,10 @@ def run_scan(inputs: Sequence[Any], attributes: Mapping[str, Any], rounds: Round
 
 
 def ways_of(attributes: Mapping[str, Any], side: str, count: int) -> list[Sequence[int]]:
-    """Return the axes and directions of a loop's scanned inputs or outputs; `side` says which."""
+    """Return the axes and the directions of a loop's scanned inputs or outputs.
+
+    `side` is "input" or "output".
+    """
     given = (attributes.get(f"scan_{side}_{what}") for what in ("axes", "directions"))
     return [each or [0] * count for each in given]
 

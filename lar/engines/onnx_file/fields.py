@@ -1,20 +1,20 @@
 """Reads and writes ONNX files field by field, without the package onnx.
 
-Importing that package takes longer than loading a model, and lar needs few fields of a file. ONNX
-files are protobuf messages (protobuf.dev/programming-guides/encoding); `SCHEMA` has the fields of
-each message in onnx.proto. A `Message` keeps its bytes, and decodes a field when it is first read.
-Other fields are skipped by their length; if the file is mapped into memory, they are never read.
-When a changed message is encoded, fields that were not read, or that the schema lacks, are kept
-unchanged.
+Importing the package onnx takes longer than loading a model, and lar needs few fields of a file.
+ONNX files are protobuf messages, which protobuf.dev/programming-guides/encoding describes. `SCHEMA`
+has the fields of each kind of message in onnx.proto. A `Message` keeps its bytes, and decodes a
+field when the field is first read. Fields that nobody reads are skipped by their length. If the
+file is mapped into memory, the bytes of skipped fields are never loaded. When a changed message is
+encoded, fields that were not read, or that the schema lacks, are kept unchanged.
 
-The modules beside this one read the contents. `contents` describes a model and counts its FLOPs,
-`tensors` reads values of tensors, `bodies` reads graphs inside nodes, and `numbered_graph` reads
-the scales of quantised tensors.
+Other modules of this package read the contents of files. `contents` describes a model and counts
+its FLOPs, `tensors` reads values of tensors, `bodies` reads graphs inside nodes, and
+`numbered_graph` reads the scales of quantised tensors.
 
-This module also checks which files a model may name for its weights. ONNX Runtime 1.23 opens any
-path that a model names. A model from elsewhere must not make lar read, dump or pack any file of
-this machine. So lar accepts only files in the model's own folder, and in folders that
-`--allow-external-data` names.
+This module also checks the paths of the files from which a model reads its weights. ONNX Runtime
+1.23 opens any path that a model names. A model from an unknown source must not make lar read, dump
+or pack any file of this machine. So lar accepts only files in the model's own folder, and in
+folders that `--allow-external-data` names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,10 @@ EXTERNAL = 1  # the data_location of a tensor whose data is in another file
 
 
 class FieldKind(NamedTuple):
-    """A field of the schema; `type` is the type of its values, or the name of a message."""
+    """A field in the schema of a message.
+
+    `type` is the type of the field's values, or the name of a kind of message.
+    """
 
     number: int
     type: str
@@ -45,7 +48,7 @@ class FieldKind(NamedTuple):
 
 
 def read_schema(text: str) -> dict[str, dict[str, FieldKind]]:
-    """Return the fields of each message by their names, from the text of messages.txt."""
+    """Parse the text of messages.txt, and return the fields of each kind of message by name."""
     found: dict[str, dict[str, FieldKind]] = {}
     for line in text.strip().replace("\n  ", " ").splitlines():
         message, _, fields = line.partition(": ")
@@ -67,10 +70,10 @@ FORMATS = {"float": "<f", "double": "<d"}
 
 
 class Field(NamedTuple):
-    """The position of one field of a message; `begin` is where its tag begins.
+    """The position of one field of a message; `begin` is the offset of the field's tag.
 
-    `value` is the number itself for a varint. For other fields it is the offset of the value's
-    bytes.
+    `value` is the number itself for a varint. For other fields, `value` is the offset of the
+    value's bytes.
     """
 
     number: int
@@ -136,10 +139,11 @@ def encode_varint(number: int) -> bytes:
 
 
 class Message:
-    """A message of a kind in `SCHEMA`, whose fields are attributes, as in the package onnx.
+    """A protobuf message, whose fields are attributes of this object, as in the package onnx.
 
-    A missing field has an empty value. If this value is a message, changing it does not add it to
-    this message. Decoding a field raises a ValueError if the bytes are not a message of this kind.
+    The kind of a message is a key of `SCHEMA`. A missing field has an empty value. If this empty
+    value is a message, a change in the value does not add the missing field. Decoding a field
+    raises a ValueError if the bytes are not a message of this kind.
     """
 
     def __init__(self, kind: str, data: bytes | memoryview = b"", **values: Any) -> None:
@@ -152,7 +156,7 @@ class Message:
             """Set a field to a value."""
 
     def __getattr__(self, name: str) -> Any:
-        """Decode a field; Python calls this only for a field that has no attribute yet."""
+        """Decode a field; Python calls this method only if the field has no attribute yet."""
         kind = SCHEMA[self.kind].get(name)
         if kind is None:
             raise AttributeError(name)
@@ -174,11 +178,14 @@ class Message:
         return bool(self._raw(SCHEMA[self.kind][name].number))
 
     def mentions(self, word: re.Pattern[bytes]) -> bool:
-        """Return whether the message's bytes contain a word; this is faster than decoding them."""
+        """Return whether the message's bytes contain a word.
+
+        This search is faster than decoding the message.
+        """
         return word.search(self._data) is not None
 
     def _raw(self, number: int) -> list[Field]:
-        """Return the positions of all fields with a number."""
+        """Return the positions of all fields that have this number."""
         if self._fields is None:
             found: dict[int, list[Field]] = {}
             for field in fields_in(self._data):
@@ -188,7 +195,7 @@ class Message:
         return fields
 
     def _decode(self, kind: FieldKind, field: Field) -> list[Any]:
-        """Return the values in a field; a field of packed numbers has several."""
+        """Return the values in a field; a field of packed numbers has several values."""
         data, wire = self._data[field.value : field.end], WIRES.get(kind.type, BYTES)
         if field.wire not in (wire, BYTES):
             raise ValueError(f"another field in the place of a {kind.type}")
@@ -261,7 +268,7 @@ def open_model(path: Path) -> Message:
 
 
 def damaged(path: Path) -> UsageError:
-    """Return the error for a file that is not an ONNX model, or is a damaged one."""
+    """Return the error for a file that is not an ONNX model, or is damaged."""
     return UsageError("not an ONNX model, or a damaged one", BROKEN, subject=path)
 
 
@@ -286,7 +293,9 @@ VALUES = dict(enumerate(VALUE_NAMES.split(), start=1))
 
 
 def attributes_of(node: Message) -> dict[str, Any]:
-    """Return a node's attributes by name: numbers, strings, lists of these, or messages.
+    """Return the values of a node's attributes, by the names of the attributes.
+
+    A value is a number, a string, a list of numbers or strings, or a message.
 
     Raises:
         LookupError: an attribute has a value of an unknown type.
@@ -321,12 +330,15 @@ def graphs_in(graph: Message) -> Iterator[Message]:
 
 
 def held_in(graph: Message) -> list[Message]:
-    """Return the tensors with values in a graph; a sparse tensor is given by its elements."""
+    """Return the tensors whose values are in a graph.
+
+    For a sparse tensor, the tensor of its elements is returned.
+    """
     return [*graph.initializer, *(each.values for each in graph.sparse_initializer)]
 
 
 class SavedModel(NamedTuple):
-    """A saved model: its bytes, and the folder of its weights."""
+    """The bytes of a saved model, and the folder with the files of its weights."""
 
     content: bytes
     folder: Path
@@ -344,7 +356,7 @@ NUMBERS = {name: number for number, name in enumerate(ELEMENT_TYPES, start=1)}
 
 
 def type_name(number: int) -> str:
-    """Return NumPy's name of an element type, by ONNX's number.
+    """Return NumPy's name of the element type that has this number in ONNX.
 
     Raises:
         LookupError: ONNX has no element type with this number.
@@ -355,9 +367,9 @@ def type_name(number: int) -> str:
 
 
 def bits_of(type_name: str) -> int | None:
-    """Return the number of bits of an element, from the name of its type; None if it is not fixed.
+    """Return the number of bits of an element, None if the number is not fixed.
 
-    The name may be NumPy's or an engine's.
+    `type_name` is the name that NumPy or an engine has for the type of the element.
     """
     found = re.search(r"\d+", type_name)
     return int(found[0]) if found else {"bool": 8}.get(type_name)
@@ -370,9 +382,9 @@ NO_NAME = re.compile(r"(?i)none|unk__\d+|[\W\d_]*")
 
 
 def axes_of(axes: Iterable[int | str | None]) -> tuple[tuple[int | None, ...], tuple[str, ...]]:
-    """Return the sizes of axes, with None for any size, and the names of axes.
+    """Return the sizes of axes, with None for any size, and the names of the axes.
 
-    If no axis has a name, the names are an empty tuple.
+    If no axis has a name, the tuple of names is empty.
     """
     sizes, names = [], []
     for axis in axes:
@@ -393,7 +405,10 @@ LOCATION = re.compile(rb"location")  # the key of the entry that names a tensor'
 
 
 class Place(NamedTuple):
-    """The place of a tensor's data in another file; a length of 0 means up to the file's end."""
+    """The position of a tensor's data in another file.
+
+    A length of 0 means that the data ends where the file ends.
+    """
 
     tensor: str
     location: str
@@ -402,7 +417,7 @@ class Place(NamedTuple):
 
 
 def place_of(tensor: Message) -> Place:
-    """Return the place of a tensor's data, for a tensor whose data is in another file."""
+    """Return the position of a tensor's data in another file."""
     entries = {each.key: os.fsdecode(each.value) for each in tensor.external_data}
     numbers = {key: int(value) for key, value in entries.items() if value.isdecimal()}
     offset, length = (numbers.get(key, 0) for key in ("offset", "length"))
@@ -414,8 +429,8 @@ def place_of(tensor: Message) -> Place:
 def tensors_outside(message: Message) -> Iterator[Message]:
     """Yield all tensors of a model whose data is in other files.
 
-    The tensors may be weights, parts of sparse tensors, attributes of nodes, or in control flow and
-    functions.
+    Such tensors may be weights, parts of sparse tensors, or attributes of nodes. Tensors inside
+    control flow and functions are included.
 
     Raises:
         ValueError: the message is not a model.
@@ -442,7 +457,9 @@ def files_beside(model: Path) -> tuple[str, ...]:
 
 
 def check_external_data(model: Path, allowed: Sequence[str] = ()) -> None:
-    """Refuse a model whose weights are in files that it may not name; call it before the load.
+    """Refuse a model whose weights are in files outside the allowed folders.
+
+    Call this function before an engine loads the model.
 
     Raises:
         UsageError: a file is outside the allowed folders, missing or cut short; the error names the
@@ -471,7 +488,7 @@ def subject_of(place: Place, model: Path) -> str:
 
 
 def check_folder(place: Place, model: Path, allowed: Sequence[str]) -> None:
-    """Refuse a tensor whose data is in a file that the model may not name.
+    """Refuse a tensor whose data is in a file outside the allowed folders.
 
     Raises:
         UsageError: the file is outside the allowed folders; the error names the tensor.
@@ -491,7 +508,9 @@ def check_folder(place: Place, model: Path, allowed: Sequence[str]) -> None:
 
 
 def check_size(place: Place, model: Path, sizes: dict[str, int]) -> None:
-    """Refuse a tensor whose data is missing or cut short; `sizes` keeps sizes of files for reuse.
+    """Refuse a tensor whose data is missing or cut short.
+
+    `sizes` stores the sizes of files for later calls.
 
     Raises:
         UsageError: the file is missing or too short; the error names the tensor.

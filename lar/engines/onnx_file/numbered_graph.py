@@ -1,8 +1,9 @@
-"""Numbers the tensors of an ONNX graph as MegEngine does, for dumps of several engines.
+"""Numbers the tensors of an ONNX graph for dumps, in the same way as MegEngine does.
 
-The module also finds scales and zero points of quantised tensors. QuantizeLinear, DequantizeLinear,
-QLinear* and *Integer have the scale and the zero point of a tensor among their inputs.
-DynamicQuantizeLinear has them among its outputs.
+Several engines use these numbers in their dumps. The module also finds scales and zero points of
+quantised tensors. QuantizeLinear, DequantizeLinear, QLinear* and *Integer have the scale and the
+zero point of a tensor among their inputs. DynamicQuantizeLinear has the scale and the zero point
+among its outputs.
 """
 
 from __future__ import annotations
@@ -78,9 +79,10 @@ def quantization_of(each: Scales, values: Mapping[str, Array]) -> Quantization |
 
 
 def scales_in(nodes: Sequence[Node], parameters: Sequence[Parameters]) -> list[Scales]:
-    """Return the scales of a graph's tensors.
+    """Return the names of the scales and zero points of a graph's tensors.
 
-    The scales in the operator that writes a tensor come before those in operators that read it.
+    First come the scales in operators that write a tensor, then those in operators that read a
+    tensor. The scales of integer products come last.
     """
     given: list[Scales] = []
     taken: list[Scales] = []
@@ -109,7 +111,7 @@ def roles_of(node: Node, parameters: Parameters) -> Sequence[Role]:
 
 
 def name_at(node: Node, place: int | None) -> str:
-    """Return the name of an input or output by its place, empty if it is left out."""
+    """Return the name of the input or output at a place, empty if nothing is there."""
     if place is None:
         return ""
     names, place = (node.inputs, place) if place >= 0 else (node.outputs, ~place)
@@ -119,7 +121,8 @@ def name_at(node: Node, place: int | None) -> str:
 def products_in(nodes: Sequence[Node], known: Mapping[str, Scales]) -> Iterator[Scales]:
     """Yield the scales of integer products and of their weights.
 
-    In a model, such a product is cast and then multiplied by the product of both scales.
+    In a model, an integer product is cast to a float type. The result of the cast is multiplied by
+    the product of the scale of the data and the scale of the weights.
     """
     makers = {name: node for node in nodes for name in node.outputs}
     muls = [node for node in nodes if node.operator == "Mul"]
@@ -144,7 +147,7 @@ def wanted_names(scales: Iterable[Scales]) -> set[str]:
 
 
 def read_quantizations(path: Path) -> dict[str, Quantization]:
-    """Return the quantizations of a model's tensors by name, if their scales are weights.
+    """Return the quantizations of those tensors of a model whose scales are weights, by name.
 
     Raises:
         ValueError, OSError: the model cannot be read.
@@ -159,10 +162,10 @@ def read_quantizations(path: Path) -> dict[str, Quantization]:
 
 
 class NumberedGraph:
-    """The graph of a model with all its tensors numbered, also those of bodies.
+    """The graph of a model in which all tensors are numbered, including the tensors in bodies.
 
-    The graph must have been renamed by paths. When all tensors have been computed, `left_out` has
-    the reason for each tensor that no file can hold.
+    `name_by_paths` must have renamed the graph before. When all tensors have been computed,
+    `left_out` has the tensors that no file can hold, each with the reason.
     """
 
     def __init__(self, graph: Message, fed: Iterable[str]) -> None:
@@ -194,9 +197,10 @@ class NumberedGraph:
         return DumpFacts(operators, 0, {}, known, outputs=self.outputs, left_out=left_out)
 
     def holds_weight(self, name: str, type_name: str) -> bool:
-        """Return whether a dump holds a constant.
+        """Return whether a dump contains a given constant.
 
-        A dump holds weights and biases that operators take, but no scales, zero points or shapes.
+        A dump contains the weights and biases that operators read, but no scales, zero points or
+        shapes.
         """
         is_taken = name in self.variables and name not in {*self.wanted, *self.outputs}
         is_weight = type_name.startswith("float") or name in {it.tensor for it in self.scales}
@@ -242,7 +246,7 @@ class NumberedGraph:
     def dumped(
         self, name: str, inputs: Sequence[str], array: Array, layout: str = "", dtype: str = ""
     ) -> Dumped:
-        """Return a tensor to dump, which is stored in a layout, with its names and numbers."""
+        """Return a tensor as a dump stores it, with names, numbers and the name of the layout."""
         kind, known = dtype or BY_DTYPE[array.dtype.name].name, self.variables[name]
         variable = replace(known, shape=array.shape, stored=True, format=layout, dtype=kind)
         self.variables[name] = variable

@@ -1,6 +1,7 @@
 """Facts about ONNX's operators and ONNX Runtime's fused operators, from `operators.json`.
 
-onnx.ai/onnx/operators and ONNX Runtime's docs/ContribOperators.md describe the operators' inputs.
+The inputs of the operators are described at onnx.ai/onnx/operators, and in the file
+docs/ContribOperators.md of ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ class Role(NamedTuple):
     """A quantised tensor of an operator, and the places of its scale and zero point.
 
     Place 0 is the first input, and place ~0 (-1) is the first output. The tensor's scale is the
-    product of the scales at `scales`. If a scale has several numbers, they are along `axis` of the
-    tensor.
+    product of the scales at the places in `scales`. If a scale has several numbers, each number
+    belongs to one index along the axis `axis` of the tensor.
     """
 
     tensor: int

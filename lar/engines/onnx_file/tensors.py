@@ -25,7 +25,7 @@ STORED = {"float_data": "f4", "double_data": "f8"}
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
-    """Return the type of elements with a name; it may be a type of `ml_dtypes`."""
+    """Return the NumPy type with this name; if NumPy lacks the type, `ml_dtypes` provides it."""
     try:
         return np.dtype(name)
     except TypeError:
@@ -35,7 +35,7 @@ def dtype_of(name: str) -> np.dtype[Any]:
 
 
 def array_of(tensor: Message, folder: Path) -> Array:
-    """Return the values of a tensor; `folder` is the folder of its model.
+    """Return the values of a tensor; `folder` is the folder of the tensor's model file.
 
     Raises:
         ValueError, LookupError, OSError: the values are damaged, or cannot be read.
@@ -91,7 +91,10 @@ def tensor_of(array: Array, name: str = "", note: str = "") -> Message:
 
 
 def dense_of(sparse: Message, folder: Path) -> Message:
-    """Return a sparse tensor as a dense one; its indices are places in the tensor or along axes."""
+    """Convert a sparse tensor to a dense tensor.
+
+    The indices of the sparse tensor are places in the flattened tensor, or places along each axis.
+    """
     values, places = (array_of(each, folder) for each in (sparse.values, sparse.indices))
     array = np.zeros(tuple(sparse.dims), values.dtype)
     array[np.unravel_index(places, array.shape) if places.ndim == 1 else (*places.T,)] = values

@@ -56,7 +56,7 @@ def test_a_type_that_lite_lacks_is_named(run_lar: RunLar, folder: Path, name: st
     done = run_lar(str(folder / f"{name}.mge"))
     kind = name.partition("_")[0].capitalize()
     check_error(done, 2, f"an input or output is of type {kind}, which MegEngine's lite lacks")
-    check_error(done, 2, "--driver graph takes it", "cast it to float32 or int32")
+    check_error(done, 2, "--driver graph accepts this type", "cast the tensor to float32 or int32")
     assert "load model" not in done.stdout
 
 
