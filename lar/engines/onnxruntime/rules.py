@@ -1,4 +1,4 @@
-"""The rules of options on ONNX Runtime (`rules.json`), and checks of its names of entries."""
+"""The rules for options of ONNX Runtime (`rules.json`), and checks of names of its settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_NAME, MOST_VALUE = 1024, 8192
 
 
 def check_entry(key: str, value: str) -> None:
-    """Refuse a configuration entry that the library would ignore or refuse.
+    """Raise an error for a configuration entry that the library would ignore or reject.
 
     Raises:
         UsageError: the entry is unknown or too long; the hint names the most similar entry.
@@ -49,12 +49,12 @@ def check_entry(key: str, value: str) -> None:
 
 
 def is_on_cuda(asked: rules.Asked) -> bool:
-    """Return whether the options ask for a provider for CUDA devices."""
+    """Return whether the user asks for a provider that uses CUDA devices."""
     return short_name(first_provider(provider_in(asked.values))) in ("cuda", "tensorrt")
 
 
 def check_providers(asked: rules.Asked) -> None:
-    """Refuse a list of providers, except one provider followed by the CPU's."""
+    """Raise an error for a list of providers, unless it is one provider followed by the CPU."""
     name = table.PROVIDER.of(asked.values) or ""
     first, comma, rest = name.partition(",")
     if comma and not (short_name(rest) == "cpu" != short_name(first)):
@@ -66,13 +66,13 @@ def check_providers(asked: rules.Asked) -> None:
 
 
 def optimizers_in(asked: rules.Asked) -> list[str]:
-    """Return the optimisers to leave out; the option may be given several times, with lists."""
+    """Return the optimisers to switch off; the option may be given several times, with lists."""
     texts: Sequence[str] = asked.values.get(table.DISABLE_OPTIMIZER.key) or ()
     return [name for text in texts for name in text.split(",")]
 
 
 def check_optimizers(asked: rules.Asked) -> None:
-    """Refuse an optimiser that the engine lacks, as the engine would ignore its name."""
+    """Raise an error for an unknown optimiser, since the engine would ignore its name."""
     for name in optimizers_in(asked):
         if name not in OPTIMIZERS:
             kind = "optimiser", table.DISABLE_OPTIMIZER.flag
