@@ -449,8 +449,7 @@ class FedGraph(Graph):
 
 
 def describe_body(graph: Message) -> str:
-    """Describe a subgraph of an operator by a text with the subgraph's operator types and a hash.
-    """
+    """Return a short text for a subgraph of an operator, with its operator types and a hash."""
     operators = " ".join(node.op_type for node in graph.node)
     return f"[{operators}] {hashlib.sha256(graph.encode()).hexdigest()[:8]}"
 

@@ -1,4 +1,4 @@
-"""The option table of OpenVINO: a row for each option that it honours, and its properties."""
+"""The option table of OpenVINO: a row for each supported option, and checks of its properties."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OF_DEVICES = ("GPU_", "NPU_", "NPUW_", "MULTI_", "AUTO_", "DEVICE_")
 
 
 def check_property(key: str, _: str) -> None:
-    """Refuse a property that OpenVINO does not have.
+    """Raise an error for a property that OpenVINO does not have.
 
     Raises:
         UsageError: OpenVINO has no such property; the hint names the most similar property.
