@@ -1,7 +1,7 @@
 """Suggestions of settings to try next, from the profile of a run.
 
-`Engine.signs` finds facts in a profile which suggest that certain settings save time. Such settings
-are the choices in the engine's `dimensions`. A search for the fastest settings tries these choices
+`Engine.signs` finds facts in a profile which suggest that certain settings save time. These
+settings are choices in the engine's `dimensions`, which a search for the fastest settings tries
 too. This module leaves out the choices that the run has set already, and choices that would save
 too little time. The most promising choice comes first.
 """
@@ -96,7 +96,7 @@ def given_in(profile: Profile) -> dict[str, Any]:
 
 
 def in_order(signs: Iterable[Sign]) -> list[Sign]:
-    """Sort signs by the time that they are expected to save, the largest first.
+    """Return the signs worth trying, in the order of the time that they are expected to save.
 
     Signs with the same `way` save the same time, so their savings do not add up. Therefore the
     second sign of a way counts with half of its saving, and the third sign with a third.

@@ -85,7 +85,7 @@ class ModelCacheFiles(CacheFiles):
 
 
 def differing(first: Key, second: Key) -> list[str]:
-    """Return the names of the entries that differ between two keys, in the order of the keys."""
+    """Return the names of the entries that differ between the keys of two caches."""
     return [name for name in {**first, **second} if first.get(name) != second.get(name)]
 
 
@@ -217,7 +217,7 @@ class Operator:
     def is_within_spread(self) -> bool:
         """Whether the ranges of times of all chosen algorithms overlap.
 
-        If they overlap, the times do not show which algorithm is the fastest.
+        If these ranges overlap, the times do not show which algorithm is the fastest.
         """
         ranges = [each.times for each in self.algorithms if each.chosen_by]
         return max(map(min, ranges)) <= min(map(max, ranges))

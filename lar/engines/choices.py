@@ -114,8 +114,8 @@ def dimensions_in(
     """Return the dimensions in an engine's `dimensions.json` that can matter on a machine.
 
     The name of a candidate (a set of choices) lists the choices in the order of these dimensions.
-    `traits` are the model's traits. `special` has the choices of the dimensions that
-    `dimensions.json` cannot describe.
+    `traits` are properties of the model that choices may need. `special` has the choices of the
+    dimensions that `dimensions.json` cannot describe.
     """
     rows = json.loads((folder / "dimensions.json").read_text())
     here = {*site.instruction_sets, site.device.partition(":")[0], *traits}

@@ -190,7 +190,7 @@ def refuses_wrong_inputs(it: Subject) -> None:
 
 
 def refuses_damaged_models(it: Subject) -> None:
-    """Check that a truncated or empty model file causes an error of one line with its name."""
+    """Check that a truncated or empty model file causes a one-line error with the file's name."""
     content = it.model.read_bytes()
     for size in (len(content) // 2, min(40, len(content) // 2), 0):
         path = it.folder / f"cut{size}{it.model.suffix}"

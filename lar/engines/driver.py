@@ -156,8 +156,8 @@ class Driver(abc.ABC):
     wait for each iteration; then outputs and close. The timed region begins before `start` is
     called and ends after `wait` has returned. `feed` may replace `start` and `wait` by functions of
     the engine, so that no other code runs in the timed region. If `start` or `wait` fails, it
-    raises an exception or returns a number other than 0. For such a number, `failure` returns the
-    reason.
+    raises an exception or returns a number other than 0. If the number is not 0, `failure` returns
+    the reason.
     """
 
     # The driver's name in the engine's table.
@@ -333,7 +333,7 @@ class Driver(abc.ABC):
         """Return a meter, which reads the machine's noise and CPU times between iterations.
 
         If several copies of the model run at once, the meter reads only the thread that calls this
-        method. The result is None if that thread only waits while other threads compute.
+        method. The result is None if this thread only waits while other threads compute the model.
         """
         if self.spec.runners == 1:
             return open_meter()
@@ -374,8 +374,8 @@ class Meaning(NamedTuple):
     `flag` is the option that caused the error. `options` names options in `lar.options.table`. The
     meaning is used only if the user gave one of these options, which is then reported as the cause.
     If no option is the cause, the error names the model file, unless `about` is empty. `when` is
-    the phase in which the meaning is used. It is `loading`, `running`, a phase that only this
-    engine has, or empty for both loading and running. `note` is a comment for readers of
+    the phase in which the meaning is used. The phase is `loading`, `running`, a phase that only
+    this engine has, or empty for both loading and running. `note` is a comment for readers of
     messages.json.
     """
 

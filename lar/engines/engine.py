@@ -1,8 +1,8 @@
 """The interface of an engine: all methods that the rest of lar calls.
 
-The package of each engine exports one object of the class `Engine`. This object is created without
-importing anything, so that `--help` and usage errors stay fast. Each method imports the modules
-that it needs.
+The package of each engine exports one object of the class `Engine`. Creating an `Engine` imports
+nothing, so that `--help` and usage errors stay fast. Each method imports the modules that it needs
+when it is called.
 
 The module also defines signs. A sign is a fact in a profile which suggests that a certain choice of
 settings saves time.
@@ -389,7 +389,7 @@ class Engine(abc.ABC):
 
     @property
     def install_hint(self) -> str:
-        """The hint how to install the engine on this machine."""
+        """A hint on how to install the engine on this machine."""
         return f"pip install {self.distribution}"
 
     @property
@@ -421,7 +421,7 @@ class Engine(abc.ABC):
         return None
 
     def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
-        """Find signs in a profile for choices that are in `dimensions`, in any order.
+        """Return the signs in a profile that suggest choices in `dimensions`, in any order.
 
         Some signs may be for choices that the machine does not offer, or for choices that save too
         little time.

@@ -71,9 +71,9 @@ def begins_like_openvino(head: bytes) -> bool:
 def begins_like_mnn(head: bytes) -> bool:
     """Return whether a file with these first bytes is an MNN model.
 
-    An MNN model is FlatBuffers without an identifier. Its first number is the offset of the root
-    table. The offsets of the model's fields are right before the root table; MNN models have at
-    most 12 such fields.
+    An MNN model is FlatBuffers without an identifier. The first number in the file is the offset of
+    the root table. The offsets of the model's fields are right before the root table; MNN models
+    have at most 12 such fields.
     """
     if len(head) < 12:
         return False

@@ -17,7 +17,8 @@ class Listener:
 
     Before each call of another method, the run calls `has_room`. Only `has_room` may wait.
     `report_seconds` is the time that reporting one iteration takes after the run, on an idle
-    machine. The run reserves this time for each iteration, so that it ends before its time limit.
+    machine. A run with a time limit reserves this time for each iteration, so that the report is
+    finished within the limit.
     """
 
     report_seconds = 3e-6

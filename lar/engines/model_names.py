@@ -148,8 +148,8 @@ def give_models(
     dumps without a file of their own.
 
     Raises:
-        UsageError: a model is not for a dump, cannot be read, or has no tensor name in common with
-            its dump.
+        UsageError: a model is given for a side that is not a dump, or cannot be read, or has no
+            tensor name in common with its dump.
     """
     given, notes, unused = [*sides], list[str](), {*models}
     for place, (letter, side) in enumerate(zip(ascii_uppercase, sides, strict=False)):
@@ -218,7 +218,7 @@ def inputs_of(dump: Dump, infos: Sequence[TensorInfo]) -> dict[str, Array]:
     """Return the dumped inputs of a run, to feed them to a model with the inputs `infos`.
 
     The result is empty if an input is missing in the dump. If the dump is a set of arrays without
-    operators, the arrays with the names of the model's inputs are taken.
+    operators, the arrays with the names of the model's inputs are returned.
     """
     from lar.graphs.graph import Graph  # not above: a run does without NumPy
 

@@ -95,7 +95,7 @@ FORMULAS: Mapping[str, Callable[[Operation], int]] = {
 def count_flops(operations: Iterable[Operation]) -> tuple[int | None, tuple[str, ...]]:
     """Return a model's number of operations, and the operator types whose operations are unknown.
 
-    The number is None if there are such operator types.
+    The number is None if the operations of any operator type are unknown.
     """
     counted = [(operation.type, flops_of(operation)) for operation in operations]
     unknown = {name for name, flops in counted if flops is None}

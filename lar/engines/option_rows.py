@@ -46,8 +46,8 @@ class Drivers(Generic[D], tuple[str, ...]):
 def words_beside(module: str) -> Mapping[str, str]:
     """Return a text for each option, by the option's key, which says how the option is supported.
 
-    If an option is in an engine's own `options.json` and in the one for all engines, the text of
-    the engine's own file is used.
+    If an option is in an engine's own `options.json` and in the `options.json` for all engines, the
+    text of the engine's own file is used.
     """
     import json  # slow to import, and `lar run --help` does not need these words
 
@@ -63,10 +63,10 @@ class OptionRow(Generic[D, T]):
 
     A hook is a function, whose arguments are the driver and the option's value. Each hook is called
     at its stage: before or after the model is loaded, before the first run, or after the last run.
-    Hooks of one stage are called in the order of the table. If several rows have the same hook, it
-    is called only once, for the first of their options that is given. An option needs no hook if
-    the engine always behaves in this way, or if the hook of another option also reads the value of
-    this option.
+    Hooks of one stage are called in the order of the table. If several rows have the same hook, the
+    hook is called only once, for the first given option of these rows. An option needs no hook if
+    the engine always behaves as the option asks, or if the hook of another option also reads the
+    value of this option.
     """
 
     before_load: Hook[D, T] | None = None
@@ -134,9 +134,9 @@ class LazyModule:
 def add_lazy_modules(names: dict[str, Any]) -> None:
     """Add a `LazyModule` for each module of an engine to `names`, the names in the table's module.
 
-    This makes lar start faster: the option table is read for every command line, but the other
-    modules of an engine import the engine, which is slow. The type checker sees the real modules,
-    if the table's module has these lines:
+    Lazy modules let lar start faster, since the option table is read for every command line, but
+    the other modules of an engine import the engine, which is slow. The type checker sees the real
+    modules, if the table's module has these lines:
 
         if TYPE_CHECKING:
             from lar.engines.megengine import dumps

@@ -54,8 +54,8 @@ class Net(NamedTuple):
     def computed(self) -> list[NetOperator]:
         """Return the operators whose results depend on the inputs.
 
-        Conversions of a layout change no value, so they are left out. An operator that takes the
-        output of such a conversion gets the conversion's input instead.
+        Conversions of a layout change no value, so they are left out. An operator that reads the
+        output of a conversion is returned with the conversion's input instead.
         """
         data, found = {*self.inputs}, []
         plain: dict[str, str] = {}

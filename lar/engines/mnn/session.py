@@ -93,8 +93,8 @@ def import_mnn() -> Any:
 def printed() -> Iterator[Callable[[], str]]:
     """While the `with` block runs, keep the text that MNN prints off standard output.
 
-    Yield a function that returns the printed text. The text is needed, since MNN only prints the
-    reason for a failure.
+    Yield a function that returns the printed text. The text is needed, since MNN prints the reason
+    for a failure and does not return it.
     """
     flush: Callable[[None], object] = ctypes.CDLL(None).fflush
     sys.stdout.flush()
@@ -171,7 +171,7 @@ class Session:
             fitting = np.require(array, self.dtype_of(name), "C")
             if array.dtype.kind in "iu" and (lost := array[fitting != array]).size:
                 problem = f"{name} holds {lost[0]}, and MNN's integers have 32 bits"
-                raise UsageError(problem, "run it on another engine", flag="--input")
+                raise UsageError(problem, "run the model on another engine", flag="--input")
             host = self.mnn.Tensor(array.shape, tensor.getDataType(), fitting, host_type)
             self.fed.append((tensor, host))
         self.upload()
@@ -283,7 +283,7 @@ class InterpreterDriver(Driver):
     def check_precision(self) -> None:
         """Raise an error if MNN silently computes in float32 and not in the wanted type.
 
-        This is detected by the memory of the tensors, which is then as large as for float32.
+        If MNN has replaced the type, the memory of the tensors is as large as for float32.
 
         Raises:
             UsageError: MNN computes in float32 instead of the type that the options ask for.
@@ -387,7 +387,7 @@ def convert(model: Path, place: Path) -> str:
     """Convert an `.onnx` model to an `.mnn` file, and return the text that the converter printed.
 
     The converter runs in a process of its own, since the converter may end its process, and since
-    its libraries take memory. Starting this process takes some 20 ms.
+    its libraries take memory. Starting the converter's process takes some 20 ms.
 
     Raises:
         EngineMissing: the converter is not installed.

@@ -7,11 +7,11 @@ files.
 
 A CRC-32 of the contents detects damage, but not forgery. Protection against forgery is not needed,
 as nobody gains by forging their own cache. A CRC-32 is computed three times as fast as a SHA-256.
-This matters, since the second file may have gigabytes.
+The speed matters, since the second file may have gigabytes.
 
 A run loads the cache if the key of the cache fits this run. If the cache is missing or was made for
-another run, the run builds it again. A new cache is written to a folder beside the old cache, and
-replaces it after being loaded once.
+another run, the run builds it again. A new cache is first written to a folder beside the old cache.
+After it has been loaded once, the new cache replaces the old cache.
 """
 
 from __future__ import annotations
@@ -295,8 +295,8 @@ def build(driver: SessionDriver, output: OutputFile, key: dict[str, str]) -> Any
 def save_and_open(driver: SessionDriver, folder: Path, data: str) -> tuple[bool, bytes, Any]:
     """Save the driver's optimised model, and open a session of the saved model.
 
-    Some operators (QLinearConv in ONNX Runtime 1.23) cannot load rearranged weights from a file. In
-    this case the model is saved again without rearranged weights.
+    Some operators (QLinearConv in ONNX Runtime 1.23) cannot load rearranged weights from a file. A
+    model with such an operator is saved again without rearranged weights.
 
     Returns:
         Whether the saved model has rearranged weights, then the content of the model file, and the

@@ -98,7 +98,7 @@ class Graph(NumberedGraph):
     def in_plain_axes(self, array: Array) -> Array:
         """Return a tensor that is in the blocked layout, converted to plain axes.
 
-        For a tensor in a loop, the array may have the tensors of all iterations as its first axis.
+        For a tensor in a loop, the first axis of the array may be the iterations of the loop.
         """
         if array.ndim < 4:
             return array
@@ -259,7 +259,7 @@ def run_bodies(
         return
     opsets = {each.domain: each.version for each in graph.model.opset_import}
     if node.op_type == "Scan" and opsets.get("", FIRST_SCAN) < FIRST_SCAN:
-        raise LarError("lar does not compute a Scan with a batch axis, as before opset 9")
+        raise LarError("lar does not compute the Scan of opset 8, which has a batch axis")
     control_flow.run_rounds(
         node.op_type, taken, fields.attributes_of(node), bodies[0], values, visit
     )
@@ -303,7 +303,7 @@ class SessionIsolation(Isolation):
         looped = {name: len(fed[name]) for name in fed if self.is_looped(name)}
         count = max(looped.values(), default=1)
         if any(count % each for each in looped.values()):
-            raise LarError("its inputs are not computed in the same iterations")
+            raise LarError("the tensor's inputs are not computed in the same iterations")
         types = {name: ort_values.tensor_type(array.dtype.name) for name, array in fed.items()}
         session = self.graph.open_alone(nodes, types, [value])
         found = []
@@ -332,7 +332,7 @@ class SessionIsolation(Isolation):
         """
         part = next((each for each in parts if each.name == name), None)
         if not isinstance(part, Part):
-            raise LarError(part.reason if part else "the engine gives no such part of it")
+            raise LarError(part.reason if part else "the engine's value has no such part")
         if name not in self.blocked or part.array.ndim != 4:
             return part.array
         if self.is_looped(name):
@@ -351,8 +351,8 @@ class SessionIsolation(Isolation):
             maker = self.makers.get(name)
             if maker is None or maker.node.operator == onnx_bodies.BODY_INPUT:
                 if name == output:
-                    raise LarError("no operator of the model gives this tensor")
-                raise LarError(f"it needs {name} too, whose value is unknown")
+                    raise LarError("no operator of the model computes this tensor")
+                raise LarError(f"the tensor depends on {name}, whose value is unknown")
             known = (values, self.graph.weights, self.graph.sparse, seen)
             taken = names_taken(maker.message)
             added = [each for each in taken if not any(each in names for names in known)]

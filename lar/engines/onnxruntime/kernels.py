@@ -1,10 +1,11 @@
 """The optimised graph of ONNX Runtime, with the kinds of its kernels and the blocked layout.
 
 For a convolution or matrix product, ONNX Runtime reports only the type of the operator. The kind of
-the operator's kernel is derived from the optimised graph. It depends on the shape and groups of the
-weights, and on the layout and types of the tensors. For example, `Conv depthwise 3x3/2 NCHW16c` is
-a depthwise convolution with a window of 3x3 and a stride of 2, on tensors in the blocked layout.
-ONNX Runtime has no Winograd transformation for CPUs, so the word Winograd is in no kind.
+the operator's kernel is derived from the optimised graph. The kind depends on the shape and groups
+of the weights, and on the layout and types of the tensors. For example, `Conv depthwise 3x3/2
+NCHW16c` is a depthwise convolution with a window of 3x3 and a stride of 2, on tensors in the
+blocked layout. ONNX Runtime has no Winograd transformation for CPUs, so the word Winograd is in no
+kind.
 
 In the blocked layout (NCHWc), a tensor of the shape {N,C,H,W} is stored as {N,C/b,H,W,b} for blocks
 of b channels. However, the engine reports the plain shape of such tensors.
@@ -288,7 +289,7 @@ def unfilled(
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
     """Return the original shapes of weights, and the original numbers of channels of tensors.
 
-    Original means before channels were added to fill blocks.
+    The original shapes and numbers are those before channels were added to fill blocks.
 
     The name of a convolution in the blocked layout comes from an output: of its original
     convolution, or of an operator that was fused into it. Other operators do not change the number

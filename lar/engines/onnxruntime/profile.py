@@ -2,8 +2,8 @@
 
 ONNX Runtime reports no allocations, so the use of memory is estimated from the sizes of outputs. A
 tensor is assumed to be allocated when the operator that computes it begins, and to be freed when
-the last operator that reads the tensor ends. The estimate leaves out scratch buffers. It also
-ignores that the engine computes in place or keeps freed memory.
+the last operator that reads the tensor ends. The estimate leaves out scratch buffers. The estimate
+also ignores that the engine computes in place or keeps freed memory.
 
 The profile has the name of each node, and the shapes of the node's tensors in the run. The profile
 has no attributes, and does not have the weights that were rearranged during the load. Attributes
@@ -405,7 +405,7 @@ def profile_of_raw(data: bytes, name: str) -> types.Profile:
     """
     events = RunEvents(profile_file.decode_events(data))
     if not events.runs:
-        raise UsageError("no run of a model is in it", HINT, subject=name)
+        raise UsageError("the profile contains no run of a model", HINT, subject=name)
     device = "cuda" if any(it.args.provider in DEVICES for it in events.nodes) else "cpu"
     steps = [Step(number, it.start_ns, it.end_ns) for number, it in enumerate(events.runs)]
     trace = events.trace(device, OptimizedGraph(), [(step, 0) for step in steps])
@@ -440,7 +440,7 @@ def start_profiling(driver: SessionDriver, _: object) -> None:
 
 
 def folder_of(driver: SessionDriver) -> str:
-    """Return the folder into which the run's profile is written; it is removed after the run."""
+    """Return the folder for the run's profile, which lar removes after the run."""
     written = driver.context.written
     return os.path.dirname(next(written[it] for it in ("profile", "profile_raw") if it in written))
 
@@ -475,7 +475,7 @@ class SessionProfiler:
         return OptimizedGraph(content, block, plain), ()
 
     def end(self) -> tuple[str, int]:
-        """End the session, and return its profile file and the time of day when it began.
+        """End the session, and return its profile file and the time when the profile began.
 
         Raises:
             LarError: the engine could not write the whole file.
@@ -541,10 +541,10 @@ def place_runs(
 ) -> tuple[list[tuple[Step, int]], types.Alignment]:
     """Return the iteration and the clock offset of each run, and the offset for times outside runs.
 
-    Each run lies within the call that started the run. This gives an upper and a lower bound for
-    the offset of the engine's clock. `guess_ns` is the offset according to the time of day; the
-    guess is limited to these bounds. Finally, each run gets its own offset, by which it lies within
-    its own call.
+    Each run lies within the call that started the run. So each call gives an upper and a lower
+    bound for the offset of the engine's clock. `guess_ns` is the offset according to the time of
+    day; the guess is limited to these bounds. Finally, each run gets its own offset, so that the
+    run lies within its own call.
     """
     pairs = [*zip(runs, calls, strict=False)]
     if not pairs:

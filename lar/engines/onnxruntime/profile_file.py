@@ -13,9 +13,9 @@ is
                      "Wait": 4, "WaitRevoke": 0, ...},
      "sub_threads": {"140213": {"num_run": 812, ...}, ...}}
 
-For the calling thread, the object has times of this execution in microseconds: the time to divide
-the work, to compute the thread's own part, and to wait for the other threads. All these times are 0
-if the work of the node is not divided.
+Here `main_thread` has times of the calling thread in this execution, in microseconds: the time to
+divide the work, to compute the thread's own part, and to wait for the other threads. All these
+times are 0 if the work of the node is not divided.
 
 The engine writes an event when the event has ended, so a run comes after its nodes in the file. The
 engine writes only a limited number of events, and leaves out later events.

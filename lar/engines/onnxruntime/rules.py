@@ -42,7 +42,7 @@ def check_entry(key: str, value: str) -> None:
         raise unknown_property("ONNX Runtime", key, known, hint, "configuration entry")
     if len(key) > MOST_NAME or len(value) > MOST_VALUE:
         raise UsageError(
-            "is longer than ONNX Runtime takes",
+            "is longer than ONNX Runtime allows",
             f"a value has at most {MOST_VALUE} letters",
             flag=f"{table.ENGINE_OPTION.flag} {key[:40]}",
         )
@@ -59,8 +59,8 @@ def check_providers(asked: rules.Asked) -> None:
     first, comma, rest = name.partition(",")
     if comma and not (short_name(rest) == "cpu" != short_name(first)):
         raise UsageError(
-            f"cannot run on {name}: the CPU alone runs what another provider cannot",
-            "give one name, as cuda, or one with the CPU, as cuda,cpu",
+            f"cannot run on {name}: only the CPU may follow another provider",
+            "give one provider, such as cuda, or add the CPU, as in cuda,cpu",
             flag=table.PROVIDER.flag,
         )
 

@@ -1,8 +1,8 @@
 """Saves the optimised model of a session with ONNX Runtime, and loads such a model again.
 
-A saved model has already been optimised. Therefore it is loaded without optimisation, and its
-outputs have the same bits. The weights of a saved model are in a file beside it, which the engine
-maps into memory.
+A saved model has already been optimised. Therefore a saved model is loaded without optimisation,
+and its outputs have the same bits as those of the session that saved it. The weights of a saved
+model are in a file beside it, which the engine maps into memory.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
     source = Path(driver.spec.model)
     if begins_like_ort(read_head(source)):
         raise UsageError(
-            "a model in the ORT format, which a folder of testcases does not hold",
+            "a folder of testcases cannot contain a model in the ORT format",
             "give the .onnx file that it was made from",
             subject=source,
         )
@@ -271,7 +271,7 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
         if os.path.isabs(name) or ".." in Path(name).parts:
             raise UsageError(
                 f"its weights are in {name}, outside its folder",
-                "export it with the weights beside it",
+                "export the model with its weights in the same folder",
                 subject=source,
             )
         target = place.parent / name

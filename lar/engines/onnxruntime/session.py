@@ -375,7 +375,7 @@ class SessionDriver(Driver):
 
         The size of an output may change between iterations, for example with random numbers. If an
         output does not fit into its bound memory, new outputs are bound, and the iteration is run
-        again. After this, new outputs are bound for each iteration.
+        again. From then on, new outputs are bound before each iteration.
         """
         try:
             start()
@@ -408,7 +408,7 @@ class SessionDriver(Driver):
             lacking = self.find_lacking()
             return UsageError(
                 f"the provider {name} cannot run {lacking or 'all of its operators'}",
-                f"--provider {name},cpu has the CPU run what it cannot",
+                f"with --provider {name},cpu, the CPU runs the operators that {name} cannot",
                 subject=self.spec.model,
             )
         facts = {"said": one_line(str(error)), "version": self.onnxruntime.__version__}
@@ -436,7 +436,7 @@ def info_of(node: Any, unclear: Container[str]) -> TensorInfo:
     if kind not in FED:
         raise UsageError(
             f"the model's input {node.name} is a {node.type}, which lar cannot feed",
-            "export it with inputs whose elements are texts, or have 8 bits or more",
+            "export the model with inputs of strings, or of numbers with 8 bits or more",
         )
     shape, axes = axes_of(node.shape)
     return TensorInfo(

@@ -43,7 +43,7 @@ def tensor_name(output: Any) -> str:
 
     If the operator's name is among the names of the tensor, this name is returned, otherwise the
     first of the tensor's names. A tensor without names has the name of the operator that computes
-    the tensor. For a result of the model, the operator is the one that computes the result.
+    the tensor. A result of the model has the name of the operator that computes the result.
     """
     names, node = sorted(output.get_names()), output.get_node()
     own = str(node.get_friendly_name().partition("/sink_port_")[0])
@@ -53,7 +53,10 @@ def tensor_name(output: Any) -> str:
 
 
 def shape_of(value: Any) -> Shape:
-    """Return the shape of an output or input, with None for open axes; None if the rank is open."""
+    """Return the shape of an input or output, in which None stands for an open axis.
+
+    The result is None if the number of axes is open too.
+    """
     shape = value.get_partial_shape()
     if shape.rank.is_dynamic:
         return None
@@ -102,7 +105,7 @@ PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 def import_openvino() -> Any:
     """Import the package openvino without its model converter.
 
-    When the model converter is imported, it reports this over the network, in a thread that may
+    When the model converter is imported, it reports its use over the network, in a thread that may
     still run while a model is timed. Importing the converter also takes as long as importing the
     rest of the package.
 
@@ -217,7 +220,7 @@ class CompiledDriver(Driver):
     def compiles_when_fed(self) -> bool:
         """Whether the model is compiled only when the inputs are fed, for the inputs' shapes.
 
-        The CPU needs this if an input may have any number of axes.
+        On the CPU, the model can only be compiled when the number of axes of each input is known.
         """
         settings = self.spec.settings
         if table.CONST_SHAPE.of(settings) or table.FAST_RUN_ALGO_POLICY.is_given(settings):
@@ -280,8 +283,8 @@ class CompiledDriver(Driver):
     def must_compile(self, arrays: Mapping[str, Array]) -> bool:
         """Return whether the model must be compiled again for these inputs.
 
-        This is the case if the shapes have changed, or if other optional inputs are given than
-        before.
+        The model must be compiled again if the shapes have changed, or if other optional inputs are
+        given than before.
         """
         if self.compiled is None or {*arrays} != {*map(tensor_name, self.compiled.inputs)}:
             return True

@@ -72,9 +72,9 @@ def dump_outputs(driver: CompiledDriver, _: object) -> None:
 class TakenTensors:
     """The tensors of the graph that a driver executes, as far as lar can read their values.
 
-    lar first tries to read all tensors at once. Second, it leaves out those tensors that would keep
-    operators from being fused if they were results. Third, it cuts the model into parts at each
-    missing tensor. Finally, it tries the remaining tensors one by one.
+    lar first tries to read all tensors at once. Second, lar leaves out those tensors that would
+    keep operators from being fused if they were results. Third, lar cuts the model into parts at
+    each missing tensor. Finally, lar tries the remaining tensors one by one.
     """
 
     def __init__(self, driver: CompiledDriver, graph: ExecutedGraph) -> None:
@@ -150,9 +150,9 @@ class TakenTensors:
 def is_spoiler(value: Any, region: Region) -> bool:
     """Return whether a region may be executed differently if a tensor becomes a result.
 
-    This is possible if several operators read the tensor, or if the region combines the tensor with
-    another tensor that the region has computed. The region could then no longer write its output
-    into the tensor's memory.
+    A difference is possible if several operators read the tensor, or if the region combines the
+    tensor with another tensor that the region has computed. If the tensor is a result, the region
+    can no longer write its output into the tensor's memory.
     """
     takers = [it.get_node() for it in value.get_target_inputs()]
     joined = (it for taker in takers if taker in region.operators for it in taker.input_values())
@@ -177,13 +177,13 @@ class ModelIsolation(Isolation):
 
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
         if output not in self.known:
-            raise LarError("no operator of the model gives this tensor")
+            raise LarError("no operator of the model computes this tensor")
         openvino = self.driver.openvino
         arrays = {self.known[name]: it for name, it in values.items()}
         shapes = {port: openvino.PartialShape([*array.shape]) for port, array in arrays.items()}
         try:
             cut = cut_model(openvino, self.driver.model, shapes, [self.known[output]])
         except RuntimeError as error:
-            raise LarError("it needs other tensors too, whose values are unknown") from error
+            raise LarError("the tensor depends on tensors whose values are unknown") from error
         tensors = (openvino.Tensor(np.require(it, requirements="C")) for it in arrays.values())
         return np.array(self.driver.compute(self.driver.compile(cut), tensors)[0])

@@ -1,4 +1,4 @@
-"""The reference evaluator of the package onnx, which computes exact outputs in float64, slowly."""
+"""The reference evaluator of the package onnx, which is slow but exact (in float64)."""
 
 from __future__ import annotations
 

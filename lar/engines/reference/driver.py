@@ -122,8 +122,8 @@ class Step:
     def compute(self, values: Values, visit: Visit | None) -> list[Any]:
         """Return the results of the node.
 
-        If a result cannot be computed, a `NoTruth` is returned in its place, which names the first
-        operator that failed.
+        If a result cannot be computed, a `NoTruth` is returned in its place. The `NoTruth` names
+        the first operator that failed.
         """
         taken = [take(values, name) for name in self.node.input]
         unknown = next((each for each in taken if isinstance(each, NoTruth)), None)
@@ -451,7 +451,7 @@ def dump_tensors(driver: EvaluatorDriver, _: object) -> None:
 
 
 def finish(driver: EvaluatorDriver, _: object) -> None:
-    """Finish a dump; if the driver has not run the model yet, run it before."""
+    """Finish a dump; if the driver has not run the model yet, run the model first."""
     if driver.visits:
         driver.compute()
     driver.finish()
