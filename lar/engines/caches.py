@@ -2,7 +2,7 @@
 
 A cache file holds one of two things: a model that an engine has prepared, or algorithms that
 searches have timed for each operator. The key of a prepared model says for which run the model was
-made. `lar.reports.cache_report` prints the contents of cache files as tables or as JSON.
+made. `lar.reports.cache_report` prints the contents as tables and JSON.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class CacheFiles(abc.ABC):
         """Return whether a file with these first bytes is a cache file of this engine."""
 
     def copy(self, path: str, place: str, flag: str) -> None:
-        """Copy a cache file, and the files that belong to the cache, to `place`.
+        """Copy a cache file, with the files that belong to it, to `place`.
 
-        If `place` exists, it is replaced in one step.
+        A file at `place` is replaced in one step.
 
         Raises:
             LarError: `place` cannot be written; the error names the option `flag`.
@@ -101,7 +101,7 @@ def serves(driver: Driver, path: Path, made_for: Key | None, wanted: Key) -> boo
     If the file was made for a different run, the user gets a note that the file is built again.
 
     Raises:
-        UsageError: the cache file does not exist (`made_for` is None), and --fast-run is not given.
+        UsageError: the file does not exist (`made_for` is None), and --fast-run is not given.
     """
     if made_for is None and not FAST_RUN.is_given(driver.spec.settings):
         hint = "make it with --fast-run, then run without"
@@ -155,7 +155,7 @@ class Algorithm:
 
 
 class Operand(NamedTuple):
-    """One input or output of an operator; the strides are empty if the tensor is dense."""
+    """One input or output of an operator; its strides are empty if the tensor is dense."""
 
     shape: tuple[int, ...]
     strides: tuple[int, ...]
@@ -230,7 +230,7 @@ Pair = tuple[Operator, Operator]
 
 
 class Difference(NamedTuple):
-    """The difference between two cache files.
+    """The difference of two cache files.
 
     `only_first` has the operators that are missing in the second file, and `only_second` those that
     are missing in the first file. `differing` has the operators for which the files choose
@@ -285,7 +285,7 @@ class Searched(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """The result of merging files into a cache file.
+    """The result of a merge into a cache file.
 
     `operators` are the operators in the merged files. `total` is the number of operators that the
     cache file has after the merge; `kept` is the number of operators that only this file had

@@ -61,7 +61,7 @@ def set_to(option: Option[Any], value: OptionValue, name: str, **fields: Any) ->
 
 
 def counts_for(cores: Sequence[int]) -> list[tuple[int, bool]]:
-    """Return the numbers of threads or of copies to try, the largest first.
+    """Return numbers of threads or copies to try, the largest first.
 
     Each number comes with a flag, which is true if only the space `full` tries this number. The
     space `quick` tries the number of cores, and half the number of cores.

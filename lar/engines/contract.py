@@ -60,7 +60,7 @@ class Subject:
     max_error: float = 1e-5
 
     def run(self, **options: Any) -> RunResult:
-        """Run the model with this driver; `options` may name another model or other inputs."""
+        """Run the model with this driver; the options may name another model or other inputs."""
         own: dict[str, Any] = {"model": self.model, "inputs": self.inputs, "iter": ITERATIONS}
         return lar.run(**{**own, "engine": self.engine.name, "driver": self.driver, **options})
 
@@ -75,7 +75,7 @@ class Subject:
         """Check that a run is refused by a usage error of one line, which contains `name`.
 
         Returns:
-            The error, if the run was refused before its worker process started; otherwise None.
+            The error, if the run was refused before its worker was started; else None.
         """
         found: Any
         try:
@@ -98,7 +98,7 @@ Check = Callable[[Subject], None]
 
 
 def require(holds: T | None, what: str) -> T:
-    """Return `holds` if it is true, otherwise raise a ContractError with the text `what`."""
+    """Return `holds` if it is true, else raise a ContractError with the text `what`."""
     if not holds:
         raise ContractError(what)
     return holds
@@ -160,7 +160,7 @@ def measures_each_iteration(it: Subject) -> None:
 
 
 def computes_the_same_again(it: Subject) -> None:
-    """Check that the outputs have the same bits in all runs and in all iterations."""
+    """Check that the outputs have the same bits in each run and in each iteration."""
     results = [it.run_well(), it.run_well(), it.run_well(warmup_iter=0, iter=1)]
     hashes = [[(each.name, each.sha256) for each in result.outputs] for result in results]
     require(hashes[0], "the model has no outputs")
@@ -228,7 +228,7 @@ def is_ended_by_its_deadline(it: Subject) -> None:
 
 
 def dumps_its_tensors(it: Subject) -> None:
-    """Check that a dump of all tensors is complete and contains the outputs of the run.
+    """Check that a dump of all tensors is complete and has the run's outputs.
 
     The operators must be in the order of computation. Each operator must depend on inputs or
     constants in the dump.
@@ -262,7 +262,7 @@ def dumps_its_tensors(it: Subject) -> None:
 
 
 def dumps_its_outputs(it: Subject) -> None:
-    """Check that a dump of the outputs contains the outputs of each iteration."""
+    """Check that a dump of the outputs has the outputs of each iteration."""
     if not it.has(table.BIN_OUT_DUMP):
         return
     place = it.folder / "outputs"
@@ -349,7 +349,7 @@ def check_engine(
         without: the names of the checks to leave out.
 
     Raises:
-        ContractError: one or more checks fail; the message has one line for each failure.
+        ContractError: checks fail; the message has one line for each failure.
     """
     found = engine_named(engine) if isinstance(engine, str) else engine
     failures = []

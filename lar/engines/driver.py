@@ -44,12 +44,12 @@ class Misfit(Exception):
 class EngineTrace:
     """What an engine reports about all iterations of a profiled run.
 
-    All times are on the recorder's clock. In `threads`, the host's thread has the number 1, and the
+    Times are on the recorder's clock. In `threads`, the host's thread has the number 1, and the
     engine's threads have the numbers from 2. `thread_count` is the number of threads on which the
     engine computes. `dropped` names the facts that the engine cannot report. `dispatch_only` means
     that the engine reports no times of the device's own work. If `times` is "mean", each execution
     of an operator has the mean duration of all executions of this operator. `notes` are messages
-    for the user. `engine_raw` has the engine's own profile of the last iteration; `raw_file` is the
+    for the user. `engine_raw` is the engine's own profile of the last iteration; `raw_file` is the
     path of the engine's own profile of all iterations.
     """
 
@@ -89,7 +89,7 @@ class EngineProfiler(Protocol):
     """The part of a driver that collects the engine's own profile in a profiled run."""
 
     def take(self, step: records.Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
-        """Store the engine's report of the iteration that has just ended.
+        """Keep the engine's report of the iteration that has just ended.
 
         The iteration's dispatch began at `forward_ns` and returned at `dispatched_ns`. The
         iteration's computation ended at `waited_ns`, before its outputs were copied.
@@ -235,7 +235,7 @@ class Driver(abc.ABC):
         self.set_up()
 
     def set_up(self) -> None:
-        """Import the engine, and create the objects that the hooks of the options change."""
+        """Import the engine, and make the objects that the options' hooks change."""
         return
 
     @property

@@ -54,7 +54,7 @@ class Sign(NamedTuple):
 
     `choice` is the name of the choice in `Engine.dimensions`. `saves` is the expected saving, as a
     part of the time of an iteration. The saving only decides which choice is tried first. `figure`
-    describes the fact in words, for a person.
+    is the fact in words, for a person.
     """
 
     choice: str
@@ -102,7 +102,7 @@ def share_of(
 
 
 def computing_ns_of(profile: Profile) -> float:
-    """Return the computing time of all operators in an iteration."""
+    """Return the sum of the computing times of all operators in an iteration."""
     from lar.profiles.rows import known_operators  # a search for settings reads no profile
 
     return sum(row.iteration_ns for row in known_operators(profile))
@@ -129,7 +129,7 @@ def importing(engine: str, hint: str = "") -> Iterator[None]:
     """If the `with` block fails to import an engine's package, raise an EngineMissing.
 
     Raises:
-        EngineMissing: the package is not installed, or cannot be loaded on this machine.
+        EngineMissing: the package is not installed, or does not load on this machine.
     """
     try:
         yield
@@ -196,8 +196,8 @@ def unknown_property(
 class DriverEntry(NamedTuple):
     """A driver of an engine; the first driver in an engine's list is the default driver.
 
-    `load` imports and returns the driver's class. `shared_library` may name a large library of the
-    engine's package. A thread of lar loads this library while `load` imports the class.
+    `load` imports the driver's class. `shared_library` may name a large library of the engine's
+    package. A thread of lar loads this library while `load` imports the class.
     """
 
     name: str
@@ -211,7 +211,7 @@ class CasePacker(NamedTuple):
 
     `driver` names the driver that computes the expected outputs. The arguments of `write` are a
     driver that has loaded the model, the inputs and outputs of each testcase, and the path of the
-    result. `write` raises a UsageError if testcases cannot be added to the model.
+    result. `write` raises a UsageError if the model cannot be written with testcases.
     """
 
     driver: str
@@ -248,7 +248,7 @@ class Isolation(abc.ABC):
 
     @abc.abstractmethod
     def compute(self, output: str, values: Arrays) -> np.ndarray[Any, Any]:
-        """Compute a tensor of the graph that the engine executes, from values of earlier tensors.
+        """Compute a tensor of the graph that the engine runs, from values of earlier tensors.
 
         Names and axes of all tensors are as in a dump of the same run. The weights of the loaded
         model are used.
@@ -260,7 +260,7 @@ class Isolation(abc.ABC):
 
 
 class Defect(NamedTuple):
-    """A known defect in the library of an engine, and how to avoid it."""
+    """A known defect of an engine's library, and the way to avoid it."""
 
     name: str
     effect: str
@@ -272,9 +272,8 @@ class Defect(NamedTuple):
 class Site(NamedTuple):
     """The machine on which a search for the fastest settings runs.
 
-    `cores` are the numbers of the cores that may be used. `processor` is the name of the
-    processor's vendor, followed by the names of its instruction sets. `environment` has the
-    environment variables of the worker process.
+    `cores` are the cores that may be used. `processor` is the processor's vendor, followed by its
+    instruction sets. `environment` has the environment variables of the worker.
     """
 
     cores: tuple[int, ...]
@@ -389,7 +388,7 @@ class Engine(abc.ABC):
 
     @property
     def install_hint(self) -> str:
-        """A hint on how to install the engine on this machine."""
+        """A hint that says how to install the engine on this machine."""
         return f"pip install {self.distribution}"
 
     @property
@@ -417,7 +416,7 @@ class Engine(abc.ABC):
 
     @property
     def cache(self) -> AnyCacheFiles | None:
-        """The kind of cache files that the engine has, or None if it has no cache files."""
+        """The engine's kind of cache files, None if it has no cache files."""
         return None
 
     def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
@@ -430,7 +429,7 @@ class Engine(abc.ABC):
 
     @property
     def operator_kinds(self) -> OperatorKinds:
-        """The kinds of the engine's operators, in words that all engines share."""
+        """The kinds of the engine's operators, in words that are the same for all engines."""
         from lar.graphs import OperatorKinds
 
         return OperatorKinds()
@@ -453,7 +452,7 @@ class Engine(abc.ABC):
         return self.driver_class(spec.driver)(spec, self.rows, context)
 
     def option_rules(self) -> tuple[Rule, ...]:
-        """Return the engine's own rules, which say which options need or exclude each other."""
+        """Return this engine's own rules about options that need or exclude each other."""
         return ()
 
     def check_property(self, key: str, value: str) -> None:
@@ -468,10 +467,10 @@ class Engine(abc.ABC):
         raise unknown_property(self.title, key, ())
 
     def check_model(self, path: Path, settings: Mapping[str, Any]) -> None:
-        """Refuse a model file that the engine must not load with these settings.
+        """Refuse a model file that must not be loaded with these settings.
 
         Raises:
-            UsageError: the engine must not load the file; the error says why.
+            UsageError: the file must not be loaded; the error says why.
         """
         return
 
@@ -487,7 +486,7 @@ class Engine(abc.ABC):
         """Return the names of a model's separate weight files, as the model file has them.
 
         Raises:
-            ValueError, OSError: the model file cannot be read.
+            ValueError, OSError: the model cannot be read.
         """
         return ()
 
@@ -526,7 +525,7 @@ class Engine(abc.ABC):
         Error messages use `name` as the name of the file.
 
         Raises:
-            LarError, ValueError, msgspec.MsgspecError: the file is truncated or damaged.
+            LarError, ValueError, msgspec.MsgspecError: the file is cut short or damaged.
         """
         raise NotImplementedError(f"{self.title} writes no profile")
 
@@ -540,7 +539,7 @@ class Engine(abc.ABC):
         Error messages use `name` as the name of the file with this output.
 
         Raises:
-            UsageError: the output is truncated or damaged.
+            UsageError: the output was cut short or is damaged.
         """
         raise NotImplementedError(f"{self.title} has no program whose log is read")
 
@@ -582,7 +581,7 @@ class Engine(abc.ABC):
         return None
 
     def unpack_testcases(self, spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
-        """Write the model and the testcases in a spec's file into the work folder.
+        """Write the model and the testcases in a spec's file into the work folder, in a worker.
 
         Returns:
             The path of the model, and the testcases.
@@ -612,7 +611,7 @@ class Engine(abc.ABC):
         return ()
 
     def read_quantizations(self, path: Path) -> DumpFacts:
-        """Read the scales and zero points of a model's quantised tensors.
+        """Read the scales and zero points of a model's quantised tensors, in any process.
 
         Raises:
             ValueError, OSError, LarError: the file cannot be read, or is damaged.

@@ -78,7 +78,7 @@ class Table:
         return float(struct.unpack("<f", struct.pack("<I", self.integer(index)))[0])
 
     def numbers(self, index: int, kind: str = "<I") -> list[int]:
-        """Return the 32-bit elements of a vector; the list is empty if the vector is missing."""
+        """Return the 32-bit elements of a vector; the list is empty if the vector is left out."""
         return [self.number(kind, position) for position in self._elements(index)]
 
     def tables(self, index: int) -> Iterator[Table]:
@@ -102,7 +102,7 @@ def open_root(data: memoryview) -> Table:
     """Return the root table of a FlatBuffers buffer.
 
     Raises:
-        ValueError: the buffer is truncated.
+        ValueError: the buffer is cut short.
     """
     if len(data) < 4:
         raise ValueError("it is cut short")

@@ -92,7 +92,7 @@ FORMATS = (MEGENGINE, ONNX, ORT, OPENVINO, MNN)
 
 
 def format_in(head: bytes, formats: Iterable[Format] = FORMATS) -> Format | None:
-    """Return the format that the first bytes of a file show, or None if they show no format."""
+    """Return the format that the first bytes of a file show, None if they show no format."""
     return next((each for each in formats if each.begins(head)), None)
 
 

@@ -34,7 +34,7 @@ class Listener:
         """Receive the new rows with the indices from `first` to `last` - 1."""
 
     def on_log(self, text: bytes) -> None:
-        """Receive a text that the engine printed."""
+        """Receive text that the engine printed."""
 
     def on_progress(self, text: str, elapsed: float) -> None:
         """Receive a text about a long preparation, which began `elapsed` seconds ago."""

@@ -1,4 +1,4 @@
-"""Adds a model's tensor names and graph to dumps and arrays that do not have them."""
+"""Adds a model's own tensor names and graph to dumps and arrays that lack them."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def give_models(
 def with_model(
     index: DumpIndex, operators: Sequence[ModelOperator], names: Iterable[str]
 ) -> DumpIndex:
-    """Return an index of arrays, to which the operators of a model are added.
+    """Return an index of arrays with the operators of a model added.
 
     `names` are the names of the model's tensors. The names of the arrays may have other separators
     than the names of the model's tensors.
@@ -232,7 +232,7 @@ def inputs_of(dump: Dump, infos: Sequence[TensorInfo]) -> dict[str, Array]:
 
 
 def read_fed(dump: Dump, tensor: DumpedTensor) -> Array:
-    """Return a dumped tensor as an array that can be fed to a model."""
+    """Return a dumped tensor as an array that a model can be fed with."""
     from lar.dumps.binary import TEXT
     from lar.dumps.recording import texts_of_bytes
 

@@ -1,7 +1,7 @@
 """Facts about an engine's operators, and the formulas that count a model's operations (FLOPs).
 
-The facts are in `operators.json` beside the engine's modules. Operations are counted in the same
-way for every engine. An addition, a multiplication, a comparison or an elementwise function is one
+The facts are in `operators.json` beside the engine's modules. Operations are counted the same way
+for every engine. An addition, a multiplication, a comparison or an elementwise function is one
 operation, however much time it takes; a multiply-accumulate counts as two operations. This means:
 
 - The count is twice the number of multiply-accumulates. Papers often call the latter number FLOPs.
@@ -104,7 +104,7 @@ def count_flops(operations: Iterable[Operation]) -> tuple[int | None, tuple[str,
 
 
 def flops_of(operation: Operation) -> int | None:
-    """Return the number of operations of one operator, or None if the number is unknown."""
+    """Return the number of operations of one operator, None if it is unknown."""
     if operation.kind is None:
         return None
     try:
@@ -145,7 +145,7 @@ Types = Sequence[str]
 
 
 class OperatorFacts(Record):
-    """The content of a file `operators.json`.
+    """The content of an `operators.json`.
 
     Attributes:
         kinds: a list of operator types in small letters for each kind, whose name is the same for

@@ -120,7 +120,7 @@ def copy_span(source: str, target: str, library: str = "CUDA") -> dict[str, Any]
 
 
 def bytes_of(facts: Iterable[TensorFact]) -> int | None:
-    """Return the size of some tensors in bytes, or None if the size of an element is unknown."""
+    """Return the size of some tensors in bytes, None if the size of an element is unknown."""
     total = 0
     for fact in facts:
         bits = bits_of(fact.dtype)
@@ -133,7 +133,7 @@ def bytes_of(facts: Iterable[TensorFact]) -> int | None:
 def moved_bytes(
     inputs: Mapping[Any, TensorFact], outputs: Iterable[TensorFact], picked: Iterable[Any] = ()
 ) -> int | None:
-    """Return how many bytes an operator reads and writes, or None if this is unknown.
+    """Return how many bytes an operator reads and writes, None if an element's size is unknown.
 
     If an operator only picks elements from an input, such as a table, its reads of this input are
     counted as no more than its writes. `picked` has the keys of such inputs.
@@ -193,7 +193,7 @@ def decode_any(data: bytes, name: str) -> Profile:
 
 
 def check_waits(profile: Profile) -> None:
-    """Check that the computing time of each operator lies within the time of its execution.
+    """Check that each operator computes within the time of its execution.
 
     Raises:
         ValueError: the time that an operator waits is negative, or longer than its execution.

@@ -1,4 +1,4 @@
-"""Reads the operators and tensors of an `.mnn` file without the library of MNN.
+"""Reads the operators and tensors of an `.mnn` file without MNN.
 
 The file is a FlatBuffers table. This module reads the fields of tables by their numbers, which are
 in MNN's schema (`schema/default/MNN.fbs` in MNN's sources). This module does not check files as
@@ -54,7 +54,7 @@ class Net(NamedTuple):
     def computed(self) -> list[NetOperator]:
         """Return the operators whose results depend on the inputs.
 
-        Conversions of a layout change no value, so they are left out. An operator that reads the
+        Conversions of a layout, which change no value, are left out. An operator that reads the
         output of a conversion is returned with the conversion's input instead.
         """
         data, found = {*self.inputs}, []

@@ -28,7 +28,7 @@ with open(os.path.join(os.path.dirname(__file__), "hints.txt")) as file:
 
 
 def check_property(key: str, value: str) -> None:
-    """Refuse a property that is not a mode of a session, nor a hint with one or more numbers.
+    """Refuse a property that is neither a mode of a session nor a hint with one or more numbers.
 
     Raises:
         UsageError: MNN has no such property, or the value is not valid for the property; the hint

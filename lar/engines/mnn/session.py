@@ -82,7 +82,7 @@ def import_mnn() -> Any:
     """Import MNN, and keep the text that MNN prints during the import off standard output.
 
     Raises:
-        EngineMissing: MNN is not installed, or cannot be loaded on this machine.
+        EngineMissing: MNN is not installed, or does not load on this machine.
     """
     with importing("MNN", INSTALL), printed():
         import MNN
@@ -286,7 +286,7 @@ class InterpreterDriver(Driver):
         If MNN has replaced the type, the memory of the tensors is as large as for float32.
 
         Raises:
-            UsageError: MNN computes in float32 instead of the type that the options ask for.
+            UsageError: MNN computes in float32 in place of the type that the options ask for.
         """
         asked = PRECISION.of(self.spec.settings) or "float32"
         if asked == "float32":
@@ -357,7 +357,7 @@ def infos_of(session: Session, net: Net) -> tuple[TensorInfo, ...]:
 
 
 def read_values(model: Path) -> tuple[tuple[TensorInfo, ...], dict[str, str]]:
-    """Return the inputs of an `.onnx` model, and the types of the model's outputs.
+    """Return the inputs of an `.onnx` model, and the types of its outputs.
 
     The types are read from the `.onnx` file, since the converter replaces some types, such as
     64-bit integers and booleans.
@@ -384,7 +384,7 @@ def read_values(model: Path) -> tuple[tuple[TensorInfo, ...], dict[str, str]]:
 
 
 def convert(model: Path, place: Path) -> str:
-    """Convert an `.onnx` model to an `.mnn` file, and return the text that the converter printed.
+    """Convert an `.onnx` model to an `.mnn` file; return the text that the converter printed.
 
     The converter runs in a process of its own, since the converter may end its process, and since
     its libraries take memory. Starting the converter's process takes some 20 ms.

@@ -5,9 +5,9 @@ second file beside the cache file. Some weights are stored in a rearranged form,
 kernels need them. The cache file names the second file, so replacing the cache file replaces both
 files.
 
-A CRC-32 of the contents detects damage, but not forgery. Protection against forgery is not needed,
-as nobody gains by forging their own cache. A CRC-32 is computed three times as fast as a SHA-256.
-The speed matters, since the second file may have gigabytes.
+A CRC-32 detects damage, but not forgery. Protection against forgery is not needed, as nobody gains
+by forging their own cache. A CRC-32 is computed three times as fast as a SHA-256. The speed
+matters, since the second file may have gigabytes.
 
 A run loads the cache if the key of the cache fits this run. If the cache is missing or was made for
 another run, the run builds it again. A new cache is first written to a folder beside the old cache.
@@ -171,7 +171,7 @@ def read_if_there(path: str | Path) -> ModelCache | None:
 def loading(path: str | Path) -> contextlib.AbstractContextManager[bool]:
     """While the `with` block runs, keep other runs from removing the second file of a cache.
 
-    If the folder cannot be locked, loading may fail when another run replaces the cache.
+    If the folder cannot be locked, the load may fail when another run replaces the cache.
     """
     return locked(str(folder_of(path)), shared=True, needed=False)
 
@@ -188,7 +188,7 @@ def use_cache(driver: SessionDriver, file: str) -> None:
 
 
 def open_cached(driver: SessionDriver, path: Path) -> Any:
-    """Return a session of the model in a cache file; build the file if it is missing or unsuitable.
+    """Return a session of the model in a cache file; build the file if it is missing or unfit.
 
     Raises:
         UsageError: the file is missing and --fast-run is not given, or the file is damaged, is not
@@ -293,7 +293,7 @@ def build(driver: SessionDriver, output: OutputFile, key: dict[str, str]) -> Any
 
 
 def save_and_open(driver: SessionDriver, folder: Path, data: str) -> tuple[bool, bytes, Any]:
-    """Save the driver's optimised model, and open a session of the saved model.
+    """Save the driver's model and open a session of the saved model.
 
     Some operators (QLinearConv in ONNX Runtime 1.23) cannot load rearranged weights from a file. A
     model with such an operator is saved again without rearranged weights.
@@ -320,7 +320,7 @@ def remove_build(spec: RunSpec, _: RunContext) -> None:
 def checksum_of(file: BinaryIO) -> int:
     """Return the CRC-32 of a file.
 
-    The file is read and not mapped, since mapped pages would count as memory of the run.
+    The file is read and not mapped, since a mapped file would count as memory of the run.
     """
     checksum = 0
     while chunk := file.read(1 << 20):

@@ -31,7 +31,7 @@ NVIDIA_DRIVER = "/dev/nvidiactl"
 
 
 def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
-    """Return the dimensions of a search that can matter on a machine.
+    """Return the dimensions that can matter on a machine.
 
     The name of a candidate (a set of choices) lists the choices in the order of these dimensions.
     """

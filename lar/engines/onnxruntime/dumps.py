@@ -1,9 +1,8 @@
 """Dumps of a session: the results of each operator of the optimised graph, as text or as tensors.
 
-The tensors are computed in separate sessions, before the timed iterations start. These tensors are
-right for all iterations, since all iterations have the same inputs. Names and numbers of tensors
-are like those in MegEngine's dumps: each operator gets a number, and then each of its outputs gets
-a number.
+The tensors are computed in separate sessions before the timed iterations. These tensors are right
+for all iterations, since all iterations have the same inputs. Names and numbers of tensors are like
+those in MegEngine's dumps: each operator gets a number, and then each of its outputs gets a number.
 """
 
 from __future__ import annotations
@@ -368,8 +367,8 @@ class SessionIsolation(Isolation):
 def save_source(driver: SessionDriver, _: object) -> None:
     """Save the optimised graph for a dump.
 
-    The graph is saved before the driver opens its own session, since saving takes more memory than
-    the later steps. A driver that loads a cache already has a saved graph.
+    The graph is saved before the driver loads its own session, since saving takes more memory than
+    later steps. A driver that loads a cache already has a saved graph.
     """
     cached = FAST_RUN_ALGO_POLICY.is_given(driver.spec.settings)
     if driver.runner == 0 and not cached and driver.dump_source is None:
@@ -471,7 +470,7 @@ def check_each_feed(driver: SessionDriver, limit: float) -> None:
 
 
 def check_range(driver: SessionDriver, limit: float) -> None:
-    """Run a driver's model on its inputs, and check all floating-point tensors.
+    """Run a driver's model on its inputs, and check the floating-point tensors.
 
     Raises:
         CheckFailed: an element of a tensor is NaN, or its absolute value is larger than the limit.
@@ -485,10 +484,10 @@ def check_range(driver: SessionDriver, limit: float) -> None:
 
 
 def tensors_of(driver: SessionDriver) -> Iterator[tuple[str, Node, Array]]:
-    """Yield the floating-point tensors of a run, each with the node that computes it.
+    """Yield the floating-point tensors of a run, with the nodes that compute them.
 
-    The tensors are in the order of the graph and have plain axes. Integer tensors are left out,
-    since sizes and indices may be large, and since quantised integers stand for other numbers.
+    The tensors are in the order of the graph and in plain axes. Integer tensors are left out, since
+    sizes and indices may be large, and since quantised integers stand for other numbers.
     """
     graph = FedGraph(driver)
     for whole, parts in graph.values():

@@ -68,7 +68,7 @@ def convolution_kind(
     given: TensorFact,
     made: TensorFact,
 ) -> list[str]:
-    """Return the words that describe a convolution by its groups, its window and its layout."""
+    """Return the words that describe a convolution: its groups, its window and its layout."""
     groups, window = int(parameters.get("group", 1)), weights[2:]
     per_group = weights[0 if operator == "ConvTranspose" else 1] if len(weights) > 1 else 0
     if operator == "ConvTranspose":

@@ -1,9 +1,9 @@
 """Converts ONNX Runtime's profile to lar's records, in which times are on the recorder's clock.
 
-ONNX Runtime reports no allocations, so the use of memory is estimated from the sizes of outputs. A
-tensor is assumed to be allocated when the operator that computes it begins, and to be freed when
-the last operator that reads the tensor ends. The estimate leaves out scratch buffers. The estimate
-also ignores that the engine computes in place or keeps freed memory.
+ONNX Runtime reports no allocations, so memory is estimated from the sizes of outputs. A tensor is
+assumed to be allocated when the operator that computes it begins, and to be freed when the last
+operator that reads the tensor ends. The estimate leaves out scratch buffers. The estimate also
+ignores that the engine computes in place or keeps freed memory.
 
 The profile has the name of each node, and the shapes of the node's tensors in the run. The profile
 has no attributes, and does not have the weights that were rearranged during the load. Attributes
@@ -130,9 +130,9 @@ class RunEvents:
     kernels are in the engine's report or in `works`. If the kernels are unknown, the time in which
     the operator was dispatched is used, since the engine always reports this time.
 
-    `runs` has nodes for the first run only, and `nodes` has the first event of each operator.
+    `runs` has the nodes of the first run only, and `nodes` the first event of each operator.
     `executions` have times of the engine's clock and numbers of runs, until `trace` converts these.
-    The first `warmups` runs belong to the warm-up and are not timed.
+    The first `warmups` runs are not timed.
     """
 
     def __init__(self, events: Iterable[RawEvent], warmups: int = 0) -> None:
@@ -167,7 +167,7 @@ class RunEvents:
         offset_ns: int = 0,
         works: Sequence[DeviceWork] = (),
     ) -> EngineTrace:
-        """Return the trace of all runs, with times on lar's clock.
+        """Return the trace of all runs, with times of lar's clock.
 
         `placed` has the iteration of each run, and the offset to add to the times of the run.
         `offset_ns` is the offset to add to the times of events before the runs.
@@ -241,7 +241,7 @@ class RunEvents:
                 self.spans.add(*times, step.number, thread=node.thread, **common)
 
     def _of_works(self, works: Iterable[DeviceWork], device: str) -> Iterator[Execution]:
-        """Yield the executions on a device, and add spans of the work that the device did.
+        """Yield the executions on a device, and add the spans of the device's work.
 
         Each piece of the device's work belongs to the last node that began before the host called
         for this work, if the node had not ended by then.
@@ -273,7 +273,7 @@ class RunEvents:
 
 
 def here_of(node: Execution) -> dict[str, Any]:
-    """Return the fields of a span that say to which execution the span belongs."""
+    """Return the fields that say to which execution a span belongs."""
     return {"operator": node.operator, "warmup": node.warmup}
 
 
@@ -341,7 +341,7 @@ def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
 
 @dataclass
 class Tensor:
-    """A tensor of one iteration, with the execution that computes it and the last that reads it."""
+    """A tensor of one iteration: the execution that computes it, and the last that reads it."""
 
     size_bytes: int
     maker: Execution
@@ -374,8 +374,8 @@ def tensors_of(
 ) -> Iterator[Tensor]:
     """Yield the tensors that the executions of one iteration compute.
 
-    `held` has the last tensor of each name. A tensor in a loop is yielded each time that it is
-    computed.
+    `held` keeps the last tensor of each name. A tensor in a loop is yielded for each time that it
+    is computed.
     """
     for execution in executions:
         operator = operators[execution.operator]

@@ -1,4 +1,4 @@
-"""Reads ONNX Runtime's own profile file, event by event, and records the work of CUDA devices.
+"""Reads ONNX Runtime's own profile file event by event, and records the work of CUDA devices.
 
 The file is a Chrome trace, a list of events with times in whole microseconds:
 
@@ -86,7 +86,7 @@ class DeviceWork(NamedTuple):
     size_bytes: int | None = None
 
     def facts(self) -> dict[str, Any]:
-        """Return the fields of a span for this piece of work, except the times."""
+        """Return the fields of a span for this work, without the times."""
         other = "memset" if self.name == MEMSET_NAME else "memcpy"
         known = ("name", "stream", "grid", "block", "size_bytes")
         return {
@@ -95,7 +95,7 @@ class DeviceWork(NamedTuple):
         }
 
     def moved(self, offset_ns: int) -> DeviceWork:
-        """Return this piece of work with an offset added to all its times."""
+        """Return this work with an offset added to all times."""
         return self._replace(
             called_ns=self.called_ns + offset_ns,
             start_ns=self.start_ns + offset_ns,
@@ -190,7 +190,7 @@ def work_at(place: int, kind: int) -> tuple[int, DeviceWork]:
 
 
 def open_recorder() -> DeviceRecorder | None:
-    """Start to record the work of CUDA devices; return None if CUPTI is not installed."""
+    """Begin to record the work of CUDA devices; return None if CUPTI is not installed."""
     files = [os.path.join(folder, place) for folder in sys.path for place in PLACES]
     for name in (*filter(os.path.exists, files), *SYSTEMS):
         with contextlib.suppress(OSError):
@@ -247,7 +247,7 @@ class RawScheduling(msgspec.Struct):
 
 
 class RawArgs(msgspec.Struct, gc=False):
-    """The fields of an event besides its times; numbers are written as texts."""
+    """The facts of an event besides its times; numbers are written as texts."""
 
     op_name: str = ""
     provider: str = ""
@@ -288,7 +288,7 @@ class RawEvent(msgspec.Struct, gc=False):
 
     @property
     def key(self) -> NodeKey:
-        """The name, type and index of the event's node, which together identify the node."""
+        """The name, type and index of the event's node, by which nodes are distinguished."""
         return self.node, self.args.op_name, self.args.node_index
 
 
@@ -411,5 +411,5 @@ class ThreadUses:
             self.by_operator[operator] = known.with_that_of(use)
 
     def busy_threads(self) -> tuple[str, ...]:
-        """Return the names of the engine's own threads that have done at least one task."""
+        """Return the names of the engine's own threads that have done tasks."""
         return tuple(name for name, count in self._done.items() if count)

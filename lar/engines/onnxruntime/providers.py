@@ -30,7 +30,7 @@ PACKAGES: Mapping[str, str] = {
 
 
 def package_folder() -> str:
-    """Return the folder of the Python package `onnxruntime`, without importing the package.
+    """Return the folder of the package `onnxruntime` without importing it.
 
     The path is empty if the package is not installed.
     """
@@ -49,7 +49,7 @@ def why_unloadable(name: str) -> str:
     """Return why the system cannot load a provider's library.
 
     The reason is empty if the library loads, or if the provider has no library. The engine itself
-    writes this reason only into its log.
+    writes the reason only into its log.
     """
     import ctypes  # slow to import, and the help reads the table of options
 
@@ -132,13 +132,13 @@ def provider_in(settings: Mapping[str, Any]) -> str:
 
 
 def provider_for(settings: Mapping[str, Any], known: list[str]) -> str:
-    """Return the engine's name of the provider to use; an unknown name is returned unchanged."""
+    """Return the engine's name of the provider to run on; an unknown name is returned as is."""
     asked = first_provider(provider_in(settings))
     return next((name for name in known if short_name(name) == short_name(asked)), asked)
 
 
 def flag_for(settings: Mapping[str, Any]) -> str:
-    """Return the flag with which the user chose a provider other than the CPU's."""
+    """Return the flag by which the user chose a provider other than the CPU's."""
     options = (table.TENSORRT, table.CUDA, table.PROVIDER)
     return next(option.flag for option in options if option.is_given(settings))
 

@@ -49,7 +49,7 @@ def check_entry(key: str, value: str) -> None:
 
 
 def is_on_cuda(asked: rules.Asked) -> bool:
-    """Return whether the user asks for a provider that uses CUDA devices."""
+    """Return whether the options ask for a provider for CUDA devices."""
     return short_name(first_provider(provider_in(asked.values))) in ("cuda", "tensorrt")
 
 
@@ -66,7 +66,7 @@ def check_providers(asked: rules.Asked) -> None:
 
 
 def optimizers_in(asked: rules.Asked) -> list[str]:
-    """Return the optimisers to switch off; the option may be given several times, with lists."""
+    """Return the optimisers to leave out; the option may be given several times, with lists."""
     texts: Sequence[str] = asked.values.get(table.DISABLE_OPTIMIZER.key) or ()
     return [name for text in texts for name in text.split(",")]
 

@@ -56,7 +56,7 @@ def options_changed(driver: SessionDriver, level: str = "", **changed: Any) -> I
 
 
 def level_named(onnxruntime: Any, level: str) -> Any:
-    """Return the engine's constant for a level of optimisation, given a name such as `all`."""
+    """Return the engine's constant for a level of optimisation, such as `disable` or `all`."""
     name = "ORT_DISABLE_ALL" if level == "disable" else f"ORT_ENABLE_{level.upper()}"
     return getattr(onnxruntime.GraphOptimizationLevel, name)
 
@@ -96,7 +96,7 @@ def save_optimized(
 
 
 def align_weights(model: Message, place: Path) -> None:
-    """Align the weights in a saved model's weight file, including the rearranged weights.
+    """Align the weights and the rearranged weights in a saved model's weight file.
 
     ONNX Runtime (1.23) writes weights without gaps, but reads rearranged weights as if they were
     aligned for vector instructions. Without this function, ONNX Runtime would crash. In the model
@@ -188,7 +188,7 @@ def open_saved(driver: SessionDriver, model: SavedModel) -> Any:
 
 
 def start_model_dump(driver: SessionDriver, _: object) -> None:
-    """Have the driver's session save its optimised model because of `--model-dump`."""
+    """Have the driver's session save its optimised model for `--model-dump`."""
     driver.options.optimized_model_filepath = driver.context.written[MODEL_DUMP.key]
 
 
@@ -253,7 +253,7 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
     """Copy the model, or write it with the optimisations that do not depend on the processor.
 
     Raises:
-        UsageError: the model is in the ORT format, or the model's weights are outside its folder.
+        UsageError: the model is in the ORT format, or its weights are outside its folder.
     """
     source = Path(driver.spec.model)
     if begins_like_ort(read_head(source)):

@@ -92,7 +92,7 @@ def model_alone(graph: Message, *domains: str) -> bytes:
 def make_value(
     onnxruntime: Any, given: Array | Sequence[Array], device: tuple[str, int] = ("cpu", 0)
 ) -> Any:
-    """Return an OrtValue with an array, or with several arrays as a sequence.
+    """Return an OrtValue of an array, or of several arrays as a sequence.
 
     On the CPU, the value of an array of numbers shares the array's memory and keeps it alive.
     """
@@ -211,7 +211,7 @@ def import_onnxruntime() -> Any:
     """Import onnxruntime.
 
     Raises:
-        EngineMissing: onnxruntime is not installed, or cannot be loaded on this machine.
+        EngineMissing: onnxruntime is not installed, or does not load on this machine.
     """
     with importing("ONNX Runtime"):
         import onnxruntime
@@ -325,7 +325,7 @@ class SessionDriver(Driver):
         return ""
 
     def drop_session(self) -> None:
-        """Delete the session and its outputs; after this, the driver cannot run again."""
+        """Delete the session and its outputs; the driver cannot run after this."""
         del self.session, self.binding, self.start, self.wait
 
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -371,7 +371,7 @@ class SessionDriver(Driver):
         self.fire_hooks("before_run")
 
     def start_anew(self, start: Callable[[], object]) -> None:
-        """Run an iteration of a model whose tensors have no fixed shapes.
+        """Run an iteration of a model whose shapes are not fixed.
 
         The size of an output may change between iterations, for example with random numbers. If an
         output does not fit into its bound memory, new outputs are bound, and the iteration is run
@@ -425,7 +425,7 @@ def run_options(onnxruntime: Any, entries: Mapping[str, str]) -> Any:
 
 
 def info_of(node: Any, unclear: Container[str]) -> TensorInfo:
-    """Describe an input of a session; inputs in `unclear` may have any number of axes.
+    """Describe an input of a session; inputs named in `unclear` may have any number of axes.
 
     Raises:
         UsageError: lar cannot feed elements of this type, or the input is neither a tensor nor a
@@ -461,7 +461,7 @@ LIBRARY_HINTS: Mapping[str, str] = {
 
 
 def choose_provider(driver: SessionDriver, name: object) -> None:
-    """Have the session use the provider that the options ask for.
+    """Have the session run on the provider that the options ask for.
 
     With --tensorrt, CUDA runs the operators that TensorRT cannot run. With --provider NAME,cpu, the
     CPU runs the operators that NAME cannot run.

@@ -71,7 +71,7 @@ def use_cache(driver: CompiledDriver, place: str) -> None:
 
 
 def open_cached(driver: CompiledDriver, place: str) -> Any:
-    """Return the compiled model in a cache file; build the file if it is missing or unsuitable.
+    """Return the compiled model in a cache file; build the file if it is missing or unfit.
 
     Raises:
         UsageError: the file is missing and --fast-run is not given, or the file is damaged, is not

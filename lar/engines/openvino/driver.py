@@ -91,7 +91,7 @@ def array_of(tensor: Any) -> Array | str:
 
 
 def reshape(model: Any, arrays: Mapping[str, Array]) -> None:
-    """Change the shapes of a model's inputs to the shapes of the given arrays."""
+    """Change the shapes of a model's inputs to the shapes of arrays."""
     model.reshape({port: list(arrays[tensor_name(port)].shape) for port in model.inputs})
 
 
@@ -110,7 +110,7 @@ def import_openvino() -> Any:
     rest of the package.
 
     Raises:
-        EngineMissing: openvino is not installed, or cannot be loaded on this machine.
+        EngineMissing: openvino is not installed, or does not load on this machine.
     """
     # A module that is None in `sys.modules` cannot be imported; the package works without it.
     sys.modules.setdefault(CONVERTER, None)  # type: ignore[arg-type]
@@ -130,7 +130,7 @@ def find_devices() -> tuple[str, ...]:
 
 
 class CompiledDriver(Driver):
-    """A driver with a CompiledModel, and with an inference request whose inputs are set once."""
+    """A driver with a CompiledModel, and an inference request whose inputs are set once."""
 
     name = "compiled"
     first: CompiledDriver
@@ -204,10 +204,10 @@ class CompiledDriver(Driver):
 
     @cached_property
     def source(self) -> Any:
-        """The model as OpenVINO has read it from the file.
+        """The model as read from the file.
 
-        The file is read only once, since OpenVINO invents names while it reads a file. A run that
-        loads a cache does not need this model.
+        The file is read only once, since OpenVINO makes up names while it reads. A run with a cache
+        does not need this model.
         """
         return self.core.read_model(self.model_file)
 
@@ -345,18 +345,18 @@ def config_of(settings: Mapping[str, Any], copies: int) -> dict[str, str]:
 
 
 def is_optional(info: TensorInfo) -> bool:
-    """Return whether an input is optional and has an element type that lar can feed."""
+    """Return whether an input is optional, and has elements that lar can feed."""
     return info.optional and info.dtype in FED.values()
 
 
 def constants_by_name(model: Any) -> dict[str, Any]:
-    """Return the operators of a model that are constants, by name."""
+    """Return the constants of a model by their names."""
     constants = (it for it in model.get_ops() if it.get_type_name() == "Constant")
     return {str(it.get_friendly_name()): it for it in constants}
 
 
 def open_constant(openvino: Any, model: Any, constant: Any) -> None:
-    """Replace a constant of a model by an input that has the name of the constant."""
+    """Replace a constant of a model by an input with the same name."""
     name, port = constant.get_friendly_name(), constant.output(0)
     parameter = openvino.op.Parameter(port.get_element_type(), port.get_partial_shape())
     parameter.set_friendly_name(name)

@@ -89,7 +89,7 @@ class TakenTensors:
             self.take([output])
 
     def missing(self) -> list[Any]:
-        """Return the tensors whose values are still missing, in the order of computation."""
+        """Return the tensors without a value so far, in the order of computation."""
         return [it for it in self.graph.outputs if it not in self.found]
 
     def take(self, outputs: Sequence[Any], *, apart: bool = False) -> set[Any]:

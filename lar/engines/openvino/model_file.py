@@ -152,7 +152,7 @@ class ExecutedGraph:
         }
 
     def with_own_names(self, nodes: Sequence[ExecutedNode]) -> list[ExecutedNode]:
-        """Return nodes with the names that the operators have in the model.
+        """Return nodes with the names that operators have in the model.
 
         If OpenVINO converts an output to another type, it adds a node for this. The node that
         computes the output then gets a longer name, and the conversion keeps the operator's name.
@@ -269,11 +269,11 @@ class ExecutedGraph:
 def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[Any]) -> Any:
     """Return a copy of a model that computes only the part between some tensors.
 
-    The results of the copy are the tensors `ends`. The inputs of the copy are the tensors in `at`,
-    which are not computed in the copy; `at` has the shapes of these inputs.
+    The copy's results are the tensors `ends`. The inputs of the copy are the tensors in `at`, which
+    are not computed in the copy; `at` has the shapes of these inputs.
 
     Raises:
-        RuntimeError: the results depend on an input of the model that is not in `at`.
+        RuntimeError: the results need an input of the model that is not in `at`.
     """
     clone = model.clone()
     places = dict(zip(model.get_ordered_ops(), clone.get_ordered_ops(), strict=True))
@@ -343,7 +343,7 @@ def files_beside(path: Path) -> tuple[str, ...]:
 
 
 def read_operators(path: Path) -> tuple[ModelOperator, ...]:
-    """Return an empty tuple, since only OpenVINO itself can read the operators."""
+    """Return an empty tuple, since only OpenVINO can read the operators."""
     return ()
 
 

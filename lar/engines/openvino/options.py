@@ -35,7 +35,7 @@ OF_DEVICES = ("GPU_", "NPU_", "NPUW_", "MULTI_", "AUTO_", "DEVICE_")
 
 
 def check_property(key: str, _: str) -> None:
-    """Raise an error for a property that OpenVINO does not have.
+    """Refuse a property that OpenVINO does not have.
 
     Raises:
         UsageError: OpenVINO has no such property; the hint names the most similar property.

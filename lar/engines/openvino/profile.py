@@ -1,4 +1,4 @@
-"""The profile of a compiled model: the mean times of the nodes of the executed graph.
+"""The profile of a compiled model: the mean time of each node of the executed graph.
 
 For each node, OpenVINO reports the mean time of all executions since the model was compiled, in
 whole microseconds. lar reads these means at the end of the warm-up and at the end of the run. From
@@ -37,7 +37,7 @@ def start_profiling(driver: CompiledDriver, _: object) -> None:
 class NodeTimes(OperatorTimes):
     """A profiler of the mean times of nodes in the timed iterations.
 
-    If no iteration is timed, the mean times are those of the warm-up.
+    If no iteration is timed, the means are those of the warm-up.
     """
 
     def __init__(self, driver: CompiledDriver) -> None:
@@ -78,7 +78,7 @@ class NodeTimes(OperatorTimes):
 
 
 def operators_of(driver: CompiledDriver) -> dict[str, ProfiledOperator]:
-    """Return the operators of the graph that a driver executes, by the names of the nodes.
+    """Return the operators of the graph that a driver executes, by the names of their nodes.
 
     The operators have the shapes for the present inputs. The tensors of operators that OpenVINO has
     added are not known.

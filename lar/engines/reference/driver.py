@@ -1,4 +1,4 @@
-"""The evaluator driver, which computes a model in float64, operator by operator.
+"""The evaluator driver: a model computed in float64 on the calling thread, operator by operator.
 
 While it computes the first run, the driver also writes dumps, with tensors in float64. If the right
 value of a tensor is not certain (it has no "truth"), the dump leaves the tensor out and has the
@@ -87,7 +87,7 @@ class Graph:
     ) -> list[Any]:
         """Compute the graph's outputs from its inputs and from tensors of the graphs around it.
 
-        `visit` is called with each operator and its results, as soon as these are computed.
+        `visit` is called with each operator and its results, as soon as they are computed.
         """
         values = (around or Values()).new_child({**self.weights, **fed})
         for step, spent in zip(self.steps, self.spent, strict=True):
@@ -102,7 +102,7 @@ class Graph:
 
 
 class Step:
-    """A node of a graph; the function that computes the node is found when the node first runs."""
+    """A node of a graph; the function that computes it is found when the node first runs."""
 
     def __init__(self, node: Message, bodies: Sequence[Body], meaning: Meaning) -> None:
         self.node = node
@@ -114,7 +114,7 @@ class Step:
 
     @property
     def title(self) -> str:
-        """The operator's type with domain and opset, as messages name it."""
+        """The operator's type with its domain and opset, for messages."""
         domain = f"{self.node.domain}." if self.node.domain else ""
         version = self.meaning.opsets.get(self.node.domain, "unknown")
         return f"{domain}{self.node.op_type} of opset {version}"
@@ -148,7 +148,7 @@ class Step:
         """Return the operator's results, before they are converted to float64.
 
         Raises:
-            NoTruthHere: there is no function that computes this operator.
+            NoTruthHere: no function computes this operator.
         """
         node, opset = self.node, self.meaning.opsets.get(self.node.domain, 0)
         call = Call(node.op_type, taken, attributes_of(node), opset, len(node.output))
@@ -223,7 +223,7 @@ def joined(pieces: Sequence[Any], kind: Message, axis: int, backwards: int) -> A
 
 
 def take(values: Values, name: str) -> Any:
-    """Return the value of a node's input by name; for an input that is left out, return None."""
+    """Return the value of a node's input by its name, None for an input that is left out."""
     missing = NoTruth("the graph", f"nothing gives {name}", name)
     return values.get(name, missing) if name else None
 
@@ -258,7 +258,7 @@ def function_of_standard(node: Message, call: Call) -> Message:
 
 
 def type_of(value: Any) -> Any:
-    """Return the ONNX type of an array; for None, return an empty type."""
+    """Return the ONNX type of an array; for an input that is left out, return an empty type."""
     if value is None:
         return onnx.TypeProto()
     return helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
@@ -322,7 +322,7 @@ NO_TIMES = "the times of the reference evaluator say nothing about the model's s
 
 
 class EvaluatorDriver(Driver):
-    """A driver that computes a model in float64 and returns float64 outputs.
+    """A driver that computes a model in float64; its outputs are float64 too.
 
     In the first run, each function in `visits` is called with each node and the node's results.
     `finish` is called after the last run.
@@ -362,7 +362,7 @@ class EvaluatorDriver(Driver):
         """Compute the outputs, and in the first run write the dump that the user asked for.
 
         Raises:
-            Misfit, UsageError: no output can be computed, and the run does not write a file.
+            Misfit, UsageError: no output can be computed, and the run writes no file.
         """
         visits, self.visits = self.visits, []
 
@@ -394,7 +394,7 @@ def array_or_reason(name: str, value: Any) -> Array | str:
 
 
 def print_operators(driver: EvaluatorDriver, _: bool) -> None:
-    """In the first run, print each operator after it has been computed."""
+    """Print each operator of the first run after it has been computed."""
 
     def show(node: Node, results: Sequence[Any]) -> None:
         shapes = " ".join(map(shape_of, results))
@@ -422,7 +422,7 @@ class ModelDump(NumberedGraph):
                     self.places.write_constant(each)
 
     def write_inputs(self) -> None:
-        """Write the inputs of the model, and those outputs that no operator computes."""
+        """Write the inputs of the model, and outputs that no operator computes."""
         known = {**self.weights, **self.driver.fed}
         for name in (*self.driver.fed, *self.outputs):
             if name in known:

@@ -37,7 +37,7 @@ class Call(NamedTuple):
     """A call of an operator, with its inputs and attributes.
 
     An input that is left out is None. `opset` is the version of the opset for the operator's
-    domain. `outputs` is the number of the operator's outputs.
+    domain. `outputs` is the number of outputs.
     """
 
     type: str
@@ -70,13 +70,13 @@ def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Functio
 
 
 def implementation_of(node: Message, opset: int) -> Function | None:
-    """Return the function that computes a node, or None if neither lar nor ONNX has a function."""
+    """Return the function that computes a node, None if neither lar nor ONNX has one."""
     own = OWN.get((node.domain, node.op_type))
     return own or reference_of(onnx.NodeProto.FromString(node.encode()), opset)
 
 
 def reference_of(node: Any, opset: int) -> Function | None:
-    """Return ONNX's reference implementation of a node, or None if ONNX has no implementation."""
+    """Return ONNX's reference implementation of a node, None if ONNX has no implementation."""
     if node.domain not in LOADERS or not opset:
         return None
     try:
@@ -92,7 +92,7 @@ def reference_of(node: Any, opset: int) -> Function | None:
 
 
 def exact(value: Any) -> Any:
-    """Return the value of an attribute; float32 numbers are converted to float64."""
+    """Return the value of an attribute, with float32 numbers converted to float64."""
     if isinstance(value, list):
         return [exact(each) for each in value]
     return np.float64(value) if isinstance(value, np.float32) else value
@@ -105,7 +105,7 @@ def compute(call: Call) -> Any:
 
 
 def compute_as_onnx(call: Call) -> Any:
-    """Compute an operator of ONNX's own domain with ONNX's reference implementation."""
+    """Compute an operator of ONNX's own domain by ONNX's reference implementation."""
     names = ["" if each is None else f"input{place}" for place, each in enumerate(call.inputs)]
     results = [f"output{place}" for place in range(call.outputs)]
     node = helper.make_node(call.type, names, results, **call.attributes)
@@ -150,7 +150,7 @@ def trains(call: Call) -> Any:
 
 
 def lacks_scores(call: Call) -> bool:
-    """Return whether a classifier may have fewer scores than classes."""
+    """Return whether a classifier has, or may have, fewer scores than classes."""
     labels = ("classlabels_ints", "classlabels_int64s", "classlabels_strings")
     classes = max(len(call.get(name, ())) for name in labels)
     if call.type == "LinearClassifier":
@@ -278,13 +278,13 @@ def normalize_locally(call: Call) -> Array:
 
 @implements("Erf")
 def error_function(call: Call) -> Array:
-    """Return the error function in float64; ONNX's implementation rounds the result to float32."""
+    """Return the error function in float64; ONNX's implementation rounds it to float32."""
     return np.asarray(np.vectorize(math.erf, otypes=[np.float64])(call.inputs[0]))
 
 
 @implements("Pad")
 def pad(call: Call) -> Array:
-    """Pad a tensor at its borders; a negative width of the padding cuts the border off."""
+    """Pad a tensor at its borders; negative padding cuts the borders off."""
     x, widths, fill, axes = call.take(4)
     pads = call.get("pads") or call.get("paddings") if widths is None else [*map(int, widths)]
     around = np.zeros((x.ndim, 2), int)
@@ -448,7 +448,7 @@ FOR_INTEGERS = frozenset({"channels_last", "opset"})  # attributes that ONNX's o
 
 
 def spread(parameter: Array | None, shape: Sequence[int], axis: int, block: int = 0) -> Array:
-    """Reshape a scale or a zero point, so that NumPy can broadcast it to a tensor's shape.
+    """Return a scale or a zero point, reshaped so that NumPy can broadcast it to a tensor's shape.
 
     The parameter may have one number for the whole tensor, one for each index of an axis, or one
     for each block of indices.
@@ -791,7 +791,7 @@ def convolve_transposed(call: Call) -> Array:
 
 @implements("MaxPool", "GlobalMaxPool")
 def pool_most(call: Call) -> Array:
-    """Return the largest number in each window, but not the optional output with the indices."""
+    """Return the largest number of each window, without the optional output of its index."""
     (x,) = call.inputs
     least = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     windows, _ = windows_of(x, call.get("kernel_shape", x.shape[2:]), call.attributes, least)
