@@ -483,7 +483,7 @@ class Engine(abc.ABC):
         return None
 
     def files_beside(self, path: Path) -> tuple[str, ...]:
-        """Return the names of a model's separate weight files, as the model file has them.
+        """Return the names of separate weight files, as they are written in the model file.
 
         Raises:
             ValueError, OSError: the model cannot be read.

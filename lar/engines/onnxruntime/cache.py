@@ -6,8 +6,8 @@ kernels need them. The cache file names the second file, so replacing the cache 
 files.
 
 A CRC-32 detects damage, but not forgery. Protection against forgery is not needed, as nobody gains
-by forging their own cache. A CRC-32 is computed three times as fast as a SHA-256. The speed
-matters, since the second file may have gigabytes.
+by forging their own cache. A CRC-32 is computed three times as fast as a SHA-256, which matters if
+the second file has gigabytes.
 
 A run loads the cache if the key of the cache fits this run. If the cache is missing or was made for
 another run, the run builds it again. A new cache is first written to a folder beside the old cache.
