@@ -44,12 +44,12 @@ ENTRY_POINTS = "lar.engines"
 
 @functools.cache
 def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
-    """Find the engines of other packages.
+    """Find the engines that other packages add to lar.
 
     Returns:
-        The engines by name, and the reason why for each engine that cannot be used.
+        The engines by name, and a text for each engine that cannot be used, which says why.
 
-    The search is slow, so lar makes it only if its own engines are not enough.
+    The search is slow, so lar searches other packages only if its own engines are not enough.
     """
     if not has_added_engines():
         return {}, {}
@@ -76,7 +76,8 @@ def added_engines() -> tuple[dict[str, Engine], dict[str, str]]:
 def load_added(point: EntryPoint) -> object:
     """Load the object that an entry point names.
 
-    An editable package may need the import hooks of `site`, and a worker starts without `site`.
+    A package that is installed as editable may need the import hooks of the module `site`. Worker
+    processes start without this module, so it is imported here if the first try fails.
     """
     try:
         return point.load()
@@ -90,7 +91,7 @@ def load_added(point: EntryPoint) -> object:
 def has_added_engines() -> bool:
     """Return whether a package in the folders of `sys.path` may add engines.
 
-    Archives are not read: one on the path counts as a package that may add engines.
+    Archives are not read, so an archive in `sys.path` is treated as a package that may add engines.
     """
     named = f"[{ENTRY_POINTS}]".encode()
     for folder in sys.path:
@@ -114,7 +115,7 @@ def engine_named(name: str) -> Engine:
 
     Raises:
         UsageError: no engine has this name.
-        EngineMissing: another package's engine cannot be imported.
+        EngineMissing: the engine belongs to another package and cannot be imported.
     """
     if engine := find_engine(name):
         return engine
@@ -129,16 +130,16 @@ def engine_named(name: str) -> Engine:
 def find_engine(name: str) -> Engine | None:
     """Return the engine with a name, or None if lar has no such engine.
 
-    The name may come from a file, which can name any engine.
+    The name may come from a file, so it may be any text.
     """
     own = next((engine for engine in ENGINES if engine.name == name), None)
     return own or (added_engines()[0].get(name) if name else None)
 
 
 def operator_kinds_of(name: str) -> OperatorKinds:
-    """Return the operator kinds of the engine that a dump names.
+    """Return the operator kinds of the engine with a name, which comes from a dump or a profile.
 
-    If lar has no such engine, return the kinds of all its own engines together.
+    If lar does not know the engine, return the operator kinds of all of lar's own engines together.
     """
     if engine := find_engine(name):
         return engine.operator_kinds
@@ -158,7 +159,7 @@ def engines_for(model_format: Format) -> Iterator[Engine]:
 
 
 def formats_of(model: Path, head: bytes) -> tuple[Format | None, Format | None]:
-    """Return a model file's format by its first bytes, and its format by its suffix."""
+    """Return two formats of a model file: by its first bytes, and by its suffix."""
     found, named = format_in(head), format_named(model)
     if found is None and named is None:
         # The engines of other packages are slow to find, so their formats are tried last.
@@ -168,10 +169,10 @@ def formats_of(model: Path, head: bytes) -> tuple[Format | None, Format | None]:
 
 
 def readers_of(model: Path) -> Iterator[Engine]:
-    """Yield the engines that read a model file's format, which its first bytes or its suffix show.
+    """Yield the engines that can read a model file, by the format of the file.
 
     Raises:
-        UsageError: the file cannot be read.
+        UsageError: the first bytes of the file cannot be read.
     """
     found, named = formats_of(model, read_head(model))
     model_format = found or named
@@ -192,7 +193,7 @@ def read_operators(model: Path) -> tuple[ModelOperator, ...]:
 def read_quantizations(model: Path) -> DumpFacts:
     """Read the scales and zero points of a model file's quantised tensors.
 
-    The result is empty if no engine can read them from this file.
+    The result is empty if no engine can read scales and zero points from this file.
 
     Raises:
         ValueError, OSError, LarError: the file cannot be read, or is damaged.
@@ -236,10 +237,11 @@ def engine_for(model: Path, asked: str | None) -> Engine:
 
 
 def check_options(engine: Engine, keys: Iterable[str]) -> None:
-    """Refuse options that no driver of an engine honours.
+    """Raise an error if an engine has no driver that supports one of the options.
 
     Raises:
-        UsageError: the engine lacks an option; the hint names the engines that have it.
+        UsageError: the engine does not support an option; the hint names the engines that support
+            this option.
     """
     for key in keys:
         if key not in engine.rows:
@@ -249,10 +251,11 @@ def check_options(engine: Engine, keys: Iterable[str]) -> None:
 
 
 def driver_for(engine: Engine, keys: Iterable[str], asked: str | None = None) -> DriverEntry:
-    """Return the first driver of an engine that honours all the options that are set.
+    """Return the first driver of an engine that supports all the options that are set.
 
     Raises:
-        UsageError: no driver honours them all; the error names two options that cannot go together.
+        UsageError: no driver supports all these options; the error names two options that exclude
+            each other.
     """
     rows, keys = engine.rows, list(keys)
     names = [driver.name for driver in engine.drivers]
@@ -276,7 +279,7 @@ def driver_for(engine: Engine, keys: Iterable[str], asked: str | None = None) ->
 
 
 def support_of_options() -> dict[str, list[str]]:
-    """Return the names of the engines that honour each engine option, by the option's key."""
+    """Return the names of the engines that support each engine option, by the option's key."""
     support: dict[str, list[str]] = {}
     for engine in all_engines():
         for key in engine.rows:

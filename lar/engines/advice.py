@@ -1,8 +1,9 @@
 """Suggestions of settings to try next, from the profile of a run.
 
-`Engine.signs` says which choices of settings a profile speaks for. The choices are in the engine's
-`dimensions`, which a search for the fastest settings tries too. This module leaves out the choices
-that the run has set already or that save too little, and puts the most promising choice first.
+`Engine.signs` finds facts in a profile which suggest that certain settings save time. These
+settings are choices in the engine's `dimensions`, which a search for the fastest settings tries
+too. This module leaves out the choices that the run has set already, and choices that would save
+too little time. The most promising choice comes first.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NEW_FILE = "FILE"
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A choice of settings, and the figures of a profile that speak for it."""
+    """A choice of settings, and the figures of a profile for which lar suggests this choice."""
 
     choice: Choice
     why: str
@@ -48,21 +49,21 @@ class Suggestion:
 
     @property
     def flags(self) -> str:
-        """The flags to type for it, such as `--enable-nchw88 --engine-fix x2apic`."""
+        """The flags that set this choice, such as `--enable-nchw88 --engine-fix x2apic`."""
         return format_flags(options_of(self.choice))
 
 
 def options_of(choice: Choice, cache: str = NEW_FILE) -> dict[str, OptionValue]:
-    """Return all options that a choice sets, among them the file of its cache."""
+    """Return all options that a choice sets, including the option that names its cache file."""
     named: dict[str, OptionValue] = {choice.cache: cache} if choice.cache else {}
     return {**choice.options, **choice.search, **named}
 
 
 @keep_with_profile
 def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
-    """Return the suggestions for a profile's run, the most promising first.
+    """Return the suggestions for the run that made a profile, the most promising first.
 
-    The result is empty if lar has no such engine, or if the profile has no times.
+    The result is empty if lar does not know the engine of the run, or if the profile has no times.
     """
     engine = find_engine(profile.facts.engine)
     if engine is None or not computing_ns_of(profile):
@@ -83,7 +84,10 @@ def suggestions_of(profile: Profile) -> tuple[Suggestion, ...]:
 
 
 def given_in(profile: Profile) -> dict[str, Any]:
-    """Return the options with which a profile's run was made, without impossible values."""
+    """Return the options of the run that made a profile.
+
+    Options with impossible values are left out.
+    """
     found: dict[str, Any] = {}
     for key, value in profile.facts.options.items():
         with contextlib.suppress(UsageError):
@@ -92,9 +96,10 @@ def given_in(profile: Profile) -> dict[str, Any]:
 
 
 def in_order(signs: Iterable[Sign]) -> list[Sign]:
-    """Return signs in the order of the time that they are expected to save.
+    """Return the signs worth trying, in the order of the time that they are expected to save.
 
-    Signs of one `way` save the same time: the second of a way counts half, the third a third.
+    Signs with the same `way` save the same time, so their savings do not add up. Therefore the
+    second sign of a way counts with half of its saving, and the third sign with a third.
     """
     worth = [each for each in signs if each.saves >= LEAST_SAVED]
     worth.sort(key=lambda each: -each.saves)
@@ -105,10 +110,11 @@ def in_order(signs: Iterable[Sign]) -> list[Sign]:
 
 
 def is_open(choice: Choice, engine: Engine, site: Site, profile: Profile) -> bool:
-    """Return whether a choice can be tried with a profile's run.
+    """Return whether a choice can be tried in addition to the options of a profile's run.
 
-    The run must not have set any of its options, nor another layout. The rules of options and a
-    driver of the engine must allow the choice.
+    The run must not have set any option of the choice. If the choice sets a layout, the run must
+    not have set any layout. The rules of options must allow the choice, and a driver of the engine
+    must support it.
     """
     options, given = options_of(choice), given_in(profile)
     taken = {key for key, value in given.items() if is_set(value)}
@@ -129,7 +135,7 @@ def is_open(choice: Choice, engine: Engine, site: Site, profile: Profile) -> boo
 
 
 def site_of(profile: Profile) -> Site:
-    """Return the cores, processor, device and environment of a profile's run, as far as known."""
+    """Return the machine of the run that made a profile, as far as the profile describes it."""
     facts, machine = profile.facts, profile.facts.machine
     count = machine.get("usable_cores") or facts.cpu.count or facts.threads or 1
     cores = tuple(machine.get("affinity") or range(min(count, MOST_CORES)))

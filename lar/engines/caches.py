@@ -1,7 +1,7 @@
-"""The cache files of engines: their contents, and what `lar cache` can do with them.
+"""The cache files of engines: what they contain, and which operations `lar cache` has for them.
 
 A cache file holds one of two things: a model that an engine has prepared, or algorithms that
-searches have timed for each operator. A prepared model has a key, which says for which run it was
+searches have timed for each operator. The key of a prepared model says for which run the model was
 made. `lar.reports.cache_report` prints the contents as tables and JSON.
 """
 
@@ -26,15 +26,15 @@ Key = Mapping[str, str]
 
 
 class CacheFiles(abc.ABC):
-    """The kind of cache files that an engine writes for later runs.
+    """A kind of cache files, which an engine writes so that later runs can use them.
 
-    Its methods raise a UsageError for a file that is missing or damaged. Each engine has either
-    `ModelCacheFiles` or `AlgorithmCacheFiles`.
+    The methods of this class raise a UsageError if a file is missing or damaged. The class of an
+    engine's cache files is either `ModelCacheFiles` or `AlgorithmCacheFiles`.
     """
 
     @abc.abstractmethod
     def begins(self, head: bytes) -> bool:
-        """Return whether the first bytes of a file are those of this engine's cache files."""
+        """Return whether a file with these first bytes is a cache file of this engine."""
 
     def copy(self, path: str, place: str, flag: str) -> None:
         """Copy a cache file, with the files that belong to it, to `place`.
@@ -42,7 +42,7 @@ class CacheFiles(abc.ABC):
         A file at `place` is replaced in one step.
 
         Raises:
-            LarError: `place` cannot be written; the error names `flag`.
+            LarError: `place` cannot be written; the error names the option `flag`.
         """
         from lar.files.input_file import read_input
         from lar.files.report_file import OutputFile
@@ -55,7 +55,7 @@ class CacheFiles(abc.ABC):
 
 
 class Size(NamedTuple):
-    """A number of bytes, with a note that is printed after it."""
+    """A number of bytes, with a note that is printed after the number."""
 
     size_bytes: int
     note: str = ""
@@ -64,7 +64,8 @@ class Size(NamedTuple):
 class Contents(NamedTuple):
     """The contents of a cache file of one model.
 
-    `key` says for which run the model was made. `facts` are for a person, `record` is for JSON.
+    `key` says for which run the model was made. `facts` are printed for a person, and `record` is
+    printed as JSON.
     """
 
     key: Key
@@ -73,29 +74,31 @@ class Contents(NamedTuple):
 
 
 class ModelCacheFiles(CacheFiles):
-    """Cache files that hold one model each."""
+    """Cache files of which each holds one model."""
 
     # The contents of such a file, in words for an error message.
     holds: str = "one model and no algorithms"
 
     @abc.abstractmethod
     def read(self, path: str) -> Contents:
-        """Read the contents of a cache file."""
+        """Read the contents of a cache file of one model."""
 
 
 def differing(first: Key, second: Key) -> list[str]:
-    """Return the names of the entries in which two keys differ, in the order of the keys."""
+    """Return the names of the entries that differ between the keys of two caches."""
     return [name for name in {**first, **second} if first.get(name) != second.get(name)]
 
 
 def damaged(path: str | Path, engine: str) -> UsageError:
-    """Return the error for a file that is not a cache of an engine, or is a damaged one."""
+    """Return the error for a file that is not a cache of an engine, or that is a damaged cache."""
     problem = f"is not a cache that lar made for {engine}, or is damaged"
     return UsageError(problem, ANOTHER_FILE, subject=path)
 
 
 def serves(driver: Driver, path: Path, made_for: Key | None, wanted: Key) -> bool:
-    """Return whether a cache file fits a run; if it does not, note that it is built again.
+    """Return whether a cache file can be used for a run.
+
+    If the file was made for a different run, the user gets a note that the file is built again.
 
     Raises:
         UsageError: the file does not exist (`made_for` is None), and --fast-run is not given.
@@ -111,9 +114,10 @@ def serves(driver: Driver, path: Path, made_for: Key | None, wanted: Key) -> boo
 
 
 def describe_file(path: Path) -> str:
-    """Return a file's name, size and time as a text that changes when the file changes.
+    """Return a file's name, size and time of change as a text, which changes when the file changes.
 
-    A hash of a file of gigabytes would take longer than to load the model.
+    A hash of the file's contents is not used: for a file of gigabytes, computing the hash would
+    take longer than loading the model.
     """
     try:
         status = path.stat()
@@ -130,10 +134,12 @@ class Algorithm:
     """One algorithm that a search has timed for an operator.
 
     Attributes:
-        winograd: the kind of winograd, such as F(4,3); empty for other algorithms.
+        winograd: the kind of the Winograd transformation, such as F(4,3); empty for other
+            algorithms.
         blob: the engine's own description of the algorithm, as bytes.
         result: the engine's own record of the algorithm's time, as bytes.
-        times: the algorithm's time in each search that has kept it, if there may be several.
+        times: the algorithm's time in each search whose result is known; empty if a file is of one
+            search only.
         chosen_by: the numbers of the searches that have chosen it, counted from 0.
     """
 
@@ -167,12 +173,13 @@ class Operator:
     """An operator whose algorithms one or more searches have timed.
 
     Attributes:
-        number: its number in the file, counted from 1.
-        place: its place in the file: its category, and its key in that category.
-        shapes: its shapes and parameters, to distinguish it from others of its name, for a person.
-        settings: its parameters by name; empty if they are unknown.
-        algorithms: its algorithms, the chosen one first. The algorithms of several searches are in
-            the order of their medians, as in a merged file.
+        number: the operator's number in the file, counted from 1.
+        place: the operator's category in the file, and its key in that category.
+        shapes: the operator's shapes and parameters, by which a person can distinguish operators
+            with the same name.
+        settings: the operator's parameters by name; empty if the parameters are unknown.
+        algorithms: the operator's algorithms, with the chosen algorithm first. The algorithms of
+            several searches are sorted by their median times, as in a merged file.
     """
 
     number: int
@@ -190,7 +197,10 @@ class Operator:
 
     @property
     def next_best(self) -> Algorithm | None:
-        """The fastest algorithm that is not chosen; it may be faster than a choice by hand."""
+        """The fastest of the algorithms that are not chosen.
+
+        This algorithm may be faster than the chosen algorithm, which a person may have picked.
+        """
         return min(self.algorithms[1:], key=lambda each: each.seconds, default=None)
 
     @property
@@ -207,7 +217,7 @@ class Operator:
     def is_within_spread(self) -> bool:
         """Whether the ranges of times of all chosen algorithms overlap.
 
-        If they overlap, the times do not show which algorithm is the fastest.
+        If these ranges overlap, the times do not show which algorithm is the fastest.
         """
         ranges = [each.times for each in self.algorithms if each.chosen_by]
         return max(map(min, ranges)) <= min(map(max, ranges))
@@ -222,8 +232,10 @@ Pair = tuple[Operator, Operator]
 class Difference(NamedTuple):
     """The difference of two cache files.
 
-    `only_first` and `only_second` are the operators that one file lacks. `differing` has the
-    operators for which the files choose different algorithms; `same` counts the rest.
+    `only_first` has the operators that are missing in the second file, and `only_second` those that
+    are missing in the first file. `differing` has the operators for which the files choose
+    different algorithms; `same` is the number of operators for which the files choose the same
+    algorithm.
     """
 
     only_first: list[Operator]
@@ -233,7 +245,7 @@ class Difference(NamedTuple):
 
 
 def compare_choices(first: Sequence[Operator], second: Sequence[Operator]) -> Difference:
-    """Return the difference of two cache files' operators and choices."""
+    """Return the difference between two cache files, in their operators and chosen algorithms."""
     ours, theirs = ({each.place: each for each in it} for it in (first, second))
     both = [(ours[place], theirs[place]) for place in ours if place in theirs]
     differing = [(a, b) for a, b in both if a.chosen.blob != b.chosen.blob]
@@ -246,7 +258,7 @@ def compare_choices(first: Sequence[Operator], second: Sequence[Operator]) -> Di
 
 
 def matching(operators: Sequence[Operator], text: str) -> list[Operator]:
-    """Return the operators with a number, or with a text in their name or shapes."""
+    """Find operators by their number, or by a part of their name or shapes."""
     if text.isdecimal():
         return [each for each in operators if each.number == int(text)]
     return [each for each in operators if text.lower() in str(each).lower()]
@@ -262,9 +274,10 @@ Preference = Literal["median", "fastest", "first", "last"]
 
 
 class Searched(NamedTuple):
-    """The operators in some cache files, and the numbers of their other entries, by category.
+    """The operators in some cache files, and the number of entries that lar cannot read.
 
-    `unread` counts the entries that no search made, or a search of another version.
+    `unread` is the number of these entries in each category: entries that no search wrote, or that
+    another version of the search wrote.
     """
 
     operators: list[Operator]
@@ -274,8 +287,9 @@ class Searched(NamedTuple):
 class Merged(NamedTuple):
     """The result of a merge into a cache file.
 
-    `operators` are those of the merged files. `total` is the number of operators that the file has
-    now; `kept` of them were in this file alone before.
+    `operators` are the operators in the merged files. `total` is the number of operators that the
+    cache file has after the merge; `kept` is the number of operators that only this file had
+    before.
     """
 
     operators: list[Operator]
@@ -284,25 +298,27 @@ class Merged(NamedTuple):
 
 
 class AlgorithmCacheFiles(CacheFiles):
-    """Cache files that hold the timed algorithms of each operator, with the chosen one first."""
+    """Cache files that hold the timed algorithms of each operator, the chosen algorithm first."""
 
     @abc.abstractmethod
     def read(self, paths: Sequence[str]) -> Searched:
-        """Read the operators of one cache file, or of several files joined."""
+        """Read the operators of one cache file, or of several cache files together."""
 
     @abc.abstractmethod
     def merge(self, paths: Sequence[str], output: str, prefer: Preference) -> Merged:
-        """Add the contents of cache files to the file `output`, and keep what it already has.
+        """Add the contents of cache files to the file `output`, and keep its present contents.
 
-        If `output` exists and is not among `paths`, it counts as the first of the files.
+        If `output` exists and is not among `paths`, `output` is treated as the first of the merged
+        files.
         """
 
     @abc.abstractmethod
     def pick(self, path: str, operator: str, algorithm: str, output: str | None) -> list[Pair]:
-        """Choose the algorithm of an operator, in the file itself or in a copy.
+        """Choose the algorithm of an operator, in the cache file `path` or in its copy `output`.
 
         Returns:
-            The operators whose choice has changed, each before and after the change.
+            A pair for each operator whose chosen algorithm has changed. The pair is the operator
+            before and after the change.
         """
 
 

@@ -1,4 +1,4 @@
-"""Helpers with which engines declare the choices that a search for the fastest settings tries."""
+"""Functions with which engines declare what a search for the fastest settings tries."""
 
 from __future__ import annotations
 
@@ -17,19 +17,21 @@ COUNTS = (2, 3, 4, 5, 6, 7, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 def threads_dimension(cores: Sequence[int], *, binds: bool = False) -> Dimension:
-    """Return the dimension of numbers of threads, from one to one for each core.
+    """Return the dimension of the number of threads, from 1 to the number of cores.
 
-    If the engine `binds` threads, a choice with all threads bound to their cores is among them.
+    If the engine `binds` threads, a further choice has as many threads as cores, each bound to its
+    core.
     """
     more = thread_choices(cores, ((table.MULTITHREAD, ""),), binds=binds)
     return Dimension(name="threads", choices=(set_to(table.CPU_DEFAULT, True, "1 thread"), *more))
 
 
 def prepared_model(name: str, *depends: str) -> Dimension:
-    """Return the dimension of a cache that holds the prepared model.
+    """Return the dimension with one choice: a cache file that holds the prepared model.
 
-    A run with the cache gives the same results, loads sooner and takes less memory. The cache
-    depends on the dimensions named by `depends`.
+    Compared with a run without the cache, a run with the cache gives the same results, loads sooner
+    and takes less memory. A cache can be reused as long as the choices in the dimensions `depends`
+    do not change.
     """
     model = Choice(
         name=name,
@@ -42,9 +44,11 @@ def prepared_model(name: str, *depends: str) -> Dimension:
 
 
 def precision_dimension(site: Site, needs: Mapping[str, Set[str]]) -> Dimension:
-    """Return the dimension of the types coarser than float32 that a site's processor supports.
+    """Return the dimension of the types with less precision than float32.
 
-    `needs` has the instruction sets for each type; the processor must have one of them.
+    The dimension has only types that the site's processor supports.
+
+    For each type, `needs` has instruction sets, of which the processor must support at least one.
     """
     names = [name for name, sets in needs.items() if sets & site.instruction_sets]
     choices = (set_to(table.PRECISION, name, name, allow="reduced-precision") for name in names)
@@ -59,8 +63,8 @@ def set_to(option: Option[Any], value: OptionValue, name: str, **fields: Any) ->
 def counts_for(cores: Sequence[int]) -> list[tuple[int, bool]]:
     """Return numbers of threads or copies to try, the largest first.
 
-    Each number comes with whether only the space `full` tries it. The space `quick` tries the
-    number of cores, and half of it.
+    Each number comes with a flag, which is true if only the space `full` tries this number. The
+    space `quick` tries the number of cores, and half the number of cores.
     """
     most = len(cores)
     quick = {most, most // 2}
@@ -71,11 +75,12 @@ def counts_for(cores: Sequence[int]) -> list[tuple[int, bool]]:
 def thread_choices(
     cores: Sequence[int], options: Sequence[tuple[Option[int], str]], *, binds: bool = True
 ) -> Iterator[Choice]:
-    """Yield a choice for each number of threads and each of some options, the largest number first.
+    """Yield a choice for each number of threads and each of the options, the largest number first.
 
-    Each option comes with the ending of its choices' names. If the engine `binds` threads, the last
-    choice has all threads bound to their cores. The space `quick` has as many threads as cores,
-    bound and not bound, and half as many.
+    Each option comes with a text that is appended to the names of the option's choices. If the
+    engine `binds` threads, the last choice has as many threads as cores, each bound to its core.
+    The space `quick` tries as many threads as cores, half as many threads, and the choice with
+    bound threads.
     """
     most = len(cores)
     for count, for_full in counts_for(cores):
@@ -91,7 +96,10 @@ def thread_choices(
 
 
 def copies_dimension(cores: Sequence[int]) -> Dimension:
-    """Return the dimension of copies of the model that run at once, to raise the throughput."""
+    """Return the dimension of the number of copies of the model that run at once.
+
+    Several copies may raise the throughput.
+    """
     fields = {"objectives": ("throughput",)}
     choices = (
         set_to(table.THREAD, count, f"{count} copies", for_full=for_full, **fields)
@@ -103,10 +111,11 @@ def copies_dimension(cores: Sequence[int]) -> Dimension:
 def dimensions_in(
     folder: Path, site: Site, traits: Iterable[str] = (), **special: Iterable[Choice]
 ) -> tuple[Dimension, ...]:
-    """Return the dimensions in an engine's `dimensions.json` that can matter at a site.
+    """Return the dimensions in an engine's `dimensions.json` that can matter on a machine.
 
-    The dimensions are in the order of their choices in a candidate's name. `traits` are the model's
-    traits. `special` has the choices of dimensions that no table can hold.
+    The name of a candidate (a set of choices) lists the choices in the order of these dimensions.
+    `traits` are properties of the model that choices may need. `special` has the choices of the
+    dimensions that `dimensions.json` cannot describe.
     """
     rows = json.loads((folder / "dimensions.json").read_text())
     here = {*site.instruction_sets, site.device.partition(":")[0], *traits}
@@ -119,7 +128,7 @@ def dimensions_in(
 
 
 def dimension_of(name: str, given: Any, site: Site, here: Set[str]) -> Dimension:
-    """Return a dimension of the choices in a table, or the common dimension with that name."""
+    """Return the dimension that an entry in an engine's `dimensions.json` describes."""
     if isinstance(given, list) and all(isinstance(row, dict) for row in given):
         return Dimension(name=name, choices=tuple(choices_of(given, here)))
     if name == "precision":
@@ -132,10 +141,11 @@ def dimension_of(name: str, given: Any, site: Site, here: Set[str]) -> Dimension
 
 
 def choices_of(rows: Iterable[dict[str, Any]], here: Set[str]) -> Iterator[Choice]:
-    """Yield the choices of a table whose needs are met.
+    """Yield the choices in a table whose needs are met on this machine.
 
-    A need is a list of instruction sets, kinds of devices or model traits, one of which must be
-    `here`. A choice belongs to the space `full` alone if nothing in its `quick_with` is `here`.
+    Each need is a list of instruction sets, kinds of devices or traits of the model. At least one
+    element of the list must be in `here`. If a choice has a list `quick_with`, and `here` has no
+    element of this list, only the space `full` tries the choice.
     """
     for row in rows:
         needs, quick_with = row.pop("needs", ()), row.pop("quick_with", ())

@@ -1,4 +1,7 @@
-"""Checks of all that every engine must do; `lar.testing` exports them for other packages."""
+"""The contract of engines: checks of everything that every engine must do.
+
+Other packages use these checks through `lar.testing`.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +39,12 @@ NO_SUCH_NAME = "an input that no model has"
 
 
 class ContractError(AssertionError):
-    """An engine fails checks of the contract; the message has one line for each failure."""
+    """An engine fails one or more checks; the message has one line for each failure."""
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The engine and driver to check, with a model and a folder for files.
+    """The engine and driver to check, with a model, and with a folder in which checks write files.
 
     `inputs` are the model's inputs; lar generates them if they are not given. `expected` are the
     model's outputs for these inputs, if they are known. `max_error` is the largest difference
@@ -62,14 +65,14 @@ class Subject:
         return lar.run(**{**own, "engine": self.engine.name, "driver": self.driver, **options})
 
     def run_well(self, **options: Any) -> RunResult:
-        """Run the model and check that it ends well."""
+        """Run the model and check that the run succeeds."""
         result = self.run(**options)
         said = result.failure.message if result.failure else ""
         require(result.status == "ok", f"a run with {options or 'no options'} ends: {said}")
         return result
 
     def require_refusal(self, name: str, **options: Any) -> UsageError | None:
-        """Check that a run is refused with a usage error, in one line that contains `name`.
+        """Check that a run is refused by a usage error of one line, which contains `name`.
 
         Returns:
             The error, if the run was refused before its worker was started; else None.
@@ -86,7 +89,7 @@ class Subject:
         return failure if isinstance(failure, UsageError) else None
 
     def has(self, *options: Option[Any]) -> bool:
-        """Return whether the driver honours all of these options."""
+        """Return whether the driver supports all of these options."""
         rows = self.engine.rows
         return all(it.key in rows and self.driver in rows[it.key].drivers for it in options)
 
@@ -102,7 +105,7 @@ def require(holds: T | None, what: str) -> T:
 
 
 def is_declared_well(it: Subject) -> None:
-    """Check that the engine's name, formats, drivers, rows and dimensions agree."""
+    """Check that the engine's name, formats, drivers, options and dimensions are consistent."""
     engine = it.engine
     require(engine_named(engine.name) is engine, f"lar finds another engine named {engine.name}")
     require(engine.is_installed, f"it is not installed; its hint is {engine.install_hint}")
@@ -123,7 +126,7 @@ def is_declared_well(it: Subject) -> None:
 
 
 def recognises_its_models(it: Subject) -> None:
-    """Check that the engine recognises the model's format by its first bytes or its name."""
+    """Check that the engine recognises the model's format by its first bytes or its file name."""
     head = read_head(it.model)
     found = format_in(head, it.engine.formats) or format_named(it.model, it.engine.formats)
     require(found is not None, "no format of the engine is the model's")
@@ -133,7 +136,7 @@ def recognises_its_models(it: Subject) -> None:
 
 
 def describes_its_models(it: Subject) -> None:
-    """Check that the engine describes its devices, and a model without running it."""
+    """Check that the engine lists its devices, and describes a model without running the model."""
     device = lar.find_devices(it.engine.name)[0]
     require(device.startswith("cpu"), "the CPU is not the first device")
     info = lar.read_info(it.model, it.engine.name)
@@ -177,7 +180,7 @@ def computes_what_is_expected(it: Subject) -> None:
 
 
 def refuses_wrong_inputs(it: Subject) -> None:
-    """Check that an input with a wrong name, or with too many axes, is refused by name."""
+    """Check that an input with an unknown name or too many axes raises an error that names it."""
     it.require_refusal(NO_SUCH_NAME, inputs=f"{NO_SUCH_NAME}:{{1}}")
     fed = {each.name: [*each.shape] for each in it.run_well().fed}
     for wrong, shape in fed.items():
@@ -187,7 +190,7 @@ def refuses_wrong_inputs(it: Subject) -> None:
 
 
 def refuses_damaged_models(it: Subject) -> None:
-    """Check that a model file that is cut short or empty is refused, in a line that names it."""
+    """Check that a truncated or empty model file causes a one-line error with the file's name."""
     content = it.model.read_bytes()
     for size in (len(content) // 2, min(40, len(content) // 2), 0):
         path = it.folder / f"cut{size}{it.model.suffix}"
@@ -196,7 +199,7 @@ def refuses_damaged_models(it: Subject) -> None:
 
 
 def refuses_what_it_cannot_do(it: Subject) -> None:
-    """Check that an option without a row, and an unknown property, are refused at once."""
+    """Check that unsupported options and unknown properties are refused before the run starts."""
     switches = [each for each in table.OPTIONS if each.by_engine and not each.parse]
     lacking = [each.key for each in switches if each.key not in it.engine.rows]
     wrong = dict[str, Any].fromkeys(lacking[:1], True) | {"engine_option": "no.such.property=1"}
@@ -206,7 +209,7 @@ def refuses_what_it_cannot_do(it: Subject) -> None:
 
 
 def runs_several_copies(it: Subject) -> None:
-    """Check that two copies of the model run at once, and give the outputs that one copy gives."""
+    """Check that two copies of the model can run at once, and give the outputs of a single copy."""
     if not it.has(table.THREAD):
         return
     one, two = it.run_well(), it.run_well(thread=2)
@@ -216,7 +219,7 @@ def runs_several_copies(it: Subject) -> None:
 
 
 def is_ended_by_its_deadline(it: Subject) -> None:
-    """Check that the deadline ends a long run in time, and that the result says so."""
+    """Check that a long run ends soon after its deadline, and that the result reports this."""
     began = time.monotonic()
     status = it.run(iter=9_000_000, timeout=DEADLINE_SECONDS).status
     seconds = time.monotonic() - began
@@ -227,7 +230,8 @@ def is_ended_by_its_deadline(it: Subject) -> None:
 def dumps_its_tensors(it: Subject) -> None:
     """Check that a dump of all tensors is complete and has the run's outputs.
 
-    The dump's operators must be in order, and each must be reached from the inputs or constants.
+    The operators must be in the order of computation. Each operator must depend on inputs or
+    constants in the dump.
     """
     if not it.has(table.BIN_IO_DUMP):
         return
@@ -269,7 +273,7 @@ def dumps_its_outputs(it: Subject) -> None:
 
 
 def profiles_each_iteration(it: Subject) -> None:
-    """Check that a profile has times of operators, within the iteration that executed them."""
+    """Check that a profile has times of operators, which lie within the operators' iterations."""
     if not it.has(table.PROFILE):
         return
     place = it.folder / "profile.json"
@@ -288,7 +292,7 @@ def profiles_each_iteration(it: Subject) -> None:
 
 
 def recognises_its_profiles(it: Subject) -> None:
-    """Check that lar recognises the file of the engine's own profile by its keys, and reads it."""
+    """Check that lar recognises a file that the engine's own profiler wrote, and reads the file."""
     if not it.has(table.PROFILE_RAW):
         return
     place = it.folder / "raw"
@@ -334,7 +338,7 @@ def check_engine(
     max_error: float = 1e-5,
     without: Collection[str] = (),
 ) -> None:
-    """Check that an engine does all that every engine must do, with each of its drivers.
+    """Check that an engine fulfils the contract of engines, with each of the engine's drivers.
 
     Args:
         engine: the engine, or its name; lar must find it by its entry point.
@@ -342,7 +346,7 @@ def check_engine(
         inputs: the model's inputs; lar generates them if they are not given.
         expected: the model's outputs for these inputs.
         max_error: the largest difference allowed between an output and its expected value.
-        without: names of checks to leave out.
+        without: the names of the checks to leave out.
 
     Raises:
         ContractError: checks fail; the message has one line for each failure.

@@ -37,19 +37,20 @@ HOST_THREAD = 1
 
 
 class Misfit(Exception):
-    """The engine cannot compute a model with the shapes of its inputs; the text says why."""
+    """Raised if an engine cannot compute a model with the shapes of the inputs."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineTrace:
-    """An engine's own report of all iterations of a profiled run.
+    """What an engine reports about all iterations of a profiled run.
 
-    Times are on the recorder's clock. The host's thread has the number 1, the engine's threads are
-    numbered from 2. `thread_count` is the number of threads on which the engine computes. `dropped`
-    names the facts that the engine cannot report. `dispatch_only` says that the engine reports no
-    times of the device. With `times` "mean" each execution of an operator lasts as long as the mean
-    of all. `notes` are for the user. `engine_raw` is the engine's own profile of the last
-    iteration; `raw_file` is the file with the engine's own profile of all iterations.
+    Times are on the recorder's clock. In `threads`, the host's thread has the number 1, and the
+    engine's threads have the numbers from 2. `thread_count` is the number of threads on which the
+    engine computes. `dropped` names the facts that the engine cannot report. `dispatch_only` means
+    that the engine reports no times of the device's own work. If `times` is "mean", each execution
+    of an operator has the mean duration of all executions of this operator. `notes` are messages
+    for the user. `engine_raw` is the engine's own profile of the last iteration; `raw_file` is the
+    path of the engine's own profile of all iterations.
     """
 
     operators: tuple[records.ProfiledOperator, ...] = ()
@@ -69,7 +70,7 @@ class EngineTrace:
 
 
 class LateOutputs(Mapping[str, Any]):
-    """The outputs by name; an output is fetched from the engine when it is read."""
+    """The outputs by name; each output is fetched from the engine only when it is read."""
 
     def __init__(self, names: Sequence[str], fetch: Callable[[str], Any]) -> None:
         self._names, self._fetch = names, fetch
@@ -85,21 +86,21 @@ class LateOutputs(Mapping[str, Any]):
 
 
 class EngineProfiler(Protocol):
-    """Collects an engine's own profile; a driver has such a profiler in a profiled run."""
+    """The part of a driver that collects the engine's own profile in a profiled run."""
 
     def take(self, step: records.Step, forward_ns: int, dispatched_ns: int, waited_ns: int) -> None:
         """Keep the engine's report of the iteration that has just ended.
 
-        The iteration's dispatch began at `forward_ns` and returned at `dispatched_ns`. Its
-        computation ended at `waited_ns`, before its outputs were copied.
+        The iteration's dispatch began at `forward_ns` and returned at `dispatched_ns`. The
+        iteration's computation ended at `waited_ns`, before its outputs were copied.
         """
 
     def finish(self) -> EngineTrace:
-        """Return the reports of all iterations, after the last one has ended."""
+        """Return the reports of all iterations, after the last iteration has ended."""
 
 
 class Silent:
-    """The recorder of a run that is not profiled: it records nothing."""
+    """The recorder of a run without a profile; its methods record nothing."""
 
     # The time of day at which the recording began.
     unix_ns: int = 0
@@ -108,7 +109,7 @@ class Silent:
     t0_ns: int = 0
 
     def attach(self, driver: Driver) -> None:
-        """Record the iterations of a driver from now on."""
+        """From now on, record the iterations that this driver runs."""
 
     def phase(self, name: str) -> Recording:
         """Record the time of the `with` block as a phase of the run."""
@@ -119,7 +120,10 @@ class Silent:
         return contextlib.nullcontext()
 
     def each_feed(self, feeds: Iterator[T]) -> Iterator[T]:
-        """Yield the inputs of each iteration; reading them is recorded as the iteration's begin."""
+        """Yield the inputs of each iteration.
+
+        The time of reading the inputs is recorded as a part of the iteration.
+        """
         return feeds
 
     def call(self, name: str) -> Recording:
@@ -131,11 +135,14 @@ class Silent:
         return contextlib.nullcontext()
 
     def noting_begin(self, driver: Driver, copy: Callable[[], object]) -> Callable[[], object]:
-        """Return a function that notes the time, and then copies the outputs with `copy`."""
+        """Return a function that records the present time and then calls `copy`.
+
+        The recorded time is when the copy of the outputs began.
+        """
         return copy
 
     def write(self, batch: int | None) -> list[str]:
-        """Write the profile files that the spec asks for; return notes on them for the user."""
+        """Write the profile files that the spec asks for; return messages for the user."""
         return []
 
 
@@ -143,12 +150,14 @@ SILENT = Silent()
 
 
 class Driver(abc.ABC):
-    """One model, loaded by one engine, ready to be timed.
+    """A driver: one model, loaded by one engine, ready to be timed.
 
-    The order of calls is: load, inputs, feed; for each iteration rearm (untimed), start and wait;
-    then outputs, close. `start` and `wait` are called between two clock reads. `feed` sets them to
-    the engine's own functions, so that no other code runs in the timed region. When they fail, they
-    raise an exception or return a number other than 0; in that case `failure` returns the reason.
+    The methods are called in this order: load, inputs and feed; then rearm (not timed), start and
+    wait for each iteration; then outputs and close. The timed region begins before `start` is
+    called and ends after `wait` has returned. `feed` may replace `start` and `wait` by functions of
+    the engine, so that no other code runs in the timed region. If `start` or `wait` fails, it
+    raises an exception or returns a number other than 0. If the number is not 0, `failure` returns
+    the reason.
     """
 
     # The driver's name in the engine's table.
@@ -231,19 +240,23 @@ class Driver(abc.ABC):
 
     @property
     def model_file(self) -> str:
-        """The model file to load: the spec's file, or the model unpacked from it."""
+        """The path of the model file to load.
+
+        This is the spec's file, or the model that was unpacked from this file.
+        """
         return self.context.model_file or self.spec.model
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """The engine's properties that `--engine-option` sets, by name."""
+        """The engine's properties that the user set by `--engine-option`, by name."""
         text = str(self.spec.settings.get(table.ENGINE_OPTION.key, ""))
         return pairs_in(text.splitlines())
 
     def fire_hooks(self, stage: str) -> None:
-        """Call the hooks of one stage for the options that are set, in the order of the table.
+        """Call the hooks of a stage for all options that are set, in the order of `rows`.
 
-        The hooks of a stage are called only once; before_run is when the first inputs are fed.
+        The hooks of each stage are called only once. The stage `before_run` begins when the first
+        inputs are fed.
         """
         if stage in self._fired:
             return
@@ -257,10 +270,10 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def facts(self) -> EngineFacts:
-        """Return facts about the run as it really is: version, driver, device, threads."""
+        """Return facts about the run, such as the device and the number of threads that it uses."""
 
     def usual_facts(self, version: str, **libraries: str) -> EngineFacts:
-        """Return the facts of an engine that takes NumPy arrays and runs on the spec's device."""
+        """Return the facts for an engine that takes NumPy arrays and uses the spec's device."""
         import numpy as np
 
         return EngineFacts(
@@ -278,7 +291,7 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def inputs(self) -> tuple[TensorInfo, ...]:
-        """Return the model's inputs; the driver knows them before the first iteration."""
+        """Return the model's inputs, which must be known before the first iteration."""
 
     @abc.abstractmethod
     def feed(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -289,38 +302,45 @@ class Driver(abc.ABC):
 
     @abc.abstractmethod
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any] | str]:
-        """Return the outputs of the last iteration by name; each is fetched when it is read.
+        """Return the outputs of the last iteration by name; each is fetched only when it is read.
 
-        If an output is not an array, its value is a text: the engine's name of its type.
+        The value of an output that is not an array is a text: the engine's name for the output's
+        type.
         """
 
     def failure(self) -> Exception:
-        """Return the reason why `start` or `wait` failed, after it returned a nonzero number."""
+        """Return the reason for a failure, which `start` or `wait` reported by a nonzero number."""
         return RuntimeError("the engine reported no reason")
 
     def explain(self, error: BaseException, *, loading: bool) -> LarError | None:
-        """Return a clear error in place of an engine's own error, None if it is unknown."""
+        """Return a clear error that replaces an engine's own error.
+
+        The result is None if lar does not know the engine's error.
+        """
         fits = not isinstance(error, Misfit)
         return None if fits else UsageError(str(error), subject=self.spec.model)
 
     def copy_outputs(self) -> None:
-        """Copy the outputs of the last iteration to the host; the copy is part of the iteration."""
+        """Copy the outputs of the last iteration to the host.
+
+        The time of this copy belongs to the iteration.
+        """
         outputs = self.outputs()
         for name in outputs:
             outputs[name]
 
     def meter(self) -> Meter | None:
-        """Return a meter that reads noise and CPU time of threads between iterations.
+        """Return a meter, which reads the machine's noise and CPU times between iterations.
 
-        If several runners run at once, the meter reads only the calling thread. If that thread only
-        waits, there is no meter: the result is None.
+        If several copies of the model run at once, the meter reads only the thread that calls this
+        method. The result is None if this thread only waits while other threads compute the model.
         """
         if self.spec.runners == 1:
             return open_meter()
         return open_meter(str(get_native_id())) if self.computes_in_caller else None
 
     def default_threads(self) -> int | None:
-        """Return the number of threads for a copy of the model if no option sets it.
+        """Return the number of threads that a copy of the model uses if no option sets this number.
 
         The result is None if the number is unknown.
         """
@@ -347,15 +367,16 @@ ERRORS = {"usage": UsageError, "engine": LarError, "check": CheckFailed}
 
 
 class Meaning(NamedTuple):
-    """The meaning of an engine's messages that match a pattern: the problem, and a hint.
+    """What an engine's messages with a certain pattern mean for the user: a problem and a hint.
 
-    Problem and hint may contain fields: the pattern's groups, `model`, `said` (the important line
-    of the message) and `broken` (a hint for a damaged file). `flag` is the option that caused the
-    error. `options` names a constant of the table of options; the meaning holds only if one of
-    these options is given, which then is the flag. Without a flag the error is about the model
-    file, unless `about` is empty. `when` is the phase in which the meaning holds: `loading`,
-    `running`, a phase of the engine's own, or empty for both loading and running. `note` is for
-    readers of messages.json.
+    The texts of problem and hint may contain these fields in braces: the groups of the pattern,
+    `model`, `said` (the important line of the message) and `broken` (a hint for a damaged file).
+    `flag` is the option that caused the error. `options` names options in `lar.options.table`. The
+    meaning is used only if the user gave one of these options, which is then reported as the cause.
+    If no option is the cause, the error names the model file, unless `about` is empty. `when` is
+    the phase in which the meaning is used. The phase is `loading`, `running`, a phase that only
+    this engine has, or empty for both loading and running. `note` is a comment for readers of
+    messages.json.
     """
 
     pattern: str
@@ -371,7 +392,7 @@ class Meaning(NamedTuple):
     def explain(
         self, message: str, model: str, settings: Collection[str], facts: Mapping[str, str]
     ) -> LarError | None:
-        """Return the error that a message means, None if the message does not match."""
+        """Return the error that explains a message, None if the message does not match."""
         found = re.search(self.pattern, message)
         named = getattr(table, self.options) if self.options else ()
         options = named if isinstance(named, tuple) else (named,)
@@ -386,14 +407,17 @@ class Meaning(NamedTuple):
 
 
 class Meanings:
-    """The meanings in the `messages.json` beside a module; the first that matches counts."""
+    """The meanings in the `messages.json` beside a module.
+
+    The first meaning whose pattern matches a message is used.
+    """
 
     def __init__(self, module: str) -> None:
         self.file = Path(module).with_name("messages.json")
 
     @cached_property
     def rows(self) -> list[Meaning]:
-        """The meanings, read when the first message comes, as few runs need them."""
+        """The meanings; the file is read at the first message, since few runs need it."""
         return [Meaning(**row) for row in json.loads(self.file.read_text())]
 
     def explain(
@@ -406,10 +430,10 @@ class Meanings:
         settings: Collection[str] = (),
         **facts: str,
     ) -> LarError | None:
-        """Return the clear error that a message means, None if no meaning matches.
+        """Return the clear error that explains a message, or None if no meaning matches.
 
-        Only the meanings of `phases` count. `said` is the important line of the message. `facts`
-        are further fields of the texts.
+        Only the meanings for one of the `phases` are used. `said` is the important line of the
+        message. `facts` are values for further fields in the texts of a meaning.
         """
         facts["said"] = said or last_line(message)
         known = (
@@ -419,14 +443,14 @@ class Meanings:
 
 
 def phases_of(*, loading: bool) -> tuple[str, str]:
-    """Return the phases whose meanings hold while a driver loads a model, or while it runs."""
+    """Return the values of `Meaning.when` that apply while a model is loaded, or while it runs."""
     return ("", "loading" if loading else "running")
 
 
 def last_line(message: str) -> str:
-    """Return at most 160 characters of the last line of a message.
+    """Return the last line of a message, cut to at most 160 characters.
 
-    The lines before it often only name a place in the engine's source.
+    The earlier lines of the message often only name places in the engine's source.
     """
     lines = [line.strip() for line in message.splitlines() if line.strip()] or ["nothing"]
     return re.sub(r"^\w+: ", "", lines[-1])[:160]

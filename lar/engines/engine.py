@@ -1,9 +1,11 @@
 """The interface of an engine: all methods that the rest of lar calls.
 
-An engine's package exports one `Engine`. To make it, nothing has to be imported: each method
-imports its modules when it is called, so that `--help` and usage errors stay fast.
+The package of each engine exports one object of the class `Engine`. Creating an `Engine` imports
+nothing, so that `--help` and usage errors stay fast. Each method imports the modules that it needs
+when it is called.
 
-The module also defines signs: facts in a profile that speak for a choice of settings.
+The module also defines signs. A sign is a fact in a profile which suggests that a certain choice of
+settings saves time.
 """
 
 from __future__ import annotations
@@ -48,10 +50,11 @@ Way = Literal["kernels", "threads", "handing over"]
 
 
 class Sign(NamedTuple):
-    """A fact in a profile that speaks for a choice; `choice` is its name in `Engine.dimensions`.
+    """A fact in a profile which suggests that a choice of settings saves time.
 
-    `saves` is the part of an iteration that the choice is expected to save; it only decides which
-    choice is tried first. `figure` is the fact in words, for a person.
+    `choice` is the name of the choice in `Engine.dimensions`. `saves` is the expected saving, as a
+    part of the time of an iteration. The saving only decides which choice is tried first. `figure`
+    is the fact in words, for a person.
     """
 
     choice: str
@@ -61,10 +64,10 @@ class Sign(NamedTuple):
 
 
 class Clue(NamedTuple):
-    """Operators whose time speaks for a choice of settings.
+    """A group of operators for which a choice of settings saves time.
 
-    `saves` is the part of their time that the choice has saved in measurements. `what` names these
-    operators in words, and `accepts` returns whether an operator is one of them.
+    `saves` is the saving that was measured, as a part of the time of these operators. `what` names
+    the operators in words, and `accepts` returns whether an operator belongs to the group.
     """
 
     choice: str
@@ -75,7 +78,7 @@ class Clue(NamedTuple):
 
 
 def read_clues(clues: Iterable[Clue], profile: Profile) -> Iterator[Sign]:
-    """Yield a sign for each clue, from the part of the time that its operators take."""
+    """Yield a sign for each clue, based on the time of the clue's operators in a profile."""
     for clue in clues:
         share = share_of(profile, clue.accepts)
         figure = f"{clue.what} take {share:.0%} of the operators' time"
@@ -85,9 +88,9 @@ def read_clues(clues: Iterable[Clue], profile: Profile) -> Iterator[Sign]:
 def share_of(
     profile: Profile, accepts: Callable[[ProfiledOperator], bool], least_ns: float = 0.0
 ) -> float:
-    """Return the part of all operators' time that the accepted operators take.
+    """Return the share that the accepted operators have in the time of all operators.
 
-    Accepted operators that take less than `least_ns` each are left out.
+    Accepted operators with a median time below `least_ns` are left out.
     """
     from lar.profiles.rows import known_operators  # a search for settings reads no profile
 
@@ -113,9 +116,9 @@ ONE_BLAS_THREAD: Mapping[str, str] = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 def imported(place: str, package: str = "") -> Any:
-    """Import a module, and return the object in it that a place names, such as `.lite.LiteDriver`.
+    """Import an object by its full name, such as `.lite.LiteDriver`, where `.lite` is a module.
 
-    A place that begins with a dot is relative to the package.
+    A name that begins with a dot is relative to `package`.
     """
     module, _, name = place.rpartition(".")
     return getattr(import_module(module, package), name)
@@ -123,7 +126,7 @@ def imported(place: str, package: str = "") -> Any:
 
 @contextlib.contextmanager
 def importing(engine: str, hint: str = "") -> Iterator[None]:
-    """Turn a failed import of an engine's package, in the `with` block, into an EngineMissing.
+    """If the `with` block fails to import an engine's package, raise an EngineMissing.
 
     Raises:
         EngineMissing: the package is not installed, or does not load on this machine.
@@ -135,10 +138,11 @@ def importing(engine: str, hint: str = "") -> Iterator[None]:
 
 
 def late(face: Method, place: str) -> Method:
-    """Return a method that imports a function of the engine's package and calls it.
+    """Return a method that imports a function of the engine's package only when it is called.
 
-    `face` is the method of `Engine` that it replaces. `place` names the function, which has the
-    same parameters without `self`, or a constant, which the method returns.
+    The returned method replaces the method `face` of `Engine`. `place` is the full name of the
+    function, which has the same parameters except `self`. `place` may also be the name of a
+    constant, which the method then returns.
     """
 
     def method(self: object, *values: Any) -> Any:
@@ -150,17 +154,17 @@ def late(face: Method, place: str) -> Method:
 
 
 def import_late(engine: object, method: str) -> bool:
-    """Import the function behind an engine's `late` method before the method is called.
+    """Import the function that a method of an engine needs, before the method is called.
 
     Returns:
-        Whether the method is a `late` method.
+        Whether the method was made by `late`, so that its function could be imported.
     """
     place = vars(getattr(type(engine), method)).get("place")
     return bool(place and imported(place, type(engine).__module__))
 
 
 def late_function(package: str, place: str) -> Callable[..., Any]:
-    """Return a function that imports a function of a package and calls it."""
+    """Return a function which, when it is called, imports the function `place` and calls it."""
     return lambda *values: imported(place, package)(*values)
 
 
@@ -179,8 +183,9 @@ def unknown_property(
 ) -> UsageError:
     """Return the error for a property that the engine does not have.
 
-    `what` is the word for such a property, and `flag` the option that sets it. The hint names the
-    most similar property, or is `otherwise` if no known property is similar.
+    `what` is the word for such a property in the message, and `flag` is the option that sets such
+    properties. The hint names the known property with the most similar name. If no name is similar,
+    the hint is `otherwise`.
     """
     by_lower = {each.lower(): each for each in known}
     near = by_lower.get(nearest_spelling(key.lower(), by_lower))
@@ -189,10 +194,10 @@ def unknown_property(
 
 
 class DriverEntry(NamedTuple):
-    """A driver of an engine; the first entry of an engine is its default driver.
+    """A driver of an engine; the first driver in an engine's list is the default driver.
 
     `load` imports the driver's class. `shared_library` may name a large library of the engine's
-    package, which lar loads while `load` imports.
+    package. A thread of lar loads this library while `load` imports the class.
     """
 
     name: str
@@ -202,11 +207,11 @@ class DriverEntry(NamedTuple):
 
 
 class CasePacker(NamedTuple):
-    """The function of an engine that writes a model with testcases, for `lar pack`.
+    """The function of an engine by which `lar pack` writes a model with testcases.
 
-    `driver` names the driver that computes the expected outputs. `write` takes a driver that has
-    loaded the model, the inputs and outputs of each testcase, and the path. `write` raises a
-    UsageError if the model cannot be written with testcases.
+    `driver` names the driver that computes the expected outputs. The arguments of `write` are a
+    driver that has loaded the model, the inputs and outputs of each testcase, and the path of the
+    result. `write` raises a UsageError if the model cannot be written with testcases.
     """
 
     driver: str
@@ -215,12 +220,14 @@ class CasePacker(NamedTuple):
 
 
 class StagedRun(NamedTuple):
-    """A way to make a run with certain `options` in several worker processes.
+    """A way to divide a run with certain `options` into several worker processes.
 
-    A run that also has options of `apart_with` needs several processes. Any other run can be made
-    in one process, and has to be if runs take turns; only the report on the steps is missing then.
-    `run` makes the run. Its first two arguments are functions: one executes a spec in a worker of
-    its own, the other makes the run that the user asked for.
+    A run that has one of `options` and one of `apart_with` needs several processes. A run with one
+    of `options` alone can also be made in one process, without the report on the steps. In `lar
+    bench`, where the iterations of several runs alternate, each run must be made in one process.
+    `run` makes the run in several processes. The first two arguments of `run` are functions: the
+    first function executes a spec in a new worker process, and the second makes the run that the
+    user asked for.
     """
 
     options: tuple[Option[Any], ...]
@@ -229,24 +236,26 @@ class StagedRun(NamedTuple):
 
 
 class Isolation(abc.ABC):
-    """A loaded model in a worker; it can compute a single tensor from given tensors."""
+    """A model that is loaded in a worker process, to compute a single tensor from given tensors."""
 
     @abc.abstractmethod
     def find_missing(self, names: Collection[str]) -> set[str]:
-        """Return which of some tensors, named as in a dump of the same run, this graph lacks.
+        """Return those of the tensors `names` that this graph does not compute.
 
-        The missing tensors are those between operators that the engine fuses or reorders later.
+        The names are those in a dump of the same run. A tensor is missing if it lies between
+        operators that the engine fuses or reorders later.
         """
 
     @abc.abstractmethod
     def compute(self, output: str, values: Arrays) -> np.ndarray[Any, Any]:
         """Compute a tensor of the graph that the engine runs, from values of earlier tensors.
 
-        Tensors have the names and axes that they have in a dump of the same run. The weights are
-        the model's own.
+        Names and axes of all tensors are as in a dump of the same run. The weights of the loaded
+        model are used.
 
         Raises:
-            LarError: no tensor has this name for certain, or it depends on tensors without values.
+            LarError: lar cannot find the tensor for certain, or the tensor depends on tensors whose
+                values are not given.
         """
 
 
@@ -274,24 +283,28 @@ class Site(NamedTuple):
 
     @property
     def instruction_sets(self) -> frozenset[str]:
-        """The processor's instruction sets, as Linux names them."""
+        """The processor's instruction sets, with the names that Linux uses."""
         return frozenset(self.processor.split()[1:])
 
 
 class WritingRun(NamedTuple):
-    """A run that writes a model file: its options, and `writes`, the option that names the file."""
+    """A run that writes a model file.
+
+    `options` are the options of the run, and `writes` is the option that names the file.
+    """
 
     options: Mapping[str, Any]
     writes: Option[str]
 
 
 class Deployment(NamedTuple):
-    """How to write a model together with settings, so that it runs without flags.
+    """How to write a model together with settings into a file, so that the file runs without flags.
 
     Attributes:
-        runs: the runs that write it; each run takes the model file of the run before.
-        held: the keys of the options that the last model file holds.
-        left_out: the keys of the options that the file cannot hold.
+        runs: the runs that write the file; each run loads the model file that the run before has
+            written.
+        held: the keys of the options whose settings are in the last model file.
+        left_out: the keys of the options whose settings cannot be in the file.
         note: a note for a person who loads the file; it may be empty.
     """
 
@@ -302,10 +315,11 @@ class Deployment(NamedTuple):
 
 
 class Engine(abc.ABC):
-    """An engine: its names, its options, and all that it can do.
+    """An engine, with its names, its options, and the features that lar uses.
 
-    An engine overrides the methods of its abilities. A method that is not abstract here belongs to
-    an ability that an engine may lack.
+    The package of an engine defines a subclass, which overrides the methods for all that the engine
+    can do. Only abstract methods must be overridden, since each other method belongs to a feature
+    that an engine may lack.
     """
 
     # The engine's name as a value of --engine.
@@ -347,29 +361,30 @@ class Engine(abc.ABC):
 
     @abc.abstractmethod
     def option_rows(self) -> tuple[OptionRow[Any, Any], ...]:
-        """Return the rows of all options that the engine honours."""
+        """Return the rows of all options that the engine supports."""
 
     @abc.abstractmethod
     def read_model(self, path: Path) -> ModelInfo:
-        """Read a description of a model file, in a worker.
+        """Read a description of a model file; this is called in a worker process.
 
         Raises:
             UsageError: the file is not a model, or is damaged.
-            EngineMissing: the library that reads it is not installed.
+            EngineMissing: the library that reads model files is not installed.
         """
 
     def read_model_at(self, path: Path, shapes: Mapping[str, tuple[int, ...]]) -> ModelInfo:
-        """Read a description of a model file, with FLOPs and bytes for other input shapes.
+        """Read a description of a model file, with FLOPs and bytes for other shapes of inputs.
 
         Raises:
-            UsageError: as `read_model`, or the engine counts only for the shapes in the file.
+            UsageError: the file is not a model, or is damaged, or the engine can count FLOPs only
+                for the shapes in the file.
         """
         problem = f"{self.title} counts FLOPs for the shapes in the file alone"
         raise UsageError(problem, "leave --input, --shape and --batch-size out")
 
     @abc.abstractmethod
     def find_devices(self) -> tuple[str, ...]:
-        """Return this machine's devices that the engine can run on, the CPU first; in a worker."""
+        """Return the devices of this machine that the engine can use, the CPU first."""
 
     @property
     def install_hint(self) -> str:
@@ -383,7 +398,7 @@ class Engine(abc.ABC):
 
     @property
     def is_installed(self) -> bool:
-        """Whether the engine's library is installed for this Python."""
+        """Whether the engine's library is installed for the Python that runs lar."""
         import importlib.util
 
         module = self.distribution.replace("-", "_")
@@ -405,9 +420,10 @@ class Engine(abc.ABC):
         return None
 
     def signs(self, profile: Profile, site: Site) -> Iterable[Sign]:
-        """Return the signs in a profile that speak for choices of `dimensions`, in any order.
+        """Return the signs in a profile that suggest choices in `dimensions`, in any order.
 
-        The signs may be for choices that the site lacks, or that save too little.
+        Some signs may be for choices that the machine does not offer, or for choices that save too
+        little time.
         """
         return ()
 
@@ -420,11 +436,11 @@ class Engine(abc.ABC):
 
     @functools.cached_property
     def rows(self) -> Mapping[str, OptionRow[Any, Any]]:
-        """The rows of the options that the engine honours, by the option's key."""
+        """The rows of the options that the engine supports, by the option's key."""
         return {row.key: row for row in self.option_rows()}
 
     def driver_class(self, name: str) -> type[Driver]:
-        """Import and return the class of a driver."""
+        """Import the class of the driver with this name, and return the class."""
         return next(each for each in self.drivers if each.name == name).load()
 
     def shared_library_of(self, driver: str) -> str:
@@ -432,7 +448,7 @@ class Engine(abc.ABC):
         return next((each.shared_library for each in self.drivers if each.name == driver), "")
 
     def make_driver(self, spec: RunSpec, context: RunContext | None = None) -> Driver:
-        """Return a driver for a spec; it has not loaded the model yet."""
+        """Return a driver for a spec; the driver has not loaded the model yet."""
         return self.driver_class(spec.driver)(spec, self.rows, context)
 
     def option_rules(self) -> tuple[Rule, ...]:
@@ -440,13 +456,13 @@ class Engine(abc.ABC):
         return ()
 
     def check_property(self, key: str, value: str) -> None:
-        """Refuse a property or value that `--engine-option` may not set.
+        """Refuse a property of `--engine-option` that is unknown or has a wrong value.
 
-        An engine with such properties overrides this method and has a row for `ENGINE_OPTION`. Its
-        driver reads the values from `properties`.
+        An engine with properties that users can set must override this method, and must have a row
+        for `ENGINE_OPTION`. The engine's driver reads the values from `Driver.properties`.
 
         Raises:
-            UsageError: the engine has no such property, or the property does not take the value.
+            UsageError: the engine has no such property, or the value is not valid for the property.
         """
         raise unknown_property(self.title, key, ())
 
@@ -459,15 +475,15 @@ class Engine(abc.ABC):
         return
 
     def deploy(self, settings: Mapping[str, Any], model: Path, folder: Path) -> Deployment | None:
-        """Return how to write a model together with settings.
+        """Return how to write a model and settings into one file.
 
-        The result is None if the engine has no file format that holds both. Options of the runs may
-        name files that this method writes into `folder`.
+        The result is None if the engine has no file format for both a model and its settings. The
+        options of the returned runs may name files that this method writes into `folder`.
         """
         return None
 
     def files_beside(self, path: Path) -> tuple[str, ...]:
-        """Return the names of the weight files that a model file refers to, as written in it.
+        """Return the names of separate weight files, as they are written in the model file.
 
         Raises:
             ValueError, OSError: the model cannot be read.
@@ -475,29 +491,38 @@ class Engine(abc.ABC):
         return ()
 
     def hints_for(self, result: RunResult, environment: Mapping[str, str]) -> str:
-        """Return one line of hints for the user about a result, empty if there is nothing to say.
+        """Return one line of hints for the user about a result, or an empty line.
 
-        `environment` is that of the worker.
+        `environment` has the environment variables of the worker process.
         """
         return ""
 
     def defects(self, environment: Mapping[str, str]) -> tuple[Defect, ...]:
-        """Return the known defects of the engine's libraries in the environment of a worker."""
+        """Return the known defects of the engine's libraries in a worker process.
+
+        `environment` has the environment variables of this process.
+        """
         return ()
 
     def dimensions(self, site: Site, model: Path) -> tuple[Dimension, ...]:
         """Return the choices that a search for the fastest settings may try with a model.
 
-        The result has all choices that can matter on the machine, even if the user forbids some.
+        The result has all choices that can matter on the machine, even choices that the user
+        excludes later.
         """
         return ()
 
     def writes_profile(self, data: bytes) -> bool:
-        """Return whether a file has the keys of the engine's own profiles, even if cut short."""
+        """Return whether a file has the keys that the engine's own profiler writes.
+
+        The file may be truncated.
+        """
         return False
 
     def read_profile(self, data: bytes, name: str) -> Profile:
-        """Return the profile in a file of the engine's own; error messages name the file by `name`.
+        """Return the profile in a file that the engine's own profiler wrote.
+
+        Error messages use `name` as the name of the file.
 
         Raises:
             LarError, ValueError, msgspec.MsgspecError: the file is cut short or damaged.
@@ -511,7 +536,7 @@ class Engine(abc.ABC):
     def read_log(self, data: bytes, name: str) -> tuple[RunResult, ...]:
         """Return the runs in the printed output of the engine's own benchmark program.
 
-        Error messages name the file by `name`.
+        Error messages use `name` as the name of the file with this output.
 
         Raises:
             UsageError: the output was cut short or is damaged.
@@ -521,35 +546,45 @@ class Engine(abc.ABC):
     def leaves_files(self, spec: RunSpec) -> bool:
         """Return whether the worker of a run may leave files behind.
 
-        If so, the run gets a work folder, which is removed after the run, and `settle` is called.
+        If the worker may leave files, lar gives the run a work folder, removes this folder after
+        the run, and calls `settle`.
         """
         return any(option.is_given(spec.settings) for option in self.settles)
 
     def settle(self, spec: RunSpec, context: RunContext) -> None:
-        """Finish a run after its worker has ended or failed: keep results, remove leftovers.
+        """Save the results of a run whose worker has ended or failed, and remove leftover files.
 
         Raises:
-            LarError: a result cannot be kept, or a leftover cannot be removed.
+            LarError: a result cannot be saved, or a file that the worker left cannot be removed.
         """
         return
 
     def keep_progress(self, spec: RunSpec, context: RunContext) -> None:
-        """Save what a run's preparation has found so far, as the run may be killed; never raise."""
+        """Save what the preparation of a run has found so far, as the run may be killed.
+
+        This method must not raise an error.
+        """
         return
 
     def describe_progress(self, spec: RunSpec, context: RunContext) -> str:
-        """Return the progress of a run's preparation in a few words; it never raises."""
+        """Return a few words that say how far the preparation of a run is.
+
+        This method must not raise an error.
+        """
         return ""
 
     def explain_log(self, log: bytes) -> LarError | None:
-        """Return the error that the log of a crashed or hanging engine means, None if unknown."""
+        """Return the error that explains the log of an engine that crashed or hangs.
+
+        The result is None if lar does not know the messages in the log.
+        """
         return None
 
     def unpack_testcases(self, spec: RunSpec, context: RunContext) -> tuple[str, tuple[Case, ...]]:
         """Write the model and the testcases in a spec's file into the work folder, in a worker.
 
         Returns:
-            The model's path, and the testcases.
+            The path of the model, and the testcases.
 
         Raises:
             UsageError: the file is damaged.
@@ -557,17 +592,18 @@ class Engine(abc.ABC):
         raise NotImplementedError(f"{self.title} reads no file with testcases")
 
     def isolation(self, driver: Driver) -> Isolation:
-        """Load the model of a driver, in a worker, and optimise it as a run does.
+        """Load a driver's model, optimised as in a run, to compute single tensors of the graph.
 
         Raises:
-            LarError: the model does not load.
+            LarError: the model cannot be loaded.
         """
         raise NotImplementedError(f"{self.title} computes no part of a graph alone")
 
     def read_operators(self, path: Path) -> tuple[ModelOperator, ...]:
         """Read the operators of a model file, in their order, with the names of their tensors.
 
-        This method may be called in any process. The result is empty if the file has no operators.
+        This method may be called in the main process or in a worker. The result is empty if the
+        file has no operators.
 
         Raises:
             ValueError, OSError, LarError: the file cannot be read, or is damaged.
@@ -585,7 +621,7 @@ class Engine(abc.ABC):
         return NO_FACTS
 
     def describe_dump(self, folder: Path) -> DumpFacts:
-        """Return the facts about a dump in a folder, besides the names of its tensors."""
+        """Return the facts about a dump in a folder, except the names of its tensors."""
         from lar.dumps import read_facts
 
         return read_facts(folder)._replace(iteration=0)

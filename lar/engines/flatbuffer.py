@@ -1,4 +1,7 @@
-"""A reader of FlatBuffers, the format of several engines' model files; it checks every offset."""
+"""A reader of files in the FlatBuffers format, which several engines use for models.
+
+The reader checks every offset.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from collections.abc import Iterator
 
 
 class Table:
-    """A table in a FlatBuffers buffer; an offset that leads out of the buffer is a ValueError.
+    """A table in a FlatBuffers buffer; an offset that points out of the buffer raises a ValueError.
 
-    A table that the file leaves out has no position and no fields, and is false.
+    A table that is missing in the file has no position and no fields, and its truth value is false.
     """
 
     def __init__(self, data: memoryview, position: int | None) -> None:
@@ -27,7 +30,7 @@ class Table:
         return int(struct.unpack_from(kind, self.data, position)[0])
 
     def field(self, index: int) -> int | None:
-        """Return the position of a field's value, None if the file leaves the field out."""
+        """Return the position of a field's value, or None if the field is missing in the file."""
         entry = 4 + 2 * index
         if entry + 2 > self.fields_size:
             return None
@@ -35,7 +38,7 @@ class Table:
         return self.position + offset if offset else None
 
     def pointed(self, index: int) -> int | None:
-        """Return the position that a field points to, None if the file leaves the field out."""
+        """Return the position that a field points to, or None if the file lacks the field."""
         position = self.field(index)
         return None if position is None else position + self.number("<I", position)
 
@@ -43,7 +46,10 @@ class Table:
         return Table(self.data, self.pointed(index))
 
     def blob(self, index: int, behind: int = 0) -> memoryview | None:
-        """Return a vector of bytes with the `behind` bytes after it, None if it is left out."""
+        """Return a vector of bytes, with the `behind` bytes that follow the vector in the file.
+
+        The result is None if the vector is missing.
+        """
         position = self.pointed(index)
         return None if position is None else self._bytes_at(position, behind)
 
@@ -54,19 +60,19 @@ class Table:
         return self.data[start : start + size]
 
     def text(self, index: int) -> str:
-        """Return a string; it is empty if the file leaves the field out."""
+        """Return a string; the string is empty if the field is missing in the file."""
         *raw, end = self.blob(index, behind=1) or b"\0"
         if end != 0:
             raise ValueError("a text does not end")
         return bytes(raw).decode()  # a UnicodeDecodeError is a ValueError
 
     def integer(self, index: int, kind: str = "<I", default: int = 0) -> int:
-        """Return a whole number, or the default if the file leaves the field out."""
+        """Return an integer, or the default if the field is missing in the file."""
         position = self.field(index)
         return default if position is None else self.number(kind, position)
 
     def real(self, index: int) -> float | None:
-        """Return a floating-point number, None if the file leaves the field out."""
+        """Return a floating-point number, or None if the field is missing in the file."""
         if self.field(index) is None:
             return None
         return float(struct.unpack("<f", struct.pack("<I", self.integer(index)))[0])

@@ -1,6 +1,7 @@
 """The formats of model files; several engines may read one format.
 
-A format is detected by the first bytes of a file, or by its suffix if the bytes do not show it.
+A file's format is detected by its first bytes. If the bytes show no format, the suffix of the
+file's name is used.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ HEAD_SIZE = 64
 
 
 class Format(NamedTuple):
-    """A format of model files: its name in messages, its suffixes, and its first bytes.
+    """A format of model files: the name for messages, the suffixes, and a test of the first bytes.
 
-    `begins` takes the first HEAD_SIZE bytes of a file (all bytes of a smaller file), and returns
-    whether they can only be of this format. For a format without a typical begin, such as plain
-    text, `begins` returns False.
+    The argument of `begins` has the first HEAD_SIZE bytes of a file, or all bytes of a smaller
+    file. `begins` returns whether only a file of this format can begin with these bytes. For a
+    format whose files have no typical first bytes, such as plain text, `begins` returns False.
     """
 
     name: str
@@ -36,35 +37,43 @@ class Format(NamedTuple):
 
 
 def begins_like_megengine(head: bytes) -> bool:
-    """Return whether first bytes are those of a MegEngine model.
+    """Return whether a file with these first bytes is a MegEngine model.
 
-    A file with testcases begins with `mgbtest0`, a packed file with `packed_model`. A newer file
-    has the FlatBuffers identifier `mgv2` behind a size. An older file begins with `MGBC` or `MGBS`.
+    A file with testcases begins with `mgbtest0`, a packed file with `packed_model`. A newer file is
+    FlatBuffers: after a size and an offset of 4 bytes each, the file has the identifier `mgv2`. An
+    older file begins with `MGBC` or `MGBS`.
     """
     marks = (b"mgbtest0", b"MGBC", b"MGBS", b"packed_model")
     return head.startswith(marks) or head[8:12] == b"mgv2"
 
 
 def begins_like_onnx(head: bytes) -> bool:
-    """Return whether first bytes are protobuf whose first field, `ir_version`, is small."""
+    """Return whether a file with these first bytes is an ONNX model.
+
+    Such a file is protobuf, and its first field, `ir_version`, is a small number.
+    """
     return not begins_like_ort(head) and len(head) > 2 and head[0] == 0x08 and 1 <= head[1] <= 32
 
 
 def begins_like_ort(head: bytes) -> bool:
-    """Return whether first bytes are FlatBuffers with the identifier `ORTM`."""
+    """Return whether the first bytes are FlatBuffers with the identifier `ORTM`."""
     return head[4:8] == b"ORTM"
 
 
 def begins_like_openvino(head: bytes) -> bool:
-    """Return whether first bytes are OpenVINO's model format: XML whose root is `net`."""
+    """Return whether a file with these first bytes is an OpenVINO model.
+
+    Such a file is XML with the root `net`.
+    """
     return head.startswith(b"<?xml") and b"<net" in head
 
 
 def begins_like_mnn(head: bytes) -> bool:
-    """Return whether first bytes are those of an MNN model, FlatBuffers without an identifier.
+    """Return whether a file with these first bytes is an MNN model.
 
-    The first number is the offset of the root table. Right before the root stand the offsets of
-    the model's fields; MNN has at most 12 of them.
+    An MNN model is FlatBuffers without an identifier. The first number in the file is the offset of
+    the root table. The offsets of the model's fields are right before the root table; MNN models
+    have at most 12 such fields.
     """
     if len(head) < 12:
         return False
@@ -88,12 +97,12 @@ def format_in(head: bytes, formats: Iterable[Format] = FORMATS) -> Format | None
 
 
 def format_named(path: Path, formats: Iterable[Format] = FORMATS) -> Format | None:
-    """Return the format that a file's suffix stands for, None for an unknown suffix."""
+    """Return the format to which a file's suffix belongs, or None if the suffix is unknown."""
     return next((each for each in formats if path.suffix.lower() in each.suffixes), None)
 
 
 def is_onnx(path: Path) -> bool:
-    """Return whether a model file is in the ONNX format, for an engine that has its own format too.
+    """Return whether a model file is in the ONNX format and not in the engine's own format.
 
     Raises:
         UsageError: the file cannot be read.
@@ -102,10 +111,10 @@ def is_onnx(path: Path) -> bool:
 
 
 def require_format(path: Path, formats: Iterable[Format], engine: str) -> None:
-    """Refuse a model file whose first bytes show a format that an engine does not read.
+    """Raise an error if the first bytes of a model file show a format that the engine cannot read.
 
     Raises:
-        UsageError: the file has such a format, or cannot be read.
+        UsageError: the engine cannot read the format, or the file itself cannot be read.
     """
     found = format_in(read_head(path))
     if found is not None and found not in formats:
@@ -133,9 +142,10 @@ def read_head(model: Path) -> bytes:
 
 
 def hint_at_models(model: Path) -> str:
-    """Return a hint for a wrong model path, an empty string if no other name is near.
+    """Return a hint for a wrong path of a model, or an empty text if no existing name is similar.
 
-    For a folder the hint names the models in it; for a missing file, the most similar name.
+    If the path is a folder, the hint names the model files in the folder. If the file is missing,
+    the hint names the file with the most similar name.
     """
     if os.path.isdir(model):
         names = ", ".join(sorted(models_in(model))[:5])

@@ -1,4 +1,4 @@
-"""The callbacks that a run makes: for events, samples, the engine's log and progress."""
+"""The functions that a run calls to report its progress: for events, samples, logs and messages."""
 
 from __future__ import annotations
 
@@ -13,36 +13,39 @@ Rows = SampleRows
 
 
 class Listener:
-    """Receives the events, samples and log of a run; a subclass may override each method.
+    """Receives the events, the samples and the log of a run; subclasses override its methods.
 
-    The run asks `has_room` before it calls another method, so only `has_room` may wait.
-    `report_seconds` is the time that it takes to report an iteration after the run, on an idle
-    machine. This time counts towards the time limit.
+    Before each call of another method, the run calls `has_room`. Only `has_room` may wait.
+    `report_seconds` is the time that reporting one iteration takes after the run, on an idle
+    machine. A run with a time limit reserves this time for each iteration, so that the report is
+    finished within the limit.
     """
 
     report_seconds = 3e-6
 
     def has_room(self, seconds: float) -> bool:
-        """Wait up to `seconds`, and return whether the listener can take more."""
+        """Wait up to `seconds`, and return whether the listener can receive more."""
         return True
 
     def on_event(self, event: Event, result: RunResult) -> None:
-        """Receive an event, which `result` contains already."""
+        """Receive an event; `result` already contains this event."""
 
     def on_rows(self, rows: SampleRows, first: int, last: int, result: RunResult) -> None:
-        """Receive new rows: from `first` up to, not including, `last`."""
+        """Receive the new rows with the indices from `first` to `last` - 1."""
 
     def on_log(self, text: bytes) -> None:
         """Receive text that the engine printed."""
 
     def on_progress(self, text: str, elapsed: float) -> None:
-        """Receive the progress of a long preparation, as a text, after `elapsed` seconds."""
+        """Receive a text about a long preparation, which began `elapsed` seconds ago."""
 
 
 class SideListener(Listener):
-    """Passes on the log and the progress of a side run, such as a search before the run.
+    """A listener for a run that prepares the main run, such as a search.
 
-    Other events are dropped: the receiver would take them for events of the run itself.
+    This listener passes on the log and the progress to the listener of the main run. All
+    other events are dropped, since that listener would mistake these for events of the main
+    run.
     """
 
     def __init__(self, shown: Listener) -> None:

@@ -45,9 +45,10 @@ VERSION = re.compile(r"V\d$")
 
 
 def read_ahead(engine: Engine, model: Path) -> None:
-    """Prepare to finish a dump while the run still goes on.
+    """Prepare for finishing a dump, while the run that writes the dump is still going on.
 
-    If the engine has a function that describes dumps, import it and read the model's operators.
+    If the engine has a function that describes dumps, import the function and read the model's
+    operators.
     """
     if import_late(engine, "describe_dump"):
         operators_of(model)
@@ -58,7 +59,7 @@ read_once = lru_cache(maxsize=1)(lambda model, changed_ns: read_operators(model)
 
 
 def operators_of(model: Path) -> tuple[ModelOperator, ...]:
-    """Return the operators of a model file, an empty tuple if they cannot be read from it."""
+    """Return the operators of a model file, or an empty tuple if the operators cannot be read."""
     with contextlib.suppress(OSError, ValueError, LarError):
         return read_once(model, os.stat(model).st_mtime_ns)
     return ()
@@ -67,9 +68,10 @@ def operators_of(model: Path) -> tuple[ModelOperator, ...]:
 def name_by_operators(
     index: DumpIndex, operators: Sequence[ModelOperator], engine: str
 ) -> DumpIndex:
-    """Return the index of an engine's dump with the tensor names of the model.
+    """Return the index of an engine's dump, with the model's tensor names added.
 
-    The names come from the model's `operators`; without operators the index is returned unchanged.
+    The names come from the model's `operators`. If there are no operators, the index is returned
+    unchanged.
     """
     kinds = operator_kinds_of(engine).kinds
     return name_origins(index, operators, {name for name, kind in kinds.items() if kind in MOVES})
@@ -79,19 +81,20 @@ def parse_models(texts: Iterable[str]) -> dict[str, str]:
     """Parse the values of `--model`: `FILE`, or `A=FILE` for one side.
 
     Returns:
-        The files by the letter of their side; an empty letter stands for all sides.
+        The model files, by the letter of the side; a file under an empty letter is for all sides.
     """
     found = (re.fullmatch(r"(?:([A-Z])=)?(.+)", text, re.DOTALL) for text in texts)
     return {each[1] or "": each[2] for each in found if each}
 
 
 def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> tuple[Dump, list[str]]:
-    """Return a dump with the names of its model, and notes for the user.
+    """Return a dump with the tensor names of its model, and messages for the user.
 
-    A dump without operators gets the operators of the model.
+    If the dump has no operators, it gets the operators of the model.
 
     Raises:
-        UsageError: the model cannot be read, or shares no tensor name with the dump.
+        UsageError: the model cannot be read, or the model and the dump have no tensor name in
+            common.
     """
     check_input(model, FLAG, what="model file")
     operators: tuple[ModelOperator, ...] = ()
@@ -115,12 +118,12 @@ def give_model(dump: Dump, letter: str, model: str | os.PathLike[str]) -> tuple[
 
 
 def refusal(model: str | os.PathLike[str], problem: str, hint: str) -> UsageError:
-    """Return a usage error about a file that `--model` names."""
+    """Return a usage error about a model file that the user gave by `--model`."""
     return UsageError(problem, hint, flag=FLAG, subject=model)
 
 
 def count_known(index: DumpIndex, names: Iterable[str]) -> tuple[int, int]:
-    """Return how many of a dump's tensors have a name of the model, and the number of tensors.
+    """Return how many tensors of a dump have a name from the model, and how many tensors it has.
 
     Constants are not counted.
     """
@@ -139,13 +142,14 @@ def count_known(index: DumpIndex, names: Iterable[str]) -> tuple[int, int]:
 def give_models(
     sides: Sequence[Dump | Side], models: Models
 ) -> tuple[list[Dump | Side], tuple[str, ...]]:
-    """Return the sides, with model names in their dumps, and notes for the user.
+    """Return the sides, with the models' tensor names in the dumps, and messages for the user.
 
-    `models` has model files by the letter of their side; the file under an empty letter is for all
-    other dumps.
+    `models` has a model file for each letter of a side; the file under an empty letter is for all
+    dumps without a file of their own.
 
     Raises:
-        UsageError: a model belongs to no dump, cannot be read, or shares no name with its dump.
+        UsageError: a model is given for a side that is not a dump, or cannot be read, or has no
+            tensor name in common with its dump.
     """
     given, notes, unused = [*sides], list[str](), {*models}
     for place, (letter, side) in enumerate(zip(ascii_uppercase, sides, strict=False)):
@@ -165,7 +169,8 @@ def with_model(
 ) -> DumpIndex:
     """Return an index of arrays with the operators of a model added.
 
-    `names` are the names of the model's tensors. The arrays' names may have other separators.
+    `names` are the names of the model's tensors. The names of the arrays may have other separators
+    than the names of the model's tensors.
     """
     named = {tensor.name: tensor.key for tensor in index.tensors}
     alike = {SEPARATORS.sub("_", name): key for name, key in named.items()}
@@ -190,7 +195,7 @@ def with_model(
 
 
 def type_in(kinds: Mapping[str, str], kind: str) -> str:
-    """Return the name that engines' dumps have for an operator type of a model file."""
+    """Return the operator type in engines' dumps that matches an operator type in a model file."""
     plain = VERSION.sub("", kind)
     return next((each for each in (kind, plain, f"{plain}Forward") if each.lower() in kinds), plain)
 
@@ -198,7 +203,7 @@ def type_in(kinds: Mapping[str, str], kind: str) -> str:
 def name_operators(
     operators: Sequence[ProfiledOperator], *, model: Path, engine: str
 ) -> tuple[ProfiledOperator, ...]:
-    """Return a profile's operators with the model's names for the tensors that they write."""
+    """Return a profile's operators, with the model's names for the operators' output tensors."""
     index = name_by_operators(graph_of(operators, engine).dump_index, operators_of(model), engine)
     origins = {tensor.key: tensor.origin for tensor in index.tensors if tensor.origin}
     return tuple(
@@ -210,10 +215,10 @@ def name_operators(
 
 
 def inputs_of(dump: Dump, infos: Sequence[TensorInfo]) -> dict[str, Array]:
-    """Return the inputs of the run that made a dump, to feed a model with inputs `infos`.
+    """Return the dumped inputs of a run, to feed them to a model with the inputs `infos`.
 
-    The result is empty if the dump does not hold them all. Arrays without operators are taken by
-    the names of the model's inputs.
+    The result is empty if an input is missing in the dump. If the dump is a set of arrays without
+    operators, the arrays with the names of the model's inputs are returned.
     """
     from lar.graphs.graph import Graph  # not above: a run does without NumPy
 

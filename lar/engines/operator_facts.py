@@ -2,21 +2,23 @@
 
 The facts are in `operators.json` beside the engine's modules. Operations are counted the same way
 for every engine. An addition, a multiplication, a comparison or an elementwise function is one
-operation, however costly it is; a multiply-accumulate is two. This means:
+operation, however much time it takes; a multiply-accumulate counts as two operations. This means:
 
-- The count is twice the number of multiply-accumulates, which papers often call FLOPs. For
-  ResNet50, it is 8.2 G.
-- The count is the work that the network asks for. Winograd and FFT compute less. At a border a
-  filter multiplies padding, and a blocked layout adds channels. So a rate that is computed from
-  this count is a rate of useful work.
-- Integer and quantised arithmetic counts like floating point.
-- Moving, converting, indexing, choosing and sorting count as no operation, but they take time.
-- Fusion changes the count little: a fused bias or activation counts as if it were an operator of
-  its own. But exporters may express the same function with different operators. So the counts of
-  two exports of a network agree exactly only in convolutions and matrix products.
+- The count is twice the number of multiply-accumulates. Papers often call the latter number FLOPs.
+  For ResNet50, lar counts 8.2 G.
+- The count is the work of the plain definition of the network, not the work that an engine does.
+  Convolutions by Winograd or FFT do less work. Filters that multiply padding at a border, and
+  blocked layouts that add channels, do more work. So FLOPs per second, computed from this count,
+  are a rate of useful work.
+- Integer and quantised operations count like floating-point operations.
+- Operators that move, convert, index, select or sort data count as 0 operations, although they
+  take time.
+- Fusion changes the count little, since a fused bias or activation counts as much as a separate
+  operator. But exporters of models may express the same function by different operators. So if a
+  network is exported twice, the two counts agree exactly only for convolutions and matrix products.
 
-The reader of a model format maps operators to the kinds of `FORMULAS`, and brings shapes into one
-order: batch and channels first, and the summed axis of a matrix last.
+The reader of a model format maps operators to the kinds of `FORMULAS`. The reader also sorts the
+axes of shapes: batch and channels first, and the summed axis of a matrix last.
 """
 
 from __future__ import annotations
@@ -39,11 +41,12 @@ Shape = tuple[int | None, ...] | None
 
 
 class Operation(Record):
-    """One operator, with the facts on which its number of operations depends.
+    """One operator, with the facts that determine the operator's number of operations.
 
     `type` is the engine's name of the operator's type. `kind` is a row of `FORMULAS`, or None if no
-    row fits. The comment on that row says what `taps` counts. `fused` counts the operations on each
-    element of the output that are fused into the operator, such as a bias.
+    row fits. `taps` is a count whose meaning depends on the kind, and is explained in a comment in
+    `FORMULAS`. `fused` is the number of operations, for each element of the output, that are fused
+    into the operator, such as adding a bias.
     """
 
     type: str
@@ -55,7 +58,7 @@ class Operation(Record):
 
 
 class UnknownShape(Exception):
-    """A number of operations depends on a shape that is unknown."""
+    """Raised if a number of operations depends on a shape that is unknown."""
 
 
 FORMULAS: Mapping[str, Callable[[Operation], int]] = {
@@ -90,9 +93,9 @@ FORMULAS: Mapping[str, Callable[[Operation], int]] = {
 
 
 def count_flops(operations: Iterable[Operation]) -> tuple[int | None, tuple[str, ...]]:
-    """Return a model's number of operations, and the operator types whose number is unknown.
+    """Return a model's number of operations, and the operator types whose operations are unknown.
 
-    The number is None if the second result has any types.
+    The number is None if the operations of any operator type are unknown.
     """
     counted = [(operation.type, flops_of(operation)) for operation in operations]
     unknown = {name for name, flops in counted if flops is None}
@@ -112,7 +115,7 @@ def flops_of(operation: Operation) -> int | None:
 
 
 def known(shapes: tuple[Shape, ...], index: int) -> tuple[int, ...]:
-    """Return the shape at an index.
+    """Return the shape at an index, if all its axes are known.
 
     Raises:
         UnknownShape: the shape is missing, or one of its axes is unknown.
@@ -124,13 +127,16 @@ def known(shapes: tuple[Shape, ...], index: int) -> tuple[int, ...]:
 
 
 def size(shapes: tuple[Shape, ...], first: int, end: int | None = None) -> int:
-    """Return the number of elements of one shape, or of the shapes from `first` to before `end`."""
+    """Return the total number of elements of the shapes from index `first` to before index `end`.
+
+    Without `end`, only the elements of the shape at `first` are counted.
+    """
     chosen = range(first, first + 1 if end is None else end)
     return sum(math.prod(known(shapes, index)) for index in chosen)
 
 
 def positions(shapes: tuple[Shape, ...], index: int) -> int:
-    """Return the number of positions of a filter: the product of all axes except the channels."""
+    """Return how often a filter is applied, which is the product of all axes but the channels."""
     shape = known(shapes, index)
     return math.prod(shape[:1] + shape[2:])
 
@@ -142,25 +148,34 @@ class OperatorFacts(Record):
     """The content of an `operators.json`.
 
     Attributes:
-        kinds: lists of operator types in small letters, by the kind's name for all engines.
-        biased, may_fuse, opaque, random: types, with the meaning that `OperatorKinds` gives them.
-        rounding: lists of types, or types with a parameter, by what they round (`OperatorKinds`).
-        work: lists of types by the row of `FORMULAS`. A type that is missing has no known number of
-            FLOPs, such as ONNX's control flow, whose work depends on the data.
-        inputs: the indices of the data and of the weights, for types where they are not 0 and 1.
-        settings: the indices of floating-point inputs that are parameters, not data.
-        biases: the indices of inputs that are a bias, or are added.
-        taps: the number of operations on each element, for types where it is not 1; for
-            interpolation, by its mode.
-        roles: the quantised tensors of an operator, each as the values of a `Role`.
-        modes: for types that compute one of several functions, the function's kind by its number.
-        numbers: types by the numbers that model files have for them.
-        positions: the batch and spatial axes of a layout, for layouts where they are not (0, 2, 3).
+        kinds: a list of operator types in small letters for each kind, whose name is the same for
+            all engines.
+        biased, may_fuse, opaque, random: lists of operator types; `OperatorKinds` explains the
+            meaning of these lists.
+        rounding: lists of operator types, some with a parameter, by what these operators round;
+            `OperatorKinds` explains the names.
+        work: a list of operator types for each row of `FORMULAS`. For a type that is in no list,
+            the number of FLOPs is unknown. An example is ONNX's control flow, whose work depends on
+            the data.
+        inputs: the index of the data and the index of the weights, for types where these indices
+            are not 0 and 1.
+        settings: the indices of floating-point inputs that are parameters and not data, by type.
+        biases: the indices of inputs that are a bias or another summand, by type.
+        taps: the number of operations on each element, for types where this number is not 1. For
+            interpolation, the number is given for each mode.
+        roles: the quantised tensors of operators, by type; each tensor is described by the values
+            of a `Role`.
+        modes: for types that compute one of several functions, the kinds of these functions, in the
+            order of the functions' numbers.
+        numbers: the operator types, by the numbers that stand for types in model files.
+        positions: the batch axis and the spatial axes, for layouts where these axes are not (0, 2,
+            3).
         moves: lists of types that move data: constants, copies, conversions of a layout, selections
             (which read no more of their first input than they write, or only its shape), views
             (whose output may share memory with their input), and types without a kernel.
-        picked_from: the indices of inputs of which an operator reads no more than it writes, such
-            as tables to pick from and tensors of which it needs only the shape.
+        picked_from: the indices of inputs that an operator does not read completely, but at most as
+            many elements as it writes. Examples are tables, and tensors of which only the shape is
+            needed.
     """
 
     kinds: Mapping[str, Types]
@@ -186,7 +201,10 @@ class OperatorFacts(Record):
         return by_type(self.work)
 
     def operator_kinds(self, **fields: Any) -> OperatorKinds:
-        """Return the `OperatorKinds` of the engine; `fields` are fields that the file lacks."""
+        """Return the `OperatorKinds` of the engine that this file describes.
+
+        `fields` are the fields that the file does not have.
+        """
         from lar.graphs import OperatorKinds
 
         return OperatorKinds(
@@ -206,5 +224,5 @@ def facts_beside(module: str) -> OperatorFacts:
 
 
 def by_type(groups: Mapping[str, Types]) -> dict[str, str]:
-    """Return the group of each operator type, from the types of each group."""
+    """Return the group of each operator type, given the types in each group."""
     return {each: group for group, types in groups.items() for each in types}

@@ -1,8 +1,9 @@
-"""The profile of an engine that computes operators one by one and reports only their durations.
+"""The profile of an engine that runs one operator at a time and reports only how long each took.
 
-The engine reports no start times. In the profile the operators follow each other without gaps,
-from the begin of an iteration's dispatch. Facts that the engine does not report of an operator are
-derived from names and shapes.
+The engine does not report when an operator started. Therefore, in the profile the first operator
+starts when the dispatch of its iteration began, and each further operator starts when the operator
+before it ends. Other facts that the engine does not report about an operator are derived from names
+and shapes.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class OperatorTimes:
     """A profiler (`EngineProfiler`) for an engine that reports only durations of operators.
 
     `read` returns the nanoseconds that each operator took in the iteration that has just ended, in
-    the order of the operators. With `times` "mean" it is called once, after the last iteration, and
-    returns the means of all iterations.
+    the order of the operators. If `times` is "mean", `read` is called only once, after the last
+    iteration, and returns the mean durations over all iterations.
     """
 
     def __init__(
@@ -72,9 +73,10 @@ class OperatorTimes:
 
 
 def executions_in(step: Step, begin_ns: int, durations_ns: Sequence[int]) -> Iterator[Execution]:
-    """Yield the executions of operators, one after the other without gaps.
+    """Yield the executions of the operators of an iteration, one after the other without gaps.
 
-    If the durations add up to more than the iteration took, they are all shortened to fit.
+    If the sum of the durations is longer than the iteration, all durations are shortened in
+    proportion.
     """
     whole, room = sum(durations_ns), step.end_ns - begin_ns
     at = done = 0
@@ -91,7 +93,7 @@ def derived_operator(
 ) -> ProfiledOperator:
     """Return an operator whose FLOPs and bytes are derived from shapes.
 
-    The operator's layer is derived from its name if the layer is not among the `known` fields.
+    The operator's layer is derived from its name, unless the `known` fields have the layer.
     """
     return ProfiledOperator(
         name=name,
@@ -103,13 +105,15 @@ def derived_operator(
 
 
 def layer_in(names: Iterable[str], path: re.Pattern[str] = LAYER) -> str:
-    """Return the layer's path from the first name that has such a path, an empty string if none
-    has."""
+    """Return the path of a layer, from the first name that contains a path.
+
+    The result is empty if no name contains a path.
+    """
     return next((found[1] for found in map(path.fullmatch, names) if found), "")
 
 
 def copy_span(source: str, target: str, library: str = "CUDA") -> dict[str, Any]:
-    """Return the fields of a span that copies: category, name, and the kinds of both memories."""
+    """Return the fields of a span that copies data: category, name, and the kinds of memory."""
     name = f"[{library} memcpy {source[0].upper()}to{target[0].upper()}]"
     kinds = {"source_kind": source, "destination_kind": target}
     return {"category": "memcpy", "name": name, **kinds}
@@ -131,8 +135,8 @@ def moved_bytes(
 ) -> int | None:
     """Return how many bytes an operator reads and writes, None if an element's size is unknown.
 
-    An operator that picks elements from an input, such as a table, reads no more of this input than
-    it writes; `picked` has the keys of such inputs.
+    If an operator only picks elements from an input, such as a table, its reads of this input are
+    counted as no more than its writes. `picked` has the keys of such inputs.
     """
     outputs = tuple(outputs)
     written, total = bytes_of(outputs), bytes_of((*inputs.values(), *outputs))
@@ -158,20 +162,22 @@ PROBLEMS: tuple[tuple[type[Exception], str], ...] = (
 
 
 def read_profile(path: str | Path) -> Profile:
-    """Read a profile that `--profile` or `--profile-raw` wrote.
+    """Read a profile that was written because of `--profile` or `--profile-raw`.
 
     Raises:
-        UsageError: the file is missing, truncated, empty, no profile, or of a later schema.
+        UsageError: the file is missing, truncated or empty, or is not a profile, or has a newer
+            schema.
     """
     found = read_as_written(path)
     return decode_any(read_input(path), str(path)) if found is None else found
 
 
 def decode_any(data: bytes, name: str) -> Profile:
-    """Return the profile in a file's content; error messages name the file by `name`.
+    """Return the profile in the content of a file; error messages use `name` as the file's name.
 
     Raises:
-        UsageError: the content is empty, truncated, damaged, no profile, or of a later schema.
+        UsageError: the content is empty, truncated or damaged, or is not a profile, or has a newer
+            schema.
     """
     data = unpack(data, name, HINT)
     if not data.strip():
@@ -190,7 +196,7 @@ def check_waits(profile: Profile) -> None:
     """Check that each operator computes within the time of its execution.
 
     Raises:
-        ValueError: an operator's wait is negative, or longer than its execution.
+        ValueError: the time that an operator waits is negative, or longer than its execution.
     """
     for each in profile.executions:
         if not 0 <= (each.wait_ns or 0) <= each.duration_ns:
@@ -200,5 +206,5 @@ def check_waits(profile: Profile) -> None:
 
 
 def writer_of(data: bytes) -> Engine | None:
-    """Return the engine that writes profiles with the keys of this file, None if no engine does."""
+    """Return the engine whose profiler writes files with the keys of this file, or None."""
     return next((engine for engine in all_engines() if engine.writes_profile(data)), None)

@@ -1,4 +1,4 @@
-"""The rows of an engine's option table; a row says how the engine honours one option."""
+"""The rows of an engine's option table; each row says how the engine supports one option."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ Hook = Callable[[D, T], object]
 
 
 class Drivers(Generic[D], tuple[str, ...]):
-    """Names of an engine's drivers; for the type checker, also their classes.
+    """The names of those drivers of an engine that support the same options.
 
-    `module` is the file of the module that has their rows. If a row does not say how its option is
-    honoured, `options.json` beside that module does.
+    For the type checker, this class also has the drivers' classes. `module` is the path of the
+    module that contains the rows of these drivers. If a row does not say how its option is
+    supported, the words for this are in the file `options.json` beside that module.
     """
 
     module: str = ""
@@ -33,19 +34,20 @@ class Drivers(Generic[D], tuple[str, ...]):
         return made
 
     def row(self, option: Option[T], how: str = "", **hooks: Hook[D, T]) -> OptionRow[D, T]:
-        """Return the row of an option that these drivers honour; `hooks` are by stage."""
+        """Return the row of an option that these drivers support, with a hook for some stages."""
         return OptionRow(option, self, how, **hooks)
 
     def rows(self, *options: Option[Any]) -> tuple[OptionRow[D, Any], ...]:
-        """Return the rows of options that these drivers honour without hooks."""
+        """Return rows without hooks, for options that these drivers support."""
         return tuple(OptionRow(option, self, "") for option in options)
 
 
 @functools.cache
 def words_beside(module: str) -> Mapping[str, str]:
-    """Return how options are honoured, in words, by the option's key.
+    """Return a text for each option, by the option's key, which says how the option is supported.
 
-    An engine's own `options.json` comes before the one for several engines.
+    If an option is in an engine's own `options.json` and in the `options.json` for all engines, the
+    text of the engine's own file is used.
     """
     import json  # slow to import, and `lar run --help` does not need these words
 
@@ -57,13 +59,14 @@ def words_beside(module: str) -> Mapping[str, str]:
 
 
 class OptionRow(Generic[D, T]):
-    """A row of the table: an option, the drivers that honour it, and the hooks that do so.
+    """A row of the option table: an option, the drivers that support it, and the hooks for it.
 
-    A hook takes the driver and the option's value. Each hook is called at its stage: before or
-    after the model is loaded, before the first run, or after the last run. Hooks of one stage are
-    called in the order of the table. A hook that several rows share is called once, for the first
-    of their options that is given. A row needs no hook if the engine behaves so by default, or if
-    the hook of another option reads this option.
+    A hook is a function, whose arguments are the driver and the option's value. Each hook is called
+    at its stage: before or after the model is loaded, before the first run, or after the last run.
+    Hooks of one stage are called in the order of the table. If several rows have the same hook, the
+    hook is called only once, for the first given option of these rows. An option needs no hook if
+    the engine always behaves as the option asks, or if the hook of another option also reads the
+    value of this option.
     """
 
     before_load: Hook[D, T] | None = None
@@ -74,7 +77,7 @@ class OptionRow(Generic[D, T]):
     def __init__(
         self, option: Option[T], drivers: Drivers[D], how: str, **hooks: Hook[D, T]
     ) -> None:
-        """Make a row; `hooks` are by stage, and each stage is an attribute of the class."""
+        """Make a row; `hooks` has a hook for each stage; the stages are attributes of the class."""
         self.option, self.drivers, self._how = option, drivers, how
         for stage, hook in hooks.items():
             assert hasattr(type(self), stage), stage
@@ -82,7 +85,7 @@ class OptionRow(Generic[D, T]):
 
     @property
     def how(self) -> str:
-        """How the drivers honour the option, in words for the user."""
+        """How the drivers support the option, in words for the user."""
         return self._how or words_beside(self.drivers.module).get(self.key, "")
 
     @property
@@ -92,7 +95,7 @@ class OptionRow(Generic[D, T]):
 
 
 def cores_of(runner: int, runners: int, core_ids: str) -> list[int]:
-    """Return one copy's share of a list of cores, which has the same number for each copy."""
+    """Return the cores for one copy of a model, if the copies share a list of cores equally."""
     listed = [int(core) for core in core_ids.split(",")]
     share = len(listed) // runners
     return listed[share * runner :][:share]
@@ -104,9 +107,9 @@ def dump_rows(
     dump_outputs: Hook[D, Any],
     **hooks: Hook[D, Any],
 ) -> tuple[OptionRow[D, Any], ...]:
-    """Return the rows of the dump options, for an engine that dumps a model after it was fed.
+    """Return the rows of the dump options, for an engine that writes dumps before the first run.
 
-    `hooks` are further hooks of the options that dump operators.
+    `hooks` are further hooks for the options that dump the tensors of all operators.
     """
     return (
         *(drivers.row(it, "", before_run=dump_layers, **hooks) for it in OPERATOR_DUMPS),
@@ -116,7 +119,7 @@ def dump_rows(
 
 
 class LazyModule:
-    """Stands for a module with hooks, and imports it when one of its functions is called."""
+    """Stands for a module with hooks, which is imported when one of its functions is called."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -129,10 +132,11 @@ class LazyModule:
 
 
 def add_lazy_modules(names: dict[str, Any]) -> None:
-    """Add a lazy module for each module in a table's folder to the names of the table's module.
+    """Add a `LazyModule` for each module of an engine to `names`, the names in the table's module.
 
-    The table is read for every command line, but the other modules import the engine, which is
-    slow. The type checker sees the modules themselves:
+    Lazy modules let lar start faster, since the option table is read for every command line, but
+    the other modules of an engine import the engine, which is slow. The type checker sees the real
+    modules, if the table's module has these lines:
 
         if TYPE_CHECKING:
             from lar.engines.megengine import dumps

@@ -16,7 +16,7 @@ INTERPRETER = partial(imported, ".session.InterpreterDriver", __name__)
 
 
 class Mnn(OwnFormatEngine):
-    """MNN 3; it converts `.onnx` models."""
+    """The engine MNN 3, which also runs `.onnx` models after converting them."""
 
     name = "mnn"
     title = "MNN"

@@ -1,7 +1,8 @@
 """Reads the operators and tensors of an `.mnn` file without MNN.
 
-The file is a FlatBuffers table. This module reads fields by their numbers in MNN's schema
-(schema/default/MNN.fbs in its sources). It does not check a file as MNN does before a load.
+The file is a FlatBuffers table. This module reads the fields of tables by their numbers, which are
+in MNN's schema (`schema/default/MNN.fbs` in MNN's sources). This module does not check files as
+thoroughly as MNN does when it loads them.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class NetOperator(NamedTuple):
 
 
 class Net(NamedTuple):
-    """A model: its operators in order, its outputs, and the shapes of its inputs.
+    """A model: its operators in the order of the file, its outputs, and the shapes of its inputs.
 
-    An axis of any size is -1.
+    In a shape, the size of an open axis is -1.
     """
 
     operators: tuple[NetOperator, ...]
@@ -53,8 +54,8 @@ class Net(NamedTuple):
     def computed(self) -> list[NetOperator]:
         """Return the operators whose results depend on the inputs.
 
-        Conversions of a layout, which change no value, are left out. Operators that take their
-        results are returned with the inputs of the conversions instead.
+        Conversions of a layout, which change no value, are left out. An operator that reads the
+        output of a conversion is returned with the conversion's input instead.
         """
         data, found = {*self.inputs}, []
         plain: dict[str, str] = {}
@@ -94,7 +95,7 @@ def read_net(path: Path) -> Net:
 
 
 def files_beside(path: Path) -> tuple[str, ...]:
-    """Return the name of the separate weight file, which the converter writes only on request."""
+    """Return the name of the separate weight file, if the converter has written such a file."""
     weights = path.name + ".weight"
     return (weights,) if path.with_name(weights).exists() else ()
 
@@ -112,12 +113,12 @@ def read_operators(path: Path) -> tuple[ModelOperator, ...]:
 
 
 def damaged(path: str | Path) -> UsageError:
-    """Return the error for a file that is not an MNN model, or is a damaged one."""
+    """Return the error for a file that is not an MNN model, or that is a damaged MNN model."""
     return UsageError("this is not an MNN model, or it is damaged", BROKEN, subject=path)
 
 
 def operator_of(table: Table, names: list[str]) -> NetOperator:
-    """Return an operator from its table; an input that is left out has the number -1."""
+    """Make an operator from its table in the file, without inputs that are left out (number -1)."""
     number = table.integer(5, "<i")
     kind, main = FACTS.numbers.get(str(number), f"operator {number}"), table.table(2)
     common = main.table(0) if main and kind in CONVOLUTIONS else None
@@ -165,7 +166,7 @@ def describe_convolution(main: Table, common: Table) -> tuple[dict[str, Any], in
 
 
 def steps_by_mode(operator: DumpedOperator) -> Steps:
-    """Return the steps of an operator whose parameters name them, empty for other operators."""
+    """Return the steps of an operator whose parameters name them, otherwise an empty tuple."""
     known = operator.parameters
     if "activation" in known:
         heavy = "deconv" if operator.type.startswith("Deconv") else "conv"

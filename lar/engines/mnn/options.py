@@ -1,4 +1,4 @@
-"""The option table of MNN: a row for each option that it honours, and the rows' hooks."""
+"""The option table of MNN: a row for each supported option, and the functions for these rows."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def check_property(key: str, value: str) -> None:
     """Refuse a property that is neither a mode of a session nor a hint with one or more numbers.
 
     Raises:
-        UsageError: MNN has no such property, or it does not take the value; the hint names the most
-            similar property.
+        UsageError: MNN has no such property, or the value is not valid for the property; the hint
+            names the most similar property.
     """
     if key not in (known := [*CONFIGS, *HINTS]):
         raise unknown_property("MNN", key, known, f"there are {', '.join(known)}")

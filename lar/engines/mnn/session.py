@@ -1,8 +1,11 @@
-"""The interpreter driver: a session of MNN's interpreter on the CPU, with its dumps and profile.
+"""The interpreter driver, which runs a session of MNN's interpreter on the CPU.
 
-Dumped tensors come from a separate session, in which MNN keeps all tensors (`saveTensors`). This
-session runs the same kernels, since operators are fused by the converter and not by a session.
-Tensors have the names that the converter took from the `.onnx` file, and are in plain axes.
+The module also writes the dumps and the profile of a session.
+
+Dumped tensors are computed in a separate session, in which MNN keeps the values of all tensors
+(`saveTensors`). The separate session runs the same kernels as the timed session, since the
+converter fuses operators, and sessions do not. Tensors have the names from the `.onnx` file, and
+plain axes, such as NCHW.
 """
 
 from __future__ import annotations
@@ -76,7 +79,7 @@ DEFAULT_THREADS = 4
 
 
 def import_mnn() -> Any:
-    """Import MNN, and keep the text that it prints then off standard output.
+    """Import MNN, and keep the text that MNN prints during the import off standard output.
 
     Raises:
         EngineMissing: MNN is not installed, or does not load on this machine.
@@ -88,10 +91,10 @@ def import_mnn() -> Any:
 
 @contextlib.contextmanager
 def printed() -> Iterator[Callable[[], str]]:
-    """Keep what MNN prints in the `with` block off standard output.
+    """While the `with` block runs, keep the text that MNN prints off standard output.
 
-    Yield a function that returns the printed text, since MNN prints the reason for a failure and
-    reports it nowhere else.
+    Yield a function that returns the printed text. The text is needed, since MNN prints the reason
+    for a failure and does not return it.
     """
     flush: Callable[[None], object] = ctypes.CDLL(None).fflush
     sys.stdout.flush()
@@ -113,12 +116,15 @@ def printed() -> Iterator[Callable[[], str]]:
 
 
 class Session:
-    """A session of a model file, with its input tensors."""
+    """A session of MNN for a model file, with the session's input tensors."""
 
     def __init__(
         self, mnn: Any, file: Path, model: str, config: Mapping[str, Any], hints: Mapping[int, Any]
     ) -> None:
-        """Open a session; `model` is the file that errors name, `hints` are by MNN's numbers.
+        """Open a session.
+
+        `model` is the file that error messages name. `hints` are MNN's hints for a session, by
+        MNN's numbers for hints.
 
         Raises:
             LarError: the file is damaged, or MNN's sessions cannot run it.
@@ -146,8 +152,8 @@ class Session:
         """Set the shapes and the values of the inputs.
 
         Raises:
-            Misfit: the model cannot be computed with these shapes.
-            UsageError: an input has a type that MNN lacks, or a number that MNN would change.
+            Misfit: MNN cannot compute the model with these shapes.
+            UsageError: MNN does not have an input's type, or would change a number in the input.
         """
         host_type = self.mnn.Tensor_DimensionType_Caffe
         used = {name: (self.inputs[name], arrays[name]) for name in arrays if name in self.inputs}
@@ -165,25 +171,25 @@ class Session:
             fitting = np.require(array, self.dtype_of(name), "C")
             if array.dtype.kind in "iu" and (lost := array[fitting != array]).size:
                 problem = f"{name} holds {lost[0]}, and MNN's integers have 32 bits"
-                raise UsageError(problem, "run it on another engine", flag="--input")
+                raise UsageError(problem, "run the model on another engine", flag="--input")
             host = self.mnn.Tensor(array.shape, tensor.getDataType(), fitting, host_type)
             self.fed.append((tensor, host))
         self.upload()
 
     def upload(self) -> None:
-        """Copy the inputs into the session's memory, which each run overwrites."""
+        """Copy the inputs into the session's memory; each run overwrites this memory."""
         for tensor, host in self.fed:
             tensor.copyFrom(host)
 
     def megabytes(self) -> float:
-        """Return the memory of the session's tensors and weights in megabytes."""
+        """Return the megabytes of memory that the session's tensors and weights take."""
         return float(self.interpreter.getSessionInfo(self.session, MEMORY))
 
     def dtype_of(self, name: str) -> str:
         """Return the NumPy name of an input's type.
 
         Raises:
-            UsageError: MNN's Python cannot pass on a value of this type.
+            UsageError: MNN's Python package cannot pass on a value of this type.
         """
         if dtype := self.fact_of(self.inputs[name]).dtype:
             return dtype
@@ -191,32 +197,32 @@ class Session:
         raise UsageError(problem, subject=self.model)
 
     def fact_of(self, tensor: Any) -> TensorFact:
-        """Return the shape and the type of one of MNN's tensors."""
+        """Return the shape and the type of a tensor, which is an object of MNN."""
         found = tensor.getDataType()
         known = (it for name, it in DTYPES.items() if found is getattr(self.mnn, name))
         return TensorFact(tuple(tensor.getShape()), next(known, ""))
 
     def read(self, tensor: Any) -> Array | None:
-        """Return a tensor's values in plain axes, None if MNN has no values for it."""
+        """Return a tensor's values with plain axes, or None if MNN has no values for the tensor."""
         host = self.mnn.Tensor(tensor, self.mnn.Tensor_DimensionType_Caffe)
         return np.array(host.getNumpyData()) if tensor.copyToHostTensor(host) else None
 
     def values_of(self, names: Iterable[str]) -> dict[str, Array | None]:
-        """Return the values of tensors in plain axes, None if MNN does not keep them."""
+        """Return the values of tensors with plain axes, None for tensors without stored values."""
         kept = self.outputs
         return {name: self.read(kept[name]) if name in kept else None for name in names}
 
 
 def unable(model: str, problem: str) -> LarError:
-    """Return the error for a model that is not damaged, but that MNN cannot run."""
+    """Return the error for a valid model that MNN cannot run."""
     return LarError(problem, "run the model on another engine", subject=model)
 
 
 class InterpreterDriver(Driver):
-    """A driver with a session of MNN's interpreter.
+    """A driver that runs a session of MNN's interpreter.
 
-    The inputs are copied in before each iteration, since MNN computes other tensors in their
-    memory.
+    The inputs are copied into the session before each iteration, since MNN reuses the memory of
+    inputs for other tensors.
     """
 
     name = "interpreter"
@@ -275,7 +281,9 @@ class InterpreterDriver(Driver):
         self.fire_hooks("after_load")
 
     def check_precision(self) -> None:
-        """Refuse a type that MNN silently replaces by float32, which the size of tensors shows.
+        """Raise an error if MNN silently computes in float32 and not in the wanted type.
+
+        If MNN has replaced the type, the memory of the tensors is as large as for float32.
 
         Raises:
             UsageError: MNN computes in float32 in place of the type that the options ask for.
@@ -302,7 +310,7 @@ class InterpreterDriver(Driver):
         return file
 
     def open_session(self, **more: Any) -> Session:
-        """Return a session of the model, with the current settings and with `more` settings."""
+        """Return a session of the model with the driver's settings; `more` are further settings."""
         return Session(self.mnn, self.file, self.spec.model, {**self.config, **more}, self.hints)
 
     def inputs(self) -> tuple[TensorInfo, ...]:
@@ -325,7 +333,7 @@ class InterpreterDriver(Driver):
         return {name: self.output(name) for name in self.net.outputs}
 
     def output(self, name: str) -> Array | str:
-        """Return an output of the last iteration, in the type that it has in the model file."""
+        """Return an output of the last iteration, converted to its type in the model file."""
         array, dtype = self.session.read(self.session.outputs[name]), self.types.get(name)
         if array is None:
             return "tensor without values"
@@ -337,7 +345,10 @@ class InterpreterDriver(Driver):
 
 
 def infos_of(session: Session, net: Net) -> tuple[TensorInfo, ...]:
-    """Describe the inputs of an `.mnn` model, which can be fed with other sizes too."""
+    """Describe the inputs of an `.mnn` model.
+
+    The inputs may also be fed with shapes other than those in the file.
+    """
     shapes = {name: tuple(None if n < 0 else n for n in it) for name, it in net.inputs.items()}
     return tuple(
         TensorInfo(name=name, dtype=session.dtype_of(name), shape=shape, resizable=True)
@@ -348,8 +359,8 @@ def infos_of(session: Session, net: Net) -> tuple[TensorInfo, ...]:
 def read_values(model: Path) -> tuple[tuple[TensorInfo, ...], dict[str, str]]:
     """Return the inputs of an `.onnx` model, and the types of its outputs.
 
-    The types in the file are needed, since the converter replaces some types, such as 64-bit
-    integers and booleans.
+    The types are read from the `.onnx` file, since the converter replaces some types, such as
+    64-bit integers and booleans.
 
     Raises:
         UsageError: the file is damaged, or an input or output is not a tensor of numbers.
@@ -375,8 +386,8 @@ def read_values(model: Path) -> tuple[tuple[TensorInfo, ...], dict[str, str]]:
 def convert(model: Path, place: Path) -> str:
     """Convert an `.onnx` model to an `.mnn` file; return the text that the converter printed.
 
-    The converter has a process of its own, since it may end the process, and since its libraries
-    take memory. Starting it takes some 20 ms.
+    The converter runs in a process of its own, since the converter may end its process, and since
+    its libraries take memory. Starting the converter's process takes some 20 ms.
 
     Raises:
         EngineMissing: the converter is not installed.
@@ -418,7 +429,7 @@ def error_of(model: Path, printed: str, status: int) -> LarError:
 
 
 def dump_net(driver: InterpreterDriver, _: object) -> None:
-    """Write a dump of all tensors of a fed driver, and the facts about its operators."""
+    """Write a dump of all tensors for a driver's present inputs, and facts about the operators."""
     from lar.dumps.recording import Layer, dump_layers  # slow to import
 
     if driver.runner:
@@ -445,7 +456,7 @@ def dump_net(driver: InterpreterDriver, _: object) -> None:
 
 
 def dump_outputs(driver: InterpreterDriver, _: object) -> None:
-    """Write the outputs of each iteration."""
+    """Write a dump of the outputs of each iteration."""
     from lar.dumps.recording import number_outputs, write_outputs
 
     write_outputs(driver, number_outputs(driver.net.outputs))
@@ -463,7 +474,7 @@ CALLBACKS = "MNN calls lar around each operator: this adds about a microsecond t
 
 
 class Described(NamedTuple):
-    """An operator that a session runs; MNN counts its `multiplications` in millions."""
+    """An operator that a session runs; `multiplications` is in millions, as MNN counts them."""
 
     name: str
     type: str
@@ -473,7 +484,7 @@ class Described(NamedTuple):
 
     @property
     def flops(self) -> int | None:
-        """The operator's number of operations; a multiplication and its addition are two."""
+        """The number of operations; a multiply-accumulate counts as two operations."""
         if KINDS.kind_of(self.type) in HEAVY:
             return round(2e6 * self.multiplications)
         inputs, outputs = (tuple(it.shape for it in each) for each in (self.inputs, self.outputs))
@@ -482,7 +493,7 @@ class Described(NamedTuple):
 
 
 def describe(session: Session) -> list[Described]:
-    """Return the operators that a fed session runs, in order."""
+    """Return the operators that a session runs for its inputs, in the order of computation."""
     inputs: list[tuple[TensorFact, ...]] = []
     found: list[Described] = []
 
@@ -501,7 +512,7 @@ def describe(session: Session) -> list[Described]:
 
 
 class CallbackProfiler:
-    """Keeps the times between the callbacks of each iteration."""
+    """Stores the times at which MNN calls lar before and after each operator."""
 
     def __init__(self, driver: InterpreterDriver) -> None:
         self.driver = driver
@@ -511,7 +522,7 @@ class CallbackProfiler:
         self.executions = ExecutionColumns()
 
     def start_of(self, session: Session) -> Callable[[], object]:
-        """Return a function that runs an iteration of a session that has just been fed."""
+        """Return a function that runs one iteration of a session after its inputs are set."""
         places = self.operators
         self.sequence = [places.setdefault(each, len(places)) for each in describe(session)]
         append, now = self.times.append, time.perf_counter_ns
@@ -545,7 +556,10 @@ class CallbackProfiler:
 
 
 def operator_of(place: int, found: Described, source: NetOperator | None) -> ProfiledOperator:
-    """Return the record of an operator, with facts from the model's operator if there is one."""
+    """Return the record of an operator that MNN ran.
+
+    If the operator is in the model file, the record has the facts from the model file too.
+    """
     moved, known = bytes_of((*found.inputs, *found.outputs)), dict[str, Any]()
     if source is not None:
         known = {"reads": source.inputs, "writes": source.outputs}
@@ -563,15 +577,15 @@ def operator_of(place: int, found: Described, source: NetOperator | None) -> Pro
 
 
 def start_profiling(driver: InterpreterDriver, _: object) -> None:
-    """Have the operators timed in the driver's iterations."""
+    """Have the profiler time the operators in the driver's iterations."""
     driver.profiler = profiler = CallbackProfiler(driver)
     driver.begin = profiler.start_of
 
 
 def read_model(model: Path) -> ModelInfo:
-    """Read a description of an `.mnn` model, by a session that does not run.
+    """Read a description of an `.mnn` model; a session of MNN is opened for this, but not run.
 
-    FLOPs are for the shapes in the file; an open axis counts as 1.
+    FLOPs are counted for the shapes in the file, with a size of 1 for open axes.
 
     Raises:
         LarError: the file is damaged, or MNN's sessions cannot run it.

@@ -1,15 +1,17 @@
-"""The cache file of ONNX Runtime: an optimised model, with a record of the run it was made for.
+"""The cache file of ONNX Runtime, which holds an optimised model and the key of its run.
 
-The file is JSON (`ModelCache`) and holds the graph. The larger weights are in a second file beside
-it, some of them in the form into which the operators of this processor rearrange them. The first
-file names the second file, so replacing the first file replaces both.
+The cache file is JSON (`ModelCache`) and holds the graph of the model. The larger weights are in a
+second file beside the cache file. Some weights are stored in a rearranged form, as this processor's
+kernels need them. The cache file names the second file, so replacing the cache file replaces both
+files.
 
-A CRC-32 detects damage, but not forgery. That is enough, as nobody gains by forging their own
-cache. A CRC-32 is computed three times as fast as a SHA-256, and the second file may have
-gigabytes.
+A CRC-32 detects damage, but not forgery. Protection against forgery is not needed, as nobody gains
+by forging their own cache. A CRC-32 is computed three times as fast as a SHA-256, which matters if
+the second file has gigabytes.
 
-A run loads the cache if it fits. If the cache is missing or was made for another run, the run
-builds it again. A new cache is in a folder beside the old one until it has been loaded once.
+A run loads the cache if the key of the cache fits this run. If the cache is missing or was made for
+another run, the run builds it again. A new cache is first written to a folder beside the old cache.
+After it has been loaded once, the new cache replaces the old cache.
 """
 
 from __future__ import annotations
@@ -68,10 +70,10 @@ class ModelCache:
 
     Attributes:
         key: facts about the run for which the model was made, by name.
-        model: the graph with the smaller weights; `model_crc32` is its checksum.
+        model: the graph with the smaller weights; `model_crc32` is the checksum of these bytes.
         data: the name of the second file, empty if there is no second file; `data_bytes` and
-            `data_crc32` are its size and checksum.
-        prepacked: whether weights are in the rearranged form.
+            `data_crc32` are the size and the checksum of this file.
+        prepacked: whether some weights are stored in a form that is rearranged for kernels.
         weights: the names of the weight files beside the original model.
     """
 
@@ -87,10 +89,10 @@ class ModelCache:
 
 
 def read_cache(path: str | Path) -> ModelCache:
-    """Read a cache file; of its second file only the size is checked.
+    """Read a cache file, and check the size of the second file without reading it.
 
     Raises:
-        UsageError: the file cannot be read, or is not a whole cache file that lar made.
+        UsageError: a file cannot be read, or is not a complete cache file that lar made.
     """
     import msgspec  # slow to import, and the caches of other engines do not need it
 
@@ -123,7 +125,7 @@ def refusal(path: str | Path, problem: str) -> UsageError:
 
 
 def folder_of(path: str | Path) -> Path:
-    """Return the folder of a cache file, after following links."""
+    """Return the folder in which a cache file really is, if its path has symbolic links."""
     return Path(os.path.realpath(path)).parent
 
 
@@ -167,7 +169,7 @@ def read_if_there(path: str | Path) -> ModelCache | None:
 
 
 def loading(path: str | Path) -> contextlib.AbstractContextManager[bool]:
-    """Keep other runs from removing the second file of a cache during the `with` block.
+    """While the `with` block runs, keep other runs from removing the second file of a cache.
 
     If the folder cannot be locked, the load may fail when another run replaces the cache.
     """
@@ -175,7 +177,7 @@ def loading(path: str | Path) -> contextlib.AbstractContextManager[bool]:
 
 
 def remove_data(old: ModelCache | None, path: str | Path, new: ModelCache) -> None:
-    """Remove the second file of the old cache, after a new cache has replaced it."""
+    """Remove the second file of an old cache, which a new cache has just replaced."""
     if old is not None and old.data not in ("", new.data):
         (folder_of(path) / old.data).unlink(missing_ok=True)
 
@@ -189,8 +191,8 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
     """Return a session of the model in a cache file; build the file if it is missing or unfit.
 
     Raises:
-        UsageError: the file is missing and --fast-run is not given, or the file is damaged, no
-            cache, or cannot be written.
+        UsageError: the file is missing and --fast-run is not given, or the file is damaged, is not
+            a cache, or cannot be written.
     """
     with loading(path):  # its second file stays until it is loaded
         cache = read_if_there(path)
@@ -218,7 +220,7 @@ def open_cached(driver: SessionDriver, path: Path) -> Any:
 
 
 def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
-    """Return the key that a cache must have to fit this run."""
+    """Return the key that a cache file for this run has."""
     settings, features = driver.spec.settings, read_instruction_sets().split()
     model, operators = Path(driver.spec.model), C_OPR_LIB.of(settings)
     is_same = cache is not None and cache.key.get("model") == driver.context.model_sha256
@@ -239,7 +241,7 @@ def key_of(driver: SessionDriver, cache: ModelCache | None) -> dict[str, str]:
 
 
 def weights_of(model: Path) -> tuple[str, ...]:
-    """Return the names of the files beside a model that hold its weights."""
+    """Return the names of the files beside a model file that hold the model's weights."""
     try:
         return files_beside(model)
     except (OSError, ValueError):  # the engine reports the error when it loads the model
@@ -250,10 +252,10 @@ def weights_of(model: Path) -> tuple[str, ...]:
 
 
 def build(driver: SessionDriver, output: OutputFile, key: dict[str, str]) -> Any:
-    """Make a cache, open a session of it, and move it to its place.
+    """Make a cache file, open a session of the model in it, and move the file to its final path.
 
     Raises:
-        UsageError: a file that is not a cache has appeared at this place meanwhile.
+        UsageError: in the meantime, a file that is not a cache has been created at this path.
         OSError: the cache cannot be written.
     """
     import msgspec
@@ -293,11 +295,12 @@ def build(driver: SessionDriver, output: OutputFile, key: dict[str, str]) -> Any
 def save_and_open(driver: SessionDriver, folder: Path, data: str) -> tuple[bool, bytes, Any]:
     """Save the driver's model and open a session of the saved model.
 
-    Some operators cannot take rearranged weights from a file (QLinearConv in 1.23); the model is
-    then saved without them.
+    Some operators (QLinearConv in ONNX Runtime 1.23) cannot load rearranged weights from a file. A
+    model with such an operator is saved again without rearranged weights.
 
     Returns:
-        Whether the saved model has rearranged weights; its content; and the session.
+        Whether the saved model has rearranged weights, then the content of the model file, and the
+        session.
     """
     for prepacked in (True, False):
         save_optimized(driver, folder / "model.onnx", data, prepacked=prepacked)
@@ -309,7 +312,7 @@ def save_and_open(driver: SessionDriver, folder: Path, data: str) -> tuple[bool,
 
 
 def remove_build(spec: RunSpec, _: RunContext) -> None:
-    """Remove the unfinished cache of a worker that was killed; the parent process calls this."""
+    """Remove the unfinished cache of a killed worker; this is called in the parent process."""
     if place := FAST_RUN_ALGO_POLICY.of(spec.settings):
         remove_leftovers(str(folder_of(str(place))))
 
@@ -326,10 +329,10 @@ def checksum_of(file: BinaryIO) -> int:
 
 
 def verify_data(driver: SessionDriver, _: object) -> None:
-    """Refuse a cache whose second file is damaged, before the model runs.
+    """Check the second file of a cache before the model runs, and raise an error if it is damaged.
 
     Raises:
-        UsageError: the second file is damaged; the error names it.
+        UsageError: the second file is damaged; the error names the file.
     """
     if driver.unverified is not None:
         (descriptor, cache), driver.unverified = driver.unverified, None

@@ -1,8 +1,8 @@
-"""The choices that a search for fast settings tries with ONNX Runtime, and a profile's signs.
+"""What a search for the fastest settings tries with ONNX Runtime, and the signs in its profiles.
 
-Each option that changes how a model runs is in this module or in `dimensions.json`. The options
-that a search does not try are in `not_tried.json`, with the reason. With its default number of
-threads, one for each core, the engine also binds each thread to a core.
+Each option that changes how a model runs is in this module or in `dimensions.json`, if a search
+tries the option. The options that a search does not try are in `not_tried.json`, with the reason.
+By default the engine uses one thread for each core, and binds each thread to a core.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NVIDIA_DRIVER = "/dev/nvidiactl"
 def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
     """Return the dimensions that can matter on a machine.
 
-    The dimensions are in the order of their choices in a candidate's name.
+    The name of a candidate (a set of choices) lists the choices in the order of these dimensions.
     """
     of_cpu = {"provider": providers_here()}
     special = of_cpu if site.device == "cpu" else dict.fromkeys(OF_CPU, ())
@@ -41,7 +41,7 @@ def dimensions_of(site: Site, _: Path) -> tuple[Dimension, ...]:
 
 
 def providers_here() -> Iterator[Choice]:
-    """Yield the choices of providers, besides the CPU's, whose library is installed."""
+    """Yield a choice for each provider, except the CPU's, whose library is installed."""
     for name in filter(library_of, (*ON_NVIDIA, *OTHERS)):
         if name not in ON_NVIDIA:
             yield set_to(table.PROVIDER, name, name)
@@ -62,9 +62,9 @@ SHORT_ITERATION_NS = 100_000
 
 
 def signs_of(profile: Profile, site: Site) -> Iterator[Sign]:
-    """Yield the signs in a profile that speak for choices, in any order.
+    """Find signs in a profile, which suggest choices of settings, in any order.
 
-    The site may lack some of these choices.
+    Some signs may be for choices that the machine does not offer.
     """
     yield from read_clues(CLUES, profile)
     facts = profile.facts

@@ -1,8 +1,8 @@
 """Dumps of a session: the results of each operator of the optimised graph, as text or as tensors.
 
-The tensors are computed in separate sessions before the timed iterations. They are the tensors of
-all iterations, as all iterations have the same inputs. Names and numbers of tensors are like those
-in MegEngine's dumps: an operator is numbered first, then its outputs.
+The tensors are computed in separate sessions before the timed iterations. These tensors are right
+for all iterations, since all iterations have the same inputs. Names and numbers of tensors are like
+those in MegEngine's dumps: each operator gets a number, and then each of its outputs gets a number.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ FIRST_SCAN = 9  # the first opset in which a Scan has no batch axis
 
 
 class Graph(NumberedGraph):
-    """The optimised graph of a driver; `fed` are the names of the inputs."""
+    """The optimised graph of a driver, from which sessions of single nodes can be made.
+
+    `fed` has the names of the inputs.
+    """
 
     def __init__(self, driver: SessionDriver, saved: SavedModel, fed: Iterable[str] = ()) -> None:
         self.driver, self.saved = driver, saved
@@ -92,9 +95,9 @@ class Graph(NumberedGraph):
         return array, ""
 
     def in_plain_axes(self, array: Array) -> Array:
-        """Return a tensor of the blocked layout in plain axes.
+        """Return a tensor that is in the blocked layout, converted to plain axes.
 
-        The tensors of all iterations of a loop may be stacked in it.
+        For a tensor in a loop, the first axis of the array may be the iterations of the loop.
         """
         if array.ndim < 4:
             return array
@@ -104,7 +107,7 @@ class Graph(NumberedGraph):
     def open_alone(
         self, nodes: Sequence[Message], types: Mapping[str, Message], outputs: Iterable[str]
     ) -> Any:
-        """Return a session of some nodes of the graph, with inputs of these types."""
+        """Return a session of some nodes of the graph, with inputs of the given types."""
         taken = dict.fromkeys([*(name for node in nodes for name in names_taken(node)), *outputs])
         graph = ort_values.graph_alone(
             *(nodes, types, outputs),
@@ -118,7 +121,7 @@ class Graph(NumberedGraph):
     def values(self) -> Iterator[tuple[str, list[Part | Unheld]]]:
         """Yield the name and the dumped parts of each tensor, in the order of the graph.
 
-        A tensor has no parts if it was not computed, in a branch that was not taken.
+        A tensor in a branch that was not executed has no parts.
         """
         steps = [*onnx_bodies.bodies_in(Body("", self.model.graph))]
         known = self.makers.keys() | self.driver.fed.keys()
@@ -130,7 +133,7 @@ class Graph(NumberedGraph):
     def values_of(
         self, steps: Sequence[tuple[Message, list[Body]]], fixed: Sequence[str]
     ) -> Iterator[tuple[str, list[Part | Unheld]]]:
-        """Yield the names and dumped parts of `fixed` tensors and of the outputs of some nodes."""
+        """Yield the names and dumped parts of the `fixed` tensors and of some nodes' outputs."""
         given = [*fixed, *(name for node, _ in steps for name in node.output if name)]
         inside = {name for node, bodies in steps if bodies for name in names_taken(node)}
         around = inside & self.makers.keys()
@@ -144,7 +147,7 @@ class Graph(NumberedGraph):
                 yield name, self.parts_in(name, found[name] if name in around else found.pop(name))
 
     def run(self, names: set[str]) -> dict[str, Any]:
-        """Return the values of tensors outside bodies, as the engine's own objects, not copied."""
+        """Return the values of tensors outside subgraphs, as objects of the engine, not copied."""
         model = Message("Model", self.saved.content)
         missing = names.difference(self.outputs)
         model.graph.output += [Message("Value", name=name) for name in missing]
@@ -162,7 +165,7 @@ class Graph(NumberedGraph):
     def values_inside(
         self, node: Message, bodies: Sequence[Body], values: Values
     ) -> Iterator[tuple[str, list[Part | Unheld]]]:
-        """Yield the names and dumped parts of the tensors in the bodies of a node."""
+        """Yield the names and dumped parts of the tensors in the subgraphs of a node."""
         shown: list[tuple[str, list[Part | Unheld]]] = []
 
         def show(node: Node, results: Sequence[Any]) -> None:
@@ -181,7 +184,10 @@ class Graph(NumberedGraph):
         yield from shown
 
     def parts_in(self, name: str, value: Any) -> list[Part | Unheld]:
-        """Return the dumped parts of a value of the engine, or of its values in all iterations."""
+        """Return the dumped parts of a value.
+
+        In a loop, `value` is a list of the values in all iterations.
+        """
         if name in self.python_values:
             return [*parts_of_value(name, self.python_values.pop(name))]
         if isinstance(value, EachRound):
@@ -190,7 +196,10 @@ class Graph(NumberedGraph):
 
 
 class SessionBody:
-    """A body that ONNX Runtime runs as a model of its own, whose outputs are all its tensors."""
+    """A subgraph, such as the body of a Loop, that ONNX Runtime runs as a separate model.
+
+    The outputs of this model are all tensors in the subgraph.
+    """
 
     def __init__(self, graph: Graph, body: Body) -> None:
         self.graph, self.body, self.nodes = graph, body, body.graph.node
@@ -232,9 +241,10 @@ class SessionBody:
 def run_bodies(
     graph: Graph, node: Message, bodies: Sequence[SessionBody], values: Values, visit: Visit | None
 ) -> None:
-    """Run the bodies of a node, if it has any, to show the operators in them.
+    """Run the subgraphs of a node, such as the body of a Loop, to show the operators in them.
 
-    The node's own results are known already. `values` has the tensors around the bodies.
+    The results of the node itself are known already. `values` has the tensors of the graphs around
+    the subgraphs.
     """
     if not bodies:
         return
@@ -248,7 +258,7 @@ def run_bodies(
         return
     opsets = {each.domain: each.version for each in graph.model.opset_import}
     if node.op_type == "Scan" and opsets.get("", FIRST_SCAN) < FIRST_SCAN:
-        raise LarError("lar does not compute a Scan with a batch axis, as before opset 9")
+        raise LarError("lar does not compute the Scan of opset 8, which has a batch axis")
     control_flow.run_rounds(
         node.op_type, taken, fields.attributes_of(node), bodies[0], values, visit
     )
@@ -262,7 +272,7 @@ def run_bodies(
 
 
 class SessionIsolation(Isolation):
-    """The optimised model of a driver, of which lar makes models of single nodes."""
+    """The optimised model of a driver, from which lar makes models of a few nodes."""
 
     def __init__(self, driver: SessionDriver) -> None:
         if FAST_RUN_ALGO_POLICY.is_given(driver.spec.settings):
@@ -279,7 +289,7 @@ class SessionIsolation(Isolation):
         return {name for name in names if not {name, ELEMENT.sub("", name)} & known}
 
     def is_looped(self, name: str) -> bool:
-        """Return whether a tensor is inside a loop; its first axis then has all iterations."""
+        """Return whether a tensor is inside a loop, so that its first axis has all iterations."""
         return name in self.makers and not onnx_bodies.LOOPS.isdisjoint(
             self.makers[name].body.around
         )
@@ -292,7 +302,7 @@ class SessionIsolation(Isolation):
         looped = {name: len(fed[name]) for name in fed if self.is_looped(name)}
         count = max(looped.values(), default=1)
         if any(count % each for each in looped.values()):
-            raise LarError("its inputs are not computed in the same iterations")
+            raise LarError("the tensor's inputs are not computed in the same iterations")
         types = {name: ort_values.tensor_type(array.dtype.name) for name, array in fed.items()}
         session = self.graph.open_alone(nodes, types, [value])
         found = []
@@ -304,7 +314,7 @@ class SessionIsolation(Isolation):
         return np.stack(found) if self.is_looped(output) else found[0]
 
     def as_run(self, name: str, array: Array) -> Array:
-        """Return a dumped tensor, or its part for one iteration, in the engine's layout."""
+        """Convert a dumped tensor, or its part for one loop iteration, to the engine's layout."""
         if name in self.blocked and array.ndim == 5:
             return join_blocks(array)
         if name in self.blocked and self.is_looped(name) and array.ndim == 4:
@@ -314,14 +324,14 @@ class SessionIsolation(Isolation):
         return np.asarray(array, order="C")
 
     def as_dumped(self, name: str, parts: Iterable[Part | Unheld]) -> Array:
-        """Return one part of a result of the engine in the layout of a dump.
+        """Return one part of a result of the engine, converted to the layout in dumps.
 
         Raises:
-            LarError: the engine gives no such part, or no file can hold it.
+            LarError: the result has no part with this name, or no file can hold the part.
         """
         part = next((each for each in parts if each.name == name), None)
         if not isinstance(part, Part):
-            raise LarError(part.reason if part else "the engine gives no such part of it")
+            raise LarError(part.reason if part else "the engine's value has no such part")
         if name not in self.blocked or part.array.ndim != 4:
             return part.array
         if self.is_looped(name):
@@ -332,7 +342,7 @@ class SessionIsolation(Isolation):
         """Return the nodes that compute an output from given values, in the order of the graph.
 
         Raises:
-            LarError: the nodes need tensors that are not among the values.
+            LarError: the nodes need tensors whose values are not given.
         """
         open_names, seen = [output], {output}
         while open_names:
@@ -340,8 +350,8 @@ class SessionIsolation(Isolation):
             maker = self.makers.get(name)
             if maker is None or maker.node.operator == onnx_bodies.BODY_INPUT:
                 if name == output:
-                    raise LarError("no operator of the model gives this tensor")
-                raise LarError(f"it needs {name} too, whose value is unknown")
+                    raise LarError("no operator of the model computes this tensor")
+                raise LarError(f"the tensor depends on {name}, whose value is unknown")
             known = (values, self.graph.weights, self.graph.sparse, seen)
             taken = names_taken(maker.message)
             added = [each for each in taken if not any(each in names for names in known)]
@@ -355,10 +365,10 @@ class SessionIsolation(Isolation):
 
 
 def save_source(driver: SessionDriver, _: object) -> None:
-    """Save the optimised graph that will be dumped.
+    """Save the optimised graph for a dump.
 
     The graph is saved before the driver loads its own session, since saving takes more memory than
-    later steps. A driver that loads a cache has a saved graph without this.
+    later steps. A driver that loads a cache already has a saved graph.
     """
     cached = FAST_RUN_ALGO_POLICY.is_given(driver.spec.settings)
     if driver.runner == 0 and not cached and driver.dump_source is None:
@@ -366,7 +376,7 @@ def save_source(driver: SessionDriver, _: object) -> None:
 
 
 def dump_tensors(driver: SessionDriver, _: object) -> None:
-    """Write a dump of all tensors of a fed driver, and the facts about its operators."""
+    """Write a dump of all tensors for a driver's present inputs, and facts about the operators."""
     if driver.runner:
         return
     places, graph = LayerPlaces(driver), FedGraph(driver)
@@ -379,12 +389,12 @@ def dump_tensors(driver: SessionDriver, _: object) -> None:
 
 
 def dump_outputs(driver: SessionDriver, _: object) -> None:
-    """Write the outputs of each iteration."""
+    """Write a dump of the outputs of each iteration."""
     write_outputs(driver, number_outputs(it.name for it in driver.session.get_outputs()))
 
 
 class FedGraph(Graph):
-    """The optimised graph of a driver that has been fed."""
+    """The optimised graph of a driver, together with the driver's present inputs."""
 
     def __init__(self, driver: SessionDriver) -> None:
         saved = driver.dump_source or driver.saved or save_to_work_folder(driver)
@@ -394,7 +404,7 @@ class FedGraph(Graph):
 
     @cached_property
     def parameters(self) -> list[dict[str, Any]]:
-        """The parameters of each operator; a body among them is described by a text."""
+        """The parameters of each operator, in which a text stands for a subgraph."""
         return [
             parameters_of(it)
             | {each.name: describe_body(each.g) for each in it.attribute if "g" in each}
@@ -402,7 +412,7 @@ class FedGraph(Graph):
         ]
 
     def filters(self) -> Iterator[Dumped]:
-        """Yield the weights that operators take, in plain axes or in blocks."""
+        """Yield the weights that operators read, in plain axes or in blocks of channels."""
         in_blocks = dict(self.filters_in_blocks())
         for name, each in self.weights.items():
             if self.holds_weight(name, type_name(each.data_type)):
@@ -416,9 +426,10 @@ class FedGraph(Graph):
                 yield self.dumped(name, (), array, layout)
 
     def filters_in_blocks(self) -> Iterator[tuple[str, list[int]]]:
-        """Yield the names of the filters that are stored in blocks, with the sizes of the blocks.
+        """Yield the names and block sizes of the filters that are stored in blocks of channels.
 
-        Filters have blocks of output channels, and some have blocks of input channels too.
+        All these filters have blocks of output channels, and some also have blocks of input
+        channels.
         """
         for node, known in zip(self.nodes, self.parameters, strict=True):
             if node.domain == DOMAIN and node.operator == "Conv":
@@ -437,7 +448,7 @@ class FedGraph(Graph):
 
 
 def describe_body(graph: Message) -> str:
-    """Return a text that describes a graph inside an operator: its operator types and a hash."""
+    """Return a short text for a subgraph of an operator, with its operator types and a hash."""
     operators = " ".join(node.op_type for node in graph.node)
     return f"[{operators}] {hashlib.sha256(graph.encode()).hexdigest()[:8]}"
 
@@ -449,7 +460,7 @@ def describe_body(graph: Message) -> str:
 
 
 def check_each_feed(driver: SessionDriver, limit: float) -> None:
-    """Check the tensors for the inputs of a driver, now and whenever it is fed again.
+    """Check all floating-point tensors now, and again whenever the driver gets new inputs.
 
     Raises:
         CheckFailed: as `check_range`.
@@ -462,7 +473,7 @@ def check_range(driver: SessionDriver, limit: float) -> None:
     """Run a driver's model on its inputs, and check the floating-point tensors.
 
     Raises:
-        CheckFailed: an element of a tensor is NaN, or further from 0 than the limit.
+        CheckFailed: an element of a tensor is NaN, or its absolute value is larger than the limit.
     """
     for name, node, array in tensors_of(driver):
         # The limit may be infinite in float16, so it is compared in float32.
@@ -475,8 +486,8 @@ def check_range(driver: SessionDriver, limit: float) -> None:
 def tensors_of(driver: SessionDriver) -> Iterator[tuple[str, Node, Array]]:
     """Yield the floating-point tensors of a run, with the nodes that compute them.
 
-    The tensors are in the order of the graph and in plain axes. Integers are left out: sizes and
-    indices may be large, and quantised integers stand for other numbers.
+    The tensors are in the order of the graph and in plain axes. Integer tensors are left out, since
+    sizes and indices may be large, and since quantised integers stand for other numbers.
     """
     graph = FedGraph(driver)
     for whole, parts in graph.values():
@@ -489,7 +500,7 @@ def tensors_of(driver: SessionDriver) -> Iterator[tuple[str, Node, Array]]:
 
 
 def describe_misfit(name: str, node: Node, array: Array, wrong: Array, limit: float) -> str:
-    """Return a message that names the first wrong element of a tensor, and counts the others."""
+    """Return a message that names a tensor's first wrong element and counts its wrong elements."""
     index = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
     place = ",".join(map(str, index))
     count = int(wrong.sum())

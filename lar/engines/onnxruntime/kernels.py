@@ -1,13 +1,14 @@
-"""The optimised graph of ONNX Runtime: the kinds of its kernels, and the blocked layout.
+"""The optimised graph of ONNX Runtime, with the kinds of its kernels and the blocked layout.
 
-ONNX Runtime reports only the type of a convolution or matrix product. The kind of its kernel is
-derived from the optimised graph: from the shape and groups of the weights, and from the layout and
-types of the tensors. For example, `Conv depthwise 3x3/2 NCHW16c` is a depthwise convolution with a
-window of 3x3 and a stride of 2, on tensors in the blocked layout. ONNX Runtime has no Winograd
-transformation for CPUs, so no kind has that name.
+For a convolution or matrix product, ONNX Runtime reports only the type of the operator. The kind of
+the operator's kernel is derived from the optimised graph. The kind depends on the shape and groups
+of the weights, and on the layout and types of the tensors. For example, `Conv depthwise 3x3/2
+NCHW16c` is a depthwise convolution with a window of 3x3 and a stride of 2, on tensors in the
+blocked layout. ONNX Runtime has no Winograd transformation for CPUs, so the word Winograd is in no
+kind.
 
 In the blocked layout (NCHWc), a tensor of the shape {N,C,H,W} is stored as {N,C/b,H,W,b} for blocks
-of b channels. But the engine reports the plain shape.
+of b channels. However, the engine reports the plain shape of such tensors.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ def kernel_kind(
     constants: Mapping[str, TensorFact],
     filters: Mapping[str, tuple[int, ...]],
 ) -> str | None:
-    """Return the kind of a node's kernel, None unless it is a convolution or a matrix product.
+    """Return the kind of kernel of a convolution or matrix product; for other nodes return None.
 
-    `facts` and `constants` have the tensors by name. `filters` has the shapes of weights before
-    channels were added to fill blocks.
+    `facts` has all tensors and `constants` the constant tensors, by name. `filters` has the
+    original shapes of weights, without the channels that were added to fill blocks.
     """
     operator = node.op_type
     second_place = FACTS.inputs.get(operator, (0, 1))[1]
@@ -87,14 +88,14 @@ def convolution_kind(
 
 
 def short(numbers: Sequence[int]) -> str:
-    """Format one number for each axis; if all are equal, format a single number."""
+    """Format one number for each axis, or a single number if the numbers of all axes are equal."""
     return str(numbers[0]) if len(set(numbers)) == 1 else "x".join(map(str, numbers))
 
 
 def layout_of(
     operator: str, parameters: Mapping[str, Any], given: TensorFact, made: TensorFact
 ) -> str:
-    """Return the layout of a convolution; if input and output differ, return both layouts."""
+    """Return the layout of a convolution, or two layouts if input and output differ in layout."""
     if operator.startswith(CHANNELS_LAST) or parameters.get("channels_last"):
         return "NHWC"
     plain = "NC" + "DHW"[max(0, 5 - len(given.shape)) :] if 2 < len(given.shape) < 6 else "plain"
@@ -103,7 +104,7 @@ def layout_of(
 
 
 def product_kind(second: tuple[int, ...], made: TensorFact, constant: bool) -> list[str]:
-    """Return the words that describe a matrix product: one row, batched, by weights."""
+    """Return the words for a matrix product, such as `one row`, `batched` or `by weights`."""
     words = ["by weights" if constant else "of two tensors"]
     # A product of many matrices with the same weights is one product of a taller matrix.
     if prod(second[:-2]) > 1:
@@ -112,7 +113,7 @@ def product_kind(second: tuple[int, ...], made: TensorFact, constant: bool) -> l
 
 
 def type_words(first: TensorFact, second: TensorFact) -> list[str]:
-    """Return the types of the elements as words, empty if both are float32."""
+    """Return the element types of two tensors as words; the list is empty if both are float32."""
     if first.dtype == second.dtype:
         return [] if first.dtype in ("float32", "") else [first.dtype]
     return [f"{first.dtype} by {second.dtype}"]
@@ -135,7 +136,7 @@ def probe() -> bytes:
 
 
 def block_size(onnxruntime: Any) -> int:
-    """Return how many channels a block has on this processor, 1 without a blocked layout."""
+    """Return the number of channels in a block, or 1 if this processor has no blocked layout."""
     import numpy as np  # readers of a profile do not need it
 
     options = onnxruntime.SessionOptions()
@@ -178,13 +179,14 @@ def join_blocks(array: Array) -> Array:
 
 
 class OptimizedGraph:
-    """The graph of an optimised model: its nodes, also inside control flow, and its constants.
+    """The graph of an optimised model, with the nodes inside control flow, and its constants.
 
-    `blocked` has the names of the tensors in the blocked layout, whose name is `layout`. In this
-    layout channels are added to fill whole blocks. So `filters` has the original shapes of weights,
-    and `channels` the original numbers of channels (None if unknown). `block` is the number of
-    channels in a block. `plain` is the model with little optimisation and without the layout, from
-    which the original shapes come.
+    `blocked` has the names of the tensors in the blocked layout, and `layout` is the name of this
+    layout. In the blocked layout, channels are added until the last block is full. Therefore
+    `filters` has the original shapes of weights, and `channels` has the original numbers of
+    channels (None if unknown). `block` is the number of channels in a block. `plain` is the same
+    model with less optimisation, without the blocked layout. The original shapes come from this
+    model.
 
     Raises:
         ValueError: the content is not a model.
@@ -206,9 +208,10 @@ class OptimizedGraph:
     def known_of(
         self, node: Message, inputs: Sequence[TensorFact], outputs: Sequence[TensorFact]
     ) -> dict[str, Any]:
-        """Return the fields of an operator's record that its node and its tensors give.
+        """Return those fields of an operator's record that are known from its node and its tensors.
 
-        FLOPs, bytes and kernel are among them only if the node has the same inputs and outputs.
+        The fields FLOPs, bytes and kernel are known only if the node has the same inputs and
+        outputs as the operator in the profile.
         """
         parameters = parameters_of(node)
         reads, writes = (tuple(filter(None, names)) for names in (node.input, node.output))
@@ -230,9 +233,9 @@ class OptimizedGraph:
     def taken_facts(
         self, reads: Iterable[str], listed: Sequence[TensorFact]
     ) -> dict[str, TensorFact] | None:
-        """Return a node's inputs by name, None if they differ from the engine's list of inputs.
+        """Return a node's inputs by name, or None if the inputs do not match the engine's list.
 
-        The engine lists a constant only if the constant was not rearranged at the load.
+        The engine's list lacks the constants that were rearranged when the model was loaded.
         """
         inputs, rest = dict[str, TensorFact](), [*listed]
         for name in reads:
@@ -245,14 +248,14 @@ class OptimizedGraph:
         return None if rest else self.in_layout(inputs)
 
     def in_layout(self, facts: Mapping[str, TensorFact]) -> dict[str, TensorFact]:
-        """Return tensors by name, with the layout's name for tensors in the blocked layout."""
+        """Return tensors by name; the tensors in the blocked layout get the name of this layout."""
         return {
             name: TensorFact(it.shape, it.dtype, self.layout if name in self.blocked else "")
             for name, it in facts.items()
         }
 
     def flops_of(self, node: Message, facts: Mapping[str, TensorFact]) -> int | None:
-        """Return a node's number of operations (`lar.engines.operator_facts`), None if unknown."""
+        """Return a node's number of operations (see `operator_facts`), None if it is unknown."""
         from lar.engines.onnx_file.contents import operation_of
 
         shapes: dict[str, Shape] = {name: fact.shape for name, fact in facts.items()}
@@ -265,10 +268,11 @@ class OptimizedGraph:
     def moved_bytes_of(
         self, node: Message, inputs: Mapping[str, TensorFact], outputs: Mapping[str, TensorFact]
     ) -> int | None:
-        """Return how many bytes a node reads and writes, None if the size of an element is unknown.
+        """Return how many bytes a node reads and writes, None if an element's size is unknown.
 
-        Each tensor counts once. A view moves nothing, unless it is an output of the model, which
-        has its own memory. An operator that runs other operators moves nothing itself.
+        Each tensor is counted once. The result is 0 for a view whose outputs are not outputs of the
+        model. An output of the model has its own memory, so it is copied. The result is also 0 for
+        an operator that runs subgraphs, since the bytes belong to the operators in the subgraphs.
         """
         from lar.engines.operator_times import moved_bytes
 
@@ -283,11 +287,13 @@ class OptimizedGraph:
 def unfilled(
     graph: Message, plain: Message
 ) -> tuple[dict[str, tuple[int, ...]], dict[str, int | None]]:
-    """Return the original shapes of weights and numbers of channels, before blocks were filled.
+    """Return the original shapes of weights, and the original numbers of channels of tensors.
 
-    The name of a blocked convolution comes from the output of its original convolution, or of an
-    operator that was fused into it. Other operators keep the number of channels, until a reorder
-    removes the added channels.
+    The original shapes and numbers are those before channels were added to fill blocks.
+
+    The name of a convolution in the blocked layout comes from an output: of its original
+    convolution, or of an operator that was fused into it. Other operators do not change the number
+    of channels, until a reorder operator removes the added channels.
     """
     shapes = {tensor.name: tuple(tensor.dims) for tensor in plain.initializer}
     filled = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}

@@ -1,7 +1,7 @@
-"""The option table of ONNX Runtime: a row for each option that it honours, and the rows' hooks.
+"""The option table of ONNX Runtime: a row for each supported option, and functions for the rows.
 
-The hooks set the driver's `options`, which are the session's SessionOptions, and its
-`disabled_optimizers`. The hooks that choose a provider are in `session`.
+These functions (hooks) change the `options` of the driver, which are the SessionOptions, and the
+driver's `disabled_optimizers`. The hooks that choose a provider are in `session`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ GIVEN = object()
 
 
 def setting(value: Any, *names: str) -> Callable[[SessionDriver, Any], None]:
-    """Return a hook that sets attributes of the session's options, or configuration entries.
+    """Return a hook that sets attributes of the SessionOptions or configuration entries.
 
-    The hook sets `value`, or the value of lar's option if `value` is `GIVEN`.
+    The hook sets `value`, but if `value` is `GIVEN`, the hook sets the value that the user gave.
     """
 
     def set_value(driver: SessionDriver, given: Any) -> None:
@@ -82,7 +82,7 @@ def leave_out_optimizers(driver: SessionDriver, names: str) -> None:
 
 
 def use_blocked_layout(driver: SessionDriver, _: bool) -> None:
-    """Use the blocked layout, or refuse if the processor does not support it.
+    """Use the blocked layout, or raise an error if the processor does not support this layout.
 
     Raises:
         UsageError: the engine has no blocked layout for this processor.
@@ -119,7 +119,7 @@ def load_operators(driver: SessionDriver, file: str) -> None:
 
 
 def set_entries(driver: SessionDriver, _: str) -> None:
-    """Set the configuration entries of the session, and keep the entries of its runs."""
+    """Set the configuration entries of the session, and store the entries for its runs."""
     from lar.engines.onnxruntime.rules import OF_RUNS  # reads files
 
     for key, value in driver.properties.items():

@@ -1,15 +1,16 @@
-"""Converts ONNX Runtime's profile to lar's records, with times of the recorder's clock.
+"""Converts ONNX Runtime's profile to lar's records, in which times are on the recorder's clock.
 
-ONNX Runtime reports no allocations, so memory is estimated from the sizes of outputs. A tensor
-counts as allocated when the operator that computes it begins, and as freed when the last operator
-that reads it has ended. The estimate leaves out scratch buffers, and does not see memory that the
-engine reuses in place or keeps for later.
+ONNX Runtime reports no allocations, so memory is estimated from the sizes of outputs. A tensor is
+assumed to be allocated when the operator that computes it begins, and to be freed when the last
+operator that reads the tensor ends. The estimate leaves out scratch buffers. The estimate also
+ignores that the engine computes in place or keeps freed memory.
 
-The profile has the name of each node and its shapes in the run. The profile lacks attributes,
-and weights that were rearranged at the load. The optimised model, which ONNX Runtime saves, has
-both. If profile and model have the same operators in the same order, nodes are matched by this
-order, otherwise by name. The profile calls nodes without a name `TYPE_INDEX`; they are matched in
-the order of their indices. Names of reorders are ignored.
+The profile has the name of each node, and the shapes of the node's tensors in the run. The profile
+has no attributes, and does not have the weights that were rearranged during the load. Attributes
+and weights are in the optimised model, which ONNX Runtime saves. If the profile and the model have
+the same operators in the same order, nodes are matched by this order. Otherwise nodes are matched
+by name. The profile uses `TYPE_INDEX` as the name of a node without a name. Such nodes are matched
+in the order of their indices. The names of reorder operators are ignored.
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ NOT_IN_FILE = (
 
 
 class Call(NamedTuple):
-    """When an iteration called the engine, and when this call returned."""
+    """A call of the engine in an iteration, with the times of the call and of its return."""
 
     step: Step
     begin_ns: int
@@ -122,16 +123,16 @@ class Call(NamedTuple):
 
 
 class RunEvents:
-    """The contents of runs: executions of operators, and the spans that belong to them.
+    """What happened in all runs of the engine: executions of operators, and spans within them.
 
-    On the CPU, the engine reports the thread and time of an execution. On a device, an operator's
-    execution is the time in which its kernels run. These are in the engine's report or in `works`.
-    Without kernels, the operator's dispatch, which the engine always reports, stands for its
-    execution.
+    For an operator on the CPU, the engine reports the thread and the time of each execution. For an
+    operator on a device, the time of an execution is the time in which its kernels run. These
+    kernels are in the engine's report or in `works`. If the kernels are unknown, the time in which
+    the operator was dispatched is used, since the engine always reports this time.
 
-    `runs` has the nodes of the first run only, and `nodes` the first event of each operator. Until
-    `trace` converts them, `executions` have times of the engine's clock and numbers of runs. The
-    first `warmups` runs are not timed.
+    `runs` has the nodes of the first run only, and `nodes` the first event of each operator.
+    `executions` have times of the engine's clock and numbers of runs, until `trace` converts these.
+    The first `warmups` runs are not timed.
     """
 
     def __init__(self, events: Iterable[RawEvent], warmups: int = 0) -> None:
@@ -168,8 +169,8 @@ class RunEvents:
     ) -> EngineTrace:
         """Return the trace of all runs, with times of lar's clock.
 
-        `placed` has the iteration of each run, and the offset of the run's times. `offset_ns` is
-        the offset of events before the runs.
+        `placed` has the iteration of each run, and the offset to add to the times of the run.
+        `offset_ns` is the offset to add to the times of events before the runs.
         """
         pairs = zip(self.runs, placed, strict=False)
         works = [each.moved(own_ns) for run, (_, own_ns) in pairs for each in run.works] or works
@@ -200,7 +201,7 @@ class RunEvents:
     def _operators(
         self, graph: OptimizedGraph, *, dispatch_only: bool
     ) -> Iterator[ProfiledOperator]:
-        """Yield the operators, one for each node and each set of shapes that it had."""
+        """Yield an operator for each node and each combination of its shapes."""
         matched, ids = match_nodes(self.runs, self.nodes, graph), Counter[str]()
         for place, event in enumerate(self.nodes):
             args, node = event.args, matched.get(event.key)
@@ -224,7 +225,10 @@ class RunEvents:
     def _placed(
         self, placed: Sequence[tuple[Step, int]], *, on_device: bool
     ) -> Iterator[Execution]:
-        """Yield the executions with times of lar's clock; add spans of copies and conversions."""
+        """Yield the executions with times on lar's clock, and add spans for copies.
+
+        Spans for conversions of a layout are added too.
+        """
         for each in takewhile(lambda it: it.step < len(placed), self.executions):
             (step, own_ns), args = placed[each.step], self.nodes[each.operator].args
             times = each.start_ns + own_ns, each.end_ns + own_ns
@@ -239,8 +243,8 @@ class RunEvents:
     def _of_works(self, works: Iterable[DeviceWork], device: str) -> Iterator[Execution]:
         """Yield the executions on a device, and add the spans of the device's work.
 
-        Each piece of work belongs to the last node that had begun when the host called for it, if
-        this node had not ended.
+        Each piece of the device's work belongs to the last node that began before the host called
+        for this work, if the node had not ended by then.
         """
         starts = [each.start_ns for each in self.executions]
         owned: defaultdict[int, list[DeviceWork]] = defaultdict(list)
@@ -274,13 +278,13 @@ def here_of(node: Execution) -> dict[str, Any]:
 
 
 def facts_in(raw: msgspec.Raw) -> tuple[TensorFact, ...]:
-    """Return the inputs or outputs that an event lists.
+    """Return the shapes and types of the inputs or outputs that an event lists.
 
-    The engine does not list values that are not tensors, inputs that are left out, and weights that
-    were rearranged at the load.
+    These tensors are not in the engine's list: values that are not tensors, inputs that are left
+    out, and weights that were rearranged during the load.
 
     Raises:
-        msgspec.MsgspecError: the list has another format than in the versions that lar can read.
+        msgspec.MsgspecError: the list has a format that lar cannot read.
     """
     pairs = (pair for each in TENSORS.decode(raw) for pair in each.items())
     return tuple(TensorFact(shape, OTHER_NAMES.get(name, name)) for name, shape in pairs)
@@ -298,9 +302,9 @@ def module_of(name: str, weights: Iterable[str]) -> str:
 def match_nodes(
     runs: Sequence[RawRun], known: Iterable[RawEvent], graph: OptimizedGraph
 ) -> dict[NodeKey, Message]:
-    """Return the node of the optimised model for each event, as far as it is certain.
+    """Return the node of the optimised model for each event, if this node is certain.
 
-    The first run must have all its nodes.
+    The first of the `runs` must contain all its nodes.
     """
     first = [event for run in runs[:1] for event in run.nodes]
     names = {"" if REORDER.fullmatch(node.name) else node.name for node in graph.nodes}
@@ -323,7 +327,10 @@ def match_nodes(
 
 
 def label_of(event: RawEvent, names: Container[str]) -> tuple[str, str]:
-    """Return the type and name of an event's node; a name that the session made up is empty."""
+    """Return the type and the name of an event's node.
+
+    The name is empty if the session has invented it.
+    """
     made_up = f"{event.args.op_name}_{event.args.node_index}"
     is_own = event.node in names if event.node == made_up else not REORDER.fullmatch(event.node)
     return event.args.op_name, event.node if is_own else ""
@@ -344,7 +351,7 @@ class Tensor:
 def allocations_of(
     trace: EngineTrace, outputs: Iterable[str], calls: Iterable[Call]
 ) -> tuple[Allocation, ...]:
-    """Return the allocations and frees of the executions in each iteration, in order of time.
+    """Return the allocations and frees of memory in each iteration, in the order of time.
 
     The model's outputs stay allocated until the iteration has ended.
     """
@@ -389,15 +396,16 @@ def tensors_of(
 
 
 def profile_of_raw(data: bytes, name: str) -> types.Profile:
-    """Return the profile in the engine's own file; all its runs count as timed.
+    """Return the profile in a file that ONNX Runtime wrote; all runs in the file count as timed.
 
     Raises:
-        UsageError: the file has no run.
-        msgspec.MsgspecError, ValueError: the file is truncated, damaged, or no such profile.
+        UsageError: the file contains no run.
+        msgspec.MsgspecError, ValueError: the file is truncated or damaged, or is not a profile of
+        ONNX Runtime.
     """
     events = RunEvents(profile_file.decode_events(data))
     if not events.runs:
-        raise UsageError("no run of a model is in it", HINT, subject=name)
+        raise UsageError("the profile contains no run of a model", HINT, subject=name)
     device = "cuda" if any(it.args.provider in DEVICES for it in events.nodes) else "cpu"
     steps = [Step(number, it.start_ns, it.end_ns) for number, it in enumerate(events.runs)]
     trace = events.trace(device, OptimizedGraph(), [(step, 0) for step in steps])
@@ -419,7 +427,7 @@ def profile_of_raw(data: bytes, name: str) -> types.Profile:
 
 
 def start_profiling(driver: SessionDriver, _: object) -> None:
-    """Have the driver's session write its profile, in the folder of lar's profile."""
+    """Have the driver's session write its own profile, into the folder of lar's profile."""
     if driver.profiler is None:
         is_read = one_of(PROFILES, driver.spec.settings) is not None
         on_device = driver.asked_provider() in DEVICES and driver.spec.runners == 1
@@ -432,13 +440,13 @@ def start_profiling(driver: SessionDriver, _: object) -> None:
 
 
 def folder_of(driver: SessionDriver) -> str:
-    """Return the folder in which the run's profile is written; it is removed after the run."""
+    """Return the folder for the run's profile, which lar removes after the run."""
     written = driver.context.written
     return os.path.dirname(next(written[it] for it in ("profile", "profile_raw") if it in written))
 
 
 class SessionProfiler:
-    """Keeps the times of the iterations, and reads the session's profile after the last one."""
+    """Records the times of the iterations, and reads the session's profile after the last one."""
 
     def __init__(self, driver: SessionDriver, device: DeviceRecorder | None = None) -> None:
         self.driver, self._device = driver, device
@@ -449,7 +457,7 @@ class SessionProfiler:
 
     @cached_property
     def graph(self) -> tuple[OptimizedGraph, tuple[str, ...]]:
-        """The graph that the driver runs; if it cannot be saved, an empty graph and the reason.
+        """The graph that the driver runs, or an empty graph and the reason why it cannot be saved.
 
         Copies of the model share the graph of the first copy.
         """
@@ -467,7 +475,7 @@ class SessionProfiler:
         return OptimizedGraph(content, block, plain), ()
 
     def end(self) -> tuple[str, int]:
-        """End the session; return its profile file, and the time of day at which that begins.
+        """End the session, and return its profile file and the time when the profile began.
 
         Raises:
             LarError: the engine could not write the whole file.
@@ -511,7 +519,7 @@ class SessionProfiler:
 def save_graph(driver: SessionDriver, level: str = "") -> bytes:
     """Return the optimised model of a driver without its larger weights.
 
-    `level` is the level of optimisation, if it is not that of the driver.
+    `level` is the level of optimisation; if it is empty, the level of the driver is used.
     """
     with tempfile.TemporaryDirectory(dir=folder_of(driver)) as folder:
         # The engine always writes the weights, and only into the model's folder: discard them.
@@ -522,7 +530,7 @@ def save_graph(driver: SessionDriver, level: str = "") -> bytes:
 
 
 def cut_of(runs: int, calls: int) -> list[str]:
-    """Return a note on the iterations that are missing in the profile, empty if it is complete."""
+    """Return a note on the iterations that are missing in the profile, or an empty list."""
     what = f"the operators of the last {calls - runs} of {calls} iterations"
     why = f"ONNX Runtime keeps {profile_file.MOST_EVENTS} events"
     return [f"{what}: {why}"] if calls > runs else []
@@ -531,11 +539,12 @@ def cut_of(runs: int, calls: int) -> list[str]:
 def place_runs(
     runs: Sequence[RawRun], calls: Sequence[Call], guess_ns: int
 ) -> tuple[list[tuple[Step, int]], types.Alignment]:
-    """Return the iteration and the offset of each run, and the alignment for times outside runs.
+    """Return the iteration and the clock offset of each run, and the offset for times outside runs.
 
-    Each run lies within the call that made it, which bounds the offset of the engine's clock from
-    both sides. `guess_ns` is the offset by the time of day; it is limited to the bounds. Then each
-    run is moved into its own call.
+    Each run lies within the call that started the run. So each call gives an upper and a lower
+    bound for the offset of the engine's clock. `guess_ns` is the offset according to the time of
+    day; the guess is limited to these bounds. Finally, each run gets its own offset, so that the
+    run lies within its own call.
     """
     pairs = [*zip(runs, calls, strict=False)]
     if not pairs:

@@ -13,12 +13,12 @@ is
                      "Wait": 4, "WaitRevoke": 0, ...},
      "sub_threads": {"140213": {"num_run": 812, ...}, ...}}
 
-The times of the calling thread, in microseconds, are those of this execution: the times to divide
-the work, to compute the thread's own part, and to wait for the other threads. All are 0 if the work
-of the node is not divided.
+Here `main_thread` has times of the calling thread in this execution, in microseconds: the time to
+divide the work, to compute the thread's own part, and to wait for the other threads. All these
+times are 0 if the work of the node is not divided.
 
-The engine writes an event when it has ended, so a run follows its nodes. The engine writes only a
-limited number of events.
+The engine writes an event when the event has ended, so a run comes after its nodes in the file. The
+engine writes only a limited number of events, and leaves out later events.
 """
 
 from __future__ import annotations
@@ -71,7 +71,10 @@ COPIES = {1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 8: "DtoD", 9: "HtoH", 10: 
 
 
 class DeviceWork(NamedTuple):
-    """A kernel, copy or fill on a device, with Unix times; `called_ns` is the time of its call."""
+    """The work of a kernel, copy or fill on a device, with Unix times.
+
+    `called_ns` is the time at which the host called for this work.
+    """
 
     name: str
     called_ns: int
@@ -101,7 +104,7 @@ class DeviceWork(NamedTuple):
 
 
 class DeviceRecorder:
-    """Records the work of CUDA devices for this process, from its creation until `finish`."""
+    """Records the work of CUDA devices for this process, until `finish` is called."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -128,7 +131,7 @@ class DeviceRecorder:
         self._filled.append((buffer, valid))
 
     def finish(self) -> list[DeviceWork]:
-        """Stop recording, and return the work on devices in the order of the calls for it."""
+        """Stop recording, and return the work on devices, sorted by the times of its calls."""
         self._library.cuptiActivityFlushAll(FORCED)
         for kind in KINDS:
             self._library.cuptiActivityDisable(kind)
@@ -172,7 +175,10 @@ def fields_at(place: int, fields: Struct) -> tuple[Any, ...]:
 
 
 def work_at(place: int, kind: int) -> tuple[int, DeviceWork]:
-    """Return the number of the call that a record belongs to, and the recorded work."""
+    """Read a record of work from CUPTI.
+
+    The result is the number of the call that caused the work, and the work.
+    """
     if kind == KERNEL:
         start, end, stream, *sizes, number, name = fields_at(place, KERNEL_FIELDS)
         called = readable_name(c_char_p(name).value)
@@ -194,7 +200,7 @@ def open_recorder() -> DeviceRecorder | None:
 
 @cache
 def readable_name(mangled: bytes | None) -> str:
-    """Return a kernel's name as in its source, from its mangled name."""
+    """Return a kernel's name as it is in the source code, given the mangled name."""
     with contextlib.suppress(OSError, AttributeError):
         demangle = ctypes.CDLL("libstdc++.so.6").__cxa_demangle
         demangle.restype = c_char_p  # the memory of names is never freed, as there are few
@@ -220,7 +226,7 @@ class RawThread(msgspec.Struct):
 
 
 class RawCaller(msgspec.Struct, rename="pascal"):
-    """The times of the calling thread in microseconds."""
+    """The times that the calling thread spent on one execution of a node, in microseconds."""
 
     distribution: Count = 0
     distribution_enqueue: Count = 0
@@ -230,10 +236,10 @@ class RawCaller(msgspec.Struct, rename="pascal"):
 
 
 class RawScheduling(msgspec.Struct):
-    """The use of threads in an execution of a node.
+    """How the engine's threads were used in one execution of a node.
 
-    `main_thread` has the times of the calling thread in this execution. `sub_threads` has the
-    number of tasks that each other thread has done since the session began.
+    `main_thread` has the times of the calling thread in this execution. `sub_threads` has, for each
+    other thread, the number of tasks that it has done since the session began.
     """
 
     main_thread: RawCaller = msgspec.field(default_factory=RawCaller)
@@ -259,7 +265,10 @@ class RawArgs(msgspec.Struct, gc=False):
 
 
 class RawEvent(msgspec.Struct, gc=False):
-    """One event; `ts` and `dur` are microseconds since the profile began."""
+    """One event of the profile.
+
+    `ts` and `dur` are in microseconds, and `ts` counts from the begin of the profile.
+    """
 
     name: str
     cat: str
@@ -284,7 +293,7 @@ class RawEvent(msgspec.Struct, gc=False):
 
 
 class RawRun(NamedTuple):
-    """One run of the model: its nodes in the order of their begin, and their work on a device."""
+    """One run of the model, with its nodes in the order of their begin, and the device's work."""
 
     start_ns: int
     end_ns: int
@@ -299,7 +308,7 @@ BETWEEN_EVENTS = b"},\n{"  # never within an event: its name is a single line
 
 
 def runs_in(events: Iterable[RawEvent], load: list[RawEvent]) -> Iterator[RawRun]:
-    """Yield the runs that have ended, and add events outside runs to `load`."""
+    """Yield each run after its end, and add events outside runs to `load`."""
     nodes: list[RawEvent] = []
     works: list[DeviceWork] = []
     for event in events:
@@ -315,7 +324,7 @@ def runs_in(events: Iterable[RawEvent], load: list[RawEvent]) -> Iterator[RawRun
 
 
 def run_of(event: RawEvent, nodes: Iterable[RawEvent], works: Iterable[DeviceWork]) -> RawRun:
-    """Return a run that has ended, with those of some nodes that began within it."""
+    """Return a run that has ended, with those of the given nodes that began within the run."""
     own = sorted((it for it in nodes if event.ts <= it.ts <= event.ts + event.dur), key=START)
     start_ns, end_ns = event.interval
     # Times are rounded down, so the run's end may seem to be before its last node's end.
@@ -324,7 +333,7 @@ def run_of(event: RawEvent, nodes: Iterable[RawEvent], works: Iterable[DeviceWor
 
 
 def events_in(path: str) -> Iterator[RawEvent]:
-    """Yield the events in a file with one event in each line, without keeping all in memory.
+    """Yield the events in a file, which has one event in each line, and keep few in memory at once.
 
     Raises:
         msgspec.MsgspecError, ValueError: the file is damaged.
@@ -344,7 +353,8 @@ def decode_events(data: bytes) -> list[RawEvent]:
     """Decode a JSON list of events.
 
     Raises:
-        msgspec.MsgspecError, ValueError: the list is truncated, damaged, or has no such events.
+        msgspec.MsgspecError, ValueError: the list is truncated or damaged, or its elements are not
+        events.
     """
     try:
         return DECODER.decode(data)
@@ -353,7 +363,7 @@ def decode_events(data: bytes) -> list[RawEvent]:
 
 
 def escape_name(found: re.Match[bytes]) -> bytes:
-    """Return a name with JSON's escapes, as the engine writes names of nodes without them."""
+    """Add JSON's escapes to a node's name, since the engine writes such names without escapes."""
     return json.dumps(found[0].decode(), ensure_ascii=False)[1:-1].encode()
 
 
@@ -370,17 +380,17 @@ def work_of(event: RawEvent, node: RawEvent) -> DeviceWork:
 
 
 class ThreadUses:
-    """The use of threads by each operator of a session, added up in the order of time."""
+    """How each operator of a session uses the engine's threads, summed up over all executions."""
 
     def __init__(self) -> None:
         self.by_operator: dict[int, ThreadUse] = {}
         self._done: dict[str, int] = {}  # the tasks of each thread up to the last event
 
     def add(self, operator: int, found: RawScheduling | str, *, timed: bool) -> None:
-        """Add the use of threads in an execution of an operator.
+        """Add what one execution of an operator reports about the use of threads.
 
-        An execution of the warm-up (not `timed`) only sets the counts from which later ones start.
-        A session without threads of its own reports no use.
+        An execution of the warm-up (`timed` is false) only sets the counts from which later
+        executions are counted. A session without threads of its own reports no use of threads.
         """
         if isinstance(found, str):
             return

@@ -1,4 +1,4 @@
-"""The execution providers of ONNX Runtime: names, libraries, devices, and a run's provider."""
+"""The execution providers of ONNX Runtime, with their names, libraries and devices."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def package_folder() -> str:
 
 
 def library_of(name: str) -> str:
-    """Return the path of a provider's library, by its short name; empty if it has no library."""
+    """Return the path of a provider's library, given its short name; empty if it has no library."""
     path = os.path.join(package_folder(), "capi", f"libonnxruntime_providers_{name}.so")
     return path if os.path.exists(path) else ""
 
@@ -61,7 +61,7 @@ def why_unloadable(name: str) -> str:
 
 
 class CudaDevice(NamedTuple):
-    """NVIDIA's name of a device, and the first number of its compute capability."""
+    """The name of a CUDA device, and the first number of its compute capability."""
 
     name: str
     generation: int
@@ -71,7 +71,7 @@ GENERATION = 75  # NVIDIA's number of the attribute with the first number of the
 
 
 def cuda_devices() -> tuple[CudaDevice, ...]:
-    """Return the CUDA devices that this process may use, none if NVIDIA's driver is missing."""
+    """Return the CUDA devices that this process may use; empty if NVIDIA's driver is missing."""
     import ctypes  # see above
 
     try:
@@ -95,9 +95,9 @@ ASSIGNMENTS = "session.record_ep_graph_assignment_info"
 
 
 def operators_on_cpu(session: Any) -> str:
-    """Return the types and counts of the operators that a session runs on the CPU: `Det (1), ...`.
+    """Return the operators that a session runs on the CPU, as a text such as `Det (1), Einsum (2)`.
 
-    The text is empty if no operator runs on the CPU, or if ONNX Runtime is too old to report them.
+    The text is empty if no operator runs on the CPU, or if ONNX Runtime is too old to report this.
     """
     if not hasattr(session, "get_provider_graph_assignment_info"):
         return ""
@@ -114,14 +114,17 @@ def short_name(provider: str) -> str:
 
 
 def first_provider(asked: str) -> str:
-    """Return the first provider in a value of --provider; the CPU may follow it, as fallback."""
+    """Return the first provider in a value of --provider.
+
+    The CPU may be the second provider in the value.
+    """
     return asked.partition(",")[0]
 
 
 def provider_in(settings: Mapping[str, Any]) -> str:
-    """Return the provider that the options ask for, in the form of a value of --provider.
+    """Return the provider that the options ask for, as a value for --provider.
 
-    Without such an option it is the CPU's provider.
+    If no option asks for a provider, the result is the CPU's provider.
     """
     on_cuda = CUDA if table.CUDA.is_given(settings) else CPU
     by_flag = TENSORRT if table.TENSORRT.is_given(settings) else on_cuda
@@ -154,6 +157,6 @@ PREAMBLE = re.compile(
 
 
 def one_line(message: str) -> str:
-    """Return at most 160 characters of a message's first line, without the engine's preamble."""
+    """Return the first line of a message, without the engine's preamble, cut to 160 characters."""
     line = message.strip().splitlines()[0] if message.strip() else ""
     return PREAMBLE.sub("", line)[:160]

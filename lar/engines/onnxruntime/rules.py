@@ -1,4 +1,4 @@
-"""The rules of options on ONNX Runtime (`rules.json`), and checks of its names of entries."""
+"""The rules for options of ONNX Runtime (`rules.json`), and checks of names of its settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_NAME, MOST_VALUE = 1024, 8192
 
 
 def check_entry(key: str, value: str) -> None:
-    """Refuse a configuration entry that the library would ignore or refuse.
+    """Raise an error for a configuration entry that the library would ignore or reject.
 
     Raises:
         UsageError: the entry is unknown or too long; the hint names the most similar entry.
@@ -42,7 +42,7 @@ def check_entry(key: str, value: str) -> None:
         raise unknown_property("ONNX Runtime", key, known, hint, "configuration entry")
     if len(key) > MOST_NAME or len(value) > MOST_VALUE:
         raise UsageError(
-            "is longer than ONNX Runtime takes",
+            "is longer than ONNX Runtime allows",
             f"a value has at most {MOST_VALUE} letters",
             flag=f"{table.ENGINE_OPTION.flag} {key[:40]}",
         )
@@ -54,13 +54,13 @@ def is_on_cuda(asked: rules.Asked) -> bool:
 
 
 def check_providers(asked: rules.Asked) -> None:
-    """Refuse a list of providers, except one provider followed by the CPU's."""
+    """Raise an error for a list of providers, unless it is one provider followed by the CPU."""
     name = table.PROVIDER.of(asked.values) or ""
     first, comma, rest = name.partition(",")
     if comma and not (short_name(rest) == "cpu" != short_name(first)):
         raise UsageError(
-            f"cannot run on {name}: the CPU alone runs what another provider cannot",
-            "give one name, as cuda, or one with the CPU, as cuda,cpu",
+            f"cannot run on {name}: only the CPU may follow another provider",
+            "give one provider, such as cuda, or add the CPU, as in cuda,cpu",
             flag=table.PROVIDER.flag,
         )
 
@@ -72,7 +72,7 @@ def optimizers_in(asked: rules.Asked) -> list[str]:
 
 
 def check_optimizers(asked: rules.Asked) -> None:
-    """Refuse an optimiser that the engine lacks, as the engine would ignore its name."""
+    """Raise an error for an unknown optimiser, since the engine would ignore its name."""
     for name in optimizers_in(asked):
         if name not in OPTIMIZERS:
             kind = "optimiser", table.DISABLE_OPTIMIZER.flag

@@ -1,7 +1,8 @@
-"""Saves the optimised model of a session by ONNX Runtime, and loads it again.
+"""Saves the optimised model of a session with ONNX Runtime, and loads such a model again.
 
-A saved model is optimised already. So it is loaded without optimisation, and computes the same
-bits. Its weights are in a file beside it, which the engine maps into memory.
+A saved model has already been optimised. Therefore a saved model is loaded without optimisation,
+and its outputs have the same bits as those of the session that saved it. The weights of a saved
+model are in a file beside it, which the engine maps into memory.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ FOLDER = "session.model_external_initializers_file_folder_path"
 
 @contextlib.contextmanager
 def options_changed(driver: SessionDriver, level: str = "", **changed: Any) -> Iterator[None]:
-    """Change options of the session, and the `level` of optimisation, within the `with` block."""
+    """Change options of the session, and the level of optimisation, during the `with` block."""
     options = driver.options
     if level:
         changed["graph_optimization_level"] = level_named(driver.onnxruntime, level)
@@ -63,11 +64,12 @@ def level_named(onnxruntime: Any, level: str) -> Any:
 def save_optimized(
     driver: SessionDriver, path: Path, weights: str, *, prepacked: bool = False, level: str = ""
 ) -> None:
-    """Save the driver's model after the optimisation that its options ask for.
+    """Save the driver's model, optimised as the driver's options say.
 
-    `weights` names a file beside `path` for the larger constants. Without this file, ONNX Runtime
-    would save references to the weight files of the original model. With `prepacked` the weights
-    are also saved in the form into which operators rearrange them when they load.
+    `weights` is the name of the file, in the folder of `path`, for the larger constants. Without
+    this file, ONNX Runtime would save references to the weight files of the original model. With
+    `prepacked`, the file also has weights in the form into which operators would rearrange them
+    during the load.
     """
     set_entry = driver.options.add_session_config_entry
     set_entry(WEIGHTS, weights)
@@ -96,9 +98,9 @@ def save_optimized(
 def align_weights(model: Message, place: Path) -> None:
     """Align the weights and the rearranged weights in a saved model's weight file.
 
-    ONNX Runtime (1.23) writes them without gaps, but reads rearranged weights as if they were
-    aligned for vector instructions, and crashes. An entry for rearranged weights is
-    `NAME|OFFSET;LENGTH;HASH|...`.
+    ONNX Runtime (1.23) writes weights without gaps, but reads rearranged weights as if they were
+    aligned for vector instructions. Without this function, ONNX Runtime would crash. In the model
+    file, the entry for rearranged weights is `NAME|OFFSET;LENGTH;HASH|...`.
     """
     aligned = place.with_name(f"{place.name}.aligned")
     with place.open("rb") as source, aligned.open("wb") as target:
@@ -125,7 +127,7 @@ def align_weights(model: Message, place: Path) -> None:
 def drop_lost_inputs(model: Message, session: Any) -> bool:
     """Remove inputs of a saved model whose default values ONNX Runtime has removed.
 
-    Without this, the saved model would require these inputs.
+    If these inputs were not removed, the saved model would require values for them.
 
     Returns:
         Whether any input was removed.
@@ -147,21 +149,22 @@ def save_to_work_folder(driver: SessionDriver) -> SavedModel:
 
 
 def release_memory() -> None:
-    """Give freed memory back to the system, which the C library would keep for later.
+    """Return freed memory to the system, since the C library would otherwise keep it for later.
 
-    Loading a session frees about as much memory as the session keeps.
+    Loading a session frees temporary memory, about as much as the session itself keeps.
     """
     with contextlib.suppress(AttributeError):  # not the GNU C library
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def drop_repeated_constants(model: Message, folder: Path) -> None:
-    """Remove repeated copies of constants inside control flow from a saved model.
+    """Remove the repeated constants inside control flow from a saved model.
 
-    With a file for the weights, ONNX Runtime (1.23) writes such constants twice, and cannot load
-    that model. The first copy is a tensor or a Constant, as in the loaded graph, and is removed.
-    The last copy is like other weights, and stays. Sparse constants are made dense, since ONNX
-    Runtime refuses the type in which it writes their indices.
+    If the weights are in a separate file, ONNX Runtime (1.23) writes such constants twice, and
+    cannot load the saved model. The first copy of a constant is removed; it is a tensor or a
+    Constant operator, as in the loaded graph. The last copy is stored like other weights, and is
+    not removed. Sparse constants are converted to dense tensors, since ONNX Runtime writes the
+    indices of sparse constants with a type that it cannot read.
     """
     from lar.engines.onnx_file.tensors import dense_of  # imports NumPy
 
@@ -190,10 +193,10 @@ def start_model_dump(driver: SessionDriver, _: object) -> None:
 
 
 def finish_model_dump(driver: SessionDriver, _: object) -> None:
-    """Move weights from separate files into the dumped model.
+    """Move the weights from separate files into the model that `--model-dump` wrote.
 
     Raises:
-        UsageError: the model would be larger than a protobuf message can be.
+        UsageError: the model would be larger than the 2 GiB that a protobuf message can have.
     """
     from lar.engines.onnx_file.tensors import move_inside  # imports NumPy
 
@@ -225,10 +228,10 @@ def write_testcases(
     cases: Sequence[tuple[Mapping[str, Array], Mapping[str, Array]]],
     path: str,
 ) -> None:
-    """Write the model of a loaded driver with testcases: the inputs and outputs of each.
+    """Write the model of a loaded driver, together with the inputs and outputs of each testcase.
 
     Raises:
-        UsageError: a folder of testcases cannot hold the model.
+        UsageError: the model cannot be written to a folder of testcases.
     """
     from lar.engines.onnx_file.tensors import tensor_of  # imports NumPy
 
@@ -247,7 +250,7 @@ def write_testcases(
 
 
 def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
-    """Copy the model, or write it with the optimisations that are right for any processor.
+    """Copy the model, or write it with the optimisations that do not depend on the processor.
 
     Raises:
         UsageError: the model is in the ORT format, or its weights are outside its folder.
@@ -255,7 +258,7 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
     source = Path(driver.spec.model)
     if begins_like_ort(read_head(source)):
         raise UsageError(
-            "a model in the ORT format, which a folder of testcases does not hold",
+            "a folder of testcases cannot contain a model in the ORT format",
             "give the .onnx file that it was made from",
             subject=source,
         )
@@ -268,7 +271,7 @@ def write_model(driver: SessionDriver, place: Path, optimize: bool) -> None:
         if os.path.isabs(name) or ".." in Path(name).parts:
             raise UsageError(
                 f"its weights are in {name}, outside its folder",
-                "export it with the weights beside it",
+                "export the model with its weights in the same folder",
                 subject=source,
             )
         target = place.parent / name

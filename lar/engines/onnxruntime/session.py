@@ -1,4 +1,4 @@
-"""The session driver: ONNX Runtime with inputs and outputs bound once."""
+"""The session driver, which runs ONNX Runtime with inputs and outputs that are bound once."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ FED = {**DTYPES, TEXT: "string", **NARROW}
 
 
 def tensor_type(dtype: str) -> Message:
-    """Return the ONNX type of tensors whose elements have a type with this NumPy name."""
+    """Return the ONNX type of tensors whose element type has this NumPy name."""
     return Message("Type", tensor_type=Message("TensorType", elem_type=NUMBERS[dtype]))
 
 
 def type_named(name: str) -> Message:
-    """Return the ONNX type for the engine's name of it, such as `seq(tensor(float))`.
+    """Return the ONNX type with a name that the engine uses, such as `seq(tensor(float))`.
 
     Raises:
         LookupError: lar cannot feed values of this type.
@@ -71,7 +71,7 @@ def type_named(name: str) -> Message:
 def graph_alone(
     nodes: Iterable[Message], types: Mapping[str, Message], outputs: Iterable[str], **content: Any
 ) -> Message:
-    """Return a graph of some nodes, with inputs of these types and these outputs."""
+    """Return a graph of the given nodes, inputs (with their types) and outputs."""
     return Message(
         "Graph",
         name="alone",
@@ -83,7 +83,7 @@ def graph_alone(
 
 
 def model_alone(graph: Message, *domains: str) -> bytes:
-    """Return a model of a graph, which may have operators of other domains."""
+    """Return a model of a graph; `domains` are the domains of its operators besides ONNX's own."""
     opsets = [Message("Opset", domain=domain, version=1) for domain in domains]
     opsets.append(Message("Opset", version=17))
     return Message("Model", ir_version=8, graph=graph, opset_import=opsets).encode()
@@ -123,7 +123,8 @@ def run_node(
 def read_tensor(name: str, value: Any) -> Array | Unheld | None:
     """Return the array in an OrtValue that is neither a sequence nor a map.
 
-    The result is None if an optional value is missing. An array is returned unchanged.
+    The result is None if the OrtValue is optional and has no value. If the argument is an array
+    already, it is returned unchanged.
     """
     if isinstance(value, np.ndarray):
         return value
@@ -141,7 +142,7 @@ def read_tensor(name: str, value: Any) -> Array | Unheld | None:
 
 
 def read_value(session: Any, name: str, value: Any) -> object:
-    """Return the content of an OrtValue, which is the session's output with this name.
+    """Return the content of an OrtValue, which is the output `name` of the session.
 
     If no array can hold the content, return an `Unheld` with the reason.
     """
@@ -157,17 +158,18 @@ def read_value(session: Any, name: str, value: Any) -> object:
 
 
 def unheld(name: str, reason: str) -> Unheld:
-    """Return the mark for a value that no file can hold, with the reason."""
+    """Return the object that stands for a value that no file can hold, with the reason."""
     from lar.dumps.recording import Unheld  # slow to import, and few models need it
 
     return Unheld(name, reason)
 
 
 def outputs_of(session: Any, binding: Any) -> Mapping[str, Any]:
-    """Return the outputs of a session; each is converted to an array when it is read.
+    """Return the outputs of a session; each output is converted to an array only when it is read.
 
-    Parts of sequences and maps have their own names, such as `s[0]` and `p[cat]`. If no array can
-    hold a part, its value is a text with the reason."""
+    The parts of sequences and maps have names such as `s[0]` and `p[cat]`. If an array cannot hold
+    a part, the value of this part is a text with the reason.
+    """
     from onnxruntime import OrtValue  # loaded already
 
     tensors, parts = dict[str, Any](), dict[str, Any]()
@@ -224,7 +226,7 @@ def find_devices() -> tuple[str, ...]:
 
 
 class SessionDriver(Driver):
-    """A driver with an InferenceSession that runs with an IOBinding."""
+    """A driver that runs an InferenceSession with an IOBinding."""
 
     name = "session"
     calls = {
@@ -265,7 +267,7 @@ class SessionDriver(Driver):
 
     @cached_property
     def gpu(self) -> providers.CudaDevice | None:
-        """The CUDA device of the run, None if the run has another device or it is missing."""
+        """The CUDA device of the run, None if the run uses no such device or it is missing."""
         number = table.CUDA.of(self.spec.settings) or 0
         devices = providers.cuda_devices() if self.asked_provider() in providers.DEVICES else ()
         return devices[number] if number < len(devices) else None
@@ -315,7 +317,7 @@ class SessionDriver(Driver):
         )
 
     def find_lacking(self) -> str:
-        """Return the operators that the provider cannot run; empty if they cannot be found out."""
+        """Return the operators that the provider cannot run; empty if they are unknown."""
         self.options.add_session_config_entry(FALLBACK, "0")
         self.options.add_session_config_entry(providers.ASSIGNMENTS, "1")
         with contextlib.suppress(Exception):  # the engine has no one kind for its errors
@@ -371,8 +373,9 @@ class SessionDriver(Driver):
     def start_anew(self, start: Callable[[], object]) -> None:
         """Run an iteration of a model whose shapes are not fixed.
 
-        If an output does not fit the bound output, which may happen with random numbers, bind new
-        outputs and run again. Each iteration then has new outputs.
+        The size of an output may change between iterations, for example with random numbers. If an
+        output does not fit into its bound memory, new outputs are bound, and the iteration is run
+        again. From then on, new outputs are bound before each iteration.
         """
         try:
             start()
@@ -384,7 +387,7 @@ class SessionDriver(Driver):
             start()
 
     def bind_outputs(self) -> None:
-        """Have the engine allocate new outputs in the next run."""
+        """Have the engine allocate new memory for the outputs of the next run."""
         self.binding.clear_binding_outputs()
         for node in self.session.get_outputs():
             place = self.device if node.type in DTYPES else ("cpu", 0)
@@ -405,7 +408,7 @@ class SessionDriver(Driver):
             lacking = self.find_lacking()
             return UsageError(
                 f"the provider {name} cannot run {lacking or 'all of its operators'}",
-                f"--provider {name},cpu has the CPU run what it cannot",
+                f"with --provider {name},cpu, the CPU runs the operators that {name} cannot",
                 subject=self.spec.model,
             )
         facts = {"said": one_line(str(error)), "version": self.onnxruntime.__version__}
@@ -425,14 +428,15 @@ def info_of(node: Any, unclear: Container[str]) -> TensorInfo:
     """Describe an input of a session; inputs named in `unclear` may have any number of axes.
 
     Raises:
-        UsageError: lar cannot feed such elements, or the input is neither a tensor nor a sequence.
+        UsageError: lar cannot feed elements of this type, or the input is neither a tensor nor a
+            sequence.
     """
     sequence = re.fullmatch(r"seq\((tensor\(\w+\))\)", node.type)
     kind = sequence[1] if sequence else node.type
     if kind not in FED:
         raise UsageError(
             f"the model's input {node.name} is a {node.type}, which lar cannot feed",
-            "export it with inputs whose elements are texts, or have 8 bits or more",
+            "export the model with inputs of strings, or of numbers with 8 bits or more",
         )
     shape, axes = axes_of(node.shape)
     return TensorInfo(
@@ -459,11 +463,12 @@ LIBRARY_HINTS: Mapping[str, str] = {
 def choose_provider(driver: SessionDriver, name: object) -> None:
     """Have the session run on the provider that the options ask for.
 
-    CUDA runs the operators that TensorRT cannot run. With --provider NAME,cpu, the CPU runs the
-    operators that NAME cannot run.
+    With --tensorrt, CUDA runs the operators that TensorRT cannot run. With --provider NAME,cpu, the
+    CPU runs the operators that NAME cannot run.
 
     Raises:
-        UsageError: the installed ONNX Runtime has no such provider, or there is no such device.
+        UsageError: the installed ONNX Runtime does not have the provider, or the device does not
+            exist.
     """
     provider, settings = driver.asked_provider(), driver.spec.settings
     installed, flag = driver.onnxruntime.get_available_providers(), providers.flag_for(settings)
@@ -487,14 +492,14 @@ def choose_provider(driver: SessionDriver, name: object) -> None:
 
 
 def warn_of_fallback(driver: SessionDriver, name: str) -> None:
-    """Note for the user which operators the CPU runs in place of the provider."""
+    """Add a note for the user: which operators the CPU runs since the provider cannot run them."""
     if "," in name and (found := providers.operators_on_cpu(driver.session)):
         name = providers.short_name(driver.providers[0])
         driver.notes.append(f"the CPU runs what {name} cannot: {found}")
 
 
 def open_cuda(driver: SessionDriver, device_id: int) -> None:
-    """Put inputs and outputs on the CUDA device with a number.
+    """Place inputs and outputs in the memory of the CUDA device with this number.
 
     Raises:
         UsageError: this machine has no CUDA device with this number.
@@ -516,15 +521,15 @@ def open_cuda(driver: SessionDriver, device_id: int) -> None:
 
 
 def multiply_in_float32(driver: SessionDriver, _: bool) -> None:
-    """Have CUDA's libraries multiply float32 numbers without rounding them to TF32."""
+    """Have the CUDA libraries multiply float32 numbers without rounding the factors to TF32."""
     driver.provider_options[providers.CUDA]["use_tf32"] = "0"
 
 
 def keep_tensorrt_engines(driver: SessionDriver, file: str) -> None:
-    """Have TensorRT keep its engines in files whose names begin with `file`.
+    """Have TensorRT store the engines that it builds in files whose names begin with `file`.
 
     Raises:
-        UsageError: a file cannot be written there.
+        UsageError: files cannot be written in this folder.
     """
     folder, name = os.path.split(os.path.abspath(file))
     check_writable(file, "--tensorrt-cache")

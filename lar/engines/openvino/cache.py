@@ -1,10 +1,11 @@
-"""The cache file of OpenVINO: a line of JSON, and then a compiled model as the engine exports it.
+"""The cache file of OpenVINO: a line with JSON, followed by a compiled model.
 
-The first line is `lar.openvino.cache/1`, a space and JSON. The JSON has a `key`, texts that say for
-which run the model was made, and the `crc32` of the bytes after the line, which detects damage.
+The first line is `lar.openvino.cache/1`, a space and JSON. In the JSON, `key` has texts that say
+for which run the model was compiled, and `crc32` is the checksum of the compiled model, by which
+damage is detected.
 
-A run loads the cache if it fits. If the cache is missing or was made for another run, the run
-builds it again.
+A run loads the cache if the key of the cache fits this run. If the cache is missing or was made for
+another run, the run builds it again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def read_cache(path: str | Path) -> tuple[dict[str, str], bytes]:
     """Return the key and the compiled model in a cache file.
 
     Raises:
-        UsageError: the file cannot be read, or is not a whole cache file that lar made.
+        UsageError: the file cannot be read, or is not a complete cache file that lar made.
     """
     line, _, content = read_input(path, what="cache").partition(b"\n")
     try:
@@ -73,8 +74,8 @@ def open_cached(driver: CompiledDriver, place: str) -> Any:
     """Return the compiled model in a cache file; build the file if it is missing or unfit.
 
     Raises:
-        UsageError: the file is missing and --fast-run is not given, or the file is damaged, no
-            cache, or cannot be written.
+        UsageError: the file is missing and --fast-run is not given, or the file is damaged, is not
+            a cache, or cannot be written.
     """
     key, path = key_of(driver), Path(place)
     made_for: caches.Key | None = None
@@ -97,7 +98,7 @@ def open_cached(driver: CompiledDriver, place: str) -> Any:
 
 
 def key_of(driver: CompiledDriver) -> dict[str, str]:
-    """Return the key that a cache must have to fit this run."""
+    """Return the key that a cache file for this run has."""
     from lar.engines.onnx_file import fields
     from lar.engines.openvino import model_file
 

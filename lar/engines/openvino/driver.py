@@ -1,8 +1,8 @@
-"""The compiled driver: a model that OpenVINO compiles, run by one inference request.
+"""The compiled driver: OpenVINO compiles a model, and an inference request runs this model.
 
-Copies of a model that run at once share the compiled model. Each copy has its own request, and its
-own stream with threads. The module also reads names, types, shapes and values of OpenVINO's
-tensors.
+If several copies of a model run at once, they share one compiled model. Each copy has its own
+inference request, and its own stream of OpenVINO with the stream's threads. The module also reads
+names, types, shapes and values of OpenVINO's tensors.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ FED = {**DTYPES, **NARROW}
 def tensor_name(output: Any) -> str:
     """Return the name of an operator's output, or of an input or output of a model.
 
-    The operator's own name is taken if it is among the tensor's names, else the first of the
-    tensor's names. A tensor without names gets the name of its operator. A result of the model gets
-    the name of the operator that computes it.
+    If the operator's name is among the names of the tensor, this name is returned, otherwise the
+    first of the tensor's names. A tensor without names has the name of the operator that computes
+    the tensor. A result of the model has the name of the operator that computes the result.
     """
     names, node = sorted(output.get_names()), output.get_node()
     own = str(node.get_friendly_name().partition("/sink_port_")[0])
@@ -53,7 +53,10 @@ def tensor_name(output: Any) -> str:
 
 
 def shape_of(value: Any) -> Shape:
-    """Return the shape of an output or input, with None for open axes; None if the rank is open."""
+    """Return the shape of an input or output, in which None stands for an open axis.
+
+    The result is None if the number of axes is open too.
+    """
     shape = value.get_partial_shape()
     if shape.rank.is_dynamic:
         return None
@@ -61,7 +64,7 @@ def shape_of(value: Any) -> Shape:
 
 
 def describe(port: Any) -> TensorInfo:
-    """Describe an input or output of a model; open axes take any size."""
+    """Describe an input or output of a model; axes without a fixed size can have any size."""
     type_name, shape = port.get_element_type().get_type_name(), shape_of(port)
     return TensorInfo(
         name=tensor_name(port),
@@ -77,7 +80,7 @@ def results_of(model: Any) -> list[Any]:
 
 
 def array_of(tensor: Any) -> Array | str:
-    """Return a tensor as an array; if lar has no such type, return the type's name."""
+    """Return a tensor as an array, or the name of its element type if lar cannot read this type."""
     type_name = tensor.element_type.get_type_name()
     if type_name in NARROW:
         import ml_dtypes  # most models do not need it
@@ -100,10 +103,11 @@ PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "float16": "f16"}
 
 
 def import_openvino() -> Any:
-    """Import openvino without its model converter.
+    """Import the package openvino without its model converter.
 
-    On import, the converter reports its use over the network, in a thread that may still run while
-    a model is timed. Importing it takes as long as importing the rest of the package.
+    When the model converter is imported, it reports its use over the network, in a thread that may
+    still run while a model is timed. Importing the converter also takes as long as importing the
+    rest of the package.
 
     Raises:
         EngineMissing: openvino is not installed, or does not load on this machine.
@@ -156,7 +160,7 @@ class CompiledDriver(Driver):
         return replace(facts, device=self.device.lower(), products=products)
 
     def effective_precision(self) -> str:
-        """Return the type in which the device computes float32 tensors.
+        """Return the type in which the device really computes float32 tensors.
 
         Raises:
             UsageError: the device cannot compute in the type that the options ask for.
@@ -184,7 +188,7 @@ class CompiledDriver(Driver):
         return self.threads_of(self.core.compile_model(tiny, self.device, config))
 
     def threads_of(self, compiled: Any) -> int | None:
-        """Return how many CPU threads compute a request of a model, None on other devices."""
+        """Return the number of CPU threads that compute one request, or None on other devices."""
         if self.device != "CPU":
             return None
         threads, streams = map(compiled.get_property, ("INFERENCE_NUM_THREADS", "NUM_STREAMS"))
@@ -209,14 +213,14 @@ class CompiledDriver(Driver):
 
     @property
     def model(self) -> Any:
-        """The model that was compiled: with the shapes of the file, or of the inputs fed."""
+        """The model that was compiled, with the shapes in the file or of the fed inputs."""
         return self.first.source if self.first.reshaped is None else self.first.reshaped
 
     @cached_property
     def compiles_when_fed(self) -> bool:
-        """Whether the model is compiled only when it is fed, for the shapes of the inputs.
+        """Whether the model is compiled only when the inputs are fed, for the inputs' shapes.
 
-        The CPU needs this if the number of axes of an input is open.
+        On the CPU, the model can only be compiled when the number of axes of each input is known.
         """
         settings = self.spec.settings
         if table.CONST_SHAPE.of(settings) or table.FAST_RUN_ALGO_POLICY.is_given(settings):
@@ -242,12 +246,13 @@ class CompiledDriver(Driver):
         )
 
     def check_type(self, info: TensorInfo) -> None:
-        """Refuse an input whose elements lar cannot feed to OpenVINO.
+        """Raise an error if lar cannot feed the element type of an input to OpenVINO.
 
-        Strings are among them: OpenVINO takes them, but damages its memory when it frees them.
+        Strings are an example. OpenVINO accepts elements of such types, but damages its own memory
+        when it frees the tensor.
 
         Raises:
-            UsageError: the input has such elements; the error names their type.
+            UsageError: the input's elements have such a type; the error names the type.
         """
         if info.dtype not in FED.values():
             what = f"the model's input {info.name} is a tensor of {info.dtype}"
@@ -278,7 +283,8 @@ class CompiledDriver(Driver):
     def must_compile(self, arrays: Mapping[str, Array]) -> bool:
         """Return whether the model must be compiled again for these inputs.
 
-        It must be compiled again if shapes differ, or if other optional inputs are given.
+        The model must be compiled again if the shapes have changed, or if other optional inputs are
+        given than before.
         """
         if self.compiled is None or {*arrays} != {*map(tensor_name, self.compiled.inputs)}:
             return True
@@ -286,7 +292,7 @@ class CompiledDriver(Driver):
         return self.first.reshaped is not None and now != before
 
     def tensor_of(self, port: Any) -> Any:
-        """Return the tensor for an input of the model; it shares the memory of the fed array."""
+        """Return the tensor for an input of the model; the tensor shares the fed array's memory."""
         array, kind = self.fed[tensor_name(port)], port.get_element_type()
         if kind.get_type_name() not in NARROW:
             return self.openvino.Tensor(array, shared_memory=True)
@@ -304,7 +310,7 @@ class CompiledDriver(Driver):
         self.reshaped, self.compiled = model, self.compile(model)
 
     def compute(self, compiled: Any, tensors: Iterable[Any]) -> list[Array | str]:
-        """Run a compiled model once, and return its outputs; `tensors` are its inputs in order."""
+        """Run a compiled model once, and return its outputs; `tensors` are the inputs in order."""
         request = compiled.create_infer_request()
         for place, tensor in enumerate(tensors):
             request.set_input_tensor(place, tensor)
@@ -321,7 +327,7 @@ class CompiledDriver(Driver):
 
 
 def config_of(settings: Mapping[str, Any], copies: int) -> dict[str, str]:
-    """Return the properties with which a model is compiled, from the options."""
+    """Return the properties of OpenVINO with which a model is compiled, from lar's options."""
     threads = table.MULTITHREAD.of(settings) or table.MULTITHREAD_DEFAULT.of(settings) or 0
     if table.CPU_DEFAULT.of(settings) or (copies > 1 and not threads):
         threads = 1

@@ -1,9 +1,11 @@
-"""Dumps of a compiled model: the results of each operator of the executed graph.
+"""Dumps of a compiled model: the output tensors of each operator in the executed graph.
 
-To get the tensors, lar adds results to the model. A result may keep the engine from fusing
-operators that take the same tensor (such as a sum that is computed in place of one of its terms).
-So lar compares the executed graph with that of the run. lar takes a tensor only from a model that
-executes all operators before this tensor as the run does. Tensors have the names of the model file.
+lar makes these tensors readable by adding them to the results of the model. If a tensor becomes a
+result, the engine may no longer fuse the operators that read this tensor (such as a sum that is
+computed in the memory of one of its terms). Therefore lar compares the executed graph of the
+changed model with the executed graph of the run. A tensor is read only from a model that executes
+all operators before this tensor in the same way as the run. Tensors have the names that they have
+in the model file.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ NO_TYPE = "no file holds elements of its type"
 
 
 def dump_graph(driver: CompiledDriver, _: object) -> None:
-    """Write a dump of all tensors of a fed driver, and the facts about its operators."""
+    """Write a dump of all tensors for a driver's present inputs, and facts about the operators."""
     if driver.runner:
         return
     graph = ExecutedGraph(driver.model, driver.compiled)
@@ -55,7 +57,7 @@ def dump_graph(driver: CompiledDriver, _: object) -> None:
 
 
 def layer_of(region: Region, arrays: dict[Any, Array]) -> Layer:
-    """Return the part of a dump for a region, and remove its tensors from `arrays`."""
+    """Return the part of a dump for one region, and remove its outputs from `arrays`."""
     node = region.node
     given = {tensor_name(it): arrays.pop(it) for it in region.outputs}
     parameters = {STEPS: ",".join(region.steps), "kernel": node.kernel, "precision": node.precision}
@@ -63,16 +65,16 @@ def layer_of(region: Region, arrays: dict[Any, Array]) -> Layer:
 
 
 def dump_outputs(driver: CompiledDriver, _: object) -> None:
-    """Write the outputs of each iteration."""
+    """Write a dump of the outputs of each iteration."""
     write_outputs(driver, number_outputs(driver.outputs()))
 
 
 class TakenTensors:
-    """The values of the tensors that can be taken out of the graph that a driver executes.
+    """The tensors of the graph that a driver executes, as far as lar can read their values.
 
-    lar first takes all tensors at once. Then it leaves out tensors whose results keep operators
-    from being fused. Then it cuts the model at each missing tensor. At last it tries the remaining
-    tensors one by one.
+    lar first tries to read all tensors at once. Second, lar leaves out those tensors that would
+    keep operators from being fused if they were results. Third, lar cuts the model into parts at
+    each missing tensor. Finally, lar tries the remaining tensors one by one.
     """
 
     def __init__(self, driver: CompiledDriver, graph: ExecutedGraph) -> None:
@@ -91,13 +93,14 @@ class TakenTensors:
         return [it for it in self.graph.outputs if it not in self.found]
 
     def take(self, outputs: Sequence[Any], *, apart: bool = False) -> set[Any]:
-        """Run a model with these tensors as further results, and keep the values that are right.
+        """Run the model with further tensors as results, and store the values that are right.
 
-        A value is right if the model executes all operators before it as the run does. With `apart`
-        the model is cut at each of the tensors.
+        A value is right if the model executes all operators before this tensor in the same way as
+        the run. If `apart` is true, the model is cut into parts at each of the tensors.
 
         Returns:
-            The tensors before operators that are executed differently, which may be the cause.
+            Those tensors that may have caused a difference, since they are inputs of operators that
+            are executed differently than in the run.
         """
         at = [it for it in outputs if it in self.near] if apart else []
         if not outputs or (apart and not at):
@@ -120,10 +123,11 @@ class TakenTensors:
         return {it for region in changed for it in region.inputs if is_spoiler(it, region)}
 
     def run_cut(self, compiled: Any, outputs: Sequence[Any], at: Sequence[Any]) -> dict[Any, Array]:
-        """Return the first results of a model that may be cut at the tensors `at`.
+        """Return the values of `outputs` from a model that may be cut at the tensors `at`.
 
-        The model is run until its result for each of these tensors equals the value that it is fed
-        with. In each run, at least one more tensor becomes right.
+        The values at the cuts must be fed to the model. The model is run until its results for
+        these tensors equal the values that were fed. In each run, the value of at least one more of
+        these tensors becomes right.
         """
         fed = {it: self.near[it] for it in at}
         for _ in range(len(at) + 1):
@@ -136,7 +140,7 @@ class TakenTensors:
     def run(
         self, compiled: Any, outputs: Sequence[Any], fed: Mapping[Any, Array] = MappingProxyType({})
     ) -> dict[Any, Array]:
-        """Return the first results of a compiled model, fed with the driver's inputs and `fed`."""
+        """Return the first results of a compiled model, for the driver's inputs and `fed`."""
         tensors = map(self.driver.tensor_of, self.driver.model.inputs)
         others = map(self.driver.openvino.Tensor, fed.values())
         given = zip(outputs, self.driver.compute(compiled, (*tensors, *others)), strict=False)
@@ -144,10 +148,11 @@ class TakenTensors:
 
 
 def is_spoiler(value: Any, region: Region) -> bool:
-    """Return whether a tensor that becomes a result may change how a region is executed.
+    """Return whether a region may be executed differently if a tensor becomes a result.
 
-    A change is possible if several operators take the tensor, or if the region combines it with a
-    tensor that the region has computed. The region could then not compute in the tensor's memory.
+    A difference is possible if several operators read the tensor, or if the region combines the
+    tensor with another tensor that the region has computed. If the tensor is a result, the region
+    can no longer write its output into the tensor's memory.
     """
     takers = [it.get_node() for it in value.get_target_inputs()]
     joined = (it for taker in takers if taker in region.operators for it in taker.input_values())
@@ -158,7 +163,7 @@ def is_spoiler(value: Any, region: Region) -> bool:
 
 
 class ModelIsolation(Isolation):
-    """The model of a driver, out of which lar cuts models of single operators."""
+    """The model of a driver, out of which lar cuts models that compute single tensors."""
 
     def __init__(self, driver: CompiledDriver) -> None:
         self.driver = driver
@@ -172,13 +177,13 @@ class ModelIsolation(Isolation):
 
     def compute(self, output: str, values: Mapping[str, Array]) -> Array:
         if output not in self.known:
-            raise LarError("no operator of the model gives this tensor")
+            raise LarError("no operator of the model computes this tensor")
         openvino = self.driver.openvino
         arrays = {self.known[name]: it for name, it in values.items()}
         shapes = {port: openvino.PartialShape([*array.shape]) for port, array in arrays.items()}
         try:
             cut = cut_model(openvino, self.driver.model, shapes, [self.known[output]])
         except RuntimeError as error:
-            raise LarError("it needs other tensors too, whose values are unknown") from error
+            raise LarError("the tensor depends on tensors whose values are unknown") from error
         tensors = (openvino.Tensor(np.require(it, requirements="C")) for it in arrays.values())
         return np.array(self.driver.compute(self.driver.compile(cut), tensors)[0])

@@ -1,9 +1,10 @@
-"""The graph that a compiled model executes, and the regions of the original model in it.
+"""The graph that a compiled model executes, and the parts of the original model in its nodes.
 
-OpenVINO reports each executed node with the names of the model's operators in it
-(`originalLayersNames`), its kernel and its layout. The outputs of a node are the outputs of the
-last of these operators, and outputs of the others that operators outside the node take. The model's
-operators between such tensors are a region, which is one operator of a dump or a profile.
+For each node of the executed graph, OpenVINO reports the names of the model's operators in the node
+(`originalLayersNames`), the node's kernel and the node's layout. The outputs of a node are the
+outputs of the last of the operators in the node. If operators outside the node read outputs of the
+node's other operators, these are also outputs of the node. A region is the set of the model's
+operators between such outputs. Dumps and profiles show a region as one operator.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ STEPS = "steps"
 
 
 def steps_of(operator: DumpedOperator) -> Steps:
-    """Return the kinds of a dumped operator's steps, empty if the dump does not have them."""
+    """Return the kinds of a dumped operator's steps; empty if the dump does not have the steps."""
     text = operator.parameters.get(STEPS)
     kinds = text.split(",") if isinstance(text, str) and text else ()
     return tuple("bias" if it == "add" else it for it in kinds)  # `add` here adds a constant
@@ -66,9 +67,9 @@ APPENDED = re.compile(r"(\.\d+)+$")
 
 
 class ExecutedNode(NamedTuple):
-    """A node of the executed graph; `origins` are the names of the model's operators in it.
+    """A node of the executed graph; `origins` has the names of the model's operators in it.
 
-    `precision` is the type in which it computes: the type of the weights, if these are integers.
+    `precision` is the type in which the node computes. If its weights are integers, it is their type.
     """
 
     order: int
@@ -81,16 +82,16 @@ class ExecutedNode(NamedTuple):
 
     @property
     def title(self) -> str:
-        """The node's name for a person: the name of the first of the model's operators in it."""
+        """The name to show for the node: the name of the first of the model's operators in it."""
         return (self.origins or (self.name,))[0].removesuffix("/WithoutBiases")
 
 
 class Region(NamedTuple):
-    """The part of the model that an executed node computes.
+    """A region: the part of the model that one node of the executed graph computes.
 
-    `outputs` are its output tensors. `operators` are the model's operators from its inputs to its
-    outputs, in the model's order. `inputs` are input tensors that are computed or fed; `constants`
-    are weights. `steps` are the kinds of its operators, in order.
+    `outputs` are the region's output tensors. `operators` are the model's operators in the region,
+    in the order of the model. `inputs` are the input tensors that are fed or computed before;
+    `constants` are the weights. `steps` are the kinds of the operators, in order.
     """
 
     node: ExecutedNode
@@ -109,7 +110,7 @@ class Region(NamedTuple):
 
     @property
     def flops(self) -> int | None:
-        """The region's number of operations (`lar.engines.operator_facts`), None if unknown."""
+        """The region's number of operations (see `operator_facts`), None if it is unknown."""
         return count_flops(map(operation_of, self.operators))[0]
 
 
@@ -126,7 +127,7 @@ def executed_nodes(compiled: Any) -> list[ExecutedNode]:
 
 
 def constants_in(operators: Iterable[Any]) -> set[Any]:
-    """Return the operators that compute only from constants and shapes.
+    """Return the operators that depend only on constants and on shapes.
 
     The operators must be in the order of the model.
     """
@@ -141,7 +142,7 @@ def constants_in(operators: Iterable[Any]) -> set[Any]:
 
 
 class ExecutedGraph:
-    """The executed graph of a compiled model, and the model's regions in it."""
+    """The executed graph of a compiled model, and the model's regions that its nodes compute."""
 
     def __init__(self, model: Any, compiled: Any) -> None:
         self.operators = model.get_ordered_ops()
@@ -159,8 +160,8 @@ class ExecutedGraph:
     def with_own_names(self, nodes: Sequence[ExecutedNode]) -> list[ExecutedNode]:
         """Return nodes with the names that operators have in the model.
 
-        A conversion to the type of an output comes after the node that computes the output, and
-        keeps its name.
+        If OpenVINO converts an output to another type, it adds a node for this. The node that
+        computes the output then gets a longer name, and the conversion keeps the operator's name.
         """
         seen = {name for node in nodes for name in node.origins}
 
@@ -174,7 +175,10 @@ class ExecutedGraph:
 
     @cached_property
     def signatures(self) -> Counter[tuple[str, ...]]:
-        """The signatures of computing nodes, without names that OpenVINO makes up."""
+        """How often each signature of a computing node occurs.
+
+        A signature contains no names that OpenVINO has invented.
+        """
         return Counter(map(self.signature_of, self.computing))
 
     def signature_of(self, node: ExecutedNode) -> tuple[str, ...]:
@@ -189,8 +193,9 @@ class ExecutedGraph:
         def is_given(output: Any, node: ExecutedNode) -> bool:
             """Return whether an output of a node's operator is an output of the node.
 
-            It is if operators outside the node take it. An output of the node's last operator also
-            counts if any operator takes it.
+            It is an output of the node if an operator outside the node reads it. For the node's
+            last operator, it is enough that any operator reads the output, or that the output has a
+            name.
             """
             takers = [it.get_node() for it in output.get_target_inputs()]
             is_last = output.get_node() == self.computing[node][-1]
@@ -213,15 +218,15 @@ class ExecutedGraph:
         return self.regions_between({*self.outputs})
 
     def regions_between(self, ends: Container[Any]) -> list[Region]:
-        """Return the regions between these tensors.
+        """Return the regions between the tensors `ends`.
 
-        A node that has none of them as output belongs to the regions after it.
+        If no output of a node is in `ends`, the node belongs to the regions of later nodes.
         """
         given = {node: [it for it in outputs if it in ends] for node, outputs in self.given.items()}
         return [self.region_of(node, given[node], ends) for node in given if given[node]]
 
     def region_of(self, node: ExecutedNode, outputs: Sequence[Any], ends: Container[Any]) -> Region:
-        """Return the region of a node, from the nearest tensors in `ends` to its `outputs`."""
+        """Return a node's region, from the nearest tensors in `ends` to `outputs`."""
         found = self.operators_between(outputs, ends)
         inside = tuple(it for it in self.operators if it in found)
         values = dict.fromkeys(it for each in inside for it in data_of(each))
@@ -238,7 +243,7 @@ class ExecutedGraph:
         return Region(node, (*outputs,), inside, data, (*weights,), self.steps_of(inside))
 
     def operators_between(self, outputs: Iterable[Any], ends: Container[Any]) -> set[Any]:
-        """Return the operators that compute outputs, from the nearest tensors in `ends` on."""
+        """Return the operators that compute `outputs` from the nearest tensors in `ends`."""
         waiting, found = [it.get_node() for it in outputs], set[Any]()
         while waiting:
             operator = waiting.pop()
@@ -253,7 +258,7 @@ class ExecutedGraph:
         return value.get_node() in self.constants
 
     def steps_of(self, operators: Iterable[Any]) -> tuple[str, ...]:
-        """Return the kinds of operators; moves of data are left out if there are other kinds."""
+        """Return the kinds of operators, without moves of data if there are other kinds."""
         found: list[str] = []
         for operator in operators:
             kind = KINDS.kind_of(operator.get_type_name())
@@ -268,10 +273,10 @@ class ExecutedGraph:
 
 
 def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[Any]) -> Any:
-    """Return a copy of a model that is cut at tensors.
+    """Return a copy of a model that computes only the part between some tensors.
 
-    The copy's results are the tensors `ends`. Its inputs are the tensors of `at`, which it does not
-    compute; `at` has their shapes.
+    The copy's results are the tensors `ends`. The inputs of the copy are the tensors in `at`, which
+    are not computed in the copy; `at` has the shapes of these inputs.
 
     Raises:
         RuntimeError: the results need an input of the model that is not in `at`.
@@ -294,7 +299,7 @@ def cut_model(openvino: Any, model: Any, at: Mapping[Any, Any], ends: Iterable[A
 
 
 def data_of(operator: Any) -> list[Any]:
-    """Return the input tensors of an operator, if it reads their values and not only shapes."""
+    """Return the input tensors of an operator; empty if the operator reads only their shapes."""
     return [] if operator.get_type_name() in OF_SHAPES else operator.input_values()
 
 
@@ -307,7 +312,7 @@ def constants_before(value: Any) -> Iterator[Any]:
 
 
 def operation_of(operator: Any) -> Operation:
-    """Return an operator of a model in the form that the FLOP formulas take."""
+    """Return an operator of a model in the form in which the formulas for FLOPs need it."""
     from lar.engines.openvino.driver import shape_of  # the parent of a run has no NumPy
 
     kind = FACTS.work_by_type.get(operator.get_type_name())
@@ -331,7 +336,7 @@ def files_beside(path: Path) -> tuple[str, ...]:
     """Return the name of a model's weight file, or an empty tuple if the model has no weights.
 
     Raises:
-        UsageError: the model has weights, but their file is missing.
+        UsageError: the model has weights, but the weight file is missing.
     """
     weights = path.with_suffix(".bin")
     if weights.is_file():
@@ -349,10 +354,10 @@ def read_operators(path: Path) -> tuple[ModelOperator, ...]:
 
 
 def read_model(path: Path) -> ModelInfo:
-    """Read a description of a model file; an open batch counts as 1 in the FLOPs.
+    """Read a description of a model file; for FLOPs, the size of an open batch axis counts as 1.
 
     Raises:
-        UsageError: the file is damaged, or its weights are missing.
+        UsageError: the model file is damaged, or the weight file is missing.
     """
     from lar.engines.openvino.driver import (
         MEANINGS,

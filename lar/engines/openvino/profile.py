@@ -1,8 +1,8 @@
 """The profile of a compiled model: the mean time of each node of the executed graph.
 
-OpenVINO reports the mean time of all executions of a node since the model was compiled, in whole
-microseconds. lar reads it at the end of the warm-up and at the end of the run. From both it
-computes the mean of the timed iterations.
+For each node, OpenVINO reports the mean time of all executions since the model was compiled, in
+whole microseconds. lar reads these means at the end of the warm-up and at the end of the run. From
+the two means and the two counts of iterations, lar computes the mean of the timed iterations.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ Means = Mapping[str, float]
 
 
 def start_profiling(driver: CompiledDriver, _: object) -> None:
-    """Have the times of the nodes read; OpenVINO counts them since the model was compiled."""
+    """Have the mean times of the nodes read during a run.
+
+    In OpenVINO, the means begin with the first run after the model was compiled.
+    """
     driver.profiler = NodeTimes(driver)
 
 
@@ -77,8 +80,8 @@ class NodeTimes(OperatorTimes):
 def operators_of(driver: CompiledDriver) -> dict[str, ProfiledOperator]:
     """Return the operators of the graph that a driver executes, by the names of their nodes.
 
-    Their shapes are for the shapes of the inputs. Operators that OpenVINO has added have no known
-    tensors.
+    The operators have the shapes for the present inputs. The tensors of operators that OpenVINO has
+    added are not known.
     """
     model = driver.model.clone()
     reshape(model, driver.fed)
@@ -95,9 +98,9 @@ def operators_of(driver: CompiledDriver) -> dict[str, ProfiledOperator]:
 
 
 def describe(region: Region, **known: Any) -> ProfiledOperator:
-    """Return the operator of a node; its outputs have the node's layout.
+    """Return the record of a node's operator; the outputs have the node's layout.
 
-    A Reshape moves no bytes.
+    A Reshape is recorded with 0 bytes, since it moves no data.
     """
     node = region.node
     inputs = tuple(fact_of(it, "") for it in (*region.inputs, *region.constants))

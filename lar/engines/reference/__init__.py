@@ -1,4 +1,4 @@
-"""ONNX's own reference evaluator in float64: it computes exact outputs, but is slow."""
+"""The reference evaluator of the package onnx, which is slow but exact (in float64)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVALUATOR = partial(imported, ".driver.EvaluatorDriver", __name__)
 
 
 class Reference(OnnxFileEngine):
-    """The reference evaluator of the package onnx."""
+    """The engine that uses the reference evaluator of the package onnx."""
 
     name = "reference"
     title = "ONNX's reference evaluator"

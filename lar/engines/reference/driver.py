@@ -1,8 +1,9 @@
 """The evaluator driver: a model computed in float64 on the calling thread, operator by operator.
 
-The driver also writes dumps while it computes, with the tensors of the first run in float64. A
-tensor without a certain value ("truth") is left out, with the reason. Names and numbers of tensors
-are like those in MegEngine's dumps: an operator is numbered first, then its outputs.
+While it computes the first run, the driver also writes dumps, with tensors in float64. If the right
+value of a tensor is not certain (it has no "truth"), the dump leaves the tensor out and has the
+reason. Names and numbers of tensors are like those in MegEngine's dumps: each operator gets a
+number, and then each of its outputs gets a number.
 """
 
 from __future__ import annotations
@@ -54,9 +55,10 @@ from lar.records.run import EngineFacts, TensorInfo
 
 
 class Meaning(NamedTuple):
-    """The facts that give operators their meaning, and the folder of the model's weight files.
+    """What is needed to interpret operators, and the folder of the model's weight files.
 
-    The facts are the opsets by domain, and the model's own functions.
+    Operators are interpreted by the opsets of their domains, and by the functions that the model
+    itself defines.
     """
 
     opsets: Mapping[str, int]
@@ -65,7 +67,10 @@ class Meaning(NamedTuple):
 
 
 class Graph:
-    """A graph that is ready to run: of a model, of a body inside an operator, or of a function."""
+    """A graph that is ready to run.
+
+    This is the graph of a model, a function, or a subgraph (such as the body of a Loop).
+    """
 
     def __init__(self, body: Body, meaning: Meaning) -> None:
         self.body = body
@@ -80,7 +85,7 @@ class Graph:
     def run(
         self, fed: Mapping[str, Any], visit: Visit | None = None, around: Values | None = None
     ) -> list[Any]:
-        """Compute the outputs from the inputs and from the tensors around the graph.
+        """Compute the graph's outputs from its inputs and from tensors of the graphs around it.
 
         `visit` is called with each operator and its results, as soon as they are computed.
         """
@@ -117,8 +122,8 @@ class Step:
     def compute(self, values: Values, visit: Visit | None) -> list[Any]:
         """Return the results of the node.
 
-        For a result that cannot be computed, return a `NoTruth` that names the first operator that
-        failed.
+        If a result cannot be computed, a `NoTruth` is returned in its place. The `NoTruth` names
+        the first operator that failed.
         """
         taken = [take(values, name) for name in self.node.input]
         unknown = next((each for each in taken if isinstance(each, NoTruth)), None)
@@ -140,7 +145,7 @@ class Step:
         return found[: len(self.node.output)]
 
     def results(self, taken: Sequence[Any], values: Values, visit: Visit | None) -> Sequence[Any]:
-        """Return the operator's results, which are not converted to float64 yet.
+        """Return the operator's results, before they are converted to float64.
 
         Raises:
             NoTruthHere: no function computes this operator.
@@ -158,7 +163,7 @@ class Step:
         """Return the function that computes the node.
 
         Raises:
-            NoTruthHere: neither lar nor the standard defines this operator.
+            NoTruthHere: neither lar nor the ONNX standard defines this operator.
         """
         node = self.node
         own = self.meaning.functions.get((node.domain, node.op_type))
@@ -173,7 +178,7 @@ class Step:
 
 
 def domain_of(message: Message) -> str:
-    """Return the domain of a node or an opset; ONNX's own domain is always an empty string."""
+    """Return the domain of a node or an opset; for ONNX's own domain, return an empty string."""
     return "" if message.domain == "ai.onnx" else str(message.domain)
 
 
@@ -185,7 +190,10 @@ def opsets_of(message: Message) -> dict[str, int]:
 def run_bodies(
     call: Call, bodies: Sequence[Graph], values: Values, visit: Visit | None
 ) -> Sequence[Any]:
-    """Compute an operator with bodies; `values` has the tensors around the bodies."""
+    """Compute an operator that has subgraphs, such as a Loop with its body.
+
+    `values` has the tensors of the graphs around the subgraphs.
+    """
     if call.type == "If":
         return control_flow.branch_taken(call.inputs, bodies).run({}, visit, values)
     rounds = control_flow.run_rounds(
@@ -201,9 +209,10 @@ def run_bodies(
 
 
 def joined(pieces: Sequence[Any], kind: Message, axis: int, backwards: int) -> Any:
-    """Return a tensor's values of all iterations, joined along a new axis.
+    """Return the values that a tensor has in the iterations of a loop, joined along a new axis.
 
-    The last value comes first if the axis goes backwards. `kind` is the type that the body states.
+    If `backwards` is true, the last value comes first. `kind` is the type of the values, as the
+    subgraph declares it.
     """
     lacking = next((each for each in pieces if isinstance(each, NoTruth)), None)
     if lacking is not None:
@@ -225,10 +234,10 @@ def shape_of(value: Any) -> str:
 
 
 def function_of_standard(node: Message, call: Call) -> Message:
-    """Return the function of other operators by which the standard defines an operator.
+    """Return the function by which the ONNX standard defines an operator.
 
     Raises:
-        NoTruthHere: the standard defines no such function.
+        NoTruthHere: the standard does not define this operator by a function.
     """
     try:
         schema = onnx.defs.get_schema(node.op_type, call.opset, node.domain)
@@ -256,7 +265,7 @@ def type_of(value: Any) -> Any:
 
 
 def with_attributes(function: Message, attributes: Mapping[str, Message]) -> Message:
-    """Return a copy of a function, with the attributes of its call put into its nodes."""
+    """Return a copy of a function, with the attributes of a call inserted into its nodes."""
     copy = Message("Function", function.encode())
     for graph in graphs_in(copy):
         for node in graph.node:
@@ -269,7 +278,7 @@ def with_attributes(function: Message, attributes: Mapping[str, Message]) -> Mes
 
 
 def sort_nodes(graph: Message) -> None:
-    """Sort the nodes of a graph, so that each comes after the nodes that compute its inputs."""
+    """Sort the nodes of a graph: each node must come after the nodes that compute its inputs."""
     nodes = graph.node
     makers = {name: at for at, node in enumerate(nodes) for name in node.output if name}
     waits = [{makers[name] for name in names_taken(node) if name in makers} for node in nodes]
@@ -279,7 +288,10 @@ def sort_nodes(graph: Message) -> None:
 
 
 def names_after_last_use(nodes: Sequence[Message], kept: set[str]) -> list[list[str]]:
-    """Return for each node the tensors that no later node takes, except the tensors to keep."""
+    """Return, for each node, the tensors that can be dropped since no later node reads them.
+
+    The tensors in `kept` are never dropped.
+    """
     numbered = enumerate(nodes)
     last = {it: at for at, node in numbered for it in (*node.output, *names_taken(node))}
     spent: list[list[str]] = [[] for _ in nodes]
@@ -289,7 +301,7 @@ def names_after_last_use(nodes: Sequence[Message], kept: set[str]) -> list[list[
 
 
 def weights_in(graph: Message, folder: Path) -> Iterator[tuple[str, Array]]:
-    """Yield the weights in a graph by name; a function has no weights."""
+    """Yield the names and values of the weights in a graph; functions have no weights."""
     if "initializer" in SCHEMA[graph.kind]:
         sparse = (dense_of(each, folder) for each in graph.sparse_initializer)
         for tensor in (*graph.initializer, *sparse):
@@ -312,8 +324,8 @@ NO_TIMES = "the times of the reference evaluator say nothing about the model's s
 class EvaluatorDriver(Driver):
     """A driver that computes a model in float64; its outputs are float64 too.
 
-    In the first run, `visits` are called with each node and its results. `finish` is called after
-    the last run.
+    In the first run, each function in `visits` is called with each node and the node's results.
+    `finish` is called after the last run.
     """
 
     name = "evaluator"
@@ -347,7 +359,7 @@ class EvaluatorDriver(Driver):
         self.fire_hooks("before_run")
 
     def compute(self) -> None:
-        """Compute the outputs, and write the dump if one is asked for.
+        """Compute the outputs, and in the first run write the dump that the user asked for.
 
         Raises:
             Misfit, UsageError: no output can be computed, and the run writes no file.
@@ -401,7 +413,7 @@ class ModelDump(NumberedGraph):
         self.factors = {name: it for name, it in self.weights.items() if name in self.wanted}
 
     def write_weights(self) -> None:
-        """Write the weights that operators take, in their types in the file."""
+        """Write the weights that operators read, with the weights' types in the file."""
         for tensor in held_in(self.driver.model.graph):
             name, kind = tensor.name, type_name(tensor.data_type)
             if self.holds_weight(name, kind):
@@ -417,13 +429,13 @@ class ModelDump(NumberedGraph):
                 self.write_value(name, known[name])
 
     def visit(self, node: Node, results: Sequence[Any]) -> None:
-        """Write the results of an operator; constants are left out."""
+        """Write the results of an operator; the results of constants are left out."""
         for name, value in zip(node.outputs, results, strict=True):
             if name and node.operator != "Constant":
                 self.write_value(name, value)
 
     def write_value(self, name: str, value: Any) -> None:
-        """Write the tensors of a value; if it has no tensors, keep the reason."""
+        """Write the tensors in a value; if the value contains no tensors, store the reason."""
         for each in self.dump_parts(name, [*parts_of_value(name, value)]):
             self.places.write(each)
 
@@ -439,14 +451,14 @@ def dump_tensors(driver: EvaluatorDriver, _: object) -> None:
 
 
 def finish(driver: EvaluatorDriver, _: object) -> None:
-    """End a dump; if the driver has not run the model yet, run it first."""
+    """Finish a dump; if the driver has not run the model yet, run the model first."""
     if driver.visits:
         driver.compute()
     driver.finish()
 
 
 def dump_outputs(driver: EvaluatorDriver, _: object) -> None:
-    """Write the outputs of each iteration that can be computed."""
+    """Write a dump of those outputs of each iteration that can be computed."""
     variables = number_outputs(driver.evaluator.outputs)
 
     def leave_out() -> None:

@@ -1,4 +1,4 @@
-"""Functions that compute operators in float64: lar's own, or ONNX's reference implementations.
+"""The functions that compute operators in float64; some are lar's own, others are ONNX's.
 
 Each function takes a `Call`, and returns one value or a tuple of values.
 """
@@ -36,8 +36,8 @@ WIDENED = frozenset({"float16", "float32", "bfloat16"})
 class Call(NamedTuple):
     """A call of an operator, with its inputs and attributes.
 
-    An input that is left out is None. `opset` is the opset of the operator's domain. `outputs` is
-    the number of outputs.
+    An input that is left out is None. `opset` is the version of the opset for the operator's
+    domain. `outputs` is the number of outputs.
     """
 
     type: str
@@ -47,7 +47,7 @@ class Call(NamedTuple):
     outputs: int = 1
 
     def take(self, count: int) -> list[Any]:
-        """Return `count` inputs, with None for those that are left out at the end."""
+        """Return `count` inputs; inputs that are left out at the end are None."""
         return [*self.inputs, *[None] * (count - len(self.inputs))]
 
     def get(self, name: str, default: Any = None) -> Any:
@@ -60,7 +60,7 @@ OWN: dict[tuple[str, str], Function] = {}
 
 
 def implements(*types: str, domains: Sequence[str] = ("",)) -> Callable[[Function], Function]:
-    """Return a decorator that makes a function compute operators of these types."""
+    """Return a decorator for a function that computes operators of these types."""
 
     def register(function: Function) -> Function:
         OWN.update({(domain, each): function for domain in domains for each in types})
@@ -120,7 +120,7 @@ def real(array: Any) -> Array:
 
 
 def widened(value: Any) -> Any:
-    """Return a value with floating-point numbers as float64; other values are unchanged."""
+    """Convert floating-point numbers in a value to float64, and leave other values unchanged."""
     if isinstance(value, list):
         return [widened(each) for each in value]
     if isinstance(value, dict):
@@ -135,7 +135,7 @@ def widened(value: Any) -> Any:
 
 
 class Rule(NamedTuple):
-    """The condition under which operators have no truth, and the reason."""
+    """A condition under which operators have no single right result, and the reason."""
 
     types: tuple[str, ...]
     why: str
@@ -210,10 +210,10 @@ def check_truth(call: Call) -> None:
 
 @implements("Cast")
 def cast(call: Call) -> Any:
-    """Cast a tensor; floating-point target types become float64 without rounding.
+    """Cast a tensor to another type; floating-point types become float64 without rounding.
 
     Raises:
-        NoTruthHere: the cast makes strings of floating-point numbers.
+        NoTruthHere: the cast would convert floating-point numbers to strings.
     """
     (x,) = call.inputs
     dtype = np.dtype(helper.tensor_dtype_to_np_dtype(call.get("to")))
@@ -228,7 +228,7 @@ def cast(call: Call) -> Any:
 
 @implements("Dropout")
 def drop_out(call: Call) -> tuple[Array, ...]:
-    """Return a tensor unchanged, and the mask; before opset 12 the mask is undefined."""
+    """Return a tensor unchanged, and the mask, which has been defined only since opset 12."""
     x = call.inputs[0]
     return (x, np.ones(x.shape, bool)) if call.opset >= 12 else (x,)
 
@@ -259,7 +259,7 @@ def normalize_batch(call: Call) -> Array:
 
 @implements("LpNormalization")
 def normalize_to_one(call: Call) -> Array:
-    """Normalise a tensor to the norm 1 along an axis; a norm of 0 stays 0."""
+    """Normalise a tensor to a norm of 1 along an axis; numbers with the norm 0 stay 0."""
     (x,), order = call.inputs, call.get("p", 2)
     norm = (np.abs(x) ** order).sum(axis=call.get("axis", -1), keepdims=True) ** (1 / order)
     return np.asarray(x / np.where(norm == 0, 1, norm))
@@ -267,7 +267,7 @@ def normalize_to_one(call: Call) -> Array:
 
 @implements("LRN")
 def normalize_locally(call: Call) -> Array:
-    """Normalise each channel by the squares of the channels around it."""
+    """Normalise each channel by the squares in the neighbouring channels."""
     (x,), size = call.inputs, call.get("size")
     around = [(0, 0), ((size - 1) // 2, size // 2), *[(0, 0)] * (x.ndim - 2)]
     squares, count = np.pad(np.square(x), around), x.shape[1]
@@ -298,9 +298,9 @@ def pad(call: Call) -> Array:
 
 @implements("GatherElements")
 def gather_elements(call: Call) -> Array:
-    """Return elements of a tensor at indices along an axis.
+    """Return the elements of a tensor at the given indices along an axis.
 
-    The other axes of the indices may be shorter than those of the tensor.
+    Along the other axes, the array of indices may be shorter than the tensor.
     """
     x, indices = call.inputs
     places: list[Any] = [*np.ogrid[tuple(map(slice, indices.shape))]]
@@ -310,14 +310,14 @@ def gather_elements(call: Call) -> Array:
 
 @implements("RoiAlign")
 def align_regions(call: Call) -> Any:
-    """Compute RoiAlign; before opset 16, coordinates have no offset of half a pixel."""
+    """Compute RoiAlign; before opset 16, coordinates are not shifted by half a pixel."""
     known = {} if call.opset >= 16 else {"coordinate_transformation_mode": "output_half_pixel"}
     return compute_as_onnx(call._replace(attributes={**known, **call.attributes}))
 
 
 @implements("ZipMap", domains=(LEARNING,))
 def name_columns(call: Call) -> list[dict[Any, Any]]:
-    """Return a map for each row of a tensor, from the names of columns to their values."""
+    """Return a map for each row of a tensor; the map has the value in each column by its name."""
     names = call.get("classlabels_strings") or call.get("classlabels_int64s")
     rows = call.inputs[0].reshape(-1, len(names))
     return [dict(zip(names, map(np.asarray, row), strict=True)) for row in rows]
@@ -347,8 +347,8 @@ ACTIVATIONS: Mapping[str, tuple[Activation, tuple[float, ...]]] = {
 class Cell(NamedTuple):
     """The parameters of a recurrent cell.
 
-    These are the weights of the state, their bias, the activations, the operator's call, and the
-    peephole weights, by which the gates of an LSTM see its memory.
+    The parameters are the weights of the state, the bias of these weights, the activations, the
+    operator's call, and the peephole weights, which multiply the memory of an LSTM in its gates.
     """
 
     weights: Array
@@ -392,10 +392,11 @@ STEPS: Mapping[str, tuple[Callable[[Array, State, Cell], State], tuple[str, ...]
 
 
 def activations_of(call: Call, usual: Sequence[str]) -> Iterator[Activation]:
-    """Yield the activation functions of an operator, or else the `usual` functions.
+    """Yield the activation functions that an operator names; by default, the `usual` functions.
 
-    Each function has its parameters. If the operator has `clip`, the functions' input is clipped,
-    except for the function of an LSTM's memory.
+    Each function already has its parameters, such as alpha and beta. If the operator has the
+    attribute `clip`, the inputs of these functions are clipped, except those of the last function
+    of an LSTM, which is applied to the memory.
     """
     given = [iter(call.get(f"activation_{name}", ())) for name in ("alpha", "beta")]
     for at, name in enumerate(call.get("activations") or usual):
@@ -411,7 +412,7 @@ def activate(function: Activation, known: Sequence[float], most: float, x: Array
 
 @implements(*STEPS)
 def recur(call: Call) -> tuple[Array, ...]:
-    """Return all states of a recurrent network, its last state, and the memory of an LSTM."""
+    """Return all states of a recurrent network, its last state, and for an LSTM the last memory."""
     x, w, r, bias, lengths, *given, peepholes = call.take(8)
     (steps, batch), count, size = x.shape[:2], len(w), r.shape[-1]
     step, usual = STEPS[call.type]
@@ -449,8 +450,8 @@ FOR_INTEGERS = frozenset({"channels_last", "opset"})  # attributes that ONNX's o
 def spread(parameter: Array | None, shape: Sequence[int], axis: int, block: int = 0) -> Array:
     """Return a scale or a zero point, reshaped so that NumPy can broadcast it to a tensor's shape.
 
-    The parameter may have one number for the tensor, for each index of an axis, or for each block
-    of indices.
+    The parameter may have one number for the whole tensor, one for each index of an axis, or one
+    for each block of indices.
     """
     values = np.zeros(()) if parameter is None else real(parameter)
     if values.size == 1:
@@ -495,7 +496,7 @@ def quantize_linear(call: Call) -> Array:
 
 @implements("DynamicQuantizeLinear", domains=BOTH)
 def quantize_by_values(call: Call) -> tuple[Array, Array, Array]:
-    """Quantise a tensor to uint8, with a scale and a zero point from its range of values."""
+    """Quantise a tensor to uint8, with a scale and a zero point from the tensor's range."""
     x = real(call.inputs[0])
     most, least = max(0.0, float(x.max(initial=0))), min(0.0, float(x.min(initial=0)))
     scale = np.array((most - least) / 255 if most > least else 1.0)
@@ -505,7 +506,7 @@ def quantize_by_values(call: Call) -> tuple[Array, Array, Array]:
 
 @implements("MatMulInteger", "ConvInteger", domains=BOTH)
 def multiply_integers(call: Call) -> Array:
-    """Compute a product of integer tensors in float64, which is exact."""
+    """Multiply integer tensors in float64, which gives exact results."""
     a, b, a_zero, b_zero = call.take(4)
     rows, columns = (-2, -1) if call.type == "MatMulInteger" else (1, 0)
     steps = [dequantize(a, 1, a_zero, rows), dequantize(b, 1, b_zero, columns)]
@@ -515,9 +516,9 @@ def multiply_integers(call: Call) -> Array:
 
 @implements(*QUANTISED, domains=BOTH)
 def compute_quantized(call: Call) -> Array:
-    """Compute an operator on the real numbers that its inputs stand for.
+    """Compute an operator with quantised inputs, on the real numbers that the inputs stand for.
 
-    The result is quantised if the operator has a scale for it.
+    If the operator has a scale for the result, the result is quantised.
     """
     node = Node("", call.type, "", ("",) * len(call.inputs), ("",))
     result, *roles = sorted(roles_of(node, call.attributes))
@@ -553,12 +554,12 @@ NEAREST: Mapping[str, Callable[[Any], Any]] = {
 
 
 def triangle(distance: Array) -> Array:
-    """Return the weights of linear interpolation."""
+    """Return the weights of linear interpolation for distances between pixels."""
     return np.asarray(np.maximum(0, 1 - np.abs(distance)))
 
 
 def cubic(distance: Array, a: float) -> Array:
-    """Return the weights of cubic interpolation."""
+    """Return the weights of cubic interpolation for distances between pixels."""
     t = np.abs(distance)
     near = ((a + 2) * t - (a + 3)) * t * t + 1
     far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a
@@ -574,7 +575,10 @@ SAMPLINGS: Mapping[str, tuple[Sequence[int], Callable[[Array], Array]]] = {
 
 
 def places_before(way: str, size: int, given: int, scale: Any, kind: Any) -> Any:
-    """Return the places of an output axis's `given` pixels on an input axis of `size` pixels."""
+    """Return the positions of an output axis's pixels on the input axis.
+
+    The output axis has `given` pixels, and the input axis has `size` pixels.
+    """
     x = np.arange(given).astype(kind)
     if way == "align_corners":
         return x * kind(size - 1) / kind(max(1, given - 1))
@@ -587,9 +591,9 @@ def places_before(way: str, size: int, given: int, scale: Any, kind: Any) -> Any
 
 
 def weights_between(places: Array, size: int, factor: float, call: Call) -> Array:
-    """Return the weights {places,pixels} of the pixels around each place.
+    """Return an array {places,pixels} with the weights of the pixels around each place.
 
-    Pixels outside the image are excluded, or count as the pixel at the edge.
+    Pixels outside the image have the weight 0, or the pixel at the edge is used for them.
     """
     is_cubic = call.get("mode") == "cubic"
     stretch = max(1.0, 1 / factor) if call.get("antialias") else 1.0
@@ -636,7 +640,7 @@ def resize(call: Call) -> Any:
 
 @implements("Upsample")
 def upsample(call: Call) -> Any:
-    """Enlarge an image, as defined for Upsample and the first Resize.
+    """Enlarge an image as the operators Upsample and Resize of opset 10 do.
 
     Raises:
         NoTruthHere: the image becomes smaller in the mode `nearest`, which the standard leaves
@@ -652,9 +656,9 @@ def upsample(call: Call) -> Any:
 
 @implements("GridSample")
 def sample_grid(call: Call) -> Array:
-    """Return the values of images {N,C,...} at the places of a grid {N,...,axes}.
+    """Return the values of images {N,C,...} at the coordinates in a grid {N,...,axes}.
 
-    Coordinates are from -1 to 1, with the coordinate of the last axis first.
+    All coordinates are from -1 to 1, and the coordinate of the image's last axis comes first.
     """
     x, grid = call.inputs
     sizes, where = np.array(x.shape[2:]), (grid[..., ::-1] + 1) / 2
@@ -685,7 +689,7 @@ def sample_grid(call: Call) -> Array:
 def attributes_of(given: Mapping[str, Any], count: int) -> tuple[list[int], list[int], list[int]]:
     """Return strides, dilations and padding for `count` axes.
 
-    The padding is first that before each axis, then that after each axis.
+    The padding has first the numbers before each axis, then the numbers after each axis.
     """
     pads = given.get("pads") if given.get("auto_pad", "NOTSET") == "NOTSET" else None
     strides, holes = (given.get(name) or [1] * count for name in ("strides", "dilations"))
@@ -695,10 +699,11 @@ def attributes_of(given: Mapping[str, Any], count: int) -> tuple[list[int], list
 def windows_of(
     x: Array, kernel: Sequence[int], given: Mapping[str, Any], fill: Any = 0
 ) -> tuple[Array, bool]:
-    """Return the windows {N,C,pixels...,kernel...} that a convolution or pooling takes of a tensor.
+    """Return the windows {N,C,pixels...,kernel...} of a tensor, for a convolution or pooling.
 
-    The tensor is {N,C,...}; the windows are views of it, not copies. `given` are the operator's
-    attributes. The second result is whether windows go beyond the padding of these attributes.
+    The tensor has the axes {N,C,...}, and the windows are views of the tensor, not copies. `given`
+    are the operator's attributes. The second result says whether some windows go beyond the padding
+    that the attributes give.
     """
     count, beyond, reaches = len(kernel), False, []
     strides, holes, pads = attributes_of(given, count)
@@ -745,10 +750,12 @@ def convolve(call: Call) -> Array:
 
 @implements("ConvTranspose")
 def convolve_transposed(call: Call) -> Array:
-    """Compute a transposed convolution; sizes that the attributes ask for are turned into padding.
+    """Compute a transposed convolution.
+
+    If attributes give the sizes of the output, the padding is computed from these sizes.
 
     Raises:
-        NoTruthHere: the windows do not fill the sizes that the attributes ask for.
+        NoTruthHere: the windows do not cover the output sizes that the attributes give.
     """
     x, w, bias = call.take(3)
     sizes, kernel, axes = x.shape[2:], w.shape[2:], x.ndim - 2
@@ -793,11 +800,11 @@ def pool_most(call: Call) -> Array:
 
 @implements("AveragePool")
 def pool_mean(call: Call) -> Array:
-    """Return the mean of each window, which may include the padding.
+    """Return the mean of each window; the attributes say whether the mean includes padding.
 
     Raises:
-        NoTruthHere: windows go beyond the padding, and it was undefined before opset 19 whether
-            the values there count.
+        NoTruthHere: windows go beyond the padding. Before opset 19, the standard does not say
+            whether the mean includes the values there.
     """
     (x,), kernel = call.inputs, call.get("kernel_shape")
     windows, beyond = windows_of(x, kernel, call.attributes)

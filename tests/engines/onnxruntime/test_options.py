@@ -92,7 +92,7 @@ def test_a_provider_does_not_fall_back_to_the_cpu(run_lar: RunLar) -> None:
         pytest.skip("needs a provider that runs no operator of the model")
     ended = run_lar(str(DIGITS), "--provider", "azure", code=2)
     assert "digits_cnn.onnx: the provider azure cannot run " in ended.stderr
-    assert "hint: --provider azure,cpu has the CPU run what it cannot" in ended.stderr
+    assert "hint: with --provider azure,cpu, the CPU runs the operators that azure" in ended.stderr
     assert run_lar(str(DIGITS), "--provider", "azure,cpu", "--iter", "1").returncode == 0
 
 

@@ -254,7 +254,7 @@ def test_a_model_that_the_provider_cannot_run_names_what_it_lacks(
     driver.providers = [CUDA]
     error = explained(driver)
     assert error.message.endswith(": the provider cuda cannot run Conv (2), Relu (1)")
-    assert error.hint == "--provider cuda,cpu has the CPU run what it cannot"
+    assert error.hint == "with --provider cuda,cpu, the CPU runs the operators that cuda cannot"
     # ONNX Runtime before 1.24 says nothing about operators.
     monkeypatch.setattr(driver, "open_session", lambda model: object())
     error = explained(driver)
