@@ -540,7 +540,7 @@ TYPED_ONLY: tuple[Option[Any], ...] = (PYTHON, ENGINE_ENV, C_OPR_LIB, ALLOW_EXTE
 
 
 def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> None:
-    """Refuse a file that sets a value which only the user may set; see `find_untyped`.
+    """Refuse a settings file that sets a value which only the user may set (`find_untyped`).
 
     Raises:
         UsageError: naming the flag.
@@ -553,12 +553,15 @@ def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Colle
 
 
 def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> str:
-    """Return a flag and its value that a file sets, but only the user may set; else empty.
+    """Return the first flag, with its value, that a file sets but only the user may set.
+
+    The text is empty if the file sets no such flag.
 
     Args:
         options: what the file sets.
         typed: the values that the user gave; a file may repeat them.
-        own: the environment variables of lar's engines, as `KEY=VALUE`; a file may set them.
+        own: the environment variables that lar's engines suggest, as `KEY=VALUE`; a file may set
+            these.
     """
     for option in TYPED_ONLY:
         known = {*own, *values_of(typed.get(option.key))}
@@ -576,7 +579,7 @@ def values_of(given: object) -> Sequence[object]:
 
 
 def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that an engine honours and the user set, by key."""
+    """Return the options for the engine that the user has given, by key."""
     return {
         option.key: (
             option.joined_by.join(values[option.key]) if option.repeatable else values[option.key]
@@ -587,20 +590,20 @@ def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def option_of(key: str) -> Option[Any] | None:
-    """Return the option with a key or an alias, None if no option has it."""
+    """Return the option with this key or alias, or None if no option has it."""
     return BY_KEY.get(key) or BY_ALIAS.get(key)
 
 
 def one_of(options: tuple[Option[Any], ...], values: Mapping[str, Any]) -> Option[Any] | None:
-    """Return the first of these options that is given; None if no option is given."""
+    """Return the first of these options that is given, or None if no option is given."""
     return next((option for option in options if option.is_given(values)), None)
 
 
 def can_vary(option: Option[Any]) -> bool:
     """Return whether the variants of a bench may differ in an option.
 
-    They may differ in how the model is run, but not in what a run writes. The bench itself decides
-    how often and how long each variant runs.
+    Variants may differ in how the model is run, but not in what a run writes. The bench itself
+    decides how often and how long each variant runs.
     """
     if option.writes or option in (ITER, VERBOSE):
         return False
