@@ -81,7 +81,7 @@ class LarError(Exception):
         return format_message(self.flag, self.subject, self.problem)
 
     def called(self, names: Mapping[str, str]) -> LarError:
-        """Return the error with its flag and its subject replaced by the user's names for them."""
+        """Return the error with its flag and its subject replaced by names that users know."""
         flag, subject = (names.get(part, part) for part in (self.flag, self.subject))
         return type(self)(self.problem, self.hint, self.detail, flag=flag, subject=subject)
 

@@ -540,7 +540,7 @@ TYPED_ONLY: tuple[Option[Any], ...] = (PYTHON, ENGINE_ENV, C_OPR_LIB, ALLOW_EXTE
 
 
 def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> None:
-    """Refuse a settings file that sets a value which only the user may set (`find_untyped`).
+    """Refuse a file that sets a value which only the user may set, as `find_untyped` finds it.
 
     Raises:
         UsageError: naming the flag.

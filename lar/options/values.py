@@ -30,7 +30,7 @@ def require(holds: object, problem: str) -> None:
 
 
 def read_number(text: str, problem: str) -> float:
-    """Return the number in a text; refuse underscores and foreign digits, as Python does not.
+    """Return the number in a text; refuse underscores and foreign digits, which Python allows.
 
     `problem` is the message for a text that is not a number.
     """
