@@ -6,7 +6,7 @@
     difference = lar.compare("dump_of_cpu", "dump_of_cuda")
     print(difference.same)
 
-`lar help python` describes these functions; `lar help` lists the commands and the topics.
+For these functions, see `lar help python`. `lar help` lists the commands and the topics.
 """
 
 from __future__ import annotations

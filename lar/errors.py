@@ -154,7 +154,7 @@ def writing(subject: object, flag: str = "", hint: str = "choose another place")
 def reason_of_write(error: OSError, hint: str = "") -> tuple[str, str]:
     """Return why a file cannot be written, and the hint for the user.
 
-    It is `hint`, unless the disk is full or a limit of the file's size is reached.
+    The hint is `hint`, unless the disk is full or a limit of a file's size is reached.
     """
     if error.errno == errno.EFBIG and (limit := limit_of("file size")) is not None:
         reason = "the limit of a file's size is reached"
@@ -178,7 +178,7 @@ def limit_of(what: str) -> int | None:
 
 
 def says_out_of_memory(text: str) -> bool:
-    """Return whether a text contains a message that a program was refused memory."""
+    """Return whether a text has one of the usual messages for a lack of memory."""
     return any(each in text.lower() for each in MEMORY_REFUSED)
 
 

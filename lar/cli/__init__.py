@@ -93,7 +93,7 @@ def overview() -> str:
 def topics() -> dict[str, str]:
     """Return the topics of the manual, each with its description.
 
-    The first line of the topic's page has the form `# NAME: description`.
+    The first line of a topic's page has the form `# NAME: description`.
     """
     found = {}
     for name in PAGES:

@@ -2,8 +2,8 @@
 
 A row is a function that adds an argument to a parser, or a heading with the arguments below it. The
 rows that need no Python code are declared in `arguments.json`, in lists. A list has the name of a
-command, or another name if several commands share the list. In this file, a row is an object with
-one of these keys:
+command, or another name if several commands share the list. A row in `arguments.json` is an object
+with one of these keys:
 
     name      an argument such as "-o --output FILE", with `help` and other keywords of argparse
     option    the key of an option of `lar run`, with `text` if its help differs here
@@ -12,7 +12,7 @@ one of these keys:
     actions   the actions of a command, each with its line of help and its rows
 
 The key `choices_of` of an argument names a type whose members are the choices. A function or type
-is named as `lar.cli.tune:parse_allowed`; a name without a module is one of `lar.options.values`.
+is given as `MODULE:NAME`, or by its name alone if its module is `lar.options.values`.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ MODEL = argument("model MODEL", cli.MODEL)
 def option(it: Option[Any], text: str = "", parse: Callable[[str], Any] | None = None) -> Row:
     """Return the row of an option of `lar run`.
 
-    `text` replaces the option's help. `parse` replaces the option's parser; with `parse`, the
-    option has no default.
+    `text` replaces the option's help. `parse` replaces the option's parser, and an option with
+    `parse` has no default.
     """
     keywords: dict[str, Any] = {"dest": it.key, "help": (text or it.help).replace("%", "%%")}
     if it.parse is None:
@@ -119,7 +119,7 @@ def add_rows(parser: argparse._ActionsContainer, rows: Iterable[Row]) -> None:
 def name_supporters(
     parser: argparse._ActionsContainer, support: Mapping[str, Sequence[str]]
 ) -> None:
-    """Append to the help of each flag the names of the engines or styles that honour it.
+    """Append to the help of each flag the names of the engines or styles that honour the flag.
 
     `support` has these names, by the key of the flag.
     """
@@ -219,8 +219,7 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[Any, list[str]]:
         """Parse words.
 
-        Parse arguments; a flag with an optional number takes the next argument only if that is a
-        number.
+        Parse arguments; only a numeric argument is the value of a flag with an optional number.
         """
         words = [*(sys.argv[1:] if args is None else args)]
         for place, (word, after) in enumerate(pairwise([*words, ""])):
@@ -261,7 +260,8 @@ def parser_of(command: str) -> Parser:
 def all_parsers() -> dict[str, Parser]:
     """Return the parsers of all commands.
 
-    In the help of `lar run`, a flag is followed by the engines that honour it.
+    In the help of `lar run`, each flag is followed by the names of the engines that honour the
+    flag.
     """
     from lar.engines import support_of_options  # slow to import
 
@@ -273,8 +273,8 @@ def all_parsers() -> dict[str, Parser]:
 def normalize_flags(words: list[str]) -> list[str]:
     """Return the command-line arguments in the form that the parser accepts.
 
-    Each flag is spelled as it is declared. A value that begins with a minus, as in `--mean -1,2`,
-    is joined to its flag. From the argument `--` on, nothing is changed.
+    Each flag is written in the spelling of its declaration. A value that begins with a minus, as in
+    `--mean -1,2`, is joined to its flag. From the argument `--` on, nothing is changed.
     """
     normal: list[str] = []
     for index, word in enumerate(words):

@@ -117,7 +117,7 @@ def files_of(path: str) -> AnyCacheFiles:
 
 
 def files_of_all(paths: Sequence[str]) -> AnyCacheFiles:
-    """Return the kind of cache that all these files have in common.
+    """Return the kind of cache that all files have in common.
 
     Raises:
         UsageError: the files belong to two engines.

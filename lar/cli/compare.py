@@ -41,7 +41,8 @@ MISSING = "give two sides: A B"
 def hint_at(known: Option[Any] | None, near: str) -> str:
     """Return the hint for an unknown flag.
 
-    If the flag is the option `known` of `lar run`, the hint says to quote it together with a model.
+    If the unknown flag is an option of `lar run`, `known` is this option, and the hint says how to
+    quote the flag together with a model.
     """
     if known is None:
         return near or 'a flag for one model is quoted with it: "model.onnx --cpu"'
@@ -112,7 +113,7 @@ def options_for_models(arguments: argparse.Namespace) -> dict[str, Any]:
 def models_of(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the files that `--model` names, by the letter of a side.
 
-    The key for all sides is the empty text.
+    A file for all sides has the empty text as its key.
     """
     if not arguments.model:
         return {}

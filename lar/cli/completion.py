@@ -54,9 +54,9 @@ def parser_of_all() -> Parser:
 
 
 def mark_files(parser: argparse.ArgumentParser, file: object, folder: object) -> None:
-    """Mark the arguments whose value is a file or a folder, and set the choices of some others.
+    """Mark the arguments that take a file, a folder, a topic or a group of options.
 
-    The arguments of the actions of `parser` are marked too.
+    The arguments of the parser's actions are marked too.
     """
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):

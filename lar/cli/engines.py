@@ -52,8 +52,8 @@ def row_of(engine: Engine) -> list[str]:
 def format_quirks(engines: Iterable[Engine], screen: Screen = PAPER) -> list[str]:
     """Return the table of the engines' known defects.
 
-    The row of a defect has its name, whether it is present on this machine, and its effect. Two
-    lines below the effect say how the defect is detected, and how to get round it.
+    The row of a defect has the defect's name, whether it is present on this machine, and its
+    effect. Two lines below the effect say how the defect is detected, and how to get round it.
     """
     rows = []
     for engine, each in ((it, defect) for it in engines for defect in it.defects(os.environ)):
@@ -78,7 +78,8 @@ def describe_devices(engine: Engine) -> str:
 def table_of_options(engines: Sequence[Engine]) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of the table of options.
 
-    The row of an option says, for each engine, how the engine honours it, and with which drivers.
+    The row of an option says, for each engine, how the engine honours the option, and with which
+    drivers.
     """
     rows = [
         [flag_of(key), *(describe_support(engine, key) for engine in engines)]

@@ -1,4 +1,4 @@
-"""The gates `--fail-if-slower` and `--fail-if-unjudged`, which decide if a build may go on.
+"""The gates `--fail-if-slower` and `--fail-if-unjudged`, which decide whether a build may go on.
 
 A side that failed never passes. The last line that lar prints is a sentence with the decision.
 """
@@ -51,7 +51,8 @@ def is_asked(arguments: argparse.Namespace) -> bool:
 def stream_beside(form: str) -> TextIO:
     """Return the stream for the line with the decision.
 
-    It is standard error if the table has a format for programs, such as CSV, else standard output.
+    This stream is standard error if the table has a format for programs, such as CSV, and standard
+    output for all other formats.
     """
     return sys.stdout if form in ("text", "markdown") else sys.stderr
 

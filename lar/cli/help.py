@@ -81,7 +81,7 @@ def describe_argument(action: argparse.Action) -> str:
 def escape(text: str) -> str:
     """Return a text in which characters that `man` takes for markup are escaped.
 
-    They are hyphens, backslashes, and a dot or quote at the beginning.
+    The escaped characters are hyphens, backslashes, and a dot or quote at the beginning.
     """
     text = text.replace("\\", r"\e").replace("-", r"\-")
     return rf"\&{text}" if text.startswith((".", "'")) else text
@@ -129,7 +129,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def page_of(topic: str) -> str:
-    """Return the page of the manual for a topic; the beginning of its name is enough.
+    """Return the page of a topic of the manual; the beginning of the topic's name is enough.
 
     Raises:
         UsageError: no topic, or more than one, begins with this name.

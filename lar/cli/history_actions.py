@@ -258,7 +258,7 @@ def require_tag(store: Store, tag: str) -> None:
 def new_results(
     arguments: argparse.Namespace, store: Store, made: Sequence[RunResult] | None
 ) -> list[tuple[int, RunResult]]:
-    """Return the new runs, each with its number in the store, or 0 if it is not stored.
+    """Return the new runs with their numbers in the store, or with 0 for a run not stored.
 
     Raises:
         UsageError: no new run is found.
@@ -324,7 +324,7 @@ def name_of_result(result: RunResult) -> str:
 def explain_missing(name: str, kind: Kind, tagged: Sequence[Entry], baseline: str) -> str:
     """Return why no run of the baseline is comparable with a new run.
 
-    The reason says how the most similar run of the baseline differs.
+    The reason says how the most similar run of the baseline differs from the new run.
     """
     if kind.unknown:
         return (
@@ -353,7 +353,7 @@ def describe_change(field: str, here: str, there: str) -> str:
 
 
 def notes_of(check: Check) -> Iterator[str]:
-    """Yield notes on a check, such as changed software, runs left out, and why it is not judged."""
+    """Yield notes on a check: changed software, runs left out, or why there is no verdict."""
     if changes := software_changes(check):
         yield f"note: {check.name}: {changes}"
     if check.left_out:

@@ -109,7 +109,7 @@ def has_folder() -> bool:
 def dispatch(words: list[str], *, is_shell: bool) -> int:
     """Find the command, parse its flags and run it; return the exit code.
 
-    `is_shell` says that this process is the program `lar`, which must handle interrupts.
+    If `is_shell` is true, this process is the program `lar`, and interrupts are handled.
     """
     if not words:
         print(SHORT_HELP)
@@ -203,7 +203,7 @@ def print_error(message: str, hint: str) -> None:
 def print_traceback(detail: str = "") -> None:
     """Print the traceback of the current error.
 
-    `detail` is the error's traceback in another process, which is printed too.
+    `detail` is the traceback of this error in another process, and is printed too.
     """
     import traceback
 
@@ -211,7 +211,7 @@ def print_traceback(detail: str = "") -> None:
 
 
 class StandardOutput(io.FileIO):
-    """Standard output, whose errors name it, so that they differ from errors of files."""
+    """Standard output whose errors contain its name, unlike the errors of files."""
 
     def write(self, data: Any) -> int:
         try:
@@ -222,10 +222,10 @@ class StandardOutput(io.FileIO):
 
 
 def replace_streams() -> None:
-    """Replace closed standard streams by the null device, and change how open ones fail.
+    """Replace closed standard streams by the null device, and set how open streams fail.
 
     A character that the terminal's encoding lacks is printed as an escape. An error of standard
-    output names this stream.
+    output contains the name of this stream.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

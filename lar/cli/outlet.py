@@ -29,7 +29,7 @@ class Outlet:
     def __init__(self, stream: TextIO, *, may_fail: bool = False) -> None:
         """If `may_fail`, an error of the stream is stored in `error` instead of being raised.
 
-        After such an error, all text for the stream is dropped, and the command can still write its
+        After an error, all text for the stream is dropped, and the command can still write its
         other outputs.
         """
         self.stream = stream
@@ -67,7 +67,7 @@ class Outlet:
         """Do nothing, since all text for which the stream has room is already written."""
 
     def has_room(self, seconds: float) -> bool:
-        """Write the text that is left, as the stream gets room; return whether no text is left.
+        """Write the text that is still unwritten; return whether all text is now written.
 
         The method waits for room for at most `seconds`.
         """

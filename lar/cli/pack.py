@@ -91,10 +91,10 @@ def main(arguments: argparse.Namespace) -> int:
 def write_packed(
     spec: RunSpec, packing: Packing, kind: str, place: Path, read: Iterable[str]
 ) -> Packed:
-    """Pack in a worker process, and move the packed file or folder to the path `place`.
+    """Pack the testcases in a worker process, and move the new file or folder to `place`.
 
     Raises:
-        UsageError: the path cannot be written, or is a file that the command reads.
+        UsageError: `place` cannot be written, or is a file that the command reads.
         LarError: the worker failed.
     """
     from lar.files.work_folders import error_of_full_disk

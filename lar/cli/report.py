@@ -1,4 +1,4 @@
-"""`lar report PROFILE --style NAME` prints a profile in the style of a known profiler."""
+"""`lar report PROFILE --style NAME` prints a profile in the style of one of many tools."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def parse_style(name: str) -> str:
 
 
 def name_styles(parser: argparse._ActionsContainer) -> None:
-    """Add to the help of a flag the styles that honour it, unless all styles honour it."""
+    """Add to the help of a flag the styles that honour it, unless all styles honour the flag."""
     able = {key: [name for name, style in STYLES.items() if key in style.options] for key in KEYS}
     name_supporters(parser, {key: it for key, it in able.items() if len(it) < len(STYLES)})
 
@@ -126,7 +126,7 @@ def report(arguments: argparse.Namespace) -> int:
 
 
 def default_style(arguments: argparse.Namespace) -> str:
-    """Return the default style: diff for two profiles, else the first one with these flags."""
+    """Return the default style: diff for two profiles, else the first style with these flags."""
     if arguments.other:
         return "diff"
     asked = {key for key in KEYS if getattr(arguments, key) is not None}

@@ -48,11 +48,11 @@ class ReportFiles:
     def write(self, made: Content | Callable[[str], Content], *, prints: bool = True) -> None:
         """Print a report, and write it to each file in the file's format.
 
-        `made` is the report, or its finished text, or a function that returns one of these two for
-        a format.
+        `made` is the report, or its finished text, or a function that returns the report or the
+        text for a format.
 
         Raises:
-            LarError: a file could not be written. All other files are written before.
+            LarError: a file could not be written; all other files were written.
         """
         errors = list[LarError]()
 
@@ -126,7 +126,7 @@ def check_places(
 ) -> None:
     """Refuse reports that would overwrite each other, or another file of the command.
 
-    `read` are the files that the command reads, and `places` are other paths that it uses.
+    `read` are the files that the command reads, and `places` are other paths that the command uses.
 
     Raises:
         UsageError: naming the flags.
@@ -166,7 +166,7 @@ def open_reports(
 
 @contextlib.contextmanager
 def kept_for_later(errors: list[LarError]) -> Iterator[None]:
-    """Catch a LarError of the block and add it to `errors`; the caller raises it later."""
+    """Catch an error of the block, and add it to `errors`, which the caller raises later."""
     try:
         yield
     except LarError as error:

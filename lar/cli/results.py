@@ -52,7 +52,8 @@ def write_table(
 ) -> SideBySide:
     """Write the table of results side by side, and return its content.
 
-    Only a table in CSV has no place for warnings, so for CSV they are printed.
+    A table in CSV has no place for warnings, so that lar prints the warnings instead. Tables in
+    other formats contain the warnings.
     """
     from lar.cli.report_files import render
     from lar.reports.results_report import report_results, warnings_of

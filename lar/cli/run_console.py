@@ -106,7 +106,7 @@ def content_of(result: RunResult, form: str) -> Content:
 
 
 def print_lines(outlet: Outlet, lines: list[str]) -> None:
-    """Print several lines with one system call, which takes less of the time of a fast run."""
+    """Print several lines with one system call, so that printing is fast."""
     if lines:
         outlet.write("".join(f"{printable(line)}\n" for line in lines))
 
@@ -115,7 +115,7 @@ class LinePrinter(Listener):
     """A listener that prints the lines of a run during the run."""
 
     def __init__(self, spec: RunSpec, lines: TextIO, *, may_fail: bool) -> None:
-        """If `may_fail`, the run goes on for its reports even if nobody reads its lines."""
+        """If `may_fail`, the run goes on to write its reports even if nobody reads its lines."""
         self.spec = spec
         self.notes = Outlet(sys.stderr, may_fail=True)
         self.lines = self.notes if lines is sys.stderr else Outlet(lines, may_fail=may_fail)

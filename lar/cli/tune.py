@@ -31,7 +31,7 @@ ARGUMENTS = (declared("tune"), *headings_of(BENCH_OPTIONS, ", of all candidates"
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Search the best settings of each model, or list what to try; return the exit code."""
+    """Find the best settings of each model, or list the settings to try; return the exit code."""
     # Imported here, like the module below: the help needs none of them.
     from lar.options.rules import SHARED, Asked, check_rules
 

@@ -49,7 +49,7 @@ class Command(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """The request of a search for the best settings of a model, in all its formats.
+    """The request for the best settings of a model, which may be given in several formats.
 
     If a farm makes the search, `facts` describes the machine of the worker.
     """
@@ -59,11 +59,10 @@ class Planned(NamedTuple):
 
 
 def search_all(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int:
-    """Search the best settings of each model, or list what to try; return the exit code.
+    """Find the best settings of each model, or list the settings to try; return the exit code.
 
     Raises:
-        LarError: an argument is refused, or a search has failed. All other searches are made
-            before.
+        LarError: an argument is refused, or a search failed; all other searches were made.
         KeyboardInterrupt: the user ended a search; its results so far are printed.
     """
     groups = group_models(arguments.models)
@@ -88,10 +87,10 @@ def search_all(arguments: argparse.Namespace, options: Mapping[str, Any]) -> int
 
 
 def search_several(planned: Sequence[Planned], command: Command) -> None:
-    """Search the best settings of several models in turn, and print a line for each model.
+    """Find the best settings of several models, one by one; print a line for each model.
 
     Raises:
-        LarError: a search has failed. The searches of all other models are made before.
+        LarError: a search failed; the searches for all other models were made.
     """
     errors, said = list[LarError](), dict[str, str]()
     for each in planned:
@@ -138,7 +137,7 @@ def plan(models: Sequence[str], command: Command) -> Planned:
 
 
 def tune(planned: Planned, command: Command, name: str = "") -> outcome.Tuning:
-    """Search the best settings of a model; print, write and return the result.
+    """Find the best settings of a model; print, write and return the result.
 
     If `name` is given, the flags for files name folders, and the files in them are called `name`.
 
@@ -240,7 +239,7 @@ class Outputs:
             check_places(opened, paths_in(fed if isinstance(fed, tuple) else ()), read)
 
     def write(self, found: outcome.Tuning) -> None:
-        """Print and write the results; if one file cannot be written, write all other files.
+        """Print and write the results; if one file cannot be written, still write all other files.
 
         Raises:
             LarError: files cannot be written.

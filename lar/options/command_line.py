@@ -73,9 +73,10 @@ def parse_words(words: Iterable[str]) -> dict[str, Any]:
 
 
 def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of one run, whose own options replace the options shared with others.
+    """Return the options of one run, whose own options replace options that all runs share.
 
-    Environment variables and engine properties do not replace the shared values, but are added.
+    The run's own environment variables and engine properties are added to the shared values instead
+    of replacing these.
     """
     joined = {**shared, **own}
     for key in (option.key for option in ADDED):
@@ -85,7 +86,7 @@ def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str,
 
 
 def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
-    """Parse option values, given by key as texts or as the values that such texts stand for.
+    """Parse option values, which are texts or Python values such as numbers, by key.
 
     `others` are further keywords of the Python function. The message for an unknown option may
     suggest one of these keywords.

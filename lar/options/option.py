@@ -39,7 +39,7 @@ Writes = Literal["", "file", "folder", "stdout", "stderr"]
 
 
 class Group(NamedTuple):
-    """A heading in the help; `lar run --help` with its name prints the options below it.
+    """A heading in the help, which `lar run --help NAME` prints with the options below it.
 
     `purpose` is the purpose of each option in the group that has no `own_purpose`.
     """
@@ -55,7 +55,7 @@ class Value(Generic[T]):
     Attributes:
         parse: the function that makes the value from a text, or None for a switch.
         metavar: the value's name in the help.
-        choices: the allowed values; empty if they are not listed.
+        choices: the allowed values, or empty if the allowed values cannot be listed.
         writes: file or folder if lar writes to the path that the value names, stdout or stderr if
             lar prints on this stream at the end of the run, else empty.
         reads: whether the value names a file that lar reads.
@@ -84,19 +84,19 @@ class Word(Value[str]):
 
 
 class Option(Generic[T]):
-    """A flag with a value; `--fast-run-algo-policy FILE` has the key `fast_run_algo_policy`.
+    """A flag with a value, such as `--fast-run-algo-policy FILE`.
 
     Attributes:
-        key: the name in Python, in settings and in results.
+        key: the name in Python, in settings and in results, such as `fast_run_algo_policy`.
         parse, metavar, choices, writes, reads: see `Value`.
         help: one line of help, which is understood alone.
         group: the heading in the help, which is the last `Group` above the option in the table of
             options.
-        own_purpose: what the option is for, if that differs from the purpose of its group.
+        own_purpose: what the option is for, if this differs from the purpose of the group.
         default: the value of an option that is not given.
         repeatable: whether the flag may be given several times; the value is then a list.
         joined_by: the text that separates the values of a repeatable option in the settings.
-        alias: a second key, whose flag means the same.
+        alias: a second key, whose flag may be given instead.
     """
 
     group = Group("", "")
@@ -153,7 +153,7 @@ class Option(Generic[T]):
 
     @property
     def by_engine(self) -> bool:
-        """Whether the engines honour the option, instead of lar itself.
+        """Whether engines honour the option; otherwise, lar itself honours it.
 
         Each engine has a table of the options that it honours, and refuses an option that is not in
         its table. The options that lar itself honours work with every engine.

@@ -23,7 +23,7 @@ RAW_FORM = re.compile(r",\w+,\d+(x\d+)*\s*\Z")
 class Place(NamedTuple):
     """A file or folder that a command reads or writes.
 
-    `flag` is the flag whose output goes to this place. It is empty if the command only reads the
+    `flag` is the flag whose output goes to this place, or empty if the command only reads the
     place. `what` describes a place that is not the flag's own file, such as the index of a dump.
     """
 
@@ -44,7 +44,7 @@ def index_place(folder: str | Path) -> Path:
 
 
 def refuse_clashes(places: Sequence[Place], read: Iterable[str] = ()) -> None:
-    """Refuse a command whose outputs would damage each other or a file that it reads.
+    """Refuse a command whose outputs would damage each other, or files that the command reads.
 
     No path may be written twice, no output may be inside another output, and no file that is read
     may be replaced.
@@ -153,7 +153,10 @@ def find_path(item: str) -> slice | None:
 
 
 def paths_in(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the existing files in texts such as `--input NAME:FILE;NAME:FILE.bin,float32,1x3`."""
+    """Yield the existing files that texts of `--input` name.
+
+    Such a text is for example `NAME:FILE;NAME:FILE.bin,float32,1x3`.
+    """
     for item in split_items(*texts):
         if place := find_path(item):
             yield item[place].strip()

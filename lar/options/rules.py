@@ -140,12 +140,12 @@ def excludes(first: Terms, *others: Term) -> Exclusion:
 
 
 def exclude_each_other(*terms: Term) -> Exclusion:
-    """Return the rule that only one of these conditions may hold."""
+    """Return the rule that at most one of the conditions in `terms` may hold."""
     return Exclusion(combinations(terms, 2), "give one of them")
 
 
 def needs(first: Terms, *, any_of: Terms) -> Need:
-    """Return the rule that each condition in `first` needs at least one in `any_of`."""
+    """Return the rule that each condition in `first` needs at least one condition in `any_of`."""
     needed = [condition_of(term) for term in terms_of(any_of)]
     usages = [term.usage for term in terms_of(any_of) if isinstance(term, Option)]
 
@@ -158,7 +158,7 @@ def needs(first: Terms, *, any_of: Terms) -> Need:
 
 
 def bans(*terms: Term) -> Pairs:
-    """Return the rule that forbids each of these conditions."""
+    """Return the rule that forbids each condition in `terms`."""
     return Pairs(product(terms, (fact("", lambda _: True),)))
 
 
@@ -168,7 +168,7 @@ def needs_file(
     """Return the rule that an option must name an existing file.
 
     The file may be missing if an option of `unless` is given, since the run then creates the file.
-    Without this rule, the engine would report a missing file later, when it loads the file.
+    Without the rule, the engine would report a missing file later, when it loads the file.
     """
 
     def check(asked: Asked) -> None:
@@ -190,8 +190,8 @@ def needs_file(
 def needs_cores(hint: str, threads: int | None = None) -> Rule:
     """Return the rule that a list of cores has a core for each thread of each model copy.
 
-    If no flag sets the number of threads of a copy, `threads` is this number. If `threads` is None,
-    each copy gets an equal share of the cores in the list.
+    If no flag sets the number of threads of a copy, `threads` is this number. If no flag sets this
+    number and `threads` is None, each copy gets an equal share of the cores.
     """
 
     def check(asked: Asked) -> None:
@@ -216,13 +216,13 @@ def needs_cores(hint: str, threads: int | None = None) -> Rule:
 
 
 def read_rules(names: dict[str, Any]) -> tuple[Rule, ...]:
-    """Return the rules in `rules.json` beside a module, whose `globals()` are `names`.
+    """Return the rules in the file `rules.json` beside a module with the `globals()` `names`.
 
-    A row is an object, or the name of a rule in the code. An object lists terms under `excludes`
-    and `others`, or under `needs` and `any_of`, or under `bans`, or under `alone`. The object has a
-    reason under `why`, and may have a `hint`. A term is a name that is defined in that module, in
-    this module or in the table of options. Some names stand for several terms. The term
-    `NAME=VALUE,...` means that the option has one of these values.
+    A row of the file is an object, or the name of a rule in the code. An object lists terms under
+    `excludes` and `others`, or under `needs` and `any_of`, or under `bans`, or under `alone`. The
+    object has a reason under `why`, and may have a `hint`. A term is a name that is defined in the
+    module, in `lar.options.rules` or in the table of options. Some names stand for several terms.
+    The term `NAME=VALUE,...` means that the option has one of these values.
     """
     known = ChainMap(names, globals(), vars(table))
     rows = json.loads(Path(names["__file__"]).with_name("rules.json").read_text())

@@ -1,4 +1,4 @@
-"""Suggestions for an unknown flag: the flag of lar with its meaning, or with a similar name."""
+"""Suggestions for an unknown flag: a flag of lar that means the same or has a similar name."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def suggest_flag(word: str, flags: Iterable[str]) -> str:
 def nearest_spelling(word: str, known: Collection[str]) -> str:
     """Return the known word that the user probably meant; empty if no known word is similar.
 
-    A known word is similar if it begins with the mistyped word. It is also similar if it differs
-    from the mistyped word by few typing mistakes. One mistake is allowed in a word of up to seven
-    letters. In a longer word, two mistakes are allowed, or one for every four letters if this is
-    more.
+    A known word is similar if it begins with the mistyped word. A known word is also similar if it
+    differs from the mistyped word by few typing mistakes. One mistake is allowed in a word of up to
+    seven letters. In a longer word, two mistakes are allowed, or one for every four letters if this
+    is more.
     """
     letters = word.lstrip("-")
     begun = [each for each in known if each.startswith(word)]

@@ -540,7 +540,7 @@ TYPED_ONLY: tuple[Option[Any], ...] = (PYTHON, ENGINE_ENV, C_OPR_LIB, ALLOW_EXTE
 
 
 def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> None:
-    """Refuse a file that sets a value which only the user may set, as `find_untyped` finds it.
+    """Refuse a file that sets a value which only the user may set (see `find_untyped`).
 
     Raises:
         UsageError: naming the flag.
@@ -555,7 +555,7 @@ def check_typed(options: Mapping[str, Any], typed: Mapping[str, Any], own: Colle
 def find_untyped(options: Mapping[str, Any], typed: Mapping[str, Any], own: Collection[str]) -> str:
     """Return the first flag, with its value, that a file sets but only the user may set.
 
-    The text is empty if the file sets no such flag.
+    The text is empty if the file sets no flag of this kind.
 
     Args:
         options: what the file sets.
@@ -579,7 +579,7 @@ def values_of(given: object) -> Sequence[object]:
 
 
 def collect_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options for the engine that the user has given, by key."""
+    """Return the options that the user has given and that engines honour, by key."""
     return {
         option.key: (
             option.joined_by.join(values[option.key]) if option.repeatable else values[option.key]
@@ -595,7 +595,7 @@ def option_of(key: str) -> Option[Any] | None:
 
 
 def one_of(options: tuple[Option[Any], ...], values: Mapping[str, Any]) -> Option[Any] | None:
-    """Return the first of these options that is given, or None if no option is given."""
+    """Return the first option in `options` that is given, or None if no option is given."""
     return next((option for option in options if option.is_given(values)), None)
 
 

@@ -72,7 +72,7 @@ def parse_duration(text: str, unit: str = "s") -> float:
 def parse_above_zero(text: str, kind: str, wanted: str) -> float:
     """Parse a positive number.
 
-    The messages of errors call the number `kind` or `wanted`.
+    `kind` and `wanted` are phrases for this number in the messages of errors.
     """
     number = read_number(text, f"{text!r} is not {kind}")
     require(0 < number < float("inf"), f"{text} is not {wanted} above 0")
@@ -167,13 +167,13 @@ def require_form(text: str, form: str, problem: str) -> str:
 
 
 def parse_check_interval(text: str) -> str:
-    """Check an interval between checks, `I` or `I:J`, and return its text unchanged."""
+    """Check the value of `--check-var-value`, `I` or `I:J`, and return it unchanged."""
     problem = f"{text!r} is not an interval, as 1 or 2:10"
     return require_form(text.strip(), r"[1-9][0-9]{0,8}(:[0-9]{1,9})?", problem)
 
 
 def parse_path(text: str) -> str:
-    """Check that a path is not empty, as it is if it comes from an unset shell variable."""
+    """Return a path unchanged, but refuse an empty path, as from an unset shell variable."""
     require(text, "the name of the file or folder is empty")
     return text
 
@@ -221,7 +221,7 @@ def parse_axes(text: str) -> str:
 def sizes_of_axes(text: str) -> dict[str, int]:
     """Return the sizes of axes by name.
 
-    The text may be in braces, which separate variants, as in `{batch=1,n=8},{batch=4,n=8}`.
+    The text may be enclosed in braces, as each variant in `{batch=1,n=8},{batch=4,n=8}` is.
     """
     sizes = {}
     for part in text.strip().removeprefix("{").removesuffix("}").split(","):
@@ -241,7 +241,7 @@ def parse_property(text: str) -> str:
 
 
 def pairs_in(texts: Iterable[str]) -> dict[str, str]:
-    """Return the values in texts of the form KEY=VALUE, by key; a key gets its last value."""
+    """Return the last value of each key in texts of the form KEY=VALUE."""
     pairs = (text.partition("=") for text in texts)
     return {key: value for key, _, value in pairs}
 

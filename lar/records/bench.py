@@ -73,10 +73,10 @@ class VariantResult(Ran):
         status: how the variant's processes ended, or "refused" if the variant was never run.
         latency: the summary of all timed iterations, or None if no iteration was timed.
         baseline: the name of the variant with which this variant is compared; empty for a baseline.
-        difference: how the variant's times differ from the baseline's, or None if they were not
-            compared.
-        output_difference: how the variant's outputs differ from the baseline's, or None if they
+        difference: how the variant's times differ from the baseline's times, or None if the times
             were not compared.
+        output_difference: how the variant's outputs differ from the baseline's outputs, or None if
+            the outputs were not compared.
         turns: the turns, with the samples.
     """
 

@@ -73,8 +73,8 @@ class Figures(Record):
 class TensorFacts(GraphTensor):
     """A tensor of one side; for a blocked `layout`, `shape` is the shape without blocks.
 
-    `name` is the tensor's name in the model. `engine_name` is its name in the engine; it is empty
-    if both names are equal, or if the name in the model is not known.
+    `name` is the tensor's name in the model. `engine_name` is the tensor's name in the engine, or
+    empty if both names are equal or the name in the model is not known.
     """
 
     engine_name: str = ""
@@ -85,10 +85,10 @@ class ErrorsOverItems(Record):
     """The errors of a pair of tensors over the items of a data set.
 
     `items` is the number of items for which this pair was compared. `worst_item` is the item with
-    the lowest ratio of signal to noise. `worst_snr_db` is this ratio, or None if it is not finite.
-    `relative_l2` is computed over all items together. `rmse_over_scale` is the root mean square of
-    the difference, divided by the scale of a quantised tensor. If rounding is the only difference,
-    this is 0.289.
+    the lowest ratio of signal to noise. `worst_snr_db` is the ratio of signal to noise of the worst
+    item, or None if it is not finite. `relative_l2` is computed over all items together.
+    `rmse_over_scale` is the root mean square of the difference, divided by the scale of a quantised
+    tensor. If rounding is the only difference, `rmse_over_scale` is 0.289.
     """
 
     items: int
@@ -99,7 +99,7 @@ class ErrorsOverItems(Record):
 
 
 class TruthErrors(Record):
-    """The differences of both tensors of a pair from the true tensor, computed in float64.
+    """How both tensors of a pair differ from the true tensor, which was computed in float64.
 
     `tensor` is the true tensor. The figures of a side are None if its tensor and the true tensor do
     not match, or cannot be compared.
@@ -124,9 +124,9 @@ class TensorComparison(Record):
     be computed, `single_problem` says why. For a data set, `figures` and `single` are the figures
     of the worst item, while `over_items` and `single_over_items` have the errors over all items.
 
-    `truth` has the differences of both sides from the true values, if these were computed. If a
+    If the true values were computed, `truth` has the differences of both sides from these. If a
     side computes in a type coarser than float32, `precision` is this type; else it is empty.
-    `explained` is the value of `relative_l2` that rounding to this type can explain.
+    `explained` is the value of `relative_l2` that rounding to the type `precision` can explain.
     """
 
     actual: TensorFacts
@@ -150,7 +150,7 @@ class TensorComparison(Record):
 
 
 class OneSided(Record):
-    """A base class for what exists or can be compared on one side only, with the reason."""
+    """A base class for a thing that only one side has, and the reason for this."""
 
     side: Literal["actual", "expected"]
     reason: str
@@ -233,7 +233,7 @@ class SideFacts(Origin):
 class Findings(Record):
     """The findings about an actual side and an expected side.
 
-    If a side is compared with the true values, these are the expected side.
+    In a comparison of a side with the true values, the true values are the expected side.
     """
 
     finding: Finding
@@ -277,10 +277,10 @@ class Comparison(Findings, Encodable):
     - "different" if some tensors differ, and the cause is not known
     - "nothing" if no output and no computed tensor could be compared
 
-    `left_out` are the outputs that were not compared, and computed tensors that a dump lacks. If
-    the comparison was `interrupted`, it holds the findings up to the interruption. `items` are the
-    compared items of a data set. `truth` compares both sides with the true values, if this was
-    requested; the finding does not depend on `truth`.
+    `left_out` are the outputs that were not compared, and computed tensors that a dump lacks. An
+    `interrupted` comparison has the findings up to the interruption. `items` are the compared items
+    of a data set. `truth` compares both sides with the true values, if this was requested; the
+    finding does not depend on `truth`.
 
     If rounding to a type coarser than float32 explains all differences, `precision` is this type,
     such as "float16" or "int8". Then `snr_db` is the signal-to-noise ratio of the output with the
@@ -313,10 +313,10 @@ class TensorOfSides(Record):
     """A tensor of the first side, and the matching tensors (twins) on the other sides.
 
     `tensors` and `figures` have an entry for each side, which is None for a side without a twin.
-    The figures of a side compare it with the first side, so that the first side has no figures.
-    Each group in `groups` has the numbers of sides that agree with each other, where the first side
-    has the number 0. `odd` has the sides outside the largest group. It is empty if all sides agree,
-    or if two groups are equally large.
+    The figures of a side compare the side with the first side, so that the first side has no
+    figures. Each group in `groups` has the numbers of sides that agree with each other, where the
+    first side has the number 0. `odd` has the sides outside the largest group, and is empty if all
+    sides agree or if no single group is the largest.
     """
 
     tensors: tuple[TensorFacts | None, ...]

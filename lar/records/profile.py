@@ -7,7 +7,8 @@ have the names of the schema in `lar.profiles.trace_file`.
 
 Thousands of iterations have very many executions and spans. Therefore, executions and spans are
 stored in columns of integers, where an execution takes 57 bytes and a span takes 24 bytes. As a
-record, an execution or span would take about 250 bytes. Its record is created only when it is read.
+record, an execution or span would take about 250 bytes. A record is created only when an execution
+or span is read.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class TensorFact(msgspec.Struct, frozen=True):
 class ThreadUse(msgspec.Struct, frozen=True):
     """How an operator used the threads of an engine, summed over its timed executions.
 
-    The three times are times of the calling thread. It computes its own share of the work, hands
+    The three times belong to the calling thread, which computes its own share of the work, hands
     out shares to other threads, and waits until the other threads have finished. `tasks` has the
     number of shares that each of the other threads has computed.
     """
@@ -77,10 +78,10 @@ class ThreadUse(msgspec.Struct, frozen=True):
         return self.waiting_ns / total if total else None
 
     def with_that_of(self, other: ThreadUse) -> ThreadUse:
-        """Return the sum of this use and another use.
+        """Return the sum of this use of threads and another use of threads.
 
-        The tasks of other threads are added by the number of the thread, also if two copies of the
-        model have these threads.
+        The tasks of two threads are added if the threads have equal numbers, even in different
+        copies of the model.
         """
         *own, own_tasks = msgspec.structs.astuple(self)
         *others, other_tasks = msgspec.structs.astuple(other)
@@ -102,8 +103,8 @@ class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
     `reads` and `writes` have the keys of the input and output tensors, in order; both are empty if
     the tensors are not known. A key is unique in the graph: it is the tensor's name, or its name
     with a number. `weights` are the tensors in `reads` that are not computed from the model's
-    inputs. `names` has the names of tensors in the model file, by key, if they differ from the
-    keys.
+    inputs. If the name of a tensor in the model file differs from the tensor's key, `names` has
+    this name, by key.
     """
 
     id: str
@@ -201,8 +202,8 @@ class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
     def work(self) -> Interval:
         """The begin and the end of the time in which the execution kept its thread busy.
 
-        If the dispatch of the execution is recorded, this is the time of computing. Otherwise, this
-        is the whole execution.
+        The interval is the time of computing if the dispatch of the execution is recorded, and the
+        whole execution if not.
         """
         return self.interval if self.dispatch is None else self.computation
 
@@ -215,7 +216,7 @@ class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
 
     @property
     def host_thread(self) -> int:
-        """The thread that dispatched the execution; `thread` if no other thread is recorded."""
+        """The thread that dispatched the execution, or `thread` if no other thread is recorded."""
         return self.thread if self.dispatch_thread is None else self.dispatch_thread
 
 
@@ -264,8 +265,8 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
     """An allocation of memory (`size_bytes` above 0), or a release of memory (below 0).
 
     A release returns the memory that was last allocated at the same `address`. For an estimate, the
-    address is an arbitrary number. `source` says from what lar knows the event, and is `static
-    plan`, `estimate` or `engine`.
+    address is an arbitrary number. `source` is the source of this fact, which is `static plan`,
+    `estimate` or `engine`.
     """
 
     at_ns: int
@@ -327,8 +328,8 @@ class Cost(msgspec.Struct, frozen=True):
 
     If some iterations were disturbed, the `calm` fields have the medians of the undisturbed
     iterations. If too few profiled iterations were undisturbed, the time of the fastest profiled
-    iteration is used as their median, provided that it was slower than most iterations without the
-    profiler. `disturbed` says that the cost is not known because of disturbances.
+    iteration is used as their median, provided that this iteration was slower than most iterations
+    without the profiler. `disturbed` says that the cost is not known because of disturbances.
     """
 
     profiled_seconds: Seconds
@@ -378,9 +379,9 @@ class Peak(msgspec.Struct, frozen=True):
 
     The peak was measured with as many threads as the run had, and is the best of `rounds` rounds.
     `spread` is the difference between the best round and the median round, divided by the best
-    round. It is computed for operations and for bytes, and is the larger of the two results.
-    `measured_at` is the time of the last round, in UTC. A profile of an older lar lacks `rounds`,
-    `spread` and `measured_at`.
+    round. The spread is computed for operations and for bytes, and the larger of the two results is
+    taken. `measured_at` is the time of the last round, in UTC. A profile of an older lar lacks
+    `rounds`, `spread` and `measured_at`.
     """
 
     flops_per_second: float
@@ -426,9 +427,10 @@ else:
 class ProfileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The origin of a profile. `dropped` has a line for each thing that the engine did not record.
 
-    `dispatch_only` says that the engine does not report the device times of operators. The recorded
-    times are then times of the dispatch on the host. `times` says whether each execution has its
-    own time, or the engine reports only the mean of all iterations.
+    `dispatch_only` says that the engine does not report the device times of operators. With
+    `dispatch_only`, the recorded times of operators are times of the dispatch on the host. `times`
+    says whether each execution has its own time, or the engine reports only the mean of all
+    iterations.
 
     `noise` has an entry for each timed iteration in order; it is empty if noise was not recorded.
     `plain` has, for each iteration of the run without the profiler, its seconds and whether it was
@@ -534,7 +536,7 @@ NONES = {"I": -(1 << 31), "Q": -(1 << 63)}
 
 
 def values_in(kind: str, column: Sequence[int]) -> Iterable[int | None]:
-    """Return the values of a column, where integers that stand for None or bool are replaced."""
+    """Return the values of a column, with integers that stand for None or a bool replaced."""
     if kind in NONES:
         return map({NONES[kind]: None}.get, column, column)
     return map(bool, column) if kind == "B" else column
@@ -643,7 +645,7 @@ class SpanColumns(Columns[Span]):
         self._common: list[Span] = []
 
     def add(self, start_ns: int, end_ns: int, step: int | None = None, **common: Any) -> None:
-        """Add a span; its fields other than these three are in `common`."""
+        """Add a span, whose other fields are given in `common`."""
         key = (*common, *common.values())
         with self._lock:
             place = self._places.setdefault(key, len(self._common))

@@ -78,7 +78,9 @@ def format_shape(shape: Sequence[int | None], axes: Sequence[str] = ()) -> str:
 
 
 class ImageSettings(Record):
-    """The conversion of an image or another array for an input; None changes nothing.
+    """The conversion of an image or another array for an input of a model.
+
+    A setting that is None changes nothing.
 
     `layout` is the layout of the model's input. `size` is height, width. The fed value is `(pixel -
     mean) * scale`. `mean` and `scale` have one number for all channels, or one number for each
@@ -103,8 +105,8 @@ class Labelled(Record):
 class Item(Labelled):
     """An item of a data set, with its data.
 
-    `inputs` are pairs of an input's name and a file. If `inputs` is empty, the data is one slice of
-    the array that `--input` names, at the item's number.
+    `inputs` are pairs of an input's name and a file. If `inputs` is empty, the data of the item is
+    the slice with the item's number in the array that `--input` names.
     """
 
     inputs: tuple[tuple[str, str], ...] = ()
@@ -135,7 +137,9 @@ class Expected(Judgement):
 
 
 class Case(Record):
-    """A testcase, with pairs of an input's name and a file that `--input` reads in `inputs`.
+    """A testcase.
+
+    The field `inputs` has pairs of an input's name and a file that `--input` can read.
 
     A pair with a folder has an empty name, since the files in the folder are named after inputs.
     `variables` are the outputs that the engine reports. If the case is in a file that is not
@@ -312,7 +316,7 @@ class ModelFile(Record):
     """The model file of a run; its SHA-256 distinguishes two models with one name.
 
     `weights` has the SHA-256 of each separate file of weights, by its path. `weights` is empty
-    unless a function needs these checksums.
+    unless a function needs the checksums of weights.
     """
 
     path: str
@@ -355,7 +359,8 @@ class Packing(Record):
 class RunContext(Record):
     """The facts that the parent process adds to a spec, such as where the files of the run go.
 
-    The worker gets these facts together with the spec. Results do not contain these facts.
+    The worker gets these facts together with the spec. The result of the run does not contain these
+    facts.
 
     Attributes:
         began: the time from which the time limit counts, on the monotonic clock.
@@ -440,7 +445,7 @@ class Failure(ShortRecord):
         return replace(self, flag=flag, subject=subject)
 
     def within(self, what: str) -> Failure:
-        """Return this failure with `what`, such as the failed variant, before its message."""
+        """Return this failure with `what`, such as a variant, put before its message."""
         return replace(self, flag="", subject=format_message(what, self.flag, self.subject))
 
 
@@ -458,7 +463,7 @@ class Quantization(Record):
     The real number is (integer - zero point) * scale.
 
     There is one scale and one zero point for the whole tensor, or for each index of the axis
-    `axis`. The axis is counted in the plain shape, without blocks.
+    `axis`. `axis` is the number of an axis in the plain shape, without blocks.
     """
 
     scale: tuple[float, ...]
@@ -525,7 +530,7 @@ class FedInput(Tensor):
 
 
 class OutputSummary(Tensor):
-    """One output of the last iteration, with a few statistics that show if the run was wrong.
+    """One output of the last iteration, with a few statistics that may show a wrong run.
 
     `sha256` shows whether two runs computed equal outputs. `minimum`, `maximum` and `mean` are
     computed over the finite elements; if no element is finite, all three are None.
@@ -741,8 +746,8 @@ class Stopped(Record):
 class Ran(Record):
     """The facts that a run and a variant of a bench share: engine, model, inputs and outcome.
 
-    A variant has several processes; its `outputs` and its `load_seconds` are those of the first
-    process.
+    A variant of a bench has several processes, of which only the first gives `outputs` and
+    `load_seconds`.
 
     Attributes:
         fed: the inputs that were fed.
@@ -769,7 +774,10 @@ class Ran(Record):
 
 
 class Made(Encodable):
-    """The facts that every result has about how it was made; `failure` is None after success."""
+    """The facts that every result has about the way it was made.
+
+    If the work ended early, `failure` says why.
+    """
 
     lar_version: str = ""
     started_at: str = ""
@@ -782,10 +790,10 @@ class RunResult(Ran, Made):
     """All facts about one run, which may have succeeded or failed.
 
     `iterations_seconds` is the time from the start of the first timed iteration to the end of the
-    last, over all runners. This time is known only if all runners have ended, and if there are
-    several runners or requests arrive at a rate. `stopped` says how measuring ended, if the number
-    of iterations was open or requests arrived at a rate. `algorithms` and `numeric_errors` are
-    known only if the run preferred winograd algorithms.
+    last, over all runners. `iterations_seconds` is known only if all runners have ended, and if
+    there are several runners or requests arrive at a rate. `stopped` says how measuring ended, if
+    the number of iterations was open or requests arrived at a rate. `algorithms` and
+    `numeric_errors` are known only if the run preferred winograd algorithms.
 
     `cases` has the results of the testcases. `items` has the classes of a data set's items. `top1`
     is the share of labelled items whose class had the highest score, and `top5` is the share of
@@ -851,8 +859,8 @@ class RunResult(Ran, Made):
     def rows(self) -> list[dict[str, float | None]]:
         """Return a dictionary for each timed iteration, for `pandas.DataFrame(result.rows())`.
 
-        A dictionary has the number of the iteration, and the measured figures under their names in
-        `Samples`.
+        Each dictionary has the number of the iteration, and the measured figures under their names
+        in `Samples`.
         """
         columns = {"iteration": range(len(self.samples.end_to_end)), **vars(self.samples)}
         measured = {name: column for name, column in columns.items() if column}

@@ -102,8 +102,8 @@ class TunedSettings(Record):
 class ModelSpace(Record):
     """All choices that can be tried with one of the competing models.
 
-    The models are one network in several formats. `options` are the user's own options, with which
-    all candidates of this model are run, and also its plain run.
+    The models are one network in several formats. `options` are the user's own options, which apply
+    to all candidates of this model and also to its plain run.
     """
 
     model: str
@@ -202,7 +202,9 @@ class RankedCandidate(Record):
 
 
 class TuneResult(Made):
-    """The result of a search; `wall_seconds` is the time of all runs in its session.
+    """The result of a search.
+
+    `wall_seconds` is the time that all runs of `lar tune` in the session have taken together.
 
     `tuned` has the best settings, in the form that `--settings` reads, or None if nothing was
     measured. `failure` says why the plain run failed, or why an interrupted search could not go on.
