@@ -219,7 +219,7 @@ class Parser(argparse.ArgumentParser):
     ) -> tuple[Any, list[str]]:
         """Parse words.
 
-        Parse arguments; only a numeric argument is the value of a flag with an optional number.
+        Parse arguments; a flag with an optional number takes only a numeric argument as value.
         """
         words = [*(sys.argv[1:] if args is None else args)]
         for place, (word, after) in enumerate(pairwise([*words, ""])):

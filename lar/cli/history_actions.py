@@ -108,7 +108,7 @@ def plot_results(arguments: argparse.Namespace) -> int:
         entries = store.entries(selection_of(arguments))
     report = report_course(entries)
     if not report.tables[0].rows:
-        raise UsageError("no result that fits has times", "`lar history list` lists the results")
+        raise UsageError("the chosen results have no times", "`lar history list` lists the results")
     with open_reports(vars(arguments), read=[store.path]) as files:
         files.write(report, prints=not files.files)
     if files.files and files.console is sys.stdout:
@@ -145,7 +145,7 @@ def import_results(arguments: argparse.Namespace) -> int:
 
 
 def add_rows(rows: Iterable[dict[str, object]], path: str | None) -> int:
-    """Add rows to a store, and print how many of them are new."""
+    """Add rows to a store, and print how many of the rows are new."""
     with open_store(path, create=True) as store:
         added = [each.is_new for each in store.add_rows(rows)]
     left = f"; {added.count(False)} were there already" if False in added else ""

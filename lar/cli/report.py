@@ -1,4 +1,4 @@
-"""`lar report PROFILE --style NAME` prints a profile in the style of one of many tools."""
+"""`lar report PROFILE --style NAME` prints or writes a profile in the style of a profiler."""
 
 from __future__ import annotations
 

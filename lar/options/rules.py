@@ -190,8 +190,8 @@ def needs_file(
 def needs_cores(hint: str, threads: int | None = None) -> Rule:
     """Return the rule that a list of cores has a core for each thread of each model copy.
 
-    If no flag sets the number of threads of a copy, `threads` is this number. If no flag sets this
-    number and `threads` is None, each copy gets an equal share of the cores.
+    If no flag sets the number of threads of a copy, `threads` is this number. If no flag sets the
+    number of threads and `threads` is None, each copy gets an equal share of the cores.
     """
 
     def check(asked: Asked) -> None:
@@ -216,7 +216,9 @@ def needs_cores(hint: str, threads: int | None = None) -> Rule:
 
 
 def read_rules(names: dict[str, Any]) -> tuple[Rule, ...]:
-    """Return the rules in the file `rules.json` beside a module with the `globals()` `names`.
+    """Return the rules in the file `rules.json` beside a module.
+
+    `names` are the names that `globals()` returns in the module.
 
     A row of the file is an object, or the name of a rule in the code. An object lists terms under
     `excludes` and `others`, or under `needs` and `any_of`, or under `bans`, or under `alone`. The

@@ -1,6 +1,7 @@
 """The record of a bench: variants that are measured in turns, and compared with a baseline.
 
-A `BenchResult` holds the samples of all turns. Everything else in it is computed from the samples.
+A `BenchResult` holds the samples of all turns. The figures of a `BenchResult` are computed from its
+samples.
 """
 
 from __future__ import annotations

@@ -124,9 +124,10 @@ class TensorComparison(Record):
     be computed, `single_problem` says why. For a data set, `figures` and `single` are the figures
     of the worst item, while `over_items` and `single_over_items` have the errors over all items.
 
-    If the true values were computed, `truth` has the differences of both sides from these. If a
-    side computes in a type coarser than float32, `precision` is this type; else it is empty.
-    `explained` is the value of `relative_l2` that rounding to the type `precision` can explain.
+    If the true values were computed, `truth` has the differences of both sides from the true
+    values. If a side computes in a type coarser than float32, `precision` is this type; else it is
+    empty. `explained` is the value of `relative_l2` that rounding to the type `precision` can
+    explain.
     """
 
     actual: TensorFacts

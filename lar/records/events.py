@@ -1,4 +1,4 @@
-"""The events that a worker process sends to its parent process, which makes a result of them.
+"""The events that a worker sends to its parent process, which builds the `RunResult`.
 
 An event is one line of JSON, `["Loaded", {...}]`. Samples are not sent as events: they are in
 shared memory (`lar.measurement.rows`).

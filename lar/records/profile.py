@@ -265,8 +265,8 @@ class Allocation(msgspec.Struct, frozen=True, gc=False):
     """An allocation of memory (`size_bytes` above 0), or a release of memory (below 0).
 
     A release returns the memory that was last allocated at the same `address`. For an estimate, the
-    address is an arbitrary number. `source` is the source of this fact, which is `static plan`,
-    `estimate` or `engine`.
+    address is an arbitrary number. `source` names the source of the event's data, which is `static
+    plan`, `estimate` or `engine`.
     """
 
     at_ns: int
@@ -328,8 +328,9 @@ class Cost(msgspec.Struct, frozen=True):
 
     If some iterations were disturbed, the `calm` fields have the medians of the undisturbed
     iterations. If too few profiled iterations were undisturbed, the time of the fastest profiled
-    iteration is used as their median, provided that this iteration was slower than most iterations
-    without the profiler. `disturbed` says that the cost is not known because of disturbances.
+    iteration is used as the median of profiled iterations, provided that this iteration was slower
+    than most iterations without the profiler. `disturbed` says that the cost is not known because
+    of disturbances.
     """
 
     profiled_seconds: Seconds
@@ -517,7 +518,8 @@ class Profile(Record):
         """Return the time for which an execution kept the host busy.
 
         This is the time of its dispatch and, on a CPU, of its computation. Time that belongs to
-        dispatch and computation is added only once. Time spent waiting for a thread is not added.
+        both dispatch and computation is added only once. Time spent waiting for a thread is not
+        added.
         """
         if (dispatch := execution.dispatch) is None:
             return 0 if self.on_device else execution.duration_ns
@@ -536,7 +538,7 @@ NONES = {"I": -(1 << 31), "Q": -(1 << 63)}
 
 
 def values_in(kind: str, column: Sequence[int]) -> Iterable[int | None]:
-    """Return the values of a column, with integers that stand for None or a bool replaced."""
+    """Return the values of a column, and replace integers that stand for None or for a bool."""
     if kind in NONES:
         return map({NONES[kind]: None}.get, column, column)
     return map(bool, column) if kind == "B" else column

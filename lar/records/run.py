@@ -374,12 +374,11 @@ class RunContext(Record):
         written: the temporary paths to which the engine writes the files of options, by the
             option's key. The files are moved to their final paths when the run has succeeded.
         turns: the process makes timed iterations in turns with other processes, each time that the
-            parent asks for iterations. The spec's `iterations` are then the most that can be
-            recorded.
+            parent asks for iterations, up to the spec's `iterations` in all.
         outputs_folder: the folder for the outputs of the last iteration; empty to keep no outputs.
         ranges: the open ranges of `lar.range` in the parent process.
-        packing: how to pack testcases, one testcase for each of the spec's `inputs`. The worker
-            then only packs, and does not run the model.
+        packing: how to pack testcases, one testcase for each of the spec's `inputs`, or None if the
+            worker runs the model instead of packing.
         names: the user's names for flags and files in errors and warnings, if lar's names differ,
             as for an array from Python or a file that was unpacked from the model file.
     """
@@ -487,9 +486,9 @@ class GraphTensor(Tensor):
 class GraphOperator(Record):
     """An operator of a graph; its `key` is unique in the graph.
 
-    An operator of an engine may stand for several operators of the model. Then `origin` has the
-    model's names for the outputs of those operators. `origin` is empty if the operator is one of
-    the model's operators, or if the model's operators are not known.
+    If an operator of an engine stands for several operators of the model, `origin` has the model's
+    names for the outputs of these operators. `origin` is empty if the operator is one of the
+    model's operators, or if the model's operators are not known.
     """
 
     key: str
@@ -573,9 +572,9 @@ class Samples(Record):
 
     A column takes at most 8 bytes for each number, and can be compared with tuples. A column that
     was never measured is empty; a single number that was not measured is None. One reading of the
-    noise may cover several iterations, since a reading for each iteration would disturb them. Then
-    each iteration has a share of the reading, in proportion to its time. If there are several
-    runners, the samples of the first runner come first.
+    noise may cover several iterations, since a reading for each iteration would disturb them. Each
+    of these iterations then has a share of the reading, in proportion to the time of the iteration.
+    If there are several runners, the samples of the first runner come first.
 
     Attributes:
         end_to_end: the time from the dispatch to the end of the wait.
@@ -592,7 +591,7 @@ class Samples(Record):
         throttled: the time that a limit of CPU time, or heat, held the process back.
         frequency: the frequency in Hz of the CPU that the iteration ran on.
         queueing: the time that the request waited until its runner was free.
-        probe: the time of a small, fixed piece of work after the iteration. It takes longer if
+        probe: the time of a small, fixed piece of work after the iteration, which takes longer if
             other programs use the core or its caches.
         runner: the number of the runner, empty if there is only one runner.
         case: the number of the testcase, or of the item of a data set, if the run has them.
@@ -729,7 +728,7 @@ class Stopped(Record):
         offered: the number of requests that had arrived, if they arrive at a rate.
         unserved: the number of these requests that no runner had begun when measuring ended.
         load: the number of requests that arrive while one request is served, divided by the number
-            of runners. If it is 1 or more, the queue grows for as long as requests arrive.
+            of runners; if the load is 1 or more, the queue grows for as long as requests arrive.
     """
 
     ending: Ending
