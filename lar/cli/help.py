@@ -116,7 +116,7 @@ def main(arguments: argparse.Namespace) -> int:
         # An action of a command, `lar help cache show`, has a help text of its own.
         parser_of(words[0]).parse_args([*words[1:], "--help"])
     elif len(words) > 1:
-        raise UsageError(f"{words[1]!r} is one topic too many", "`lar help TOPIC` prints one")
+        raise UsageError(f"{words[1]!r} is one topic too many", "`lar help TOPIC` prints one topic")
     else:
         page = page_of(words[0])
         from lar.cli.screen import screen_of_output  # the list of topics needs no tables

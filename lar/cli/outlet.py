@@ -22,7 +22,7 @@ from lar.running.interrupts import uninterrupted
 class Outlet:
     """A stream that gets text only as fast as its reader reads.
 
-    A plain write into a full pipe would block this process. The process could then not look at the
+    A plain write into a full pipe would block this process. A blocked process could not look at the
     time, kill the worker or handle Ctrl-C.
     """
 

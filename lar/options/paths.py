@@ -155,7 +155,7 @@ def find_path(item: str) -> slice | None:
 def paths_in(texts: Iterable[str]) -> Iterator[str]:
     """Yield the existing files that texts of `--input` name.
 
-    Such a text is for example `NAME:FILE;NAME:FILE.bin,float32,1x3`.
+    A text of `--input` is for example `NAME:FILE;NAME:FILE.bin,float32,1x3`.
     """
     for item in split_items(*texts):
         if place := find_path(item):

@@ -34,7 +34,7 @@ ITER = Option(
 )
 WARMUP_ITER = Option("warmup_iter", COUNT, "run N iterations before the timed ones (default 1)")
 ENGINE = Option(
-    "engine", NAME, "run the model on this engine, not on the first engine that reads its format"
+    "engine", NAME, "run the model on this engine, not on the first that reads the model's format"
 )
 DRIVER = Option("driver", NAME, "use this driver of the engine (`lar engines` lists them)")
 TIMEOUT = Option("timeout", SECONDS, "end the whole run after S seconds")
@@ -56,7 +56,7 @@ ENGINE_ENV = Option(
 ENGINE_OPTION = Option(
     "engine_option",
     Value(values.parse_property, "KEY=VALUE"),
-    "set a property of the engine, where KEY is the engine's own name for it; may be given again",
+    "set a property of the engine, whose own name for the property is KEY; may be given again",
     purpose="setting",
     repeatable=True,
 )

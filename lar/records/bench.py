@@ -53,8 +53,8 @@ class OutputDifference(Record):
     """How the outputs of the last iteration differ from the outputs of the baseline.
 
     `output` is the output that differs most. `max_error` is the largest |a - e| / max(|a|, |e|, 1)
-    of this output. It is None if only one side has a NaN or an infinity, or if the outputs cannot
-    be compared. `reason` says why the outputs cannot be compared.
+    of this output. `max_error` is None if only one side has a NaN or an infinity, or if the outputs
+    cannot be compared. `reason` says why the outputs cannot be compared.
     """
 
     agreement: Agreement
@@ -95,7 +95,7 @@ class VariantResult(Ran):
     def arrays(self) -> Arrays:
         """The outputs of the last iteration of the variant's first process, by name.
 
-        The mapping is empty without `keep_outputs=True`. These outputs are never written as JSON.
+        The mapping is empty without `keep_outputs=True`. The outputs are never written as JSON.
         """
         arrays: Arrays = vars(self).get("_arrays", {})
         return arrays

@@ -36,10 +36,10 @@ class Figures(Record):
     the expected tensor. `peak` is the largest difference divided by `scale`. `gain` is the factor
     that brings the expected tensor closest to the actual tensor.
 
-    These figures are computed over the elements that are finite on both sides. A figure is None if
-    no such element exists, or if the expected tensor has only zeros and the actual tensor has not.
-    `cosine` is None if one of the tensors has only zeros, and `snr_db` is None if the signal or the
-    noise is 0.
+    The errors and ratios are computed over the elements that are finite on both sides. A figure is
+    None if no element is finite on both sides, or if the expected tensor has only zeros and the
+    actual tensor has not. `cosine` is None if one of the tensors has only zeros, and `snr_db` is
+    None if the signal or the noise is 0.
 
     Fills are huge numbers such as -1e9 in a mask, beside which all other numbers would be
     negligible. `relative_l2`, `scale`, `peak`, `gain`, `cosine` and `snr_db` are computed without
@@ -161,8 +161,9 @@ class UnmatchedTensor(OneSided):
     """A tensor that has no matching tensor (twin) on the other side.
 
     `fused` is True if the tensor lies inside a fused operator of the other side, or if it holds the
-    data of another tensor that has a twin. `reason` says which of the two is the case. `constant`
-    marks weights and other constants, which the other side may store in another form.
+    data of another tensor that has a twin. If `fused` is True, `reason` says which of the two
+    conditions holds. `constant` marks weights and other constants, which the other side may store
+    in another form.
     """
 
     tensor: TensorFacts
@@ -198,9 +199,9 @@ class Culprit(Record):
     overflow, `kind` says so.
 
     If the culprit is `proven`, its operators were run alone on both sides, on the same inputs, and
-    their outputs differ by `alone`. Else it is a suspect, and `doubt` says why it is not proven.
-    `is_coarse` means that the output is right within the rounding of its type, but its scale is far
-    coarser than its values need.
+    their outputs differ by `alone`. A culprit that is not `proven` is a suspect, and `doubt` says
+    why. `is_coarse` means that the output is right within the rounding of its type, but its scale
+    is far coarser than its values need.
     """
 
     actual: tuple[OperatorFacts, ...]
@@ -284,8 +285,8 @@ class Comparison(Findings, Encodable):
     finding does not depend on `truth`.
 
     If rounding to a type coarser than float32 explains all differences, `precision` is this type,
-    such as "float16" or "int8". Then `snr_db` is the signal-to-noise ratio of the output with the
-    lowest ratio.
+    such as "float16" or "int8". In this case, `snr_db` is the lowest signal-to-noise ratio of all
+    outputs.
     """
 
     actual: SideFacts

@@ -94,11 +94,11 @@ class ProfiledOperator(msgspec.Struct, frozen=True, kw_only=True):
     """One operator of the graph that was executed.
 
     `flops` counts a multiply-accumulate as two operations. `size_bytes` is the number of bytes that
-    the operator reads and writes. `source` says whether the engine reported these two figures, or
-    lar derived them from shapes. `module` is the path of the layer that contains the operator, if
-    the names of operators show it. `algorithm` is the algorithm that the engine chose, or the kind
-    of the kernel if the engine reports only the kind. `threads` is None if the engine does not
-    report the use of threads.
+    the operator reads and writes. `source` says whether the engine reported `flops` and
+    `size_bytes`, or lar derived both from shapes. `module` is the path of the layer that contains
+    the operator, if the names of operators show it. `algorithm` is the algorithm that the engine
+    chose, or the kind of the kernel if the engine reports only the kind. `threads` is None if the
+    engine does not report the use of threads.
 
     `reads` and `writes` have the keys of the input and output tensors, in order; both are empty if
     the tensors are not known. A key is unique in the graph: it is the tensor's name, or its name
@@ -171,10 +171,9 @@ class Step(Lasting, msgspec.Struct, frozen=True, gc=False):
 class Execution(Lasting, msgspec.Struct, frozen=True, gc=False):
     """One execution of an operator, whose index in `Profile.operators` is `operator`.
 
-    The execution lasts from `start_ns` to `end_ns` on `thread`. In this time, the execution first
-    waits for `wait_ns`, and then computes. If another thread dispatched the execution,
-    `dispatch_thread` is that thread. On a CPU, `thread` is a thread of the host; on CUDA, it stands
-    for a stream.
+    The execution lasts from `start_ns` to `end_ns` on `thread`. An execution first waits for
+    `wait_ns`, and then computes. If another thread dispatched the execution, `dispatch_thread` is
+    that thread. On a CPU, `thread` is a thread of the host; on CUDA, it stands for a stream.
     """
 
     operator: int
@@ -493,12 +492,12 @@ class Profile(Record):
         return not (self.facts.device.startswith("cpu") or self.facts.dispatch_only)
 
     def timed_steps(self) -> tuple[Step, ...]:
-        """Return the timed iterations: all steps without those of the warm-up."""
+        """Return the timed iterations, which are all steps except the steps of the warm-up."""
         return tuple(step for step in self.steps if not step.warmup)
 
     @cached_property
     def timed_executions(self) -> tuple[Execution, ...]:
-        """The executions in timed iterations, without those of the warm-up."""
+        """The executions in timed iterations, without the executions in the warm-up."""
         return tuple(execution for execution in self.executions if not execution.warmup)
 
     def spans_of(self, *categories: Category, timed: bool = True) -> tuple[Span, ...]:
@@ -517,9 +516,9 @@ class Profile(Record):
     def host_ns(self, execution: Execution) -> int:
         """Return the time for which an execution kept the host busy.
 
-        This is the time of its dispatch and, on a CPU, of its computation. Time that belongs to
-        both dispatch and computation is added only once. Time spent waiting for a thread is not
-        added.
+        The host is busy with the dispatch of the execution and, on a CPU, with its computation.
+        Time that belongs to both dispatch and computation is added only once. Time spent waiting
+        for a thread is not added.
         """
         if (dispatch := execution.dispatch) is None:
             return 0 if self.on_device else execution.duration_ns

@@ -359,8 +359,8 @@ class Packing(Record):
 class RunContext(Record):
     """The facts that the parent process adds to a spec, such as where the files of the run go.
 
-    The worker gets these facts together with the spec. The result of the run does not contain these
-    facts.
+    The worker gets these facts together with the spec. The result of the run does not contain the
+    `RunContext`.
 
     Attributes:
         began: the time from which the time limit counts, on the monotonic clock.
@@ -572,9 +572,10 @@ class Samples(Record):
 
     A column takes at most 8 bytes for each number, and can be compared with tuples. A column that
     was never measured is empty; a single number that was not measured is None. One reading of the
-    noise may cover several iterations, since a reading for each iteration would disturb them. Each
-    of these iterations then has a share of the reading, in proportion to the time of the iteration.
-    If there are several runners, the samples of the first runner come first.
+    noise may cover several iterations, since a reading for each iteration would disturb the
+    iterations. If a reading covers several iterations, each iteration has a share of the reading in
+    proportion to its time. If there are several runners, the samples of the first runner come
+    first.
 
     Attributes:
         end_to_end: the time from the dispatch to the end of the wait.

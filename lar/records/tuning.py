@@ -1,7 +1,7 @@
 """The records of a search for the fastest settings: choices, request and result.
 
-The measurements of a search are results of runs (`RunResult`), one for each process. These results
-are in a store of the kind that `lar history` uses.
+The measurements of a search are results of runs (`RunResult`), one for each process. The results of
+runs are in a store of the kind that `lar history` uses.
 """
 
 from __future__ import annotations
