@@ -54,7 +54,7 @@ ARGUMENTS = (
     argument("profile PROFILE", "a file that --profile wrote; - for stdin"),
     argument("other OTHER", "a second profile, B, to compare with the first, A "
              f"[{STYLES_OF_TWO}]", nargs="?"),
-    argument("more MORE", "more profiles of the same two commands, in turns; they show how "
+    argument("more MORE", "more profiles of the same two commands, in turns, which show how "
              f"much repeated runs differ [{STYLES_OF_PAIRS}]", nargs="*"),
     argument("--style", "; ".join(f"{name}: {style.help}" for name, style in STYLES.items())
              + " (default operators; diff with two profiles)", type=parse_style,

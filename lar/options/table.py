@@ -138,12 +138,12 @@ RESIZE = Option("resize", Value(values.parse_size, "HxW"), "resize an image to H
 MEAN = Option(
     "mean",
     Value(values.parse_channel_values, "M"),
-    "subtract M from an image: one number, or one for each channel",
+    "subtract M from an image: one number, or one number for each channel",
 )
 SCALE = Option(
     "scale",
     Value(values.parse_channel_values, "S"),
-    "multiply an image by S after --mean: one number, or one for each channel",
+    "multiply an image by S after --mean: one number, or one number for each channel",
 )
 BGR = Switch("bgr", "feed the channels of an image as blue, green, red")
 RGB = Switch("rgb", "feed the channels of an image as red, green, blue")
