@@ -121,7 +121,7 @@ def name_supporters(
 ) -> None:
     """Append to the help of each flag the names of the engines or styles that honour the flag.
 
-    `support` has these names, by the key of the flag.
+    `support` has the names of engines or styles, by the key of the flag.
     """
     for action in parser._actions:
         if action.dest in support:

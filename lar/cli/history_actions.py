@@ -229,7 +229,7 @@ def check_results(arguments: argparse.Namespace) -> int:
         checks, lost = check_new(store, new, arguments.baseline)
     failed = [result for _, result in new if not result.samples.end_to_end]
     if not checks and not failed:
-        raise UsageError(lost[0], "store a run of this kind with that tag")
+        raise UsageError(lost[0], "store a run of this kind with the baseline's tag")
     notes = [note for each in checks for note in notes_of(each)]
     notes += [f"warning: {text}" for text in lost]
     if checks or arguments.format not in ("text", "markdown"):

@@ -86,7 +86,7 @@ def join_options(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str,
 
 
 def parse_values(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
-    """Parse option values, which are texts or Python values such as numbers, by key.
+    """Parse the values of options, each a text or a Python value such as a number, by key.
 
     `others` are further keywords of the Python function. The message for an unknown option may
     suggest one of these keywords.

@@ -220,11 +220,12 @@ def read_rules(names: dict[str, Any]) -> tuple[Rule, ...]:
 
     `names` are the names that `globals()` returns in the module.
 
-    A row of the file is an object, or the name of a rule in the code. An object lists terms under
-    `excludes` and `others`, or under `needs` and `any_of`, or under `bans`, or under `alone`. The
-    object has a reason under `why`, and may have a `hint`. A term is a name that is defined in the
-    module, in `lar.options.rules` or in the table of options. Some names stand for several terms.
-    The term `NAME=VALUE,...` means that the option has one of these values.
+    A row of the file is an object, or the name of a rule in the code. An object in `rules.json`
+    lists terms under `excludes` and `others`, or under `needs` and `any_of`, or under `bans`, or
+    under `alone`. Each object in `rules.json` has a reason under `why`, and may have a `hint`. A
+    term is a name that is defined in the module, in `lar.options.rules` or in the table of options.
+    Some names stand for several terms. The term `NAME=VALUE,...` means that the option has one of
+    these values.
     """
     known = ChainMap(names, globals(), vars(table))
     rows = json.loads(Path(names["__file__"]).with_name("rules.json").read_text())

@@ -359,8 +359,8 @@ class Packing(Record):
 class RunContext(Record):
     """The facts that the parent process adds to a spec, such as where the files of the run go.
 
-    The worker gets these facts together with the spec. The result of the run does not contain the
-    `RunContext`.
+    The worker gets the `RunContext` together with the spec. The result of the run does not contain
+    the `RunContext`.
 
     Attributes:
         began: the time from which the time limit counts, on the monotonic clock.
@@ -654,8 +654,8 @@ class AlgorithmChoice(Record):
 class NumericError(Record):
     """The largest difference between an output and the same output with other algorithms.
 
-    `relative` is |a - b| / max(|a|, |b|, 1). Both figures are None if only one output has a NaN or
-    an infinity.
+    `relative` is |a - b| / max(|a|, |b|, 1). `absolute` and `relative` are None if only one output
+    has a NaN or an infinity.
     """
 
     output: str
@@ -881,8 +881,8 @@ def check_result(result: RunResult) -> RunResult:
     """Check that a run can have this result, and return the result unchanged.
 
     Raises:
-        ValueError: the result has too many copies of the model or an impossible percentile, columns
-            of samples differ in length, or a time is negative or infinite.
+        ValueError: the result has too many copies of the model, an impossible percentile, columns
+            of samples of different lengths, or a time that is negative or infinite.
     """
     copies = result.spec.settings.get("thread", 1)
     if type(copies) is not int or not 0 < copies <= MOST_COPIES:

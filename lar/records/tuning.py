@@ -74,7 +74,7 @@ failed       the plain run cannot be measured
 
 
 class TunedSettings(Record):
-    """The settings that won, for `lar MODEL --settings FILE`, and the conditions of the search.
+    """The best settings, for `lar MODEL --settings FILE`, and the conditions of the search.
 
     Attributes:
         options: the options by key, as `lar.run` takes them; the path of a cache is relative to the
